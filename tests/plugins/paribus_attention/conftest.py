@@ -16,7 +16,7 @@ from paribus_position import position
 
 
 @final
-class Nothing(FeedForward):
+class NoFeedForward(FeedForward):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         return x, None
 
@@ -25,7 +25,7 @@ class Nothing(FeedForward):
 
 
 @final
-class Alone(Placement):
+class AttentionOnly(Placement):
     """The attention alone (that to a memory, where there is one), or added to the residual stream."""
 
     def __init__(self, residual: bool) -> None:
@@ -38,7 +38,7 @@ class Alone(Placement):
 
 
 @pytest.fixture(scope="session")
-def stacked() -> Callable[..., Stack]:
+def build_stack() -> Callable[..., Stack]:
     def stack(
         name: str,
         place: str = "none",
@@ -54,18 +54,18 @@ def stacked() -> Callable[..., Stack]:
         """A stack of one attention, in float64, the same weights whenever it is asked for the same."""
         torch.manual_seed(0)
         shape = Shape(width, 4, 4, 256, 11, layers, causal=causal)
-        where: Position = position()[place](shape)
+        location: Position = position()[place](shape)
         across = position()["none"](shape) if memory_width else None
 
         def layer(index: int) -> Layer:
-            own = replace(shape, layer=index)
-            made: Attention = attention()[name](own, **options)
-            cross = attention()[name](replace(own, memory_width=memory_width), **options) if memory_width else None
-            placement = Alone(residual)
-            return Layer(attention=made, feedforward=Nothing(), placement=placement, dropout=0.0, cross=cross)
+            part = replace(shape, layer=index)
+            module: Attention = attention()[name](part, **options)
+            cross = attention()[name](replace(part, memory_width=memory_width), **options) if memory_width else None
+            placement = AttentionOnly(residual)
+            return Layer(attention=module, feedforward=NoFeedForward(), placement=placement, dropout=0.0, cross=cross)
 
-        wiring = [(where, across)] * layers
-        places = [where] if across is None else [where, across]
+        wiring = [(location, across)] * layers
+        places = [location] if across is None else [location, across]
         stack = Stack(shape, [layer(index) for index in range(layers)], places, wiring, None, kernels).double()
         for parameter in stack.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
@@ -75,7 +75,7 @@ def stacked() -> Callable[..., Stack]:
 
 
 @pytest.fixture(scope="session")
-def drawn() -> Callable[..., Tensor]:
+def randn() -> Callable[..., Tensor]:
     def draw(*shape: int, seed: int = 0) -> Tensor:
         return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 

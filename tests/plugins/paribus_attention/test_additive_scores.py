@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout
 from paribus_attention import additive_scores, attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 Vector = list[float]
 KINDS: dict[str, dict[str, Any]] = {
     "additive": {"name": "additive"},
@@ -28,19 +28,19 @@ def ramp(length: int) -> TokenLayout:
     return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
-def own(stack: Stack, crosses: bool = False) -> Any:
+def attention_of(stack: Stack, crosses: bool = False) -> Any:
     layer: Any = stack.layers[0]
     return layer.cross if crosses else layer.attention
 
 
-def score(made: Any, head: int, query: Vector, key: Vector) -> float:
+def score(module: Any, head: int, query: Vector, key: Vector) -> float:
     """v · tanh(q + k), or v · tanh(W [q; k] + b), a number at a time."""
-    outer: Vector = made.outer[head].tolist()
-    if not hasattr(made, "inner"):
+    outer: Vector = module.outer[head].tolist()
+    if not hasattr(module, "inner"):
         return sum(weight * math.tanh(a + b) for weight, a, b in zip(outer, query, key, strict=True))
     hidden = len(outer)
-    rows: list[Vector] = made.inner.weight[head * hidden : (head + 1) * hidden].tolist()
-    biases: Vector = made.inner.bias[head * hidden : (head + 1) * hidden].tolist()
+    rows: list[Vector] = module.inner.weight[head * hidden : (head + 1) * hidden].tolist()
+    biases: Vector = module.inner.bias[head * hidden : (head + 1) * hidden].tolist()
     inner = [
         math.tanh(sum(a * b for a, b in zip(row, query + key, strict=True)) + bias)
         for row, bias in zip(rows, biases, strict=True)
@@ -48,15 +48,17 @@ def score(made: Any, head: int, query: Vector, key: Vector) -> float:
     return sum(a * b for a, b in zip(outer, inner, strict=True))
 
 
-def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
+def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
     """One sequence, (T, 12), that asks (S, 12)."""
-    heads = made.heads
+    heads = module.heads
     q = heads.q(x).view(len(x), 4, 4).tolist()
-    k, v = (side(asked).view(len(asked), 4, 4).tolist() for side in (heads.k, heads.v))
+    k, v = (side(requested).view(len(requested), 4, 4).tolist() for side in (heads.k, heads.v))
     mixed = torch.zeros(len(x), 4, 4, dtype=x.dtype)
     for i in range(len(x)):
         for h in range(4):
-            powers = {j: math.exp(score(made, h, q[i][h], k[j][h]) * scale) for j in range(len(asked)) if sees(i, j)}
+            powers = {
+                j: math.exp(score(module, h, q[i][h], k[j][h]) * scale) for j in range(len(requested)) if sees(i, j)
+            }
             for j, power in powers.items():
                 mixed[i, h] += power / sum(powers.values()) * torch.tensor(v[j][h], dtype=x.dtype)
     out: Tensor = heads.o(mixed.flatten(1))
@@ -68,49 +70,56 @@ def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool]
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
 @pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, scaled: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, scaled: bool, rows: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(**KINDS[kind], causal=causal, scores=ScoreOptions(scaled=scaled))
-    x = drawn(2, 6, 12)
+    stack = build_stack(**KINDS[kind], causal=causal, scores=ScoreOptions(scaled=scaled))
+    x = randn(2, 6, 12)
     documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
 
     def sees(i: int, j: int) -> bool:
         return documents[i] == documents[j] and not (causal and j > i)
 
-    wanted = torch.stack([looped(own(stack), each, each, sees, 0.5 if scaled else 1.0) for each in x])
-    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
-
-
-@kinds
-def test_cross_attention_matches_a_loop_implementation(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], memory_width=10)
-    x, memory = drawn(2, 3, 12), drawn(2, 7, 10, seed=1)
-    wanted = torch.stack(
-        [looped(own(stack, True), *each, lambda i, j: True, 0.5) for each in zip(x, memory, strict=True)]
+    expected = torch.stack(
+        [loop_reference(attention_of(stack), item, item, sees, 0.5 if scaled else 1.0) for item in x]
     )
-    assert torch.allclose(stack(x, ramp(3), Memory(memory, ramp(7))).hidden, wanted, rtol=0, atol=1e-9)
+    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
 
 
 @kinds
-@pytest.mark.parametrize("most", [1, 400, 1500])
+def test_cross_attention_matches_a_loop_implementation(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], memory_width=10)
+    x, memory = randn(2, 3, 12), randn(2, 7, 10, seed=1)
+    expected = torch.stack(
+        [
+            loop_reference(attention_of(stack, True), *item, lambda i, j: True, 0.5)
+            for item in zip(x, memory, strict=True)
+        ]
+    )
+    assert torch.allclose(stack(x, ramp(3), Memory(memory, ramp(7))).hidden, expected, rtol=0, atol=1e-9)
+
+
+@kinds
+@pytest.mark.parametrize("limit", [1, 400, 1500])
 def test_any_block_size_gives_the_same_scores_and_gradients(
-    kind: str, most: int, stacked: Stacked, drawn: Drawn, monkeypatch: pytest.MonkeyPatch
+    kind: str, limit: int, build_stack: BuildStack, randn: Randn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack, x = stacked(**KINDS[kind]), drawn(2, 7, 12)
+    stack, x = build_stack(**KINDS[kind]), randn(2, 7, 12)
     whole = stack(x, ramp(7)).hidden
-    wanted = torch.autograd.grad(whole.sin().sum(), list(stack.parameters()))
-    monkeypatch.setattr(additive_scores, "MAX_SUMS", most)
+    expected = torch.autograd.grad(whole.sin().sum(), list(stack.parameters()))
+    monkeypatch.setattr(additive_scores, "MAX_SUMS", limit)
     blocks = stack(x, ramp(7)).hidden
     assert torch.allclose(blocks, whole, rtol=0, atol=1e-12)
-    for ours, theirs in zip(torch.autograd.grad(blocks.sin().sum(), list(stack.parameters())), wanted, strict=True):
-        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    for actual, reference in zip(
+        torch.autograd.grad(blocks.sin().sum(), list(stack.parameters())), expected, strict=True
+    ):
+        assert torch.allclose(actual, reference, rtol=0, atol=1e-12)
     with torch.no_grad():
         assert torch.allclose(stack(x, ramp(7)).hidden, whole, rtol=0, atol=1e-12)
 
 
-def test_no_tensor_of_all_sums_is_saved(drawn: Drawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_tensor_of_all_sums_is_saved(randn: Randn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(additive_scores, "MAX_SUMS", 1000)
-    q, k, outer = drawn(1, 2, 30, 8).requires_grad_(), drawn(1, 2, 25, 8), drawn(2, 8)
+    q, k, outer = randn(1, 2, 30, 8).requires_grad_(), randn(1, 2, 25, 8), randn(2, 8)
     largest = 0
 
     def keep(tensor: Tensor) -> Tensor:
@@ -126,11 +135,11 @@ def test_no_tensor_of_all_sums_is_saved(drawn: Drawn, monkeypatch: pytest.Monkey
 
 @kinds
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, stacked: Stacked) -> None:
+def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stack: BuildStack) -> None:
     options = {key: value for key, value in KINDS[kind].items() if key != "name"}
     shape = Shape(12, 4, 4, 64, 11, 1, causal=causal, memory_width=10)
-    made = attention()[KINDS[kind]["name"]](shape, **options)
-    stack = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
+    module = attention()[KINDS[kind]["name"]](shape, **options)
+    stack = build_stack(**KINDS[kind], causal=causal, memory_width=10).to("meta")
     x, rows = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
@@ -138,28 +147,28 @@ def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, stacked: S
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
         stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
-    assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+    assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
 @kinds
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
-    x = drawn(2, 12, 12)
-    exact = stacked(**KINDS[kind], place="alibi", residual=True)(x, ramp(12)).hidden
+def test_half_precision_is_close(kind: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:
+    x = randn(2, 12, 12)
+    exact = build_stack(**KINDS[kind], place="alibi", residual=True)(x, ramp(12)).hidden
     dtype = torch.float32 if mode == "autocast" else torch.bfloat16
-    small = stacked(**KINDS[kind], place="alibi", residual=True).to(dtype)
+    small = build_stack(**KINDS[kind], place="alibi", residual=True).to(dtype)
     with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
         near = small(x.to(dtype), ramp(12)).hidden
     assert near.dtype == dtype
     assert ((near - exact).norm() / exact.norm()).item() < 2**-4
 
 
-def test_a_perceptron_that_adds_query_and_key_is_additive_attention(stacked: Stacked, drawn: Drawn) -> None:
-    perceptron, additive = stacked("mlp-score"), stacked("additive")
+def test_a_perceptron_that_adds_query_and_key_is_additive_attention(build_stack: BuildStack, randn: Randn) -> None:
+    perceptron, additive = build_stack("mlp-score"), build_stack("additive")
     shared = {path: tensor for path, tensor in perceptron.state_dict().items() if "inner" not in path}
     additive.load_state_dict(shared)
     with torch.no_grad():
-        own(perceptron).inner.weight.copy_(torch.eye(4).repeat(4, 2))
-        own(perceptron).inner.bias.zero_()
-    x = drawn(2, 6, 12)
+        attention_of(perceptron).inner.weight.copy_(torch.eye(4).repeat(4, 2))
+        attention_of(perceptron).inner.bias.zero_()
+    x = randn(2, 6, 12)
     assert torch.allclose(perceptron(x, ramp(6)).hidden, additive(x, ramp(6)).hidden, rtol=0, atol=1e-12)

@@ -12,8 +12,8 @@ from torch.nn import functional
 from paribus import PADDING, Attention, Heads, Stack, TokenLayout
 from paribus.kernels import KERNELS
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 Vector = list[float]
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -46,11 +46,11 @@ def rows_of(name: str) -> TokenLayout:
 
 
 def attention_of(stack: Stack) -> tuple[Attention, Heads]:
-    made: Any = stack.layers[0]
-    return made.attention, made.attention.heads
+    module: Any = stack.layers[0]
+    return module.attention, module.attention.heads
 
 
-def turned(vector: Vector, position: int, place: str) -> Vector:
+def rotate(vector: Vector, position: int, place: str) -> Vector:
     """RoPE, a pair of columns at a time."""
     if place != "rope":
         return vector
@@ -58,9 +58,9 @@ def turned(vector: Vector, position: int, place: str) -> Vector:
     out = [0.0] * len(vector)
     for i in range(half):
         angle = position * 10_000.0 ** (-2 * i / len(vector))
-        first, second = vector[i], vector[i + half]
-        out[i] = first * math.cos(angle) - second * math.sin(angle)
-        out[i + half] = second * math.cos(angle) + first * math.sin(angle)
+        start, second = vector[i], vector[i + half]
+        out[i] = start * math.cos(angle) - second * math.sin(angle)
+        out[i + half] = second * math.cos(angle) + start * math.sin(angle)
     return out
 
 
@@ -68,7 +68,7 @@ def dot(a: Vector, b: Vector) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def looped(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int | None, place: str) -> Tensor:
+def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int | None, place: str) -> Tensor:
     """The attention of (B, T, 12) rows, one number at a time."""
     batch, length, width = x.shape[0], x.shape[1], heads.head_width
     q, k, v = ((x @ side.weight.T + side.bias).tolist() for side in (heads.q, heads.k, heads.v))
@@ -78,7 +78,7 @@ def looped(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int
         documents = [0] * length if rows.documents is None else rows.documents[b].tolist()
         for h in range(heads.heads):
             g = h // (heads.heads // heads.kv_heads)
-            mine, theirs = slice(h * width, (h + 1) * width), slice(g * width, (g + 1) * width)
+            mine, reference = slice(h * width, (h + 1) * width), slice(g * width, (g + 1) * width)
             for i in range(length):
                 powers: dict[int, float] = {}
                 for j in range(length):
@@ -86,13 +86,13 @@ def looped(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int
                         continue
                     if window is not None and abs(i - j) >= window:
                         continue
-                    asks = turned(q[b][i][mine], positions[i], place)
-                    score = dot(asks, turned(k[b][j][theirs], positions[j], place)) / math.sqrt(width)
+                    asks = rotate(q[b][i][mine], positions[i], place)
+                    score = dot(asks, rotate(k[b][j][reference], positions[j], place)) / math.sqrt(width)
                     if place == "alibi":
                         score -= SLOPES[h] * abs(positions[i] - positions[j])
                     powers[j] = math.exp(score)
                 for j, power in powers.items():
-                    merged[b, i, mine] += power / sum(powers.values()) * torch.tensor(v[b][j][theirs], dtype=x.dtype)
+                    merged[b, i, mine] += power / sum(powers.values()) * torch.tensor(v[b][j][reference], dtype=x.dtype)
     return merged @ heads.o.weight.T + heads.o.bias
 
 
@@ -101,23 +101,23 @@ def looped(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 @pytest.mark.parametrize("rows", ["plain", "right", "left", "packed", "restarted"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, place: str, rows: str, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, place: str, rows: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(**KINDS[kind], place=place, causal=causal)
-    x = drawn(2, 8, 12)
+    stack = build_stack(**KINDS[kind], place=place, causal=causal)
+    x = randn(2, 8, 12)
     got = stack(x, rows_of(rows)).hidden
-    wanted = looped(attention_of(stack)[1], x, rows_of(rows), causal, KINDS[kind].get("window"), place)
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+    expected = loop_reference(attention_of(stack)[1], x, rows_of(rows), causal, KINDS[kind].get("window"), place)
+    assert torch.allclose(got, expected, rtol=0, atol=1e-9)
 
 
 @kinds
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_all_kernels_agree(kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_all_kernels_agree(kind: str, causal: bool, place: str, build_stack: BuildStack, randn: Randn) -> None:
     options = {**KINDS[kind], "place": place, "causal": causal, "layers": 2}
-    fast, readable = stacked(**options), stacked(**options, kernels=KERNELS[-1:])
+    fast, readable = build_stack(**options), build_stack(**options, kernels=KERNELS[-1:])
     assert fast.kernels(rows=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
-    x, lost = drawn(2, 150, 12), torch.tensor([[0], [40]])
+    x, lost = randn(2, 150, 12), torch.tensor([[0], [40]])
     documents = (torch.arange(150) // 60).expand(2, -1).masked_fill(torch.arange(150) >= 150 - lost, PADDING)
     for rows in (
         TokenLayout(torch.arange(150).unsqueeze(0)),
@@ -129,17 +129,17 @@ def test_all_kernels_agree(kind: str, causal: bool, place: str, stacked: Stacked
             torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
             for output, stack in zip(outputs, (fast, readable), strict=True)
         ]
-        for ours, theirs in zip(*grads, strict=True):
-            assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+        for actual, reference in zip(*grads, strict=True):
+            assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
 @kinds
 @pytest.mark.parametrize("place", POSITIONS)
-def test_decoding_in_chunks_matches_one_pass(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place=place, layers=2, residual=True)
-    x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
-    left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
-    for rows in (TokenLayout(torch.arange(20).unsqueeze(0)), left):
+def test_decoding_in_chunks_matches_one_pass(kind: str, place: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place=place, layers=2, residual=True)
+    x, lost = randn(2, 20, 12), torch.tensor([[0], [4]])
+    left_padded = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
+    for rows in (TokenLayout(torch.arange(20).unsqueeze(0)), left_padded):
         whole = stack(stack.add_positions(x, rows.positions), rows).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (5, 1, 1, 5, 8):
@@ -151,39 +151,41 @@ def test_decoding_in_chunks_matches_one_pass(kind: str, place: str, stacked: Sta
 
 
 @kinds
-def test_causal_attention_reads_the_past_and_itself_only(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place="rope", layers=2, residual=True)
-    x = drawn(1, 8, 12)
+def test_causal_attention_reads_the_past_and_itself_only(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place="rope", layers=2, residual=True)
+    x = randn(1, 8, 12)
     rows = rows_of("plain")
     jacobian = torch.autograd.functional.jacobian(lambda x: stack(x, rows).hidden.sum((0, 2)), x)[:, 0].abs().sum(-1)
     whole = stack(x, rows).hidden
     for i in range(8):
         assert jacobian[i, i] > 0
         assert (jacobian[i, i + 1 :] == 0).all()
-        first = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
-        assert torch.allclose(first, whole[:, : i + 1], rtol=0, atol=1e-9)
+        start = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
+        assert torch.allclose(start, whole[:, : i + 1], rtol=0, atol=1e-9)
 
 
 @sides
 @pytest.mark.parametrize(("window", "layers"), [(1, 1), (2, 1), (4, 1), (4, 2), (64, 1)])
-def test_a_window_has_the_declared_size(causal: bool, window: int, layers: int, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("restricted", causal=causal, window=window, layers=layers, residual=True)
-    x = drawn(1, 100, 12)
+def test_a_window_has_the_declared_size(
+    causal: bool, window: int, layers: int, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack("restricted", causal=causal, window=window, layers=layers, residual=True)
+    x = randn(1, 100, 12)
     rows = TokenLayout(torch.arange(100).unsqueeze(0))
-    before = stack(x, rows).hidden
+    original = stack(x, rows).hidden
     for touched in (0, 40, 99):
-        other = x.clone()
-        other[0, touched] += 1
-        changed = (stack(other, rows).hidden != before).any(-1)[0].nonzero().flatten().tolist()
+        changed_input = x.clone()
+        changed_input[0, touched] += 1
+        changed = (stack(changed_input, rows).hidden != original).any(-1)[0].nonzero().flatten().tolist()
         reach = layers * (window - 1)
         assert changed == list(range(touched if causal else max(0, touched - reach), min(100, touched + reach + 1)))
 
 
 @kinds
 @pytest.mark.parametrize("rows", ["right", "left"])
-def test_padding_changes_nothing(kind: str, rows: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place="rope", causal=False, layers=2, residual=True)
-    x = drawn(2, 8, 12)
+def test_padding_changes_nothing(kind: str, rows: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place="rope", causal=False, layers=2, residual=True)
+    x = randn(2, 8, 12)
     batch = rows_of(rows)
     assert batch.documents is not None
     real = batch.documents[1] >= 0
@@ -195,9 +197,9 @@ def test_padding_changes_nothing(kind: str, rows: str, stacked: Stacked, drawn: 
 
 @kinds
 @sides
-def test_packed_documents_match_separate_ones(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place="alibi", causal=causal, layers=2, residual=True)
-    x = drawn(2, 8, 12)
+def test_packed_documents_match_separate_ones(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place="alibi", causal=causal, layers=2, residual=True)
+    x = randn(2, 8, 12)
     packed = stack(x, rows_of("packed")).hidden
     for batch, start, end in ((0, 0, 5), (0, 5, 8), (1, 0, 2), (1, 2, 6)):
         alone = stack(x[batch : batch + 1, start:end], TokenLayout(torch.arange(end - start).unsqueeze(0))).hidden
@@ -207,10 +209,10 @@ def test_packed_documents_match_separate_ones(kind: str, causal: bool, stacked: 
 @pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window is a matter of place by itself
 @pytest.mark.parametrize("place", POSITIONS)
 def test_bidirectional_attention_without_positions_is_permutation_equivariant(
-    kind: str, place: str, stacked: Stacked, drawn: Drawn
+    kind: str, place: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(**KINDS[kind], place=place, causal=False)
-    x, order = drawn(1, 8, 12), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
+    stack = build_stack(**KINDS[kind], place=place, causal=False)
+    x, order = randn(1, 8, 12), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
     positions = torch.arange(8).unsqueeze(0)
     straight, shuffled = (
         stack(stack.add_positions(rows, positions), TokenLayout(positions)).hidden for rows in (x, x[:, order])
@@ -219,36 +221,36 @@ def test_bidirectional_attention_without_positions_is_permutation_equivariant(
 
 
 @pytest.mark.parametrize("name", ["gqa", "restricted"])
-def test_gqa_with_all_key_heads_is_mha(name: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_gqa_with_all_key_heads_is_mha(name: str, build_stack: BuildStack, randn: Randn) -> None:
     options = {"window": 100} if name == "restricted" else {}
-    x, rows = drawn(2, 8, 12), rows_of("packed")
-    plain, shared = stacked("mha", "rope"), stacked(name, "rope", kv_heads=4, **options)
+    x, rows = randn(2, 8, 12), rows_of("packed")
+    plain, shared = build_stack("mha", "rope"), build_stack(name, "rope", kv_heads=4, **options)
     assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "groups", "options"), [("gqa", 2, {"kv_heads": 2}), ("mqa", 1, {})])
 def test_gqa_is_mha_with_repeated_weights(
-    name: str, groups: int, options: dict[str, int], stacked: Stacked, drawn: Drawn
+    name: str, groups: int, options: dict[str, int], build_stack: BuildStack, randn: Randn
 ) -> None:
-    shared, plain = stacked(name, "rope", **options), stacked("mha", "rope")
+    shared, plain = build_stack(name, "rope", **options), build_stack("mha", "rope")
     weights = shared.state_dict()
     for key in [key for key in weights if ".k." in key or ".v." in key]:
         weights[key] = weights[key].unflatten(0, (groups, 4)).repeat_interleave(4 // groups, 0).flatten(0, 1)
     plain.load_state_dict(weights)
-    x, rows = drawn(2, 8, 12), rows_of("left")
+    x, rows = randn(2, 8, 12), rows_of("left")
     assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
 
 
-def test_gqa_with_one_key_head_is_mqa(stacked: Stacked, drawn: Drawn) -> None:
-    x, rows = drawn(2, 8, 12), rows_of("plain")
-    outputs = [stack(x, rows).hidden for stack in (stacked("mqa"), stacked("gqa", kv_heads=1))]
+def test_gqa_with_one_key_head_is_mqa(build_stack: BuildStack, randn: Randn) -> None:
+    x, rows = randn(2, 8, 12), rows_of("plain")
+    outputs = [stack(x, rows).hidden for stack in (build_stack("mqa"), build_stack("gqa", kv_heads=1))]
     assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])
-def test_matches_torch(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind])
-    x = drawn(2, 8, 12)
+def test_matches_torch(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind])
+    x = randn(2, 8, 12)
     _, heads = attention_of(stack)
     mixed = functional.scaled_dot_product_attention(
         heads.queries(x), heads.keys(x), heads.values(x), is_causal=True, enable_gqa=True
@@ -257,23 +259,23 @@ def test_matches_torch(kind: str, stacked: Stacked, drawn: Drawn) -> None:
 
 
 @kinds
-def test_capturing_weights_does_not_change_outputs(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place="rope", layers=2)
-    x, rows = drawn(2, 8, 12), rows_of("packed")
-    seen = stack(x, rows, capture=True)
-    assert torch.allclose(seen.hidden, stack(x, rows).hidden, rtol=0, atol=1e-9)
+def test_capturing_weights_does_not_change_outputs(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place="rope", layers=2)
+    x, rows = randn(2, 8, 12), rows_of("packed")
+    visible = stack(x, rows, capture=True)
+    assert torch.allclose(visible.hidden, stack(x, rows).hidden, rtol=0, atol=1e-9)
     assert rows.documents is not None
     awake = rows.documents.ge(0).double()
-    for captured in seen.captured:
+    for captured in visible.captured:
         assert captured["weights"].shape == (2, 4, 8, 8)
         assert torch.allclose(captured["weights"].sum(-1), awake.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9)
 
 
 @kinds
-def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place="alibi")
+def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place="alibi")
     rows = TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
-    out = stack(drawn(2, 8, 12), rows).hidden
+    out = stack(randn(2, 8, 12), rows).hidden
     assert torch.equal(out, attention_of(stack)[1].o.bias.expand(2, 8, 12))
     for grad in torch.autograd.grad(out.sum(), list(stack.parameters())):
         assert torch.isfinite(grad).all()
@@ -282,16 +284,16 @@ def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, stacked:
 @kinds
 @pytest.mark.parametrize("place", POSITIONS)
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(kind: str, place: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack, x = stacked(**KINDS[kind], place=place, residual=True), drawn(2, 100, 12)
+def test_half_precision_is_close(kind: str, place: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack, x = build_stack(**KINDS[kind], place=place, residual=True), randn(2, 100, 12)
     documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
     for rows in (TokenLayout(torch.arange(100).unsqueeze(0)), TokenLayout(torch.arange(100).expand(2, -1), documents)):
         exact = stack.double()(stack.add_positions(x, rows.positions), rows).hidden
         small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
-        given = x.to(next(small.parameters()).dtype)
+        inputs = x.to(next(small.parameters()).dtype)
         with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-            near = small(small.add_positions(given, rows.positions), rows).hidden
-        assert near.dtype == given.dtype
+            near = small(small.add_positions(inputs, rows.positions), rows).hidden
+        assert near.dtype == inputs.dtype
         assert ((near - exact).norm() / exact.norm()).item() < 2**-5
         near.sum().backward()
         assert all(

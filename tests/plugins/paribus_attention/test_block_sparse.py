@@ -16,8 +16,8 @@ from paribus.parts.context import AttentionPlan, KernelRequest
 from paribus.parts.visibility import with_order
 from paribus_attention.block_sparse import BlockSparse, draw_blocks
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 SHAPE = Shape(12, 4, 4, 256, 11, 1, layer=0)
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
@@ -30,22 +30,24 @@ def blocks_of(shape: Shape, **options: Any) -> BlockPattern:
 
 
 @sides
-@pytest.mark.parametrize(("near", "first", "most"), [(1, 2, 3), (0, 0, 5), (3, 1, 0), (2, 9, 40)])
-def test_random_blocks_are_not_visible_otherwise(causal: bool, near: int, first: int, most: int) -> None:
-    drawn = draw_blocks(30, most, near=near, first=first, causal=causal, key=7)
-    assert len(drawn) == 30
-    for block, others in enumerate(drawn):
-        unseen = {other for other in range(first, block if causal else 30) if abs(other - block) > near}
-        unseen = set() if block < first else unseen
-        assert set(others) <= unseen
-        assert len(set(others)) == len(others) == min(most, len(unseen))
+@pytest.mark.parametrize(("near", "start", "limit"), [(1, 2, 3), (0, 0, 5), (3, 1, 0), (2, 9, 40)])
+def test_random_blocks_are_not_visible_otherwise(causal: bool, near: int, start: int, limit: int) -> None:
+    random_blocks = draw_blocks(30, limit, near=near, first=start, causal=causal, key=7)
+    assert len(random_blocks) == 30
+    for block, chosen in enumerate(random_blocks):
+        unseen = {
+            block_index for block_index in range(start, block if causal else 30) if abs(block_index - block) > near
+        }
+        unseen = set() if block < start else unseen
+        assert set(chosen) <= unseen
+        assert len(set(chosen)) == len(chosen) == min(limit, len(unseen))
 
 
 def test_random_blocks_are_uniform() -> None:
     counts = torch.zeros(12)
     for key in range(4000):
-        for other in draw_blocks(12, 2, near=1, first=1, causal=False, key=key)[5]:
-            counts[other] += 1
+        for changed in draw_blocks(12, 2, near=1, first=1, causal=False, key=key)[5]:
+            counts[changed] += 1
     unseen = [1, 2, 3, 7, 8, 9, 10, 11]
     assert counts.sum() == counts[unseen].sum() == 8000
     assert float(((counts[unseen] - 1000) ** 2 / 1000).sum()) < 29.9  # chi squared, 7 degrees, p 1e-4
@@ -55,40 +57,44 @@ def test_random_blocks_depend_on_seed_layer_and_length() -> None:
     plain = blocks_of(SHAPE, block_size=4)
     assert plain == blocks_of(SHAPE, block_size=4)
     assert plain == blocks_of(replace(SHAPE, width=24, heads=2, dropout=0.1), block_size=4)
-    others = [
+    remaining = [
         blocks_of(SHAPE, block_size=4, seed=1),
         blocks_of(replace(SHAPE, layer=1), block_size=4),
         blocks_of(replace(SHAPE, layer=None), block_size=4),
         blocks_of(replace(SHAPE, length=252), block_size=4),
     ]
-    assert len({plain, *others}) == 5
+    assert len({plain, *remaining}) == 5
     assert blocks_of(replace(SHAPE, length=9), block_size=4).random_blocks == ((), (), ())
 
 
-def looped(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
+def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
     """The attention of (B, T, 12) rows with linear biases, one row at a time."""
     assert rows.documents is not None
     assert sight.blocks is not None
-    size, near, drawn = sight.blocks
+    size, near, random_blocks = sight.blocks
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     out = torch.zeros_like(q)
     for b in range(x.shape[0]):
-        at, said = rows.positions[b].tolist(), rows.documents[b].tolist()
+        positions, documents = rows.positions[b].tolist(), rows.documents[b].tolist()
         for i in range(x.shape[1]):
-            own = at[i] // size
-            seen = []
+            query_block = positions[i] // size
+            visible = []
             for j in range(x.shape[1]):
-                other = at[j] // size
-                met = abs(own - other) <= near or other in drawn[own] or min(at[i], at[j]) < sight.global_tokens
-                if said[i] == said[j] >= 0 and met and (j <= i or not sight.causal):
-                    seen.append(j)
-            if not seen:
+                key_block = positions[j] // size
+                met = (
+                    abs(query_block - key_block) <= near
+                    or key_block in random_blocks[query_block]
+                    or min(positions[i], positions[j]) < sight.global_tokens
+                )
+                if documents[i] == documents[j] >= 0 and met and (j <= i or not sight.causal):
+                    visible.append(j)
+            if not visible:
                 continue
-            away = torch.tensor([abs(at[i] - at[j]) for j in seen], dtype=x.dtype)
+            away = torch.tensor([abs(positions[i] - positions[j]) for j in visible], dtype=x.dtype)
             for h in range(4):
                 g = h // (4 // heads.kv_heads)
-                scores = k[b, g, seen] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
-                out[b, h, i] = scores.softmax(0) @ v[b, g, seen]
+                scores = k[b, g, visible] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
+                out[b, h, i] = scores.softmax(0) @ v[b, g, visible]
     return heads.merge(out)
 
 
@@ -109,23 +115,27 @@ def rows_of(kind: str, length: int) -> TokenLayout:
 @sides
 @pytest.mark.parametrize("kind", ["plain", "right", "apart", "left", "packed"])
 @pytest.mark.parametrize("length", [11, 83])
-def test_matches_a_loop_implementation(causal: bool, kind: str, length: int, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2)
-    made: Any = stack.layers[0]
-    x, rows = drawn(2, length, 12), rows_of(kind, length)
-    wanted = looped(made.attention.heads, x, rows, made.attention.attend.visibility)
-    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+def test_matches_a_loop_implementation(
+    causal: bool, kind: str, length: int, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack(
+        "block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2
+    )
+    module: Any = stack.layers[0]
+    x, rows = randn(2, length, 12), rows_of(kind, length)
+    expected = loop_reference(module.attention.heads, x, rows, module.attention.attend.visibility)
+    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
 
 
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_all_kernels_agree(causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_all_kernels_agree(causal: bool, place: str, build_stack: BuildStack, randn: Randn) -> None:
     fast, readable = (
-        stacked("block-sparse", place, causal=causal, layers=2, block_size=4, kernels=kernels)
+        build_stack("block-sparse", place, causal=causal, layers=2, block_size=4, kernels=kernels)
         for kernels in (KERNELS, KERNELS[-1:])
     )
     assert fast.kernels(rows=150) == ("gathered", "gathered")
-    x = drawn(2, 150, 12)
+    x = randn(2, 150, 12)
     for kind in ("plain", "right", "apart"):
         outputs = [stack(x, rows_of(kind, 150)).hidden for stack in (fast, readable)]
         assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
@@ -133,14 +143,14 @@ def test_all_kernels_agree(causal: bool, place: str, stacked: Stacked, drawn: Dr
             torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
             for output, stack in zip(outputs, (fast, readable), strict=True)
         ]
-        for ours, theirs in zip(*grads, strict=True):
-            assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+        for actual, reference in zip(*grads, strict=True):
+            assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_decoding_in_chunks_matches_one_pass(place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("block-sparse", place, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2)
-    x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
+def test_decoding_in_chunks_matches_one_pass(place: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack("block-sparse", place, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2)
+    x, rows = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
     for size in (100, 5, 1, 1, 5, 8):
         chunks.append(
@@ -151,23 +161,25 @@ def test_decoding_in_chunks_matches_one_pass(place: str, stacked: Stacked, drawn
 
 
 @pytest.mark.parametrize("padded", [0, 11])
-def test_matches_big_bird_with_the_same_blocks(padded: int, drawn: Drawn) -> None:
+def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> None:
     """Its last block sees all and is seen by all as well, which is here one more that each has drawn."""
     bigbird = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
     config = bigbird.BigBirdConfig(hidden_size=12, num_attention_heads=3, block_size=8, num_random_blocks=2)
-    theirs = bigbird.BigBirdBlockSparseAttention(config).double().eval()
+    reference = bigbird.BigBirdBlockSparseAttention(config).double().eval()
     count, size = 12, 8
     drawn_blocks = draw_blocks(count - 1, 2, near=1, first=1, causal=False, key=3)[1:]
-    theirs._bigbird_block_rand_mask_with_head = lambda **_: [torch.tensor(drawn_blocks).numpy()] * 3
+    reference._bigbird_block_rand_mask_with_head = lambda **_: [torch.tensor(drawn_blocks).numpy()] * 3
     every = tuple(range(count))
-    blocks = BlockPattern(size, 1, (every, *((*others, count - 1) for others in drawn_blocks), every))
-    x, ramp = drawn(2, count * size, 12), torch.arange(count * size).expand(2, -1)
-    there = torch.ones(2, count * size, dtype=x.dtype)
-    there[1, count * size - padded :] = 0
-    blocked, band, start, end = bigbird.BigBirdModel.create_masks_for_block_sparse_attn(there, size)
-    context, _ = theirs(x, band, start, end, blocked, blocked)
-    q, k, v = (side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (theirs.query, theirs.key, theirs.value))
-    rows = with_order(TokenLayout(ramp, torch.where(there > 0, 0, PADDING), None, ramp))
+    blocks = BlockPattern(size, 1, (every, *((*remaining, count - 1) for remaining in drawn_blocks), every))
+    x, ramp = randn(2, count * size, 12), torch.arange(count * size).expand(2, -1)
+    shifted = torch.ones(2, count * size, dtype=x.dtype)
+    shifted[1, count * size - padded :] = 0
+    blocked, band, start, end = bigbird.BigBirdModel.create_masks_for_block_sparse_attn(shifted, size)
+    context, _ = reference(x, band, start, end, blocked, blocked)
+    q, k, v = (
+        side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (reference.query, reference.key, reference.value)
+    )
+    rows = with_order(TokenLayout(ramp, torch.where(shifted > 0, 0, PADDING), None, ramp))
     demand = KernelRequest(Visibility(global_tokens=size, blocks=blocks))
     serving = [kernel for kernel in KERNELS if kernel.serves(demand)]
     assert {kernel.name for kernel in serving} == {"gathered", "sdpa", "eager"}
@@ -175,18 +187,18 @@ def test_matches_big_bird_with_the_same_blocks(padded: int, drawn: Drawn) -> Non
         plan = AttentionPlan(kernel, demand, 0.5, None, rows, rows, None, None, None)
         plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
         mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
-        assert torch.allclose(mixed[there > 0], context[there > 0], rtol=0, atol=1e-9)
+        assert torch.allclose(mixed[shifted > 0], context[shifted > 0], rtol=0, atol=1e-9)
 
 
 @sides
-def test_cost_matches_the_torch_flop_counter(causal: bool, stacked: Stacked) -> None:
-    stack = stacked("block-sparse", causal=causal, block_size=4).to("meta")
-    made: Any = stack.layers[0]
+def test_cost_matches_the_torch_flop_counter(causal: bool, build_stack: BuildStack) -> None:
+    stack = build_stack("block-sparse", causal=causal, block_size=4).to("meta")
+    module: Any = stack.layers[0]
     for rows in (128, 256):
         x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
         with FlopCounterMode(display=False) as counter:
             stack(x, TokenLayout(torch.arange(rows, device="meta").unsqueeze(0)))
-        assert made.attention.cost(Load(rows, rows)).flops == counter.get_total_flops()
+        assert module.attention.cost(Load(rows, rows)).flops == counter.get_total_flops()
     span = 4 * (1 + (1 if causal else 2) + 3 + 2)
-    scored = made.attention.cost(Load(256, 256)).flops - 4 * 256 * 12 * 16 * 2
+    scored = module.attention.cost(Load(256, 256)).flops - 4 * 256 * 12 * 16 * 2
     assert scored == 4 * 16 * (256 * span if causal else 8 * 256 + 248 * span)

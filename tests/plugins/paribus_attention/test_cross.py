@@ -10,8 +10,8 @@ from torch import Tensor
 from paribus import PADDING, Memory, Shape, Stack, TokenLayout
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 kinds = pytest.mark.parametrize(
     ("name", "options"), [("mha", {}), ("gqa", {"kv_heads": 2}), ("mqa", {})], ids=["mha", "gqa", "mqa"]
 )
@@ -23,14 +23,14 @@ def ramp(length: int) -> TokenLayout:
 
 @kinds
 def test_every_query_sees_the_whole_memory_in_causal_stacks_too(
-    name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
+    name: str, options: dict[str, Any], build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(name, causal=True, memory_width=10, **options)
-    x, memory = drawn(1, 3, 12), drawn(1, 7, 10, seed=1)
+    stack = build_stack(name, causal=True, memory_width=10, **options)
+    x, memory = randn(1, 3, 12), randn(1, 7, 10, seed=1)
 
     for row in range(3):
-        asked = memory.clone().requires_grad_()
-        (grad,) = torch.autograd.grad(stack(x, ramp(3), Memory(asked, ramp(7))).hidden[0, row].sum(), asked)
+        requested = memory.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(stack(x, ramp(3), Memory(requested, ramp(7))).hidden[0, row].sum(), requested)
         assert (grad.abs().sum(-1) > 0).all()
     layer: Any = stack.layers[0]
     heads = layer.cross.heads
@@ -43,10 +43,10 @@ def test_every_query_sees_the_whole_memory_in_causal_stacks_too(
 
 @kinds
 def test_padding_and_order_of_a_memory_do_not_change_outputs(
-    name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
+    name: str, options: dict[str, Any], build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(name, memory_width=10, **options)
-    x, memory = drawn(1, 3, 12), drawn(1, 7, 10, seed=1)
+    stack = build_stack(name, memory_width=10, **options)
+    x, memory = randn(1, 3, 12), randn(1, 7, 10, seed=1)
     padded = TokenLayout(torch.arange(7).unsqueeze(0), torch.tensor([[0, 0, 0, 0, PADDING, PADDING, PADDING]]))
     alone = stack(x, ramp(3), Memory(memory[:, :4], ramp(4))).hidden
     assert torch.allclose(stack(x, ramp(3), Memory(memory, padded)).hidden, alone, rtol=0, atol=1e-9)
@@ -56,10 +56,10 @@ def test_padding_and_order_of_a_memory_do_not_change_outputs(
 
 @kinds
 def test_decoding_caches_the_projected_memory(
-    name: str, options: dict[str, Any], stacked: Stacked, drawn: Drawn
+    name: str, options: dict[str, Any], build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(name, "rope", layers=2, residual=True, memory_width=10, **options)
-    x, memory = drawn(2, 6, 12), Memory(drawn(2, 7, 10, seed=1), ramp(7))
+    stack = build_stack(name, "rope", layers=2, residual=True, memory_width=10, **options)
+    x, memory = randn(2, 6, 12), Memory(randn(2, 7, 10, seed=1), ramp(7))
     states = stack.start(2, 6)
     parts = []
     for start, end in ((0, 3), (3, 4), (4, 6)):
@@ -71,5 +71,5 @@ def test_decoding_caches_the_projected_memory(
 
 @kinds
 def test_the_initial_state_is_empty(name: str, options: dict[str, Any]) -> None:
-    made = attention()[name](Shape(12, 4, 4, 8, 11, 1, memory_width=10), **options)
-    assert made.start(2, 8, torch.zeros(())) == {}
+    module = attention()[name](Shape(12, 4, 4, 8, 11, 1, memory_width=10), **options)
+    assert module.start(2, 8, torch.zeros(())) == {}

@@ -16,35 +16,39 @@ from paribus.parts.visibility import with_order
 from paribus_attention.dilated import Dilated
 from paribus_attention.restricted import Restricted
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 OPTIONS = [(2, 3, 0), (3, 2, 2), (2, 1, 1), (1, 5, 3), (4, 4, 0)]
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
-def near(i: int, j: int, window: int, dilation: int, first: int) -> bool:
+def near(i: int, j: int, window: int, dilation: int, start: int) -> bool:
     """Whether a row at position i may see one at position j, but for the future."""
-    return min(i, j) < first or (abs(i - j) < window * dilation and (i - j) % dilation == 0)
+    return min(i, j) < start or (abs(i - j) < window * dilation and (i - j) % dilation == 0)
 
 
-def looped(
+def loop_reference(
     heads: Heads, x: Tensor, positions: Tensor, documents: Tensor, causal: bool, options: tuple[int, int, int]
 ) -> Tensor:
     """The attention of (B, T, 12) rows with linear biases, one row at a time."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     out = torch.zeros_like(q)
     for b in range(x.shape[0]):
-        at, said = positions[b].tolist(), documents[b].tolist()
+        position_ids, message = positions[b].tolist(), documents[b].tolist()
         for h in range(4):
             g = h // (4 // heads.kv_heads)
             for i in range(x.shape[1]):
-                seen = [j for j in range(x.shape[1]) if said[j] == said[i] >= 0 and near(at[i], at[j], *options)]
-                seen = [j for j in seen if j <= i or not causal]
-                if seen:
-                    away = torch.tensor([abs(at[i] - at[j]) for j in seen], dtype=x.dtype)
-                    scores = k[b, g, seen] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
-                    out[b, h, i] = scores.softmax(0) @ v[b, g, seen]
+                visible = [
+                    j
+                    for j in range(x.shape[1])
+                    if message[j] == message[i] >= 0 and near(position_ids[i], position_ids[j], *options)
+                ]
+                visible = [j for j in visible if j <= i or not causal]
+                if visible:
+                    away = torch.tensor([abs(position_ids[i] - position_ids[j]) for j in visible], dtype=x.dtype)
+                    scores = k[b, g, visible] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
+                    out[b, h, i] = scores.softmax(0) @ v[b, g, visible]
     return heads.merge(out)
 
 
@@ -66,32 +70,32 @@ def rows_of(kind: str, length: int) -> TokenLayout:
 @pytest.mark.parametrize("kind", ["plain", "right", "left", "packed"])
 @pytest.mark.parametrize("length", [11, 70])
 def test_matches_a_loop_implementation(
-    causal: bool, options: tuple[int, int, int], kind: str, length: int, stacked: Stacked, drawn: Drawn
+    causal: bool, options: tuple[int, int, int], kind: str, length: int, build_stack: BuildStack, randn: Randn
 ) -> None:
-    window, dilation, first = options
-    stack = stacked(
-        "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=first, kv_heads=2
+    window, dilation, start = options
+    stack = build_stack(
+        "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=start, kv_heads=2
     )
-    x, rows = drawn(2, length, 12), rows_of(kind, length)
+    x, rows = randn(2, length, 12), rows_of(kind, length)
     assert rows.documents is not None
-    made: Any = stack.layers[0]
-    wanted = looped(made.attention.heads, x, rows.positions, rows.documents, causal, options)
-    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+    module: Any = stack.layers[0]
+    expected = loop_reference(module.attention.heads, x, rows.positions, rows.documents, causal, options)
+    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
 
 
 @sides
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
 @pytest.mark.parametrize("options", [(4, 2, 0), (4, 2, 3)], ids=str)
 def test_all_kernels_agree(
-    causal: bool, place: str, options: tuple[int, int, int], stacked: Stacked, drawn: Drawn
+    causal: bool, place: str, options: tuple[int, int, int], build_stack: BuildStack, randn: Randn
 ) -> None:
-    given = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
+    inputs = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
     fast, readable = (
-        stacked("dilated", place, causal=causal, layers=2, kernels=kernels, **given)
+        build_stack("dilated", place, causal=causal, layers=2, kernels=kernels, **inputs)
         for kernels in (KERNELS, KERNELS[-1:])
     )
     assert fast.kernels(rows=150) == ("gathered", "gathered")
-    x = drawn(2, 150, 12)
+    x = randn(2, 150, 12)
     for kind in ("plain", "right"):
         outputs = [stack(x, rows_of(kind, 150)).hidden for stack in (fast, readable)]
         assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
@@ -99,39 +103,41 @@ def test_all_kernels_agree(
             torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
             for output, stack in zip(outputs, (fast, readable), strict=True)
         ]
-        for ours, theirs in zip(*grads, strict=True):
-            assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+        for actual, reference in zip(*grads, strict=True):
+            assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
 @sides
 @pytest.mark.parametrize("dilation", [1, 3])
-def test_a_window_has_the_declared_steps_and_gaps(causal: bool, dilation: int, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("dilated", causal=causal, window=4, dilation=dilation, residual=True)
-    x, rows = drawn(1, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
-    before = stack(x, rows).hidden
+def test_a_window_has_the_declared_steps_and_gaps(
+    causal: bool, dilation: int, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack("dilated", causal=causal, window=4, dilation=dilation, residual=True)
+    x, rows = randn(1, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
+    original = stack(x, rows).hidden
     for touched in (0, 50, 119):
-        other = x.clone()
-        other[0, touched] += 1
-        changed = (stack(other, rows).hidden != before).any(-1)[0].nonzero().flatten().tolist()
+        changed_input = x.clone()
+        changed_input[0, touched] += 1
+        changed = (stack(changed_input, rows).hidden != original).any(-1)[0].nonzero().flatten().tolist()
         steps = range(0 if causal else -3, 4)
         reached = [touched + step * dilation for step in steps]
         assert changed == [row for row in reached if 0 <= row < 120]
 
 
 @sides
-def test_dilation_1_is_a_sliding_window(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    x, rows = drawn(2, 100, 12), rows_of("left", 100)
+def test_dilation_1_is_a_sliding_window(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    x, rows = randn(2, 100, 12), rows_of("left", 100)
     plain, gaps = (
-        stacked(name, "rope", causal=causal, window=5, **options)
+        build_stack(name, "rope", causal=causal, window=5, **options)
         for name, options in (("restricted", {}), ("dilated", {"dilation": 1}))
     )
     assert torch.allclose(plain(x, rows).hidden, gaps(x, rows).hidden, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_decoding_in_chunks_matches_one_pass(place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("dilated", place, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2)
-    x, rows = drawn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
+def test_decoding_in_chunks_matches_one_pass(place: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack("dilated", place, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2)
+    x, rows = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
     assert stack.kernels(rows=120) == ("gathered", "gathered")
     for size in (100, 5, 1, 1, 5, 8):
@@ -144,33 +150,33 @@ def test_decoding_in_chunks_matches_one_pass(place: str, stacked: Stacked, drawn
 
 
 @pytest.mark.parametrize("padded", [0, 9])
-def test_matches_longformer(padded: int, drawn: Drawn) -> None:
+def test_matches_longformer(padded: int, randn: Randn) -> None:
     """With its global projections set to the local ones, of which ours has no others."""
     longformer = pytest.importorskip("transformers.models.longformer.modeling_longformer")
     config = longformer.LongformerConfig(
         hidden_size=12, num_attention_heads=3, attention_window=[16], attention_probs_dropout_prob=0.0
     )
-    theirs = longformer.LongformerSelfAttention(config, 0).double().eval()
-    ours = Dilated(Shape(12, 3, 4, 96, 11, 1), window=9, dilation=1, global_tokens=3).double()
+    reference = longformer.LongformerSelfAttention(config, 0).double().eval()
+    actual = Dilated(Shape(12, 3, 4, 96, 11, 1), window=9, dilation=1, global_tokens=3).double()
     for name in ("query", "key", "value"):
-        local = getattr(theirs, name)
-        getattr(theirs, f"{name}_global").load_state_dict(local.state_dict())
-        getattr(ours.heads, name[0]).load_state_dict(local.state_dict())
-    x, ramp = drawn(2, 96, 12), torch.arange(96)
+        local = getattr(reference, name)
+        getattr(reference, f"{name}_global").load_state_dict(local.state_dict())
+        getattr(actual.heads, name[0]).load_state_dict(local.state_dict())
+    x, ramp = randn(2, 96, 12), torch.arange(96)
     mask = torch.zeros(2, 96, dtype=x.dtype)
     mask[:, :3], mask[1, 96 - padded :] = 10000.0, -10000.0
-    context = theirs(x, mask, mask < 0, mask > 0, True)[0]
-    sight, kernel = ours.attend.visibility, KERNELS[1]
+    context = reference(x, mask, mask < 0, mask > 0, True)[0]
+    sight, kernel = actual.attend.visibility, KERNELS[1]
     documents = torch.where(mask < 0, PADDING, 0)
     rows = TokenLayout(ramp.expand(2, -1), documents, None, ramp.expand(2, -1))
     plan = AttentionPlan(kernel, KernelRequest(sight), 0.5, None, with_order(rows), with_order(rows), None, None, None)
     plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
-    mixed = kernel(ours.heads.queries(x), ours.heads.keys(x), ours.heads.values(x), plan, None, 0.0)
-    own = mixed.transpose(1, 2).flatten(2)
-    assert torch.allclose(own[mask >= 0], context[mask >= 0], rtol=0, atol=1e-6)  # its softmax is in float32
+    mixed = kernel(actual.heads.queries(x), actual.heads.keys(x), actual.heads.values(x), plan, None, 0.0)
+    part = mixed.transpose(1, 2).flatten(2)
+    assert torch.allclose(part[mask >= 0], context[mask >= 0], rtol=0, atol=1e-6)  # its softmax is in float32
 
 
-def counted(stack: Stack, rows: int) -> int:
+def torch_flops(stack: Stack, rows: int) -> int:
     x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
         stack.to("meta")(x, TokenLayout(torch.arange(rows, device="meta").unsqueeze(0)))
@@ -178,15 +184,15 @@ def counted(stack: Stack, rows: int) -> int:
 
 
 @sides
-def test_cost_counts_visible_keys_and_the_kernel_computes_little_more(causal: bool, stacked: Stacked) -> None:
+def test_cost_counts_visible_keys_and_the_kernel_computes_little_more(causal: bool, build_stack: BuildStack) -> None:
     shape = Shape(12, 4, 4, 4096, 11, 1, causal=causal)
-    made = Dilated(shape, window=9, dilation=4, global_tokens=2)
+    module = Dilated(shape, window=9, dilation=4, global_tokens=2)
     plain = Restricted(shape, window=9)
-    more = made.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
+    extra = module.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
     span = 9 if causal else 17
     whole = 0 if causal else 2 * (2000 - span - 2)  # the two rows that see all
-    assert more == 4 * 16 * (2000 * 2 + whole)
-    stack = stacked("dilated", causal=causal, window=9, dilation=4, global_tokens=2)
-    short, long = counted(stack, 1024), counted(stack, 4096)
+    assert extra == 4 * 16 * (2000 * 2 + whole)
+    stack = build_stack("dilated", causal=causal, window=9, dilation=4, global_tokens=2)
+    short, long = torch_flops(stack, 1024), torch_flops(stack, 4096)
     assert long <= 4.01 * short
-    assert made.cost(Load(4096, 4096)).flops <= long <= 3 * made.cost(Load(4096, 4096)).flops
+    assert module.cost(Load(4096, 4096)).flops <= long <= 3 * module.cost(Load(4096, 4096)).flops

@@ -8,28 +8,28 @@ from torch import Tensor
 
 from paribus import PADDING, Memory, Stack, TokenLayout
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 
 
 def ramp(length: int) -> TokenLayout:
     return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
-def test_every_token_gets_the_projection_of_the_last(stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("fixed", causal=False)
-    x, heads = drawn(2, 8, 12), stack.layers[0].attention.heads
-    wanted = heads.o(heads.v(x[:, 7])).unsqueeze(1)
-    assert torch.allclose(stack(x, ramp(8)).hidden, wanted.expand(-1, 8, -1), rtol=0, atol=1e-12)
+def test_every_token_gets_the_projection_of_the_last(build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("fixed", causal=False)
+    x, heads = randn(2, 8, 12), stack.layers[0].attention.heads
+    expected = heads.o(heads.v(x[:, 7])).unsqueeze(1)
+    assert torch.allclose(stack(x, ramp(8)).hidden, expected.expand(-1, 8, -1), rtol=0, atol=1e-12)
 
 
-def test_a_memory_is_read_at_its_last_token_that_is_not_padding(stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("fixed", memory_width=10)
-    x, memory, heads = drawn(2, 3, 12), drawn(2, 7, 10, seed=1), stack.layers[0].cross.heads
+def test_a_memory_is_read_at_its_last_token_that_is_not_padding(build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("fixed", memory_width=10)
+    x, memory, heads = randn(2, 3, 12), randn(2, 7, 10, seed=1), stack.layers[0].cross.heads
     documents = torch.tensor([[0] * 5 + [PADDING] * 2, [PADDING] * 3 + [0] * 4])
     got = stack(x, ramp(3), Memory(memory, TokenLayout(torch.arange(7).unsqueeze(0), documents))).hidden
-    last = torch.stack([memory[0, 4], memory[1, 6]])
-    assert torch.allclose(got, heads.o(heads.v(last)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
+    final = torch.stack([memory[0, 4], memory[1, 6]])
+    assert torch.allclose(got, heads.o(heads.v(final)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
     reached = memory.clone().requires_grad_()
     whole = stack(x, ramp(3), Memory(reached, ramp(7))).hidden
     (grad,) = torch.autograd.grad(whole.sin().sum(), reached)
@@ -37,11 +37,11 @@ def test_a_memory_is_read_at_its_last_token_that_is_not_padding(stacked: Stacked
     assert not grad[:, :-1].any()
 
 
-def test_a_document_without_a_memory_gets_zero(stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("fixed", memory_width=10)
-    asks, given = (
+def test_a_document_without_a_memory_gets_zero(build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("fixed", memory_width=10)
+    asks, inputs = (
         TokenLayout(torch.arange(3)[None], torch.tensor([[0, 1, 1]])),
         TokenLayout(torch.arange(2)[None], torch.tensor([[0, 0]])),
     )
-    got = stack(drawn(1, 3, 12), asks, Memory(drawn(1, 2, 10), given)).hidden
+    got = stack(randn(1, 3, 12), asks, Memory(randn(1, 2, 10), inputs)).hidden
     assert torch.allclose(got[0, 1:], stack.layers[0].cross.heads.o.bias.expand(2, -1), rtol=0, atol=1e-12)

@@ -10,14 +10,14 @@ from transformers.models.fnet.modeling_fnet import FNetFourierTransform
 
 from paribus import Stack, TokenLayout
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 ROWS = TokenLayout(torch.arange(5).unsqueeze(0))
 
 
-def test_matches_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn) -> None:
-    x = drawn(1, 5, 12)
-    got = stacked("fourier", causal=False)(x, ROWS).hidden[0]
+def test_matches_the_real_part_of_the_double_sum(build_stack: BuildStack, randn: Randn) -> None:
+    x = randn(1, 5, 12)
+    got = build_stack("fourier", causal=False)(x, ROWS).hidden[0]
     rows = x[0].tolist()
     for t in range(5):
         for d in range(12):
@@ -27,16 +27,16 @@ def test_matches_the_real_part_of_the_double_sum(stacked: Stacked, drawn: Drawn)
             assert abs(sum(terms).real - float(got[t, d])) < 1e-9
 
 
-def test_matches_transformers(stacked: Stacked, drawn: Drawn) -> None:
-    x = drawn(2, 5, 12)
+def test_matches_transformers(build_stack: BuildStack, randn: Randn) -> None:
+    x = randn(2, 5, 12)
     twin = FNetFourierTransform(FNetConfig(hidden_size=12, use_tpu_fourier_optimizations=False))
     (mixed,) = twin.self(x)
-    got = stacked("fourier", causal=False)(x, ROWS).hidden
+    got = build_stack("fourier", causal=False)(x, ROWS).hidden
     assert torch.allclose(got, mixed, rtol=0, atol=1e-12)
 
 
-def test_applied_twice_it_restores_an_even_signal(stacked: Stacked, drawn: Drawn) -> None:
-    x = drawn(1, 5, 12)
+def test_applied_twice_it_restores_an_even_signal(build_stack: BuildStack, randn: Randn) -> None:
+    x = randn(1, 5, 12)
     even = x + x.flip(1, 2).roll((1, 1), (1, 2))
-    stack = stacked("fourier", causal=False)
+    stack = build_stack("fourier", causal=False)
     assert torch.allclose(stack(stack(even, ROWS).hidden, ROWS).hidden, 60 * even, rtol=0, atol=1e-9)

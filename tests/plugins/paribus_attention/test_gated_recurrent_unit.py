@@ -9,41 +9,41 @@ from torch import Tensor, nn
 
 from paribus import Stack, TokenLayout
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
-def looped(part: Any, rows: Tensor) -> Tensor:
+def loop_reference(part: Any, rows: Tensor) -> Tensor:
     """(T, D) -> (T, K): r and z of each row and of what came before it, and what is new."""
     h = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
-    made = []
+    module = []
     for row in rows:
         (r, z, n), (r_h, z_h, n_h) = part.reads(row).chunk(3), part.repeats(h).chunk(3)
         r, z = torch.sigmoid(r + r_h), torch.sigmoid(z + z_h)
         h = (1 - z) * torch.tanh(n + r * n_h) + z * h
-        made.append(h)
-    return torch.stack(made)
+        module.append(h)
+    return torch.stack(module)
 
 
 @sides
-def test_matches_a_loop_implementation(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("gru", causal=causal)
-    x, parts = drawn(1, 8, 12), stack.layers[0].attention.directions
-    wanted = looped(parts[0], x[0])
+def test_matches_a_loop_implementation(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("gru", causal=causal)
+    x, parts = randn(1, 8, 12), stack.layers[0].attention.directions
+    expected = loop_reference(parts[0], x[0])
     if not causal:
-        wanted = torch.cat([wanted, looped(parts[1], x[0].flip(0)).flip(0)], dim=-1)
-    assert torch.allclose(stack(x, ROWS).hidden[0], wanted, rtol=0, atol=1e-9)
+        expected = torch.cat([expected, loop_reference(parts[1], x[0].flip(0)).flip(0)], dim=-1)
+    assert torch.allclose(stack(x, ROWS).hidden[0], expected, rtol=0, atol=1e-9)
 
 
 @sides
-def test_matches_torch(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("gru", causal=causal)
+def test_matches_torch(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("gru", causal=causal)
     weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
     twin = nn.GRU(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
     with torch.no_grad():
-        for ours, theirs in zip(weights, twin.parameters(), strict=True):
-            theirs.copy_(ours)
-    x = drawn(2, 8, 12)
+        for actual, reference in zip(weights, twin.parameters(), strict=True):
+            reference.copy_(actual)
+    x = randn(2, 8, 12)
     assert torch.allclose(stack(x, ROWS).hidden, twin(x)[0], rtol=0, atol=1e-12)

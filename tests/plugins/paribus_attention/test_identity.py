@@ -8,13 +8,13 @@ from torch import Tensor
 
 from paribus import Stack, TokenLayout
 
-Stacked = Callable[..., Stack]
+BuildStack = Callable[..., Stack]
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 def test_the_input_is_returned_and_there_are_no_parameters(
-    causal: bool, stacked: Stacked, drawn: Callable[..., Tensor]
+    causal: bool, build_stack: BuildStack, randn: Callable[..., Tensor]
 ) -> None:
-    stack, x = stacked("identity", causal=causal), drawn(2, 8, 12)
+    stack, x = build_stack("identity", causal=causal), randn(2, 8, 12)
     assert stack(x, TokenLayout(torch.arange(8).unsqueeze(0))).hidden is x
     assert list(stack.parameters()) == []

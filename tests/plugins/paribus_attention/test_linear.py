@@ -10,8 +10,8 @@ from torch import Tensor
 
 from paribus import PADDING, Context, Load, Memory, Stack, TokenLayout
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 KINDS: dict[str, dict[str, Any]] = {
     "elu": {},
     "relu": {"features": "relu"},
@@ -36,11 +36,11 @@ def phi(features: str, x: list[float]) -> list[float]:
 @sides
 @pytest.mark.parametrize("rows", [TokenLayout(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, rows: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack: Any = stacked("linear", causal=causal, **KINDS[kind])
+    stack: Any = build_stack("linear", causal=causal, **KINDS[kind])
     heads, features = stack.layers[0].attention.heads, KINDS[kind].get("features", "elu")
-    x = drawn(2, 8, 12)
+    x = randn(2, 8, 12)
     got = stack(x, rows).hidden
     q, k, v = (side(x).unflatten(-1, (-1, 4)).tolist() for side in (heads.q, heads.k, heads.v))
     for b in range(2):
@@ -52,8 +52,8 @@ def test_matches_a_loop_implementation(
                 total = 0.0
                 for j in range(8):
                     if documents[j] == documents[i] >= 0 and not (causal and j > i):
-                        asked, held = phi(features, q[b][i][h]), phi(features, k[b][j][g])
-                        weight = sum(a * c for a, c in zip(asked, held, strict=True))
+                        requested, names = phi(features, q[b][i][h]), phi(features, k[b][j][g])
+                        weight = sum(a * c for a, c in zip(requested, names, strict=True))
                         total += weight
                         mixed[h] += weight * torch.tensor(v[b][j][g], dtype=x.dtype)
                 mixed[h] /= max(total, 1e-6)
@@ -61,13 +61,13 @@ def test_matches_a_loop_implementation(
                 assert torch.allclose(got[b, i], heads.o(mixed.flatten()), rtol=0, atol=1e-9)
 
 
-def written_out(stack: Any, x: Tensor, seen: Tensor) -> Tensor:
+def explicit_reference(stack: Any, x: Tensor, visible: Tensor) -> Tensor:
     """(B, T, D): every weight of every pair, (T, T) of them."""
-    made = stack.layers[0].attention
-    q, k, v = made._phi(made.heads.queries(x)), made._phi(made.heads.keys(x)), made.heads.values(x)
+    module = stack.layers[0].attention
+    q, k, v = module._phi(module.heads.queries(x)), module._phi(module.heads.keys(x)), module.heads.values(x)
     k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
-    weights = (q @ k.transpose(-1, -2)) * seen
-    merged: Tensor = made.heads.merge(weights / weights.sum(-1, keepdim=True).clamp_min(1e-6) @ v)
+    weights = (q @ k.transpose(-1, -2)) * visible
+    merged: Tensor = module.heads.merge(weights / weights.sum(-1, keepdim=True).clamp_min(1e-6) @ v)
     return merged
 
 
@@ -75,48 +75,48 @@ def written_out(stack: Any, x: Tensor, seen: Tensor) -> Tensor:
 @sides
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
 def test_sums_and_gradients_match_explicit_weights(
-    kind: str, causal: bool, length: int, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, length: int, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked("linear", causal=causal, **KINDS[kind])
-    x = drawn(2, length, 12).requires_grad_()
+    stack = build_stack("linear", causal=causal, **KINDS[kind])
+    x = randn(2, length, 12).requires_grad_()
     documents = (torch.arange(length) // 50).unsqueeze(0)
     for rows in (
         TokenLayout(torch.arange(length).unsqueeze(0)),
         TokenLayout(torch.arange(length).unsqueeze(0), documents),
     ):
-        seen = torch.ones(length, length).tril() if causal else torch.ones(length, length)
+        visible = torch.ones(length, length).tril() if causal else torch.ones(length, length)
         if rows.documents is not None:
-            seen = seen * (documents == documents.T)
-        made = [stack(x, rows).hidden, written_out(stack, x, seen)]
-        assert torch.allclose(made[0], made[1], rtol=0, atol=1e-9)
-        grads = [torch.autograd.grad(side.sin().sum(), [x, *stack.parameters()]) for side in made]
-        for ours, theirs in zip(*grads, strict=True):
-            assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-8)
+            visible = visible * (documents == documents.T)
+        module = [stack(x, rows).hidden, explicit_reference(stack, x, visible)]
+        assert torch.allclose(module[0], module[1], rtol=0, atol=1e-9)
+        grads = [torch.autograd.grad(side.sin().sum(), [x, *stack.parameters()]) for side in module]
+        for actual, reference in zip(*grads, strict=True):
+            assert torch.allclose(actual, reference, rtol=1e-7, atol=1e-8)
 
 
-def test_the_state_of_a_memory_does_not_depend_on_its_length(stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("linear", memory_width=10)
+def test_the_state_of_a_memory_does_not_depend_on_its_length(build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack("linear", memory_width=10)
     states = stack.start(1, 4)
-    memory = Memory(drawn(1, 500, 10), TokenLayout(torch.arange(500).unsqueeze(0)))
-    stack(drawn(1, 1, 12), TokenLayout(torch.zeros(1, 1).long()), memory, states)
-    assert {name: tuple(kept.shape) for name, kept in states.layers[0]["cross"].items()} == {
+    memory = Memory(randn(1, 500, 10), TokenLayout(torch.arange(500).unsqueeze(0)))
+    stack(randn(1, 1, 12), TokenLayout(torch.zeros(1, 1).long()), memory, states)
+    assert {name: tuple(saved.shape) for name, saved in states.layers[0]["cross"].items()} == {
         "products": (1, 4, 4, 4),
         "features": (1, 4, 4),
     }
 
 
 @sides
-def test_cost_is_linear_in_the_length(causal: bool, stacked: Stacked) -> None:
-    stack: Any = stacked("linear", causal=causal)
+def test_cost_is_linear_in_the_length(causal: bool, build_stack: BuildStack) -> None:
+    stack: Any = build_stack("linear", causal=causal)
     cost = stack.layers[0].attention.cost
     assert cost(Load(4096, 4096)).flops == 4 * cost(Load(1024, 1024)).flops
     assert cost(Load(1, 10)).state == cost(Load(1, 10**6)).state
 
 
 @sides
-def test_it_compiles_into_one_graph(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("linear", causal=causal)
-    x, rows = drawn(2, 100, 12), TokenLayout(torch.arange(100).unsqueeze(0))
+def test_it_compiles_into_one_graph(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("linear", causal=causal)
+    x, rows = randn(2, 100, 12), TokenLayout(torch.arange(100).unsqueeze(0))
     compiled: Any = torch.compile(stack.layers[0].attention, fullgraph=True, backend="eager")
     ctx = Context((), rows, rows)
     assert torch.allclose(compiled(x, ctx), stack(x, rows).hidden, rtol=0, atol=1e-12)

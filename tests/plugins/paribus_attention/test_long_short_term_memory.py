@@ -10,43 +10,43 @@ from torch import Tensor, nn
 from paribus import Shape, Stack, TokenLayout
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
-def looped(part: Any, rows: Tensor) -> Tensor:
+def loop_reference(part: Any, rows: Tensor) -> Tensor:
     """(T, D) -> (T, K): i, f, o and g of each row and of what came before it."""
     h = c = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
-    made = []
+    module = []
     for row in rows:
         i, f, g, o = (part.reads(row) + part.repeats(h)).chunk(4)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
-        made.append(h)
-    return torch.stack(made)
+        module.append(h)
+    return torch.stack(module)
 
 
 @sides
-def test_matches_a_loop_implementation(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("lstm", causal=causal)
-    x, parts = drawn(1, 8, 12), stack.layers[0].attention.directions
-    wanted = looped(parts[0], x[0])
+def test_matches_a_loop_implementation(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("lstm", causal=causal)
+    x, parts = randn(1, 8, 12), stack.layers[0].attention.directions
+    expected = loop_reference(parts[0], x[0])
     if not causal:
-        wanted = torch.cat([wanted, looped(parts[1], x[0].flip(0)).flip(0)], dim=-1)
-    assert torch.allclose(stack(x, ROWS).hidden[0], wanted, rtol=0, atol=1e-9)
+        expected = torch.cat([expected, loop_reference(parts[1], x[0].flip(0)).flip(0)], dim=-1)
+    assert torch.allclose(stack(x, ROWS).hidden[0], expected, rtol=0, atol=1e-9)
 
 
 @sides
-def test_matches_torch(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("lstm", causal=causal)
+def test_matches_torch(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("lstm", causal=causal)
     weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
     twin = nn.LSTM(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
     with torch.no_grad():
-        for ours, theirs in zip(weights, twin.parameters(), strict=True):
-            theirs.copy_(ours)
-    x = drawn(2, 8, 12)
+        for actual, reference in zip(weights, twin.parameters(), strict=True):
+            reference.copy_(actual)
+    x = randn(2, 8, 12)
     assert torch.allclose(stack(x, ROWS).hidden, twin(x)[0], rtol=0, atol=1e-12)
 
 

@@ -15,8 +15,8 @@ from paribus import PADDING, Load, Memory, ScoreOptions, Shape, Stack, TokenLayo
 from paribus.kernels import KERNELS
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "a latent for queries": {"q_rank": 5, "kv_rank": 7},
@@ -30,21 +30,21 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 
 
-def own(stack: Stack) -> Any:
-    made: Any = stack.layers[0]
-    return made.attention
+def attention_of(stack: Stack) -> Any:
+    module: Any = stack.layers[0]
+    return module.attention
 
 
 def ramp(length: int, start: int = 0) -> TokenLayout:
     return TokenLayout(torch.arange(start, start + length).unsqueeze(0))
 
 
-def turned(row: list[float], position: int) -> list[float]:
+def rotate(row: list[float], position: int) -> list[float]:
     """RoPE over all of a few columns, a pair at a time."""
     half = len(row) // 2
     angles = [position * 10_000.0 ** (-2 * i / len(row)) for i in range(half)]
-    first = [row[i] * math.cos(a) - row[i + half] * math.sin(a) for i, a in enumerate(angles)]
-    return first + [row[i + half] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)]
+    start = [row[i] * math.cos(a) - row[i + half] * math.sin(a) for i, a in enumerate(angles)]
+    return start + [row[i + half] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)]
 
 
 def divided(row: list[float], gains: list[float]) -> list[float]:
@@ -52,9 +52,9 @@ def divided(row: list[float], gains: list[float]) -> list[float]:
     return [gain * value / root for gain, value in zip(gains, row, strict=True)]
 
 
-def looped(made: Any, x: Tensor, causal: bool, place: str) -> Tensor:
+def loop_reference(module: Any, x: Tensor, causal: bool, place: str) -> Tensor:
     """One sequence, (T, 12), row by row and head by head."""
-    heads, length = made.heads, len(x)
+    heads, length = module.heads, len(x)
     columns = heads.rotary_width
     asking = x
     if heads.q_rank is not None:
@@ -65,7 +65,7 @@ def looped(made: Any, x: Tensor, causal: bool, place: str) -> Tensor:
     latents = torch.tensor([divided(row, gains) for row in heads.kv_down(x).tolist()], dtype=x.dtype)
     k, v = (side(latents).view(length, 4, 4).tolist() for side in (heads.k, heads.v))
     shared = heads.turned(x).tolist()
-    place_of = turned if place == "rope" else (lambda row, _: row)
+    place_of = rotate if place == "rope" else (lambda row, _: row)
     mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
     for i in range(length):
         for h in range(4):
@@ -83,16 +83,18 @@ def looped(made: Any, x: Tensor, causal: bool, place: str) -> Tensor:
 @sides
 @pytest.mark.parametrize("place", ["none", "rope"])
 @pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide"])
-def test_matches_a_loop_implementation(kind: str, causal: bool, place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("mla", place, causal=causal, **KINDS[kind])
-    x = drawn(2, 6, 12)
-    wanted = torch.stack([looped(own(stack), each, causal, place) for each in x])
-    assert torch.allclose(stack(x, ramp(6)).hidden, wanted, rtol=0, atol=1e-9)
+def test_matches_a_loop_implementation(
+    kind: str, causal: bool, place: str, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack("mla", place, causal=causal, **KINDS[kind])
+    x = randn(2, 6, 12)
+    expected = torch.stack([loop_reference(attention_of(stack), item, causal, place) for item in x])
+    assert torch.allclose(stack(x, ramp(6)).hidden, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("q_rank", [None, 5])
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_matches_deepseek(q_rank: int | None, kernel: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_deepseek(q_rank: int | None, kernel: str, build_stack: BuildStack, randn: Randn) -> None:
     config = DeepseekV3Config(
         hidden_size=12,
         num_attention_heads=4,
@@ -106,41 +108,41 @@ def test_matches_deepseek(q_rank: int | None, kernel: str, stacked: Stacked, dra
         attn_implementation=kernel,
     )
     torch.manual_seed(1)
-    theirs: Any = DeepseekV3Attention(config, layer_idx=0).double().eval()
-    stack = stacked("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=ScoreOptions(bias=False))
+    reference: Any = DeepseekV3Attention(config, layer_idx=0).double().eval()
+    stack = build_stack("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=ScoreOptions(bias=False))
     apart = torch.tensor([0, 2, 4, 1, 3, 5])  # they turn neighbours, we turn column i with column i + R/2
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter.normal_(std=0.4)
-        up = theirs.kv_b_proj.weight.view(4, 8, 7)
-        asking = (theirs.q_proj if q_rank is None else theirs.q_b_proj).weight.view(4, 10, -1)
-        heads = own(stack).heads
+        up = reference.kv_b_proj.weight.view(4, 8, 7)
+        asking = (reference.q_proj if q_rank is None else reference.q_b_proj).weight.view(4, 10, -1)
+        heads = attention_of(stack).heads
         heads.q.weight.copy_(asking[:, torch.cat([torch.arange(4), 4 + apart])].flatten(0, 1))
         if q_rank is not None:
-            heads.q_down.weight.copy_(theirs.q_a_proj.weight)
-            heads.q_norm.weight.copy_(theirs.q_a_layernorm.weight)
-        heads.kv_down.weight.copy_(theirs.kv_a_proj_with_mqa.weight[:7])
-        heads.turned.weight.copy_(theirs.kv_a_proj_with_mqa.weight[7:][apart])
-        heads.kv_norm.weight.copy_(theirs.kv_a_layernorm.weight)
+            heads.q_down.weight.copy_(reference.q_a_proj.weight)
+            heads.q_norm.weight.copy_(reference.q_a_layernorm.weight)
+        heads.kv_down.weight.copy_(reference.kv_a_proj_with_mqa.weight[:7])
+        heads.turned.weight.copy_(reference.kv_a_proj_with_mqa.weight[7:][apart])
+        heads.kv_norm.weight.copy_(reference.kv_a_layernorm.weight)
         heads.k.weight.copy_(up[:, :4].flatten(0, 1))
         heads.v.weight.copy_(up[:, 4:].flatten(0, 1))
-        heads.o.weight.copy_(theirs.o_proj.weight)
-    x, positions = drawn(2, 9, 12), torch.arange(9, dtype=torch.float64)
+        heads.o.weight.copy_(reference.o_proj.weight)
+    x, positions = randn(2, 9, 12), torch.arange(9, dtype=torch.float64)
     angles = positions.view(1, 9, 1) * 10_000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6)
     both = torch.cat([angles, angles], dim=-1)
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
-    wanted = theirs(x, (both.cos(), both.sin()), hidden)[0]
+    expected = reference(x, (both.cos(), both.sin()), hidden)[0]
     # their norms of latents are computed in float32
-    assert torch.allclose(stack(x, ramp(9)).hidden, wanted, rtol=0, atol=2e-6)
+    assert torch.allclose(stack(x, ramp(9)).hidden, expected, rtol=0, atol=2e-6)
 
 
 @kinds
 @pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_decoding_with_latents_matches_one_pass(kind: str, place: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("mla", place, layers=2, residual=True, **KINDS[kind])
-    x, lost = drawn(2, 20, 12), torch.tensor([[0], [4]])
-    left = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
-    for rows in (ramp(20), left):
+def test_decoding_with_latents_matches_one_pass(kind: str, place: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack("mla", place, layers=2, residual=True, **KINDS[kind])
+    x, lost = randn(2, 20, 12), torch.tensor([[0], [4]])
+    left_padded = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
+    for rows in (ramp(20), left_padded):
         whole = stack(x, rows).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (1, 1, 5, 1, 7, 1, 1, 3):
@@ -152,23 +154,26 @@ def test_decoding_with_latents_matches_one_pass(kind: str, place: str, stacked: 
 
 @kinds
 @sides
-def test_all_kernels_agree(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_all_kernels_agree(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     options = {"place": "rope", "causal": causal, "layers": 2, **KINDS[kind]}
-    fast, readable = stacked("mla", **options), stacked("mla", **options, kernels=KERNELS[-1:])
-    x = drawn(2, 12, 12)
+    fast, readable = build_stack("mla", **options), build_stack("mla", **options, kernels=KERNELS[-1:])
+    x = randn(2, 12, 12)
     documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 4 + [PADDING] * 3])
     for rows in (ramp(12), TokenLayout(torch.arange(12).unsqueeze(0), documents)):
         assert torch.allclose(fast(x, rows).hidden, readable(x, rows).hidden, rtol=0, atol=1e-9)
 
 
-def test_the_cache_has_latents_and_rotary_keys_only(stacked: Stacked, drawn: Drawn) -> None:
-    made = attention()["mla"](Shape(12, 4, 4, 64, 11, 1), kv_rank=7, rotary=6)
-    state = made.start(3, 20, torch.zeros((), dtype=torch.float64))
-    assert {name: tuple(kept.shape) for name, kept in state.items()} == {"latents": (3, 20, 7), "turned": (3, 1, 20, 6)}
-    assert made.cost(Load(1, 20)).state == 20 * (7 + 6)
-    memory = Memory(drawn(2, 7, 10, seed=1), ramp(7))
-    stack = stacked("mla", memory_width=10, layers=2, residual=True)
-    x, states = drawn(2, 6, 12), stack.start(2, 6)
+def test_the_cache_has_latents_and_rotary_keys_only(build_stack: BuildStack, randn: Randn) -> None:
+    module = attention()["mla"](Shape(12, 4, 4, 64, 11, 1), kv_rank=7, rotary=6)
+    state = module.start(3, 20, torch.zeros((), dtype=torch.float64))
+    assert {name: tuple(saved.shape) for name, saved in state.items()} == {
+        "latents": (3, 20, 7),
+        "turned": (3, 1, 20, 6),
+    }
+    assert module.cost(Load(1, 20)).state == 20 * (7 + 6)
+    memory = Memory(randn(2, 7, 10, seed=1), ramp(7))
+    stack = build_stack("mla", memory_width=10, layers=2, residual=True)
+    x, states = randn(2, 6, 12), stack.start(2, 6)
     parts = [stack(x[:, i : i + 1], ramp(1, i), memory, states).hidden for i in range(6)]
     assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
     assert states.layers[0]["cross"]["latents"].shape == (2, 7, 16)
@@ -177,21 +182,21 @@ def test_the_cache_has_latents_and_rotary_keys_only(stacked: Stacked, drawn: Dra
 @pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide", "norms"])
 @pytest.mark.parametrize(("queries", "past"), [(20, 0), (3, 17), (1, 19)])
 def test_cost_matches_the_torch_flop_counter(
-    kind: str, queries: int, past: int, stacked: Stacked, drawn: Drawn
+    kind: str, queries: int, past: int, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked("mla", "rope", **KINDS[kind])
+    stack = build_stack("mla", "rope", **KINDS[kind])
     states = stack.start(1, 20)
     if past:
-        stack(drawn(1, past, 12), ramp(past), states=states)
+        stack(randn(1, past, 12), ramp(past), states=states)
     with FlopCounterMode(display=False) as counter:
         # what no kernel of a CPU leaves uncounted
-        eager = stacked("mla", "rope", kernels=KERNELS[-1:], **KINDS[kind])
-        eager(drawn(1, queries, 12), ramp(queries, past), states=states)
-    assert own(stack).cost(Load(queries, 20)).flops == counter.get_total_flops()
+        eager = build_stack("mla", "rope", kernels=KERNELS[-1:], **KINDS[kind])
+        eager(randn(1, queries, 12), ramp(queries, past), states=states)
+    assert attention_of(stack).cost(Load(queries, 20)).flops == counter.get_total_flops()
 
 
-def test_cross_attention_cost_matches_the_torch_flop_counter(stacked: Stacked) -> None:
-    stack = stacked("mla", memory_width=10).to("meta")
+def test_cross_attention_cost_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
+    stack = build_stack("mla", memory_width=10).to("meta")
     x, rows = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
@@ -199,22 +204,22 @@ def test_cross_attention_cost_matches_the_torch_flop_counter(stacked: Stacked) -
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
         stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
-    made = attention()["mla"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
-    assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+    module = attention()["mla"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
+    assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
 @kinds
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(kind: str, mode: str, stacked: Stacked, drawn: Drawn) -> None:
-    x = drawn(2, 12, 12)
-    exact = stacked("mla", "rope", residual=True, **KINDS[kind])(x, ramp(12)).hidden
+def test_half_precision_is_close(kind: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:
+    x = randn(2, 12, 12)
+    exact = build_stack("mla", "rope", residual=True, **KINDS[kind])(x, ramp(12)).hidden
     dtype = torch.float32 if mode == "autocast" else torch.bfloat16
-    small = stacked("mla", "rope", residual=True, **KINDS[kind]).to(dtype)
+    small = build_stack("mla", "rope", residual=True, **KINDS[kind]).to(dtype)
     states = small.start(2, 12)
     with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-        first = small(x[:, :11].to(dtype), ramp(11), states=states).hidden
-        last = small(x[:, 11:].to(dtype), ramp(1, 11), states=states).hidden
-    near = torch.cat([first, last], dim=1)
+        start = small(x[:, :11].to(dtype), ramp(11), states=states).hidden
+        final = small(x[:, 11:].to(dtype), ramp(1, 11), states=states).hidden
+    near = torch.cat([start, final], dim=1)
     assert near.dtype == dtype
     assert ((near - exact).norm() / exact.norm()).item() < 2**-4
 

@@ -15,8 +15,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
 from paribus import PADDING, Pair, Position, ScoreOptions, Stack, TokenLayout
 from paribus.kernels import KERNELS
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 PLAIN: dict[str, dict[str, Any]] = {
     "mha": {"name": "mha"},
     "gqa": {"name": "gqa", "kv_heads": 2},
@@ -52,7 +52,7 @@ def ramp(length: int) -> TokenLayout:
     return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
-def turned(x: Tensor) -> Tensor:
+def rotate(x: Tensor) -> Tensor:
     """(…, T, K): RoPE by complex numbers."""
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[-2]).unsqueeze(-1) * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
@@ -64,13 +64,13 @@ def rooted(x: Tensor, gain: Tensor) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
 
 
-def written_out(stack: Stack, x: Tensor, place: str, *, causal: bool, window: int | None) -> Tensor:
+def explicit_reference(stack: Stack, x: Tensor, place: str, *, causal: bool, window: int | None) -> Tensor:
     """What layers of plain heads make of (B, T, D), by the formulas of the papers one after the other."""
     length = x.shape[1]
     away = torch.arange(length).unsqueeze(1) - torch.arange(length)
     hidden = (away < 0) if causal else torch.zeros_like(away, dtype=torch.bool)
     hidden = hidden | (away.abs() >= window) if window is not None else hidden
-    first: Tensor | None = None
+    start: Tensor | None = None
     layers: Any = stack.layers
     for layer in layers:
         heads, attend = layer.attention.heads, layer.attention.attend
@@ -78,10 +78,10 @@ def written_out(stack: Stack, x: Tensor, place: str, *, causal: bool, window: in
         if attend.normed:
             q, k = rooted(q, attend.q_norm.weight), rooted(k, attend.k_norm.weight)
         if place == "rope":
-            q, k = turned(q), turned(k)
+            q, k = rotate(q), rotate(k)
         if attend.own_share is not None:
-            first = v if first is None else first
-            v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * first
+            start = v if start is None else start
+            v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * start
         k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
         scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + added(stack, place, length)
         if attend.soft_cap is not None:
@@ -110,22 +110,24 @@ def added(stack: Stack, place: str, length: int) -> Tensor:
 @places
 @sides
 @pytest.mark.parametrize("kind", PLAIN)
-def test_matches_the_formulas(kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**PLAIN[kind], place=place, causal=causal, layers=3, residual=True, scores=OPTIONS[option])
-    x = drawn(2, 9, 12)
-    wanted = written_out(stack, x, place, causal=causal, window=PLAIN[kind].get("window"))
-    assert torch.allclose(stack(x, ramp(9)).hidden, wanted, rtol=0, atol=1e-9)
+def test_matches_the_formulas(
+    kind: str, option: str, place: str, causal: bool, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack(**PLAIN[kind], place=place, causal=causal, layers=3, residual=True, scores=OPTIONS[option])
+    x = randn(2, 9, 12)
+    expected = explicit_reference(stack, x, place, causal=causal, window=PLAIN[kind].get("window"))
+    assert torch.allclose(stack(x, ramp(9)).hidden, expected, rtol=0, atol=1e-9)
 
 
 @options
 @everywhere
 def test_decoding_step_by_step_matches_one_pass(
-    kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn
+    kind: str, option: str, place: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(**KINDS[kind], place=place, layers=2, residual=True, scores=OPTIONS[option])
-    x, lost = drawn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
-    left = TokenLayout(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
-    for rows in (ramp(12), left):
+    stack = build_stack(**KINDS[kind], place=place, layers=2, residual=True, scores=OPTIONS[option])
+    x, lost = randn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
+    left_padded = TokenLayout(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
+    for rows in (ramp(12), left_padded):
         whole = stack(x, rows).hidden
         states, start, chunks = stack.start(2, 12), 0, []
         for size in (5, 1, 1, 4, 1):
@@ -139,11 +141,11 @@ def test_decoding_step_by_step_matches_one_pass(
 @everywhere
 @sides
 def test_every_option_changes_outputs_and_respects_visibility(
-    kind: str, option: str, place: str, causal: bool, stacked: Stacked, drawn: Drawn
+    kind: str, option: str, place: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
-    given = {**KINDS[kind], "place": place, "causal": causal, "layers": 2, "residual": True}
-    stack, without = stacked(**given, scores=OPTIONS[option]), stacked(**given)
-    x, real = drawn(1, 8, stack.shape.width), 5
+    inputs = {**KINDS[kind], "place": place, "causal": causal, "layers": 2, "residual": True}
+    stack, without = build_stack(**inputs, scores=OPTIONS[option]), build_stack(**inputs)
+    x, real = randn(1, 8, stack.shape.width), 5
     out = stack(x, ramp(8)).hidden
     without.load_state_dict(stack.state_dict(), strict=False)
     assert not torch.allclose(out, without(x, ramp(8)).hidden, rtol=0, atol=1e-6)
@@ -160,30 +162,30 @@ def test_every_option_changes_outputs_and_respects_visibility(
 @options
 @everywhere
 def test_all_kernels_agree_on_outputs_and_gradients(
-    kind: str, option: str, place: str, stacked: Stacked, drawn: Drawn
+    kind: str, option: str, place: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    given = {**KINDS[kind], "place": place, "layers": 2, "residual": True}
-    stacks = [stacked(**given, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
-    x, documents = drawn(2, 9, stacks[0].shape.width), torch.tensor([[0] * 9, [0] * 4 + [1] * 3 + [PADDING] * 2])
+    inputs = {**KINDS[kind], "place": place, "layers": 2, "residual": True}
+    stacks = [build_stack(**inputs, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
+    x, documents = randn(2, 9, stacks[0].shape.width), torch.tensor([[0] * 9, [0] * 4 + [1] * 3 + [PADDING] * 2])
     rows = TokenLayout(torch.arange(9).unsqueeze(0), documents)
     outputs = [stack(x, rows).hidden for stack in stacks]
     assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
-    seen = documents.ge(0).unsqueeze(-1)
+    visible = documents.ge(0).unsqueeze(-1)
     grads = [
-        torch.autograd.grad((output.sin() * seen).sum(), list(stack.parameters()))
+        torch.autograd.grad((output.sin() * visible).sum(), list(stack.parameters()))
         for output, stack in zip(outputs, stacks, strict=True)
     ]
-    for ours, theirs in zip(*grads, strict=True):
-        assert torch.isfinite(ours).all()
-        assert torch.allclose(ours, theirs, rtol=0, atol=1e-8)
+    for actual, reference in zip(*grads, strict=True):
+        assert torch.isfinite(actual).all()
+        assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
 @options
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("error")
-def test_autocast_is_close(kind: str, option: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], place="alibi", layers=2, residual=True, scores=OPTIONS[option])
-    x = drawn(2, 10, stack.shape.width)
+def test_autocast_is_close(kind: str, option: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], place="alibi", layers=2, residual=True, scores=OPTIONS[option])
+    x = randn(2, 10, stack.shape.width)
     exact = stack(x, ramp(10)).hidden
     small = stack.float()
     with torch.autocast("cpu", torch.bfloat16):
@@ -227,23 +229,23 @@ def angles(length: int, *, twice: bool) -> tuple[Tensor, Tensor]:
     ids=["Qwen 3", "gpt-oss", "Gemma 2"],
 )
 def test_each_option_matches_its_model(
-    config: PreTrainedConfig, twin: Any, scores: ScoreOptions, stacked: Stacked, drawn: Drawn
+    config: PreTrainedConfig, twin: Any, scores: ScoreOptions, build_stack: BuildStack, randn: Randn
 ) -> None:
-    theirs = twin(config, 0).double().eval()
+    reference = twin(config, 0).double().eval()
     torch.manual_seed(1)
-    for parameter in theirs.parameters():
+    for parameter in reference.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
-    stack = stacked("gqa", "rope", kv_heads=2, scores=scores)
+    stack = build_stack("gqa", "rope", kv_heads=2, scores=scores)
     layer: Any = stack.layers[0]
-    ours = layer.attention
+    actual = layer.attention
     with torch.no_grad():
         for side in "qkvo":
-            getattr(ours.heads, side).load_state_dict(getattr(theirs, f"{side}_proj").state_dict())
+            getattr(actual.heads, side).load_state_dict(getattr(reference, f"{side}_proj").state_dict())
         for name in ("q_norm.weight", "k_norm.weight", "sinks"):
-            if name in dict(theirs.named_parameters()):
-                ours.attend.get_parameter(name).copy_(theirs.get_parameter(name))
-    x = drawn(2, 9, 12)
+            if name in dict(reference.named_parameters()):
+                actual.attend.get_parameter(name).copy_(reference.get_parameter(name))
+    x = randn(2, 9, 12)
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
-    wanted = theirs(x, angles(9, twice=twin is not GptOssAttention), hidden)[0]
+    expected = reference(x, angles(9, twice=twin is not GptOssAttention), hidden)[0]
     tolerance = 1e-12 if scores.sinks else 2e-6  # the norms of one and the softmax of the other are in float32
-    assert (stack(x, ramp(9)).hidden - wanted).abs().max().item() < tolerance
+    assert (stack(x, ramp(9)).hidden - expected).abs().max().item() < tolerance

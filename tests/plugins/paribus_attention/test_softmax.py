@@ -14,7 +14,7 @@ from paribus.signatures import schema_of
 from paribus.slots.softmax import SOFTMAX_TRAITS, visibility_of
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
+BuildStack = Callable[..., Stack]
 SHAPE = Shape(12, 4, 4, 64, 11, 1)
 KINDS: list[tuple[str, dict[str, Any], int]] = [
     ("mha", {}, 4),
@@ -29,68 +29,68 @@ kinds = pytest.mark.parametrize(("name", "options", "groups"), KINDS)
 
 @kinds
 def test_the_state_has_the_declared_size_and_dtype(name: str, options: dict[str, Any], groups: int) -> None:
-    made = attention()[name](SHAPE, **options)
-    state = made.start(3, 20, torch.zeros((), dtype=torch.float64))
+    module = attention()[name](SHAPE, **options)
+    state = module.start(3, 20, torch.zeros((), dtype=torch.float64))
     assert {key: tuple(value.shape) for key, value in state.items()} == {
         "k": (3, groups, 20, 4),
         "v": (3, groups, 20, 4),
     }
     assert {value.dtype for value in state.values()} == {torch.float64}
-    assert made.cost(Load(queries=1, keys=20)).state * 3 == sum(value.numel() for value in state.values())
+    assert module.cost(Load(queries=1, keys=20)).state * 3 == sum(value.numel() for value in state.values())
 
 
-def counted(stack: Stack, queries: int, memory: int = 0) -> int:
+def torch_flops(stack: Stack, queries: int, memory: int = 0) -> int:
     stack = stack.to("meta")
     x, rows = torch.zeros(1, queries, 12, device="meta", dtype=torch.float64), torch.arange(queries).unsqueeze(0)
-    kept = None
+    saved = None
     if memory:
         hidden = torch.zeros(1, memory, 10, device="meta", dtype=torch.float64)
-        kept = Memory(hidden, TokenLayout(torch.arange(memory).unsqueeze(0).to("meta")))
+        saved = Memory(hidden, TokenLayout(torch.arange(memory).unsqueeze(0).to("meta")))
     with FlopCounterMode(display=False) as counter:
-        stack(x, TokenLayout(rows.to("meta")), kept)
+        stack(x, TokenLayout(rows.to("meta")), saved)
     return int(counter.get_total_flops())
 
 
 @pytest.mark.parametrize(("name", "options", "groups"), KINDS[:4])
 @pytest.mark.parametrize("causal", [True, False])
 def test_cost_matches_the_torch_flop_counter(
-    name: str, options: dict[str, Any], groups: int, causal: bool, stacked: Stacked
+    name: str, options: dict[str, Any], groups: int, causal: bool, build_stack: BuildStack
 ) -> None:
-    made = attention()[name](Shape(12, 4, 4, 64, 11, 1, causal=causal), **options)
-    assert made.cost(Load(20, 20)).flops == counted(stacked(name, causal=causal, **options), 20)
+    module = attention()[name](Shape(12, 4, 4, 64, 11, 1, causal=causal), **options)
+    assert module.cost(Load(20, 20)).flops == torch_flops(build_stack(name, causal=causal, **options), 20)
 
 
-def test_cross_attention_cost_matches_the_torch_flop_counter(stacked: Stacked) -> None:
-    made = attention()["gqa"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
-    cost = made.cost(Load(20, 20, memory=30))
-    assert cost.flops == counted(stacked("gqa", memory_width=10), 20, 30)
+def test_cross_attention_cost_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
+    module = attention()["gqa"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
+    cost = module.cost(Load(20, 20, memory=30))
+    assert cost.flops == torch_flops(build_stack("gqa", memory_width=10), 20, 30)
     assert cost.state == 2 * 30 * 2 * 4
 
 
 @pytest.mark.parametrize(("causal", "span"), [(True, 8), (False, 15)])
 def test_the_cost_of_a_window_counts_visible_keys(causal: bool, span: int) -> None:
-    made = attention()["restricted"](Shape(12, 4, 4, 64, 11, 1, causal=causal), window=8)
+    module = attention()["restricted"](Shape(12, 4, 4, 64, 11, 1, causal=causal), window=8)
     plain = attention()["mha"](Shape(12, 4, 4, 64, 11, 1, causal=causal))
-    scored = plain.cost(Load(40, 40)).flops - made.cost(Load(40, 40)).flops
+    scored = plain.cost(Load(40, 40)).flops - module.cost(Load(40, 40)).flops
     assert scored == 4 * 16 * 40 * (40 - span)
-    assert plain.cost(Load(5, 5)) == made.cost(Load(5, 5))
+    assert plain.cost(Load(5, 5)) == module.cost(Load(5, 5))
 
 
 @kinds
 def test_bias_applies_to_all_projections(name: str, options: dict[str, Any], groups: int) -> None:
-    made = attention()[name](SHAPE, scores=ScoreOptions(bias=False), **options)
-    assert {path for path, _ in made.named_parameters()} == {f"heads.{side}.weight" for side in "qkvo"}
-    made = attention()[name](SHAPE, **options)
-    assert {path.rpartition(".")[2] for path, _ in made.named_parameters()} == {"weight", "bias"}
+    module = attention()[name](SHAPE, scores=ScoreOptions(bias=False), **options)
+    assert {path for path, _ in module.named_parameters()} == {f"heads.{side}.weight" for side in "qkvo"}
+    module = attention()[name](SHAPE, **options)
+    assert {path.rpartition(".")[2] for path, _ in module.named_parameters()} == {"weight", "bias"}
 
 
 @kinds
 def test_scores_are_scaled_and_capped(
-    name: str, options: dict[str, Any], groups: int, stacked: Stacked, drawn: Callable[..., Tensor]
+    name: str, options: dict[str, Any], groups: int, build_stack: BuildStack, randn: Callable[..., Tensor]
 ) -> None:
-    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    made = {
-        scores: stacked(name, scores=scores, **options)(x, rows, capture=True).captured[0]["weights"]
+    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    module = {
+        scores: build_stack(name, scores=scores, **options)(x, rows, capture=True).captured[0]["weights"]
         for scores in (
             ScoreOptions(),
             ScoreOptions(scaled=False),
@@ -98,15 +98,15 @@ def test_scores_are_scaled_and_capped(
             ScoreOptions(soft_cap=1e9),
         )
     }
-    ratio = (made[ScoreOptions()].log() / made[ScoreOptions(scaled=False)].log())[:, :, 0, 0]
+    ratio = (module[ScoreOptions()].log() / module[ScoreOptions(scaled=False)].log())[:, :, 0, 0]
     assert torch.equal(ratio.isnan(), torch.ones_like(ratio).bool())  # the first row sees itself alone, as it must
-    last = [made[scores][:, :, -1, -2:].log().diff() for scores in (ScoreOptions(), ScoreOptions(scaled=False))]
-    assert torch.allclose(last[0] * 2, last[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
-    flat = made[ScoreOptions(soft_cap=1e-9)]
-    seen = (made[ScoreOptions()] > 0).double()
-    assert torch.allclose(flat, seen / seen.sum(-1, keepdim=True), rtol=0, atol=1e-6)
-    assert torch.allclose(made[ScoreOptions(soft_cap=1e9)], made[ScoreOptions()], rtol=0, atol=1e-6)
-    assert stacked(name, scores=ScoreOptions(soft_cap=2.0), **options).kernels() == ("eager",)
+    final = [module[scores][:, :, -1, -2:].log().diff() for scores in (ScoreOptions(), ScoreOptions(scaled=False))]
+    assert torch.allclose(final[0] * 2, final[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
+    flat = module[ScoreOptions(soft_cap=1e-9)]
+    visible = (module[ScoreOptions()] > 0).double()
+    assert torch.allclose(flat, visible / visible.sum(-1, keepdim=True), rtol=0, atol=1e-6)
+    assert torch.allclose(module[ScoreOptions(soft_cap=1e9)], module[ScoreOptions()], rtol=0, atol=1e-6)
+    assert build_stack(name, scores=ScoreOptions(soft_cap=2.0), **options).kernels() == ("eager",)
 
 
 def test_cross_attention_is_not_causal() -> None:

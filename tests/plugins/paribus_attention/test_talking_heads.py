@@ -12,42 +12,42 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import Load, Memory, Shape, Stack, TokenLayout
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 PACKED = TokenLayout(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
 
 
-def own(stack: Stack, crosses: bool = False) -> Any:
+def attention_of(stack: Stack, crosses: bool = False) -> Any:
     layer: Any = stack.layers[0]
     return layer.cross if crosses else layer.attention
 
 
-def looped(made: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) -> Tensor:
+def loop_reference(module: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) -> Tensor:
     """One sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P', one number at a time."""
-    heads, length = made.heads, len(x)
+    heads, length = module.heads, len(x)
     q, k, v = (side(x).view(length, 4, 4).tolist() for side in (heads.q, heads.k, heads.v))
-    before, after = made.before.tolist(), made.after.tolist()
+    original, updated = module.before.tolist(), module.after.tolist()
     positions = rows.positions[0].tolist()
     documents = [0] * length if rows.documents is None else rows.documents[0].tolist()
     mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
     for i in range(length):
-        seen = [j for j in range(length) if documents[i] == documents[j] and not (causal and j > i)]
+        visible = [j for j in range(length) if documents[i] == documents[j] and not (causal and j > i)]
         raw = {
             (g, j): sum(a * b for a, b in zip(q[i][g], k[j][g], strict=True)) / math.sqrt(4)
             for g in range(4)
-            for j in seen
+            for j in visible
         }
         weights: dict[tuple[int, int], float] = {}
         for h in range(4):
-            scores = {j: sum(before[h][g] * raw[g, j] for g in range(4)) for j in seen}
+            scores = {j: sum(original[h][g] * raw[g, j] for g in range(4)) for j in visible}
             if place == "alibi":
                 scores = {j: score - SLOPES[h] * abs(positions[i] - positions[j]) for j, score in scores.items()}
             total = sum(math.exp(score) for score in scores.values())
             weights |= {(h, j): math.exp(score) / total for j, score in scores.items()}
         for h in range(4):
-            for j in seen:
-                weight = sum(after[h][g] * weights[g, j] for g in range(4))
+            for j in visible:
+                weight = sum(updated[h][g] * weights[g, j] for g in range(4))
                 mixed[i, h] += weight * torch.tensor(v[j][h], dtype=x.dtype)
     out: Tensor = heads.o(mixed.flatten(1))
     return out
@@ -57,51 +57,55 @@ def looped(made: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) ->
 @pytest.mark.parametrize("place", ["none", "alibi"])
 @pytest.mark.parametrize("rows", [TokenLayout(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    causal: bool, place: str, rows: TokenLayout, stacked: Stacked, drawn: Drawn
+    causal: bool, place: str, rows: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked("talking-heads", place, causal=causal)
-    x = drawn(2, 6, 12)
-    wanted = torch.stack([looped(own(stack), each, rows, causal, place) for each in x])
-    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
+    stack = build_stack("talking-heads", place, causal=causal)
+    x = randn(2, 6, 12)
+    expected = torch.stack([loop_reference(attention_of(stack), item, rows, causal, place) for item in x])
+    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("crosses", [False, True], ids=["itself", "a memory"])
-def test_identity_maps_give_mha(crosses: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_identity_maps_give_mha(crosses: bool, build_stack: BuildStack, randn: Randn) -> None:
     options = {"memory_width": 10} if crosses else {}
-    talking, plain = (stacked(name, "rope", **options) for name in ("talking-heads", "mha"))
+    talking, plain = (build_stack(name, "rope", **options) for name in ("talking-heads", "mha"))
     with torch.no_grad():
-        for talk in (own(talking, crosses).before, own(talking, crosses).after):
+        for talk in (attention_of(talking, crosses).before, attention_of(talking, crosses).after):
             talk.copy_(torch.eye(4))
     plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
-    memory = Memory(drawn(2, 5, 10, seed=1), TokenLayout(torch.arange(5).unsqueeze(0))) if crosses else None
-    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    got, wanted = talking(x, rows, memory).hidden, plain(x, rows, memory).hidden
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
+    memory = Memory(randn(2, 5, 10, seed=1), TokenLayout(torch.arange(5).unsqueeze(0))) if crosses else None
+    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    got, expected = talking(x, rows, memory).hidden, plain(x, rows, memory).hidden
+    assert torch.allclose(got, expected, rtol=0, atol=1e-12)
 
 
-def test_a_permutation_before_is_undone_by_its_inverse_after(stacked: Stacked, drawn: Drawn) -> None:
-    talking, plain = stacked("talking-heads"), stacked("mha")
+def test_a_permutation_before_is_undone_by_its_inverse_after(build_stack: BuildStack, randn: Randn) -> None:
+    talking, plain = build_stack("talking-heads"), build_stack("mha")
     turned = torch.eye(4)[[2, 0, 3, 1]]
     with torch.no_grad():
-        own(talking).before.copy_(turned)
-        own(talking).after.copy_(turned.T)
+        attention_of(talking).before.copy_(turned)
+        attention_of(talking).after.copy_(turned.T)
     plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
-    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     assert torch.allclose(talking(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-12)
 
 
-def test_captured_weights_are_those_of_the_values(stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked("talking-heads", causal=False)
-    x, rows = drawn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    seen = stack(x, rows, capture=True)
-    heads = own(stack).heads
-    assert torch.allclose(heads.merge(seen.captured[0]["weights"] @ heads.values(x)), seen.hidden, rtol=0, atol=1e-12)
-    sums = own(stack).after.sum(1)  # a row's softmaxes sum to 1 each
-    assert torch.allclose(seen.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12)
+def test_captured_weights_are_those_of_the_values(build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack("talking-heads", causal=False)
+    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    visible = stack(x, rows, capture=True)
+    heads = attention_of(stack).heads
+    assert torch.allclose(
+        heads.merge(visible.captured[0]["weights"] @ heads.values(x)), visible.hidden, rtol=0, atol=1e-12
+    )
+    sums = attention_of(stack).after.sum(1)  # a row's softmaxes sum to 1 each
+    assert torch.allclose(
+        visible.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12
+    )
 
 
-def test_the_cost_of_mixing_matches_the_torch_flop_counter(stacked: Stacked) -> None:
-    stack = stacked("talking-heads", memory_width=10).to("meta")
+def test_the_cost_of_mixing_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
+    stack = build_stack("talking-heads", memory_width=10).to("meta")
     x, rows = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
@@ -111,5 +115,5 @@ def test_the_cost_of_mixing_matches_the_torch_flop_counter(stacked: Stacked) -> 
     )
     with FlopCounterMode(display=False) as counter:
         stack(x, rows, memory._replace(layout=memory.layout.to(torch.device("meta"))))
-    made = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
-    assert made.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+    module = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
+    assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from paribus import PADDING, Memory, Stack, TokenLayout
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 ROWS = TokenLayout(
     torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
@@ -19,40 +19,42 @@ ROWS = TokenLayout(
 
 
 @sides
-def test_matches_a_loop_implementation(causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("uniform", causal=causal)
-    x, heads = drawn(2, 8, 12), stack.layers[0].attention.heads
+def test_matches_a_loop_implementation(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("uniform", causal=causal)
+    x, heads = randn(2, 8, 12), stack.layers[0].attention.heads
     got = stack(x, ROWS).hidden
     assert ROWS.documents is not None
     for b, documents in enumerate(ROWS.documents.tolist()):
         for i in range(8):
-            seen = [j for j in range(8) if documents[j] == documents[i] >= 0 and not (causal and j > i)]
-            if seen:
-                mean = sum(heads.v(x[b, j]) for j in seen) / len(seen)
+            visible = [j for j in range(8) if documents[j] == documents[i] >= 0 and not (causal and j > i)]
+            if visible:
+                mean = sum(heads.v(x[b, j]) for j in visible) / len(visible)
                 assert torch.allclose(got[b, i], heads.o(mean), rtol=0, atol=1e-9)
 
 
 @sides
 @pytest.mark.parametrize("memory_width", [None, 10])
-def test_matches_mha_with_equal_scores(causal: bool, memory_width: int | None, stacked: Stacked, drawn: Drawn) -> None:
+def test_matches_mha_with_equal_scores(
+    causal: bool, memory_width: int | None, build_stack: BuildStack, randn: Randn
+) -> None:
     options = {"causal": causal, "layers": 2, "residual": True, "memory_width": memory_width}
-    uniform, scored = stacked("uniform", **options), stacked("mha", **options)
+    uniform, scored = build_stack("uniform", **options), build_stack("mha", **options)
     weights = dict(uniform.named_parameters())
     with torch.no_grad():
         for path, parameter in scored.named_parameters():
             parameter.copy_(weights[path]) if path in weights else parameter.zero_()
     assert set(weights) <= set(dict(scored.named_parameters()))
-    memory = Memory(drawn(2, 7, 10, seed=1), TokenLayout(torch.arange(7).unsqueeze(0))) if memory_width else None
-    x = drawn(2, 8, 12)
+    memory = Memory(randn(2, 7, 10, seed=1), TokenLayout(torch.arange(7).unsqueeze(0))) if memory_width else None
+    x = randn(2, 8, 12)
     for rows in (TokenLayout(torch.arange(8).unsqueeze(0)), *([] if memory else [ROWS])):
         real = slice(None) if rows.documents is None else rows.documents >= 0
         one, two = (stack(x, rows, memory).hidden[real] for stack in (uniform, scored))
         assert torch.allclose(one, two, rtol=0, atol=1e-9)
 
 
-def test_a_long_running_mean_does_not_drift(stacked: Stacked, drawn: Drawn) -> None:
-    stack: Any = stacked("uniform")
-    x = drawn(1, 4096, 12) + 3
+def test_a_long_running_mean_does_not_drift(build_stack: BuildStack, randn: Randn) -> None:
+    stack: Any = build_stack("uniform")
+    x = randn(1, 4096, 12) + 3
     rows = TokenLayout(torch.arange(4096).unsqueeze(0), (torch.arange(4096) // 1000).unsqueeze(0))
     exact = stack(x, rows).hidden
     near = stack.float()(x.float(), rows).hidden

@@ -13,8 +13,8 @@ from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout
 from paribus.kernels import KERNELS
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 names = pytest.mark.parametrize("name", ["dot", "bilinear"])
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 PACKED = TokenLayout(torch.tensor([[0, 1, 2, 0, 1, 2]]), torch.tensor([[0, 0, 0, 1, 1, 1]]))
@@ -24,23 +24,23 @@ def ramp(length: int) -> TokenLayout:
     return TokenLayout(torch.arange(length).unsqueeze(0))
 
 
-def own(stack: Stack, crosses: bool = False) -> Any:
+def attention_of(stack: Stack, crosses: bool = False) -> Any:
     layer: Any = stack.layers[0]
     return layer.cross if crosses else layer.attention
 
 
-def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
+def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
     """h_t · h_s, or h_t W h_s, of each head's stretch of columns; one sequence, (T, 16), that asks (S, 16)."""
-    heads = made.heads
+    heads = module.heads
     queries = (heads.q(x) if heads.projects_queries else x).tolist()
-    v = heads.v(asked).view(len(asked), 4, 4)
+    v = heads.v(requested).view(len(requested), 4, 4)
     mixed = torch.zeros(len(x), 4, 4, dtype=x.dtype)
     for i, query in enumerate(queries):
         for h in range(4):
             columns = range(h * 4, h * 4 + 4)
             powers = {
                 j: math.exp(sum(query[c] * key[c] for c in columns) * scale)
-                for j, key in enumerate(asked.tolist())
+                for j, key in enumerate(requested.tolist())
                 if sees(i, j)
             }
             for j, power in powers.items():
@@ -54,57 +54,64 @@ def looped(made: Any, x: Tensor, asked: Tensor, sees: Callable[[int, int], bool]
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
 @pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    name: str, causal: bool, scaled: bool, rows: TokenLayout, stacked: Stacked, drawn: Drawn
+    name: str, causal: bool, scaled: bool, rows: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(name, causal=causal, width=16, scores=ScoreOptions(scaled=scaled))
-    x = drawn(2, 6, 16)
+    stack = build_stack(name, causal=causal, width=16, scores=ScoreOptions(scaled=scaled))
+    x = randn(2, 6, 16)
     documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
 
     def sees(i: int, j: int) -> bool:
         return documents[i] == documents[j] and not (causal and j > i)
 
-    wanted = torch.stack([looped(own(stack), each, each, sees, 0.5 if scaled else 1.0) for each in x])
-    assert torch.allclose(stack(x, rows).hidden, wanted, rtol=0, atol=1e-9)
-
-
-@names
-def test_cross_attention_matches_a_loop_implementation(name: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(name, width=16, memory_width=16)
-    x, memory = drawn(2, 3, 16), drawn(2, 7, 16, seed=1)
-    wanted = torch.stack(
-        [looped(own(stack, True), *each, lambda i, j: True, 0.5) for each in zip(x, memory, strict=True)]
+    expected = torch.stack(
+        [loop_reference(attention_of(stack), item, item, sees, 0.5 if scaled else 1.0) for item in x]
     )
-    assert torch.allclose(stack(x, ramp(3), Memory(memory, ramp(7))).hidden, wanted, rtol=0, atol=1e-9)
+    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
 
 
 @names
-def test_matches_mha_with_identity_projections(name: str, stacked: Stacked, drawn: Drawn) -> None:
-    ours, plain = stacked(name, "rope", width=16), stacked("mha", "rope", width=16)
-    heads = own(plain).heads
+def test_cross_attention_matches_a_loop_implementation(name: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(name, width=16, memory_width=16)
+    x, memory = randn(2, 3, 16), randn(2, 7, 16, seed=1)
+    expected = torch.stack(
+        [
+            loop_reference(attention_of(stack, True), *item, lambda i, j: True, 0.5)
+            for item in zip(x, memory, strict=True)
+        ]
+    )
+    assert torch.allclose(stack(x, ramp(3), Memory(memory, ramp(7))).hidden, expected, rtol=0, atol=1e-9)
+
+
+@names
+def test_matches_mha_with_identity_projections(name: str, build_stack: BuildStack, randn: Randn) -> None:
+    actual, plain = build_stack(name, "rope", width=16), build_stack("mha", "rope", width=16)
+    heads = attention_of(plain).heads
     with torch.no_grad():
         for side in (heads.q, heads.k):
             side.weight.copy_(torch.eye(16))
             side.bias.zero_()
-    missing, unexpected = plain.load_state_dict(ours.state_dict(), strict=False)
+    missing, unexpected = plain.load_state_dict(actual.state_dict(), strict=False)
     assert unexpected == []
     assert {path.split(".")[-2] for path in missing} == ({"k"} if name == "bilinear" else {"q", "k"})
-    x = drawn(2, 8, 16)
-    assert torch.allclose(ours(x, ramp(8)).hidden, plain(x, ramp(8)).hidden, rtol=0, atol=1e-12)
+    x = randn(2, 8, 16)
+    assert torch.allclose(actual(x, ramp(8)).hidden, plain(x, ramp(8)).hidden, rtol=0, atol=1e-12)
 
 
 @names
 @sides
-def test_fused_kernels_agree(name: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    fast, readable = (stacked(name, "rope", causal=causal, width=16, kernels=each) for each in (KERNELS, KERNELS[-1:]))
+def test_fused_kernels_agree(name: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    fast, readable = (
+        build_stack(name, "rope", causal=causal, width=16, kernels=item) for item in (KERNELS, KERNELS[-1:])
+    )
     assert fast.kernels() == ("sdpa",)
-    x = drawn(2, 8, 16)
+    x = randn(2, 8, 16)
     assert torch.allclose(fast(x, ramp(8)).hidden, readable(x, ramp(8)).hidden, rtol=0, atol=1e-9)
 
 
 @names
 @pytest.mark.parametrize("memory", [0, 30])
-def test_cost_matches_the_torch_flop_counter(name: str, memory: int, stacked: Stacked) -> None:
-    stack = stacked(name, width=16, memory_width=16 if memory else None).to("meta")
+def test_cost_matches_the_torch_flop_counter(name: str, memory: int, build_stack: BuildStack) -> None:
+    stack = build_stack(name, width=16, memory_width=16 if memory else None).to("meta")
     x, rows = (
         torch.zeros(1, 20, 16, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
@@ -112,8 +119,8 @@ def test_cost_matches_the_torch_flop_counter(name: str, memory: int, stacked: St
     hidden = torch.zeros(1, 30, 16, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
         stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))) if memory else None)
-    made = attention()[name](Shape(16, 4, 4, 64, 11, 1, causal=True, memory_width=16 if memory else None))
-    assert made.cost(Load(20, 20, memory=memory)).flops == counter.get_total_flops()
+    module = attention()[name](Shape(16, 4, 4, 64, 11, 1, causal=True, memory_width=16 if memory else None))
+    assert module.cost(Load(20, 20, memory=memory)).flops == counter.get_total_flops()
 
 
 @pytest.mark.parametrize(
@@ -142,5 +149,5 @@ def test_widths_other_than_heads_times_head_width_are_rejected(
 
 
 def test_a_projected_query_may_have_another_width() -> None:
-    made: Any = attention()["bilinear"](Shape(12, 4, 4, 64, 11, 1, memory_width=16))
-    assert made.heads.q.weight.shape == (16, 12)
+    module: Any = attention()["bilinear"](Shape(12, 4, 4, 64, 11, 1, memory_width=16))
+    assert module.heads.q.weight.shape == (16, 12)

@@ -11,8 +11,8 @@ from paribus import PADDING, Load, Memory, Stack, TokenLayout
 from paribus.testing.forward_checks import counting
 from paribus_attention import attention
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 
 KINDS: dict[str, dict[str, Any]] = {
     "identity": {"name": "identity"},
@@ -57,49 +57,51 @@ def packed() -> TokenLayout:
     return TokenLayout(torch.arange(LENGTH).expand(2, -1), documents)
 
 
-def each_alone(stack: Stack, x: Tensor, rows: TokenLayout) -> Tensor:
+def run_separately(stack: Stack, x: Tensor, rows: TokenLayout) -> Tensor:
     """Every document in a pass of its own, without padding."""
     assert rows.documents is not None
     out = torch.zeros_like(x)
     for row, documents in enumerate(rows.documents):
         for document in documents[documents >= 0].unique():
-            here = documents == document
-            out[row, here] = stack(x[row : row + 1, here], ramp(int(here.sum()))).hidden[0]
+            current = documents == document
+            out[row, current] = stack(x[row : row + 1, current], ramp(int(current.sum()))).hidden[0]
     return out
 
 
 @having("documents")
 def test_packed_documents_match_separate_ones_for_any_padding(
-    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
-    x, rows = drawn(2, LENGTH, 12), packed()
+    stack = build_stack(**KINDS[kind], causal=causal, layers=2, residual=True)
+    x, rows = randn(2, LENGTH, 12), packed()
     assert rows.documents is not None
     real = rows.documents >= 0
-    wanted = each_alone(stack, x, rows)
+    expected = run_separately(stack, x, rows)
     for padding in (0.0, 1e3):
         got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
-        assert torch.allclose(got[real], wanted[real], rtol=0, atol=1e-9)
+        assert torch.allclose(got[real], expected[real], rtol=0, atol=1e-9)
 
 
 @having("documents", "padding")
-def test_padding_on_any_side_does_not_change_outputs(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], causal=causal, layers=2, residual=True)
-    x = drawn(3, 8, 12)
+def test_padding_on_any_side_does_not_change_outputs(
+    kind: str, causal: bool, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack(**KINDS[kind], causal=causal, layers=2, residual=True)
+    x = randn(3, 8, 12)
     documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 3 + [0] * 5, [0, 0, PADDING, 0, 0, 0, PADDING, 0]])
     rows = TokenLayout(torch.arange(8).expand(3, -1), documents)
-    wanted, real = each_alone(stack, x, rows), documents >= 0
+    expected, real = run_separately(stack, x, rows), documents >= 0
     for padding in (0.0, 1e3):
         got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
-        assert torch.allclose(got[real], wanted[real], rtol=0, atol=1e-9)
+        assert torch.allclose(got[real], expected[real], rtol=0, atol=1e-9)
 
 
 @having("documents", "padding")
 def test_a_batch_of_padding_has_finite_outputs_and_gradients(
-    kind: str, causal: bool, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = stacked(**KINDS[kind], causal=causal)
-    x = drawn(2, 8, 12).requires_grad_()
+    stack = build_stack(**KINDS[kind], causal=causal)
+    x = randn(2, 8, 12).requires_grad_()
     out = stack(x, TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))).hidden
     assert torch.isfinite(out).all()
     for grad in torch.autograd.grad(out.sum(), [x, *stack.parameters()], allow_unused=True):
@@ -109,125 +111,131 @@ def test_a_batch_of_padding_has_finite_outputs_and_gradients(
 @having("decodes")
 @pytest.mark.parametrize("apart", [False, True], ids=["plain", "packed"])
 def test_decoding_in_chunks_matches_one_pass(
-    kind: str, causal: bool, apart: bool, stacked: Stacked, drawn: Drawn
+    kind: str, causal: bool, apart: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
     if not causal:
         return
-    stack = stacked(**KINDS[kind], layers=2, residual=True)
-    x, rows = drawn(2, LENGTH, 12), packed() if apart else ramp(LENGTH)
+    stack = build_stack(**KINDS[kind], layers=2, residual=True)
+    x, rows = randn(2, LENGTH, 12), packed() if apart else ramp(LENGTH)
     if apart and not attention()[KINDS[kind]["name"]].traits["documents"]:
         return
-    wanted = stack(x, rows).hidden
+    expected = stack(x, rows).hidden
     real = slice(None) if rows.documents is None else rows.documents >= 0
     for sizes in ([1] * LENGTH, [68, 1, 1, 1, 40, 39], [4, 64, 2, 80]):
         states = stack.start(2, LENGTH)
         parts, past = [], 0
         for size in sizes:
-            here = TokenLayout(*(None if side is None else side[:, past : past + size] for side in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-            parts.append(stack(x[:, past : past + size], here, states=states).hidden)
+            current = TokenLayout(*(None if side is None else side[:, past : past + size] for side in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            parts.append(stack(x[:, past : past + size], current, states=states).hidden)
             past += size
-        assert torch.allclose(torch.cat(parts, 1)[real], wanted[real], rtol=0, atol=1e-9)
+        assert torch.allclose(torch.cat(parts, 1)[real], expected[real], rtol=0, atol=1e-9)
 
 
 @having("decodes")
-def test_the_state_keeps_the_declared_size(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_the_state_keeps_the_declared_size(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     if not causal:
         return
-    stack = stacked(**KINDS[kind])
-    made: Any = stack.layers[0]
+    stack = build_stack(**KINDS[kind])
+    module: Any = stack.layers[0]
     states = stack.start(3, 20)
     for past in range(3):
-        kept = states.layers[0]["attention"].values()
-        assert made.attention.cost(Load(1, 20)).state * 3 == sum(value.numel() for value in kept)
-        assert all(value.shape[0] == 3 and value.dtype == torch.float64 for value in kept)
-        stack(drawn(3, 1, 12), ramp(1, past), states=states)
+        saved = states.layers[0]["attention"].values()
+        assert module.attention.cost(Load(1, 20)).state * 3 == sum(value.numel() for value in saved)
+        assert all(value.shape[0] == 3 and value.dtype == torch.float64 for value in saved)
+        stack(randn(3, 1, 12), ramp(1, past), states=states)
 
 
 @having("cross")
-def test_a_memory_is_read_by_document_without_padding(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], causal=causal, memory_width=10, residual=True)
-    x, memory = drawn(2, 9, 12), drawn(2, 7, 10, seed=1)
+def test_a_memory_is_read_by_document_without_padding(
+    kind: str, causal: bool, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack(**KINDS[kind], causal=causal, memory_width=10, residual=True)
+    x, memory = randn(2, 9, 12), randn(2, 7, 10, seed=1)
     asks = torch.tensor([[0] * 4 + [1] * 5, [0] * 3 + [5] * 4 + [PADDING] * 2])
-    given = torch.tensor([[0] * 3 + [1] * 4, [0, 0, PADDING, 5, 5, 5, PADDING]])
+    inputs = torch.tensor([[0] * 3 + [1] * 4, [0, 0, PADDING, 5, 5, 5, PADDING]])
     got = stack(
         x,
         TokenLayout(torch.arange(9).expand(2, -1), asks),
-        Memory(memory, TokenLayout(torch.arange(7).expand(2, -1), given)),
+        Memory(memory, TokenLayout(torch.arange(7).expand(2, -1), inputs)),
     )
     plain = stack(
-        x[:1], ramp(9), Memory(memory[1:], TokenLayout(torch.arange(7).unsqueeze(0), given[1:].clamp(max=0)))
+        x[:1], ramp(9), Memory(memory[1:], TokenLayout(torch.arange(7).unsqueeze(0), inputs[1:].clamp(max=0)))
     ).hidden
     for row in range(2):
         for document in asks[row][asks[row] >= 0].unique():
-            mine, theirs = asks[row] == document, given[row] == document
-            wanted = stack(
+            mine, reference = asks[row] == document, inputs[row] == document
+            expected = stack(
                 x[row : row + 1, mine],
                 ramp(int(mine.sum())),
-                Memory(memory[row : row + 1, theirs], ramp(int(theirs.sum()))),
+                Memory(memory[row : row + 1, reference], ramp(int(reference.sum()))),
             ).hidden
-            assert torch.allclose(got.hidden[row : row + 1, mine], wanted, rtol=0, atol=1e-9)
+            assert torch.allclose(got.hidden[row : row + 1, mine], expected, rtol=0, atol=1e-9)
     alone = stack(x[:1], ramp(9), Memory(memory[1:, [0, 1, 3, 4, 5]], ramp(5))).hidden
     assert torch.allclose(plain, alone, rtol=0, atol=1e-9)
 
 
 @having("cross")
-def test_decoding_with_a_memory_matches_one_pass(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
+def test_decoding_with_a_memory_matches_one_pass(
+    kind: str, causal: bool, build_stack: BuildStack, randn: Randn
+) -> None:
     if not causal:
         return
-    stack = stacked(**KINDS[kind], layers=2, memory_width=10, residual=True)
-    x, hidden = drawn(2, 6, 12), drawn(2, 7, 10, seed=1)
+    stack = build_stack(**KINDS[kind], layers=2, memory_width=10, residual=True)
+    x, hidden = randn(2, 6, 12), randn(2, 7, 10, seed=1)
     documents = torch.tensor([[0] * 7, [PADDING] * 2 + [0] * 5])
     for rows in (ramp(7), TokenLayout(torch.arange(7).unsqueeze(0), documents)):
         memory = Memory(hidden, rows)
         states = stack.start(2, 6)
-        parts = [stack(x[:, at : at + 2], ramp(2, at), memory, states).hidden for at in (0, 2, 4)]
+        parts = [
+            stack(x[:, positions : positions + 2], ramp(2, positions), memory, states).hidden for positions in (0, 2, 4)
+        ]
         assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
 
 
 @having("residual")
 @pytest.mark.parametrize("length", [1, 20, LENGTH])
-def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: int, stacked: Stacked) -> None:
-    made: Any = stacked(**KINDS[kind], causal=causal).to("meta")
+def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: int, build_stack: BuildStack) -> None:
+    module: Any = build_stack(**KINDS[kind], causal=causal).to("meta")
     x = torch.zeros(1, length, 12, device="meta", dtype=torch.float64)
     with counting() as counter:
-        made(x, TokenLayout(torch.arange(length).unsqueeze(0).to("meta")))
-    assert made.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
+        module(x, TokenLayout(torch.arange(length).unsqueeze(0).to("meta")))
+    assert module.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
 
 
 @having("cross")
-def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: bool, stacked: Stacked) -> None:
-    made: Any = stacked(**KINDS[kind], causal=causal, memory_width=10).to("meta")
+def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stack: BuildStack) -> None:
+    module: Any = build_stack(**KINDS[kind], causal=causal, memory_width=10).to("meta")
     x, hidden = (torch.zeros(1, *size, device="meta", dtype=torch.float64) for size in ((20, 12), (30, 10)))
     with counting() as counter:
-        made(
+        module(
             x,
             *(TokenLayout(torch.arange(20).unsqueeze(0).to("meta")),),
             Memory(hidden, TokenLayout(torch.arange(30)[None].to("meta"))),
         )
-    assert made.layers[0].cross.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
+    assert module.layers[0].cross.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
 @having("residual")
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(kind: str, causal: bool, mode: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack, x = stacked(**KINDS[kind], causal=causal), drawn(2, LENGTH, 12)
+def test_half_precision_is_close(kind: str, causal: bool, mode: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack, x = build_stack(**KINDS[kind], causal=causal), randn(2, LENGTH, 12)
     exact = stack(x, ramp(LENGTH)).hidden
     small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
-    given = x.to(torch.float32 if mode == "autocast" else torch.bfloat16)
+    inputs = x.to(torch.float32 if mode == "autocast" else torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-        near = small(given, ramp(LENGTH)).hidden
+        near = small(inputs, ramp(LENGTH)).hidden
     assert ((near - exact).norm() / exact.norm()).item() < 2**-5
     near.sum().backward() if near.requires_grad else None
 
 
 @having("residual")
-def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(**KINDS[kind], causal=causal)
+def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], causal=causal)
     assert stack.kernels() == ("its own",)
     with pytest.raises(ValueError, match="there are no attention weights to show"):
-        stack(drawn(1, 3, 12), ramp(3), capture=True)
+        stack(randn(1, 3, 12), ramp(3), capture=True)
 
 
 def test_none_uses_positions() -> None:
-    made = [attention()[options["name"]] for options in KINDS.values()]
-    assert all(each.traits["consumes"] == [] and not each.traits["weights"] for each in made)
+    module = [attention()[options["name"]] for options in KINDS.values()]
+    assert all(item.traits["consumes"] == [] and not item.traits["weights"] for item in module)

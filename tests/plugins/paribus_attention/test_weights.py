@@ -12,8 +12,8 @@ from paribus.kernels import KERNELS
 from paribus_attention import attention
 from paribus_position import position
 
-Stacked = Callable[..., Stack]
-Drawn = Callable[..., Tensor]
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
 KINDS: dict[str, dict[str, Any]] = {
     "additive": {},
     "bilinear": {"width": 16},
@@ -43,14 +43,14 @@ RAMP = torch.arange(9).unsqueeze(0)
 PACKED = TokenLayout(RAMP % 5, torch.tensor([[0] * 5 + [1] * 4, [0] * 5 + [1] * 2 + [PADDING] * 2]))
 
 
-def mixed(made: Any, weights: Tensor, source: Tensor) -> Tensor:
+def weighted_values(module: Any, weights: Tensor, source: Tensor) -> Tensor:
     """(B, H, T, S), (B, S, D) -> (B, T, D): the values of an attention as these weigh them."""
-    heads = made.heads
+    heads = module.heads
     values = heads.values(heads.latents(source)[0] if hasattr(heads, "latents") else source)  # (B, G, S, K)
-    if hasattr(made, "lambda_init"):  # values of double width, each pair's divided by its root mean square
+    if hasattr(module, "lambda_init"):  # values of double width, each pair's divided by its root mean square
         values = torch.cat(values.chunk(2, dim=1), dim=-1)
         values = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], 1)
-        values = made.norm(values) * (1 - made.lambda_init)
+        values = module.norm(values) * (1 - module.lambda_init)
     else:
         values = weights @ values.repeat_interleave(weights.shape[1] // values.shape[1], 1)
     merged: Tensor = heads.merge(values)
@@ -63,38 +63,38 @@ def test_every_attention_with_weights_is_tested() -> None:
 
 @pytest.mark.parametrize(("kind", "place"), CELLS)
 def test_captured_weights_times_values_match_every_kernel(
-    kind: str, place: str, stacked: Stacked, drawn: Drawn
+    kind: str, place: str, build_stack: BuildStack, randn: Randn
 ) -> None:
     causal = attention()[kind].traits["causal"]
-    stack = stacked(kind, place, **KINDS[kind], causal=causal)
-    made: Any = stack.layers[0]
-    x = stack.add_positions(drawn(2, 9, stack.shape.width), PACKED.positions)
+    stack = build_stack(kind, place, **KINDS[kind], causal=causal)
+    module: Any = stack.layers[0]
+    x = stack.add_positions(randn(2, 9, stack.shape.width), PACKED.positions)
     output = stack(x, PACKED, capture=True)
     weights = output.captured[0]["weights"]
-    assert torch.allclose(stack(x, PACKED).hidden, mixed(made.attention, weights, x), rtol=0, atol=1e-9)
-    readable = stacked(kind, place, **KINDS[kind], causal=causal, kernels=KERNELS[-1:])
+    assert torch.allclose(stack(x, PACKED).hidden, weighted_values(module.attention, weights, x), rtol=0, atol=1e-9)
+    readable = build_stack(kind, place, **KINDS[kind], causal=causal, kernels=KERNELS[-1:])
     assert torch.equal(readable(x, PACKED, capture=True).captured[0]["weights"], weights)
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if attention()[name].traits["cross"]])
-def test_weights_of_a_memory_skip_padding(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(
+def test_weights_of_a_memory_skip_padding(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(
         kind, **KINDS[kind], causal=attention()[kind].traits["causal"], memory_width=KINDS[kind].get("width", 12)
     )
-    made: Any = stack.layers[0]
-    x, memory = drawn(2, 3, stack.shape.width), drawn(2, 5, stack.shape.width, seed=1)
-    seen = TokenLayout(torch.arange(5).unsqueeze(0), torch.tensor([[0] * 5, [0] * 3 + [PADDING] * 2]))
-    output = stack(x, TokenLayout(torch.arange(3).unsqueeze(0)), Memory(memory, seen), capture=True)
+    module: Any = stack.layers[0]
+    x, memory = randn(2, 3, stack.shape.width), randn(2, 5, stack.shape.width, seed=1)
+    visible = TokenLayout(torch.arange(5).unsqueeze(0), torch.tensor([[0] * 5, [0] * 3 + [PADDING] * 2]))
+    output = stack(x, TokenLayout(torch.arange(3).unsqueeze(0)), Memory(memory, visible), capture=True)
     weights = output.captured[0]["cross"]
     assert weights.shape[-2:] == (3, 5)
     assert (weights[1, ..., 3:] == 0).all()
-    assert torch.allclose(output.hidden, mixed(made.cross, weights, memory), rtol=0, atol=1e-9)
+    assert torch.allclose(output.hidden, weighted_values(module.cross, weights, memory), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if attention()[kind].traits["causal"]])
-def test_weights_of_a_step_are_the_last_rows_of_one_pass(kind: str, stacked: Stacked, drawn: Drawn) -> None:
-    stack = stacked(kind, "none", **KINDS[kind])
-    x = drawn(2, 9, stack.shape.width)
+def test_weights_of_a_step_are_the_last_rows_of_one_pass(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(kind, "none", **KINDS[kind])
+    x = randn(2, 9, stack.shape.width)
     whole = stack(x, TokenLayout(RAMP), capture=True).captured[0]["weights"]
     states = stack.start(2, 9)
     stack(x[:, :7], TokenLayout(RAMP[:, :7]), states=states)
@@ -104,17 +104,17 @@ def test_weights_of_a_step_are_the_last_rows_of_one_pass(kind: str, stacked: Sta
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sink_reduces_the_sum_of_weights(kind: str, stacked: Stacked, drawn: Drawn) -> None:
+def test_a_sink_reduces_the_sum_of_weights(kind: str, build_stack: BuildStack, randn: Randn) -> None:
     causal = attention()[kind].traits["causal"]
-    stack = stacked(kind, "none", **KINDS[kind], causal=causal, scores=ScoreOptions(sinks=True))
-    weights = stack(drawn(2, 9, stack.shape.width), TokenLayout(RAMP), capture=True).captured[0]["weights"]
+    stack = build_stack(kind, "none", **KINDS[kind], causal=causal, scores=ScoreOptions(sinks=True))
+    weights = stack(randn(2, 9, stack.shape.width), TokenLayout(RAMP), capture=True).captured[0]["weights"]
     if attention()[kind].traits["shares"]:
         assert (weights >= 0).all()
         assert (weights.sum(-1) < 1).all()
-    made: Any = stack.layers[0]
+    module: Any = stack.layers[0]
     assert torch.allclose(
-        stack(drawn(2, 9, stack.shape.width), TokenLayout(RAMP)).hidden,
-        mixed(made.attention, weights, drawn(2, 9, stack.shape.width)),
+        stack(randn(2, 9, stack.shape.width), TokenLayout(RAMP)).hidden,
+        weighted_values(module.attention, weights, randn(2, 9, stack.shape.width)),
         rtol=0,
         atol=1e-9,
     )

@@ -39,17 +39,17 @@ def unplaced(x: Tensor, positions: Tensor) -> Tensor:
 
 def test_embeddings_are_projected_last() -> None:
     embedding = table(segments=2, normed=True)
-    own = embedding.stack_part(WIDE, norm)
-    assert own is not None
-    own.double()
+    part = embedding.stack_part(WIDE, norm)
+    assert part is not None
+    part.double()
 
     def place(x: Tensor, positions: Tensor) -> Tensor:
         return x * 2 + positions.unsqueeze(-1) * torch.arange(E)
 
     x = embedding.tokens.weight[TOKENS] + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
     normed = norm(E)(place(x, torch.arange(3).unsqueeze(0)))
-    expected = normed @ own["project"].weight.T + own["project"].bias
-    got = embedding(Stream(TOKENS, segments=SEGMENTS), 0, place, own)[0]
+    expected = normed @ part["project"].weight.T + part["project"].bias
+    got = embedding(Stream(TOKENS, segments=SEGMENTS), 0, place, part)[0]
     torch.testing.assert_close(got, expected)
     assert got.shape == (2, 3, D)
 
@@ -86,18 +86,18 @@ def test_dropout_comes_before_the_projection() -> None:
     embedding = FactorisedTable(shape, norm, width=E).double()
     still = embedding.eval()(Stream(TOKENS), 0, unplaced, None)[0]
     dropped = embedding.train()(Stream(TOKENS), 0, unplaced, None)[0]
-    kept = dropped != 0
-    assert 0 < int(kept.sum()) < kept.numel()
-    torch.testing.assert_close(dropped[kept], still[kept] * 2)
+    saved = dropped != 0
+    assert 0 < int(saved.sum()) < saved.numel()
+    torch.testing.assert_close(dropped[saved], still[saved] * 2)
 
 
 def test_cost_matches_the_torch_flop_counter() -> None:
     embedding = table().to("meta")
-    own = embedding.stack_part(WIDE, norm)
-    assert own is not None
-    own.double().to("meta")
+    part = embedding.stack_part(WIDE, norm)
+    assert part is not None
+    part.double().to("meta")
     with FlopCounterMode(display=False) as counter:
-        embedding(Stream(TOKENS.to("meta")), 0, unplaced, own)
+        embedding(Stream(TOKENS.to("meta")), 0, unplaced, part)
         embedding.unembed(torch.empty(5, E, device="meta", dtype=torch.float64))
     load = Load(queries=6, keys=6, head_positions=5)
     assert embedding.cost(load).flops + embedding.stack_part_cost(WIDE, load).flops == counter.get_total_flops()

@@ -24,13 +24,13 @@ ROWS = 1 + (IMAGE // PATCH) ** 2
 
 def patches(rows: int = ROWS, dropout: float = 0.0, **options: Any) -> Patches:
     shape = Shape(width=WIDTH, heads=1, head_width=WIDTH, length=rows, vocabulary=257, layers=1, dropout=dropout)
-    made = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), image=IMAGE, channels=CHANNELS, patch=PATCH)
+    module = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), image=IMAGE, channels=CHANNELS, patch=PATCH)
     if options:
-        made = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), **options)
+        module = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), **options)
     torch.manual_seed(0)
-    for parameter in made.parameters():
+    for parameter in module.parameters():
         nn.init.normal_(parameter)
-    return made.double()
+    return module.double()
 
 
 def images(count: int = 2) -> Tensor:
@@ -49,11 +49,11 @@ def test_matches_the_paper_value_by_value() -> None:
     weight = embedding.patches.weight.view(WIDTH, CHANNELS, PATCH, PATCH)
     image = values.view(-1, IMAGE, IMAGE, CHANNELS).double()
     for b, line, place, d in itertools.product(range(2), range(IMAGE // PATCH), range(IMAGE // PATCH), range(WIDTH)):
-        wanted = embedding.patches.bias[d].clone()
+        expected = embedding.patches.bias[d].clone()
         for c, i, j in itertools.product(range(CHANNELS), range(PATCH), range(PATCH)):
             value = image[b, line * PATCH + i, place * PATCH + j, c] / 255
-            wanted = wanted + weight[d, c, i, j] * (value - 0.5) / 0.5
-        assert abs(x[b, 1 + line * (IMAGE // PATCH) + place, d] - wanted) < 1e-12
+            expected = expected + weight[d, c, i, j] * (value - 0.5) / 0.5
+        assert abs(x[b, 1 + line * (IMAGE // PATCH) + place, d] - expected) < 1e-12
 
 
 def test_matches_a_convolution_with_the_same_weights() -> None:
@@ -63,8 +63,8 @@ def test_matches_a_convolution_with_the_same_weights() -> None:
         convolution.weight.copy_(embedding.patches.weight.view_as(convolution.weight))
         convolution.bias.copy_(embedding.patches.bias)  # type: ignore[union-attr]  # it has one
     pixels = values.view(-1, IMAGE, IMAGE, CHANNELS).permute(0, 3, 1, 2).double() / 127.5 - 1
-    wanted = convolution(pixels).flatten(2).mT
-    torch.testing.assert_close(rows_of(embedding, values)[:, 1:], wanted, rtol=0, atol=1e-12)
+    expected = convolution(pixels).flatten(2).mT
+    torch.testing.assert_close(rows_of(embedding, values)[:, 1:], expected, rtol=0, atol=1e-12)
 
 
 def test_cls_comes_first_and_has_a_position() -> None:

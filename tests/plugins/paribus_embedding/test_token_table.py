@@ -57,9 +57,9 @@ def test_tokens_without_a_language_have_the_first() -> None:
     embedding = table(scale=True, languages=3)
     spoken = torch.tensor([[0, 2, 1], [2, 2, 0]])
     x = embedding.tokens.weight[TOKENS] * math.sqrt(6)
-    for said, meant in ((spoken, spoken), (None, torch.zeros_like(TOKENS))):
+    for message, meant in ((spoken, spoken), (None, torch.zeros_like(TOKENS))):
         expected = x + embedding.languages.weight[meant]  # type: ignore[union-attr]  # it was asked for
-        torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=said)), expected)
+        torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=message)), expected)
     rows_of(embedding, Stream(TOKENS)).sum().backward()
     assert embedding.languages.weight.grad is not None  # type: ignore[union-attr]  # as above
 
@@ -87,9 +87,9 @@ def test_dropout_is_last_and_in_training_only() -> None:
     embedding = table(dropout=0.5, normed=True)
     still = rows_of(embedding.eval(), Stream(TOKENS))
     dropped = rows_of(embedding.train(), Stream(TOKENS))
-    kept = dropped != 0
-    assert 0 < int(kept.sum()) < kept.numel()
-    torch.testing.assert_close(dropped[kept], still[kept] * 2)
+    saved = dropped != 0
+    assert 0 < int(saved.sum()) < saved.numel()
+    torch.testing.assert_close(dropped[saved], still[saved] * 2)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def rows(*shape: int) -> Tensor:
 
 def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
     """Token by token and expert by expert, as the papers write it."""
-    made = torch.zeros_like(x)
+    module = torch.zeros_like(x)
     for b in range(x.shape[0]):
         for t in range(x.shape[1]):
             scores = (moe.router.weight @ x[b, t]).tolist()
@@ -34,8 +34,8 @@ def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
             whole = torch.tensor([scores[e] for e in over], dtype=torch.float64).exp().sum()
             for e in best:
                 weight = torch.tensor(scores[e], dtype=torch.float64).exp() / whole
-                made[b, t] += weight * moe.experts[e](x[b, t].view(1, 1, -1))[0].flatten()
-    return made
+                module[b, t] += weight * moe.experts[e](x[b, t].view(1, 1, -1))[0].flatten()
+    return module
 
 
 @pytest.mark.parametrize(("experts", "top", "softmax"), [(4, 2, "chosen"), (4, 1, "all"), (5, 3, "all"), (2, 2, "all")])
@@ -47,15 +47,15 @@ def test_matches_its_formula(experts: int, top: int, softmax: str, shape: Shape)
 
 def test_an_expert_gets_only_the_tokens_routed_to_it(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
-    seen: dict[int, Tensor] = {}
+    visible: dict[int, Tensor] = {}
     for place, expert in enumerate(moe.experts):
-        expert.register_forward_pre_hook(lambda _, given, place=place: seen.update({place: given[0]}))
+        expert.register_forward_pre_hook(lambda _, inputs, place=place: visible.update({place: inputs[0]}))
     x = rows(2, 9, 6)
     moe(x)
     chosen = moe.router(x).topk(2).indices
     for place in range(4):
-        assert torch.equal(seen[place].squeeze(0), x[(chosen == place).any(-1)])
-    assert sum(given.shape[1] for given in seen.values()) == 2 * 18
+        assert torch.equal(visible[place].squeeze(0), x[(chosen == place).any(-1)])
+    assert sum(inputs.shape[1] for inputs in visible.values()) == 2 * 18
 
 
 def test_an_unused_expert_has_a_gradient_of_0(shape: Shape) -> None:
@@ -76,10 +76,10 @@ def test_the_router_gets_a_gradient_from_the_experts(top: int, softmax: str, sha
     assert added is None
     (grad,) = torch.autograd.grad(y.square().sum(), [moe.router.weight])
     nudge = 1e-6 * rows(4, 6)
-    before = one_by_one(moe, x).square().sum()
+    original = one_by_one(moe, x).square().sum()
     moe.router.weight.data += nudge
-    after = one_by_one(moe, x).square().sum()
-    assert (after - before).item() == pytest.approx((grad * nudge).sum().item(), rel=1e-3)
+    updated = one_by_one(moe, x).square().sum()
+    assert (updated - original).item() == pytest.approx((grad * nudge).sum().item(), rel=1e-3)
 
 
 def test_the_balance_loss_is_smallest_for_uniform_routing() -> None:
@@ -98,8 +98,8 @@ def test_the_balance_gradient_unloads_a_crowded_expert(shape: Shape) -> None:
     assert added is not None
     (grad,) = torch.autograd.grad(added, [moe.router.weight])
     moved = moe.router.weight.detach() - grad
-    before, after = (torch.softmax(x @ weight.T, -1).mean((0, 1))[2] for weight in (moe.router.weight, moved))
-    assert after < before
+    original, updated = (torch.softmax(x @ weight.T, -1).mean((0, 1))[2] for weight in (moe.router.weight, moved))
+    assert updated < original
 
 
 @pytest.mark.parametrize("top", [1, 2, 3])
@@ -119,8 +119,8 @@ def test_auxiliary_losses_match_mixtral_and_switch(top: int, shape: Shape) -> No
     assert balance.item() == pytest.approx(0.5 * of_mixtral((scores,), 4, top).item() / top, rel=1e-6)
     if top == 1:
         shares = scores.softmax(-1)
-        theirs = of_switch(shares.unsqueeze(0), shares.argmax(-1).unsqueeze(0))
-        assert balance.item() == pytest.approx(0.5 * theirs.item(), rel=1e-6)
+        reference = of_switch(shares.unsqueeze(0), shares.argmax(-1).unsqueeze(0))
+        assert balance.item() == pytest.approx(0.5 * reference.item(), rel=1e-6)
     moe.z, moe.balance = 0.25, 0.0
     small = moe(x)[1]
     assert small is not None
@@ -133,15 +133,15 @@ def test_matches_the_block_of_mixtral(shape: Shape) -> None:
     config = MixtralConfig(
         hidden_size=6, intermediate_size=5, num_local_experts=4, num_experts_per_tok=2, experts_implementation="eager"
     )
-    theirs = MixtralSparseMoeBlock(config).double()
+    reference = MixtralSparseMoeBlock(config).double()
     moe = MixtureOfExperts(shape, expert=partial(GatedLinearUnit, inner=5)).double()
-    theirs.gate.weight.data = moe.router.weight.data
+    reference.gate.weight.data = moe.router.weight.data
     both = [torch.cat([e.gate.weight, e.inner.weight]) for e in moe.experts]  # type: ignore[union-attr, list-item]  # a GLU's
-    theirs.experts.gate_up_proj.data = torch.stack(both).data
-    theirs.experts.down_proj.data = torch.stack([e.outer.weight for e in moe.experts]).data  # type: ignore[misc, union-attr]  # a GLU's
+    reference.experts.gate_up_proj.data = torch.stack(both).data
+    reference.experts.down_proj.data = torch.stack([e.outer.weight for e in moe.experts]).data  # type: ignore[misc, union-attr]  # a GLU's
     x = rows(2, 9, 6)
     # Theirs chooses and weighs in float32, whatever the rows are.
-    torch.testing.assert_close(moe(x)[0], theirs(x), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(moe(x)[0], reference(x), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("top", [1, 2])

@@ -18,8 +18,8 @@ OTHERS = sorted(set(get_args(Role)) - {"bias", "gain", "residual"})
 def test_a_residual_matrix_has_the_published_standard_deviation(
     layers: int, about: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
-    drawn = Gpt2().draw(unit, about("residual", branches=2 * layers))
-    assert drawn.std().item() == pytest.approx(0.02 / (2 * layers) ** 0.5, rel=0.01)
+    sample = Gpt2().draw(unit, about("residual", branches=2 * layers))
+    assert sample.std().item() == pytest.approx(0.02 / (2 * layers) ** 0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("role", OTHERS)

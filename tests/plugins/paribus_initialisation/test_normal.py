@@ -17,15 +17,15 @@ DRAWN = sorted(set(get_args(Role)) - {"bias", "gain"})
 def test_every_role_has_the_same_standard_deviation(
     role: Role, about: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
-    drawn = Normal(std=0.05).draw(unit, about(role))
-    assert drawn.std().item() == pytest.approx(0.05, rel=0.01)
-    assert drawn.mean().item() == pytest.approx(0, abs=0.05 / 50)
+    sample = Normal(std=0.05).draw(unit, about(role))
+    assert sample.std().item() == pytest.approx(0.05, rel=0.01)
+    assert sample.mean().item() == pytest.approx(0, abs=0.05 / 50)
 
 
 def test_given_draws_are_scaled(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    drawn = Normal().draw(unit, about())
-    assert drawn.dtype == unit.dtype
-    torch.testing.assert_close(drawn / 0.02, unit)
+    sample = Normal().draw(unit, about())
+    assert sample.dtype == unit.dtype
+    torch.testing.assert_close(sample / 0.02, unit)
 
 
 def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:

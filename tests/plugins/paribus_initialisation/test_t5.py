@@ -51,15 +51,15 @@ def test_initial_weights_have_the_spread_of_t5() -> None:
         feed_forward_proj="gated-gelu",
     )  # fmt: skip
     torch.manual_seed(0)
-    theirs = dict(T5ForConditionalGeneration(config).named_parameters())
+    reference = dict(T5ForConditionalGeneration(config).named_parameters())
     overrides = ("dims.width=96", "dims.heads=4", "dims.head_width=16", "dims.layers=1")
     glu = ("feedforward=glu", "feedforward.activation=gelu-tanh", "feedforward.inner=160", "initialisation=t5")
-    ours = dict(paribus.assemble(paribus.spec("seq2seq-tiny", *overrides, *glu)).named_parameters())
+    actual = dict(paribus.assemble(paribus.spec("seq2seq-tiny", *overrides, *glu)).named_parameters())
     pairs = {
         "embedding.tokens.weight": "shared.weight",
         **{
-            f"body.layers.0.{ours}.heads.{name}.weight": f"decoder.block.0.layer.{place}.{name}.weight"
-            for ours, place in (("attention", "0.SelfAttention"), ("cross", "1.EncDecAttention"))
+            f"body.layers.0.{actual}.heads.{name}.weight": f"decoder.block.0.layer.{place}.{name}.weight"
+            for actual, place in (("attention", "0.SelfAttention"), ("cross", "1.EncDecAttention"))
             for name in "qkvo"
         },
         **{
@@ -69,4 +69,4 @@ def test_initial_weights_have_the_spread_of_t5() -> None:
         },
     }
     for path, twin in pairs.items():
-        assert ours[path].std().item() == pytest.approx(theirs[twin].std().item(), rel=0.05), path
+        assert actual[path].std().item() == pytest.approx(reference[twin].std().item(), rel=0.05), path

@@ -46,12 +46,12 @@ def test_the_largest_draws_stay_finite(largest: float) -> None:
 
 
 def test_the_standard_deviation_matches_torch(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    theirs = nn.init.trunc_normal_(
+    reference = nn.init.trunc_normal_(
         torch.empty(300, 200), std=0.02, a=-0.04, b=0.04, generator=torch.Generator().manual_seed(1)
     )
-    ours = Truncated().draw(unit, about("inner"))
-    assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.02)
-    assert ours.abs().max().item() <= 0.04
+    actual = Truncated().draw(unit, about("inner"))
+    assert actual.std().item() == pytest.approx(reference.std().item(), rel=0.02)
+    assert actual.abs().max().item() <= 0.04
 
 
 def test_residual_projections_are_divided_as_in_gpt2(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
@@ -78,11 +78,11 @@ def test_initial_weights_have_the_spread_of_modernbert() -> None:
         pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
     )  # fmt: skip
     torch.manual_seed(0)
-    theirs = dict(ModernBertForMaskedLM(config).named_parameters())
+    reference = dict(ModernBertForMaskedLM(config).named_parameters())
     glu = ("feedforward=glu", "feedforward.activation=gelu", "feedforward.inner=160")
     scheme = ("initialisation=truncated", f"initialisation.head={0.02 / 4**0.5}", "objective.transform=true")
     spec = paribus.spec("encoder-tiny", "dims.width=96", "dims.heads=4", "dims.layers=2", *glu, *scheme)
-    ours = dict(paribus.assemble(spec).named_parameters())
+    actual = dict(paribus.assemble(spec).named_parameters())
     pairs = {
         "embedding.tokens.weight": "model.embeddings.tok_embeddings.weight",
         "body.layers.1.attention.heads.k.weight": "model.layers.1.attn.Wqkv.weight",
@@ -92,5 +92,5 @@ def test_initial_weights_have_the_spread_of_modernbert() -> None:
         "objectives.mlm.dense.weight": "head.dense.weight",
     }
     for path, twin in pairs.items():
-        assert ours[path].std().item() == pytest.approx(theirs[twin].std().item(), rel=0.05), path
-        assert ours[path].abs().max().item() == pytest.approx(theirs[twin].abs().max().item(), rel=0.01), path
+        assert actual[path].std().item() == pytest.approx(reference[twin].std().item(), rel=0.05), path
+        assert actual[path].abs().max().item() == pytest.approx(reference[twin].abs().max().item(), rel=0.01), path

@@ -17,8 +17,8 @@ MATRICES = sorted(set(get_args(Role)) - {"bias", "gain", "embedding"})
 def test_the_standard_deviation_of_a_matrix_matches_torch(
     role: Role, about: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
-    theirs = nn.init.xavier_normal_(torch.empty(300, 200), generator=torch.Generator().manual_seed(4))
-    assert Xavier().draw(unit, about(role)).std().item() == pytest.approx(theirs.std().item(), rel=0.02)
+    reference = nn.init.xavier_normal_(torch.empty(300, 200), generator=torch.Generator().manual_seed(4))
+    assert Xavier().draw(unit, about(role)).std().item() == pytest.approx(reference.std().item(), rel=0.02)
 
 
 def test_a_square_matrix_preserves_variance(about: Callable[..., ParameterInfo]) -> None:
@@ -29,8 +29,8 @@ def test_a_square_matrix_preserves_variance(about: Callable[..., ParameterInfo])
 
 
 def test_embedding_vectors_have_a_norm_of_about_1(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    drawn = Xavier().draw(unit, about("embedding"))
-    assert drawn.norm(dim=-1).mean().item() == pytest.approx(1, rel=0.01)
+    sample = Xavier().draw(unit, about("embedding"))
+    assert sample.norm(dim=-1).mean().item() == pytest.approx(1, rel=0.01)
 
 
 def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:

@@ -37,11 +37,11 @@ def test_matches_the_formula_of_the_paper(eps: float) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_loads_weights_of_torch_and_matches_it(bias: bool) -> None:
-    theirs = nn.LayerNorm(8, eps=1e-6, bias=bias).double()
-    theirs.weight.data = rows(8)
-    ours = LayerNorm(8, eps=1e-6, bias=bias).double()
-    ours.load_state_dict(theirs.state_dict())
-    assert torch.equal(ours(rows(2, 8)), theirs(rows(2, 8)))
+    reference = nn.LayerNorm(8, eps=1e-6, bias=bias).double()
+    reference.weight.data = rows(8)
+    actual = LayerNorm(8, eps=1e-6, bias=bias).double()
+    actual.load_state_dict(reference.state_dict())
+    assert torch.equal(actual(rows(2, 8)), reference(rows(2, 8)))
 
 
 def test_bias_is_optional() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from paribus import Optimizer
 
 SHAPES = ((4, 3), (2, 5), (3,))  # two matrices, and what is none
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def gradients() -> list[list[Tensor]]:
 
 
 @pytest.fixture
-def stepped(start: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]]) -> Stepped:
+def take_steps(start: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]]) -> TakeSteps:
     """What the parameters are after these steps of an optimizer."""
 
     def run(component: Optimizer) -> list[Tensor]:

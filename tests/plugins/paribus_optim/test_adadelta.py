@@ -10,36 +10,36 @@ from paribus import Optimizer
 from paribus_optim.adadelta import Adadelta
 
 RHO, EPS = 0.9, 1e-4
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> list[float]:
-    found = []
-    for i, first in enumerate(value.flatten().tolist()):
-        w, square, moved = first, 0.0, 0.0
+    result = []
+    for i, start in enumerate(value.flatten().tolist()):
+        w, square, moved = start, 0.0, 0.0
         for now in gradients:
             gradient = now.flatten()[i].item()
             square = RHO * square + (1 - RHO) * gradient**2
             step = math.sqrt(moved + EPS) / math.sqrt(square + EPS) * gradient
             moved = RHO * moved + (1 - RHO) * step**2
             w -= step
-        found.append(w)
-    return found
+        result.append(w)
+    return result
 
 
-def test_matches_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = stepped(Adadelta(rho=RHO, eps=EPS))
+def test_matches_the_formula(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+    got = take_steps(Adadelta(rho=RHO, eps=EPS))
     for place, value in enumerate(start):
-        wanted = by_hand(value, [now[place] for now in gradients])
-        torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
+        expected = by_hand(value, [now[place] for now in gradients])
+        torch.testing.assert_close(got[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
-def test_matches_torch(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+def test_matches_torch(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     parameters = [nn.Parameter(value.clone()) for value in start]
     peer = torch.optim.Adadelta(parameters, lr=1.0, rho=RHO, eps=EPS, foreach=False)
     for now in gradients:
         for parameter, gradient in zip(parameters, now, strict=True):
             parameter.grad = gradient.clone()
         peer.step()
-    for one, other in zip(stepped(Adadelta(rho=RHO, eps=EPS)), parameters, strict=True):
-        torch.testing.assert_close(one, other.detach(), rtol=0, atol=1e-12)
+    for one, changed in zip(take_steps(Adadelta(rho=RHO, eps=EPS)), parameters, strict=True):
+        torch.testing.assert_close(one, changed.detach(), rtol=0, atol=1e-12)

@@ -10,7 +10,7 @@ from paribus import Optimizer
 from paribus_optim.adafactor import Adafactor
 
 LR, DECAY, CLIP, LEAST = 0.6, 0.8, 1.05, 1e-3
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 Rows = list[list[float]]
 
 
@@ -25,9 +25,9 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
     rows, columns = [0.0] * n, [0.0] * m
     for step, now in enumerate(gradients, start=1):
         g: Rows = now.tolist()
-        kept = 1 - step**-DECAY
-        rows = [kept * rows[i] + (1 - kept) * sum(g[i][j] ** 2 for j in range(m)) for i in range(n)]
-        columns = [kept * columns[j] + (1 - kept) * sum(g[i][j] ** 2 for i in range(n)) for j in range(m)]
+        saved = 1 - step**-DECAY
+        rows = [saved * rows[i] + (1 - saved) * sum(g[i][j] ** 2 for j in range(m)) for i in range(n)]
+        columns = [saved * columns[j] + (1 - saved) * sum(g[i][j] ** 2 for i in range(n)) for j in range(m)]
         update = [[g[i][j] / math.sqrt(rows[i] * columns[j] / sum(rows)) for j in range(m)] for i in range(n)]
         rate = max(LEAST, root_mean_square(w)) * min(LR, 1 / math.sqrt(step))
         clipped = max(1.0, root_mean_square(update) / CLIP)
@@ -35,19 +35,19 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
     return w
 
 
-def test_matrices_match_the_paper(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = stepped(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))
+def test_matrices_match_the_paper(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+    got = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))
     for place in (0, 1):
-        wanted = torch.tensor(by_hand(start[place], [now[place] for now in gradients]), dtype=torch.float64)
-        torch.testing.assert_close(got[place], wanted, rtol=0, atol=1e-9)
+        expected = torch.tensor(by_hand(start[place], [now[place] for now in gradients]), dtype=torch.float64)
+        torch.testing.assert_close(got[place], expected, rtol=0, atol=1e-9)
 
 
-def test_vectors_keep_all_squares(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = stepped(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
+def test_vectors_keep_all_squares(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+    got = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
     w, squares = start[2], torch.zeros_like(start[2])
     for step, now in enumerate(gradients, start=1):
-        kept = 1 - step**-DECAY
-        squares = kept * squares + (1 - kept) * now[2] ** 2
+        saved = 1 - step**-DECAY
+        squares = saved * squares + (1 - saved) * now[2] ** 2
         update = now[2] / squares.sqrt()
         rate = max(LEAST, w.square().mean().sqrt().item()) * min(LR, 1 / math.sqrt(step))
         w = w - rate * update / max(1.0, update.square().mean().sqrt().item() / CLIP)

@@ -8,14 +8,14 @@ from torch import Tensor
 from paribus import Optimizer
 from paribus_optim.adagrad import Adagrad
 
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
-def test_matches_the_formula(stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = stepped(Adagrad(lr=0.3, initial=0.1, eps=1e-6))
+def test_matches_the_formula(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
+    got = take_steps(Adagrad(lr=0.3, initial=0.1, eps=1e-6))
     for place, value in enumerate(start):
-        for i, first in enumerate(value.flatten().tolist()):
-            w, squares = first, 0.1
+        for i, initial in enumerate(value.flatten().tolist()):
+            w, squares = initial, 0.1
             for now in gradients:
                 gradient = now[place].flatten()[i].item()
                 squares += gradient**2

@@ -22,7 +22,7 @@ def by_hand(value: float, decay: float) -> float:
     return value
 
 
-def stepped(matrix: nn.Parameter, vector: nn.Parameter) -> None:
+def take_steps(matrix: nn.Parameter, vector: nn.Parameter) -> None:
     component = AdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY)
     optimizer = component.build([matrix], [vector])
     for gradient in GRADIENTS:
@@ -34,7 +34,7 @@ def stepped(matrix: nn.Parameter, vector: nn.Parameter) -> None:
 def test_matches_the_formula_and_only_matrices_decay() -> None:
     matrix = nn.Parameter(torch.full((2, 3), 2.0, dtype=torch.float64))
     vector = nn.Parameter(torch.full((3,), 2.0, dtype=torch.float64))
-    stepped(matrix, vector)
+    take_steps(matrix, vector)
     assert matrix[1, 2].item() == pytest.approx(by_hand(2.0, DECAY), abs=1e-12)
     assert vector[2].item() == pytest.approx(by_hand(2.0, 0.0), abs=1e-12)
 
@@ -45,18 +45,19 @@ def test_two_runs_are_bitwise_equal_whatever_the_number_of_threads() -> None:
         generator = torch.Generator().manual_seed(7)
         matrix = nn.Parameter(torch.randn(257, 129, generator=generator))
         vector = nn.Parameter(torch.randn(33, generator=generator))
-        stepped(matrix, vector)
+        take_steps(matrix, vector)
         return [matrix.detach(), vector.detach()]
 
     runs = [run(threads) for threads in (1, 2, 1)]
     torch.set_num_threads(1)
-    assert all(torch.equal(one, other) for again in runs[1:] for one, other in zip(runs[0], again, strict=True))
+    assert all(torch.equal(one, changed) for again in runs[1:] for one, changed in zip(runs[0], again, strict=True))
 
 
-@pytest.mark.parametrize(("matrices", "others"), [(1, 0), (0, 1)])
-def test_either_group_of_parameters_may_be_empty(matrices: int, others: int) -> None:
+@pytest.mark.parametrize(("matrices", "remaining"), [(1, 0), (0, 1)])
+def test_either_group_of_parameters_may_be_empty(matrices: int, remaining: int) -> None:
     optimizer = AdamW().build(
-        [nn.Parameter(torch.ones(2, 2)) for _ in range(matrices)], [nn.Parameter(torch.ones(2)) for _ in range(others)]
+        [nn.Parameter(torch.ones(2, 2)) for _ in range(matrices)],
+        [nn.Parameter(torch.ones(2)) for _ in range(remaining)],
     )
     optimizer.step()
-    assert [len(group["params"]) for group in optimizer.param_groups] == [matrices, others]
+    assert [len(group["params"]) for group in optimizer.param_groups] == [matrices, remaining]

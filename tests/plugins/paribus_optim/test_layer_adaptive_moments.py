@@ -10,7 +10,7 @@ from paribus import Optimizer
 from paribus_optim.layer_adaptive_moments import LayerAdaptiveMoments
 
 LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> list[float]:
@@ -23,26 +23,26 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> li
             direction = (means[i] / (1 - BETA1**step)) / (math.sqrt(squares[i] / (1 - BETA2**step)) + EPS)
             update.append(direction + (DECAY * w[i] if adaptive else 0.0))
         ratio = math.hypot(*w) / math.hypot(*update) if adaptive else 1.0
-        w = [own - LR * ratio * by for own, by in zip(w, update, strict=True)]
+        w = [part - LR * ratio * difference for part, difference in zip(w, update, strict=True)]
     return w
 
 
 def test_matrices_step_relative_to_their_norm_and_others_like_adam(
-    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
+    take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
-    got = stepped(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
+    got = take_steps(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
     for place, value in enumerate(start):
-        wanted = by_hand(value, [now[place] for now in gradients], adaptive=place < 2)
-        torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
+        expected = by_hand(value, [now[place] for now in gradients], adaptive=place < 2)
+        torch.testing.assert_close(got[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
 def test_step_length_does_not_depend_on_the_gradient_scale() -> None:
     for size in (1e-3, 1.0, 1e6):
         matrix = nn.Parameter(torch.full((2, 2), 3.0, dtype=torch.float64))
         matrix.grad = size * torch.tensor([[1.0, 2.0], [-1.0, 4.0]], dtype=torch.float64)
-        before = matrix.detach().clone()
+        original = matrix.detach().clone()
         LayerAdaptiveMoments(lr=0.01, weight_decay=0.0).build([matrix], []).step()
-        assert torch.isclose((matrix - before).norm(), 0.01 * before.norm(), rtol=1e-9)
+        assert torch.isclose((matrix - original).norm(), 0.01 * original.norm(), rtol=1e-9)
 
 
 def test_zero_matrices_move_and_those_without_gradient_do_not() -> None:

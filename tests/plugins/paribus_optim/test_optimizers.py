@@ -22,9 +22,9 @@ def fresh() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
 
 
-def steps(model: nn.Module, stepping: torch.optim.Optimizer, first: int, last: int) -> list[float]:
+def steps(model: nn.Module, stepping: torch.optim.Optimizer, start: int, final: int) -> list[float]:
     losses = []
-    for step in range(first, last):
+    for step in range(start, final):
         x = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
         loss = (model(x) - x[:, :4].sin()).square().mean()
         stepping.zero_grad()
@@ -39,16 +39,16 @@ def test_resuming_is_bitwise_equal(name: str) -> None:
     whole = fresh()
     steps(whole, built(name, whole), 0, 6)
     cut = fresh()
-    before = built(name, cut)
-    steps(cut, before, 0, 3)
+    original = built(name, cut)
+    steps(cut, original, 0, 3)
     tensors: dict[str, Tensor] = {}
-    packed = pack_optimizer(before, cut, tensors)
+    packed = pack_optimizer(original, cut, tensors)
     resumed = fresh()
     resumed.load_state_dict(cut.state_dict())
-    after = built(name, resumed)
-    fill_optimizer(after, resumed, packed, {key: value.clone() for key, value in tensors.items()}, Path("here"))
-    steps(resumed, after, 3, 6)
-    assert all(torch.equal(one, other) for one, other in zip(whole.parameters(), resumed.parameters(), strict=True))
+    updated = built(name, resumed)
+    fill_optimizer(updated, resumed, packed, {key: value.clone() for key, value in tensors.items()}, Path("here"))
+    steps(resumed, updated, 3, 6)
+    assert all(torch.equal(one, changed) for one, changed in zip(whole.parameters(), resumed.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,6 +62,6 @@ def test_every_optimizer_reduces_the_loss(name: str) -> None:
 def test_either_group_of_parameters_may_be_empty(name: str) -> None:
     for count in ((1, 0), (0, 1)):
         sides = ([nn.Parameter(torch.ones(2, 2))] * count[0], [nn.Parameter(torch.ones(2))] * count[1])
-        made = optimizer()[name]().build(*sides)
-        made.step()
-        assert [len(group["params"]) for group in made.param_groups] == list(count)
+        module = optimizer()[name]().build(*sides)
+        module.step()
+        assert [len(group["params"]) for group in module.param_groups] == list(count)

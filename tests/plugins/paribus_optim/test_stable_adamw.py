@@ -12,7 +12,7 @@ from paribus_optim.adamw import AdamW
 from paribus_optim.stable_adamw import StableAdamW
 
 LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[float]:
@@ -26,28 +26,28 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[fl
             surprise += gradient**2 / max(unbiased, EPS**2) / value.numel()
             update.append((means[i] / (1 - BETA1**step)) / (math.sqrt(unbiased) + EPS) + decay * w[i])
         rate = LR / max(1.0, math.sqrt(surprise))
-        w = [own - rate * by for own, by in zip(w, update, strict=True)]
+        w = [part - rate * difference for part, difference in zip(w, update, strict=True)]
     return w
 
 
 def test_matches_the_formula_and_only_matrices_decay(
-    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
+    take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
-    got = stepped(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
+    got = take_steps(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
     for place, value in enumerate(start):
-        wanted = by_hand(value, [now[place] for now in gradients], DECAY if place < 2 else 0.0)
-        torch.testing.assert_close(got[place].flatten().tolist(), wanted, rtol=0, atol=1e-12)
+        expected = by_hand(value, [now[place] for now in gradients], DECAY if place < 2 else 0.0)
+        torch.testing.assert_close(got[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("surprising", [False, True])
 def test_it_is_adamw_for_gradients_that_do_not_grow(
-    surprising: bool, stepped: Stepped, gradients: list[list[Tensor]]
+    surprising: bool, take_steps: TakeSteps, gradients: list[list[Tensor]]
 ) -> None:
     if not surprising:
         for place, now in enumerate(gradients):
             for gradient in now:
                 gradient.copy_(torch.full_like(gradient, 0.5**place))
     options = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": 1e-12, "weight_decay": DECAY}
-    pairs = zip(stepped(StableAdamW(**options)), stepped(AdamW(**options)), strict=True)
-    same = [torch.allclose(one, other, rtol=0, atol=1e-12) for one, other in pairs]
+    pairs = zip(take_steps(StableAdamW(**options)), take_steps(AdamW(**options)), strict=True)
+    same = [torch.allclose(one, changed, rtol=0, atol=1e-12) for one, changed in pairs]
     assert same == [not surprising] * 3

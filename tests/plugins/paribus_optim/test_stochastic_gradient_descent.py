@@ -8,13 +8,13 @@ from torch import Tensor
 from paribus import Optimizer
 from paribus_optim.stochastic_gradient_descent import StochasticGradientDescent
 
-Stepped = Callable[[Optimizer], list[Tensor]]
+TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 def test_matches_the_formula_and_only_matrices_decay(
-    stepped: Stepped, start: list[Tensor], gradients: list[list[Tensor]]
+    take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
-    got = stepped(StochasticGradientDescent(lr=0.1, momentum=0.5, weight_decay=0.2))
+    got = take_steps(StochasticGradientDescent(lr=0.1, momentum=0.5, weight_decay=0.2))
     for place, value in enumerate(start):
         w, velocity = value, torch.zeros_like(value)
         for now in gradients:

@@ -19,6 +19,6 @@ def test_without_decay_it_is_constant() -> None:
 
 
 def test_shares_above_1_are_rejected() -> None:
-    said = r"got 0.6 \+ 0.5"
-    with pytest.raises(ValueError, match=said):
+    message = r"got 0.6 \+ 0.5"
+    with pytest.raises(ValueError, match=message):
         Trapezoid(warmup=0.6, decay=0.5)

@@ -34,7 +34,7 @@ def sublayers() -> Mapping[str, Callable[[Tensor], Tensor]]:
 
 
 @pytest.fixture
-def stirred() -> Callable[[Placement], Placement]:
+def randomise() -> Callable[[Placement], Placement]:
     """A placement in float64 whose every tensor is another, so that using the wrong one shows."""
 
     def stir(placement: Placement) -> Placement:

@@ -15,14 +15,14 @@ from paribus_placement.deep_norm import DeepNorm, depth_weights
 from paribus_placement.post_norm import PostNorm
 
 Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
-Stirred = Callable[[Placement], Placement]
+Randomise = Callable[[Placement], Placement]
 
 BOTH = ("attention", "feedforward")
 ALL = ("attention", "cross", "feedforward")
 
 
-def test_matches_the_formula(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
-    placement = stirred(DeepNorm(shape, lambda: LayerNorm(8)))
+def test_matches_the_formula(shape: Shape, sublayers: Sublayers, randomise: Randomise, x: Tensor) -> None:
+    placement = randomise(DeepNorm(shape, lambda: LayerNorm(8)))
     y = x
     for name in ALL:
         y = placement.get_submodule(f"norms.{name}")(y * 6**0.25 + sublayers[name](y))
@@ -43,16 +43,16 @@ def test_matches_the_formula(shape: Shape, sublayers: Sublayers, stirred: Stirre
 def test_weights_match_the_paper(
     sublayers: tuple[str, ...], layers: int, read_by: int, alpha: float, beta: float, shape: Shape
 ) -> None:
-    made = depth_weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, cross_layers=read_by))
-    assert made == pytest.approx((alpha, beta), rel=1e-6)
+    module = depth_weights(dataclasses.replace(shape, sublayers=sublayers, layers=layers, cross_layers=read_by))
+    assert module == pytest.approx((alpha, beta), rel=1e-6)
 
 
 def test_encoder_decoder_weights_depend_on_both_depths() -> None:
     overrides = ("dims.width=16", "parts.encoder.dims.layers=3", "parts.decoder.dims.layers=5", "placement=deepnorm")
-    made = paribus.assemble(paribus.spec("seq2seq-tiny", *overrides)).parameter_info
+    module = paribus.assemble(paribus.spec("seq2seq-tiny", *overrides)).parameter_info
     both = (3**4 * 5) ** (1 / 16)
-    assert made["encoder.layers.0.attention.heads.v.weight"].gain == pytest.approx(0.87 / both)
-    assert made["body.layers.0.cross.heads.o.weight"].gain == pytest.approx(60**-0.25)
+    assert module["encoder.layers.0.attention.heads.v.weight"].gain == pytest.approx(0.87 / both)
+    assert module["body.layers.0.cross.heads.o.weight"].gain == pytest.approx(60**-0.25)
     alone = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=deepnorm")).parameter_info
     assert alone["body.layers.1.feedforward.inner.weight"].gain == pytest.approx(16**-0.25)
     assert alone["body.layers.1.attention.heads.q.weight"].gain == 1.0

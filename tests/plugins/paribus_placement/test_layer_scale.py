@@ -13,11 +13,11 @@ from paribus_placement.layer_scale import LayerScale
 from paribus_placement.pre_norm import PreNorm
 
 Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
-Stirred = Callable[[Placement], Placement]
+Randomise = Callable[[Placement], Placement]
 
 
-def test_every_channel_has_its_own_scale(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
-    placement = stirred(LayerScale(shape, lambda: LayerNorm(8), start=0.25))
+def test_every_channel_has_its_own_scale(shape: Shape, sublayers: Sublayers, randomise: Randomise, x: Tensor) -> None:
+    placement = randomise(LayerScale(shape, lambda: LayerNorm(8), start=0.25))
     y = x
     for name in ("attention", "cross", "feedforward"):
         gamma = 0.25 + placement.get_parameter(f"scales.{name}")
@@ -48,14 +48,14 @@ def test_initial_weights_do_not_depend_on_start(shape: Shape) -> None:
 
 def test_a_step_moves_gamma_like_a_direct_parameter(shape: Shape, x: Tensor) -> None:
     placement = LayerScale(shape, lambda: LayerNorm(8), start=1e-5).double()
-    held = torch.nn.Parameter(torch.full((8,), 1e-5, dtype=torch.float64))
+    names = torch.nn.Parameter(torch.full((8,), 1e-5, dtype=torch.float64))
     weight = placement.get_parameter("scales.attention")
-    optimizers = [torch.optim.Adam([each], lr=1e-3) for each in (weight, held)]
+    optimizers = [torch.optim.Adam([item], lr=1e-3) for item in (weight, names)]
     for _ in range(3):
         placement(x, {"attention": torch.sin}).pow(3).sum().backward()
         normed = placement.get_submodule("norms.attention")(x)
-        (x + held * normed.sin()).pow(3).sum().backward()
+        (x + names * normed.sin()).pow(3).sum().backward()
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-    torch.testing.assert_close(1e-5 + weight, held, atol=1e-12, rtol=0)
+    torch.testing.assert_close(1e-5 + weight, names, atol=1e-12, rtol=0)

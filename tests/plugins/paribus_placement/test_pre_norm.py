@@ -47,8 +47,8 @@ def test_norms_are_named_by_sublayer(shape: Shape) -> None:
 
 
 def test_bare_first_removes_the_first_norm(shape: Shape, sublayers: Sublayers) -> None:
-    first = dataclasses.replace(shape, layer=0)
-    placement = PreNorm(first, lambda: LayerNorm(8), bare_first=True).double()
+    start = dataclasses.replace(shape, layer=0)
+    placement = PreNorm(start, lambda: LayerNorm(8), bare_first=True).double()
     distinct(placement)
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     a = x + sublayers["attention"](x)
@@ -74,15 +74,15 @@ def test_matches_a_layer_of_modernbert() -> None:
     shape = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2, layer=0)
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     for layer in (0, 1):
-        theirs = ModernBertEncoderLayer(config, layer).double()
-        theirs.attn = torch.nn.Identity()
-        theirs.attn.forward = lambda h, **_: (h.roll(1, -1) * 2, None)
-        ours = PreNorm(
+        reference = ModernBertEncoderLayer(config, layer).double()
+        reference.attn = torch.nn.Identity()
+        reference.attn.forward = lambda h, **_: (h.roll(1, -1) * 2, None)
+        actual = PreNorm(
             dataclasses.replace(shape, layer=layer), lambda: LayerNorm(8, bias=False), bare_first=True
         ).double()
-        distinct(ours)
-        theirs.mlp_norm.weight.data = ours.norms["feedforward"].weight.data
+        distinct(actual)
+        reference.mlp_norm.weight.data = actual.norms["feedforward"].weight.data
         if layer:
-            theirs.attn_norm.weight.data = ours.norms["attention"].weight.data
-        y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})
-        torch.testing.assert_close(y, theirs(x), atol=1e-12, rtol=0)
+            reference.attn_norm.weight.data = actual.norms["attention"].weight.data
+        y = actual(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": reference.mlp})
+        torch.testing.assert_close(y, reference(x), atol=1e-12, rtol=0)

@@ -12,11 +12,13 @@ from paribus_placement.pre_norm import PreNorm
 from paribus_placement.sandwich_norm import SandwichNorm
 
 Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
-Stirred = Callable[[Placement], Placement]
+Randomise = Callable[[Placement], Placement]
 
 
-def test_branches_have_norms_before_and_after(shape: Shape, sublayers: Sublayers, stirred: Stirred, x: Tensor) -> None:
-    placement = stirred(SandwichNorm(shape, lambda: LayerNorm(8)))
+def test_branches_have_norms_before_and_after(
+    shape: Shape, sublayers: Sublayers, randomise: Randomise, x: Tensor
+) -> None:
+    placement = randomise(SandwichNorm(shape, lambda: LayerNorm(8)))
     norm, behind = placement.get_submodule("norms"), placement.get_submodule("behind")
     y = x
     for name in ("attention", "cross", "feedforward"):
@@ -37,30 +39,30 @@ def test_it_is_the_identity_for_sublayers_that_return_zero(shape: Shape, x: Tens
 
 
 def test_it_has_the_norms_of_pre_norm_and_as_many_after(shape: Shape) -> None:
-    ours = set(SandwichNorm(shape, lambda: LayerNorm(8)).state_dict())
-    theirs = set(PreNorm(shape, lambda: LayerNorm(8)).state_dict())
-    assert ours - theirs == {path.replace("norms.", "behind.") for path in theirs}
+    actual = set(SandwichNorm(shape, lambda: LayerNorm(8)).state_dict())
+    reference = set(PreNorm(shape, lambda: LayerNorm(8)).state_dict())
+    assert actual - reference == {path.replace("norms.", "behind.") for path in reference}
     assert SandwichNorm.traits["final"] is True
 
 
-def test_matches_a_layer_of_gemma_2(stirred: Stirred, x: Tensor) -> None:
+def test_matches_a_layer_of_gemma_2(randomise: Randomise, x: Tensor) -> None:
     from transformers.models.gemma2.modeling_gemma2 import Gemma2Config, Gemma2DecoderLayer
 
     config = Gemma2Config(
         hidden_size=8, num_attention_heads=2, num_key_value_heads=1, head_dim=4, intermediate_size=16, rms_norm_eps=1e-6
     )
-    theirs = Gemma2DecoderLayer(config, 0).double()
-    theirs.self_attn.forward = lambda hidden_states, **_: (hidden_states.roll(1, -1) * 2, None)
+    reference = Gemma2DecoderLayer(config, 0).double()
+    reference.self_attn.forward = lambda hidden_states, **_: (hidden_states.roll(1, -1) * 2, None)
     plain = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2)
-    ours = stirred(SandwichNorm(plain, lambda: RootMeanSquareNorm(8)))
+    actual = randomise(SandwichNorm(plain, lambda: RootMeanSquareNorm(8)))
     twins = {
-        "norms.attention": theirs.input_layernorm,
-        "behind.attention": theirs.post_attention_layernorm,
-        "norms.feedforward": theirs.pre_feedforward_layernorm,
-        "behind.feedforward": theirs.post_feedforward_layernorm,
+        "norms.attention": reference.input_layernorm,
+        "behind.attention": reference.post_attention_layernorm,
+        "norms.feedforward": reference.pre_feedforward_layernorm,
+        "behind.feedforward": reference.post_feedforward_layernorm,
     }
     for path, twin in twins.items():
-        twin.weight.data = ours.get_parameter(f"{path}.weight").data - 1  # theirs multiply by 1 + weight
-    y = ours(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": theirs.mlp})
+        twin.weight.data = actual.get_parameter(f"{path}.weight").data - 1  # theirs multiply by 1 + weight
+    y = actual(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": reference.mlp})
     # Theirs norms in float32, whatever the rows are.
-    torch.testing.assert_close(y, theirs(x, position_embeddings=None).double(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(y, reference(x, position_embeddings=None).double(), atol=1e-5, rtol=1e-5)

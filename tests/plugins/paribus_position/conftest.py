@@ -36,46 +36,46 @@ PLACES = {
 @pytest.fixture(params=list(PLACES.values()), ids=list(PLACES))
 def places(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor]:
     """Positions of queries and of keys."""
-    found: tuple[Tensor, Tensor] = request.param
-    return found
+    result: tuple[Tensor, Tensor] = request.param
+    return result
 
 
-def drawn(name: str, *shape: int) -> Tensor:
+def randn(name: str, *shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(key32(name)), dtype=torch.float64)
 
 
 @pytest.fixture
-def filled() -> Callable[[nn.Module], nn.Module]:
+def randomise() -> Callable[[nn.Module], nn.Module]:
     """A module in float64, every parameter drawn by its name."""
 
-    def filled(module: nn.Module) -> nn.Module:
+    def randomise(module: nn.Module) -> nn.Module:
         module.double()
         for name, parameter in module.named_parameters():
-            parameter.data = drawn(name, *parameter.shape)
+            parameter.data = randn(name, *parameter.shape)
         return module.eval()
 
-    return filled
+    return randomise
 
 
 @pytest.fixture
-def paired(shape: Shape, filled: Callable[[nn.Module], nn.Module]) -> Callable[..., Pair]:
+def make_pair(shape: Shape, randomise: Callable[[nn.Module], nn.Module]) -> Callable[..., Pair]:
     """Drawn queries and keys at these places, of a layer with drawn projections and a part of the position."""
 
-    def paired(position: Position, q: Tensor, k: Tensor, scale: float = 0.3, place: Shape = shape) -> Pair:
-        heads = filled(Heads(place, kv_heads=place.heads // 2, bias=True))
+    def make_pair(position: Position, q: Tensor, k: Tensor, scale: float = 0.3, place: Shape = shape) -> Pair:
+        heads = randomise(Heads(place, kv_heads=place.heads // 2, bias=True))
         assert isinstance(heads, Heads)
-        own = position.layer_part(place)
+        part = position.layer_part(place)
         size = (2, place.heads, place.head_width)
         return Pair(
-            drawn("queries", *size[:2], q.shape[1], size[2]).requires_grad_(),
-            drawn("keys", *size[:2], k.shape[1], size[2]).requires_grad_(),
+            randn("queries", *size[:2], q.shape[1], size[2]).requires_grad_(),
+            randn("keys", *size[:2], k.shape[1], size[2]).requires_grad_(),
             q,
             k,
             scale,
             place.heads,
             heads.project,
             torch.float64,
-            None if own is None else filled(own),
+            None if part is None else randomise(part),
         )
 
-    return paired
+    return make_pair

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import Heads, Load, Pair, Shape
 from paribus_position.disentangled import Disentangled, Projections
 
-Filled = Callable[[nn.Module], nn.Module]
-Paired = Callable[..., Pair]
+Randomise = Callable[[nn.Module], nn.Module]
+MakePair = Callable[..., Pair]
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
 KINDS: dict[str, dict[str, Any]] = {
     "v1": {"distance": 3, "separate_projections": True},
@@ -31,25 +31,25 @@ def at(positions: Tensor, batch: int, row: int) -> int:
     return int(positions[batch % positions.shape[0], row])
 
 
-def looped(position: Disentangled, pair: Pair) -> Tensor:
+def loop_reference(position: Disentangled, pair: Pair) -> Tensor:
     """The second and third term of equation 4, both at i - j."""
     assert pair.q is not None
     assert pair.k is not None
     assert pair.project is not None
     table = position.table.weight if position.norm is None else position.norm(position.table.weight)
-    own = pair.position_part
-    if isinstance(own, Projections):
+    part = pair.position_part
+    if isinstance(part, Projections):
         queries, keys = (
-            None if each is None else each(table).view(-1, pair.heads, pair.q.shape[-1]).transpose(0, 1)
-            for each in (own.query, own.key)
+            None if item is None else item(table).view(-1, pair.heads, pair.q.shape[-1]).transpose(0, 1)
+            for item in (part.query, part.key)
         )
     else:
         queries, keys = pair.project(table)
-    batch, heads, rows, others = (*pair.q.shape[:3], pair.k.shape[2])
-    scores = torch.zeros(batch, heads, rows, others).double()
+    batch, heads, rows, remaining = (*pair.q.shape[:3], pair.k.shape[2])
+    scores = torch.zeros(batch, heads, rows, remaining).double()
     for b in range(batch):
         for i in range(rows):
-            for j in range(others):
+            for j in range(remaining):
                 away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
                 row = int(position.table_index(torch.tensor(away)))
                 for h in range(heads):
@@ -64,13 +64,13 @@ def looped(position: Disentangled, pair: Pair) -> Tensor:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_matches_the_formula_of_the_paper_at_any_positions(
-    kind: dict[str, Any], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
+    kind: dict[str, Any], places: tuple[Tensor, Tensor], shape: Shape, randomise: Randomise, make_pair: MakePair
 ) -> None:
     position = Disentangled(shape, **kind)
-    filled(position)
-    pair = paired(position, *places)
-    got, wanted = position.bias(pair), looped(position, pair)
-    same(got, wanted)
+    randomise(position)
+    pair = make_pair(position, *places)
+    got, expected = position.bias(pair), loop_reference(position, pair)
+    same(got, expected)
     assert pair.q is not None
     assert pair.k is not None
     leaves = [
@@ -79,7 +79,7 @@ def test_matches_the_formula_of_the_paper_at_any_positions(
         *position.parameters(),
         *(pair.position_part.parameters() if pair.position_part is not None else ()),
     ]
-    grads = [torch.autograd.grad(x.sin().sum(), leaves, allow_unused=True) for x in (got, wanted)]
+    grads = [torch.autograd.grad(x.sin().sum(), leaves, allow_unused=True) for x in (got, expected)]
     for one, two in zip(*grads, strict=True):
         assert (one is None) == (two is None)
         if one is not None:
@@ -105,9 +105,9 @@ def test_buckets_grow_with_distance(shape: Shape) -> None:
 def test_buckets_match_the_published_code(buckets: int, distance: int, shape: Shape) -> None:
     published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
     distances = torch.arange(-2 * distance, 2 * distance + 1)
-    theirs = published.make_log_bucket_position(distances, buckets, distance).long()
-    ours = Disentangled(shape, distance=distance, buckets=buckets).table_index(distances)
-    assert torch.equal(ours, (theirs + buckets).clamp(0, 2 * buckets - 1))
+    reference = published.make_log_bucket_position(distances, buckets, distance).long()
+    actual = Disentangled(shape, distance=distance, buckets=buckets).table_index(distances)
+    assert torch.equal(actual, (reference + buckets).clamp(0, 2 * buckets - 1))
 
 
 def test_a_distance_below_the_exact_buckets_is_rejected(shape: Shape) -> None:
@@ -121,10 +121,10 @@ def test_the_scale_counts_terms(scores: Any, terms: int, shape: Shape) -> None:
     assert Disentangled(shape, scores=scores).score_terms() == terms
 
 
-def test_dropout_applies_to_the_table_in_training(shape: Shape, filled: Filled, paired: Paired) -> None:
+def test_dropout_applies_to_the_table_in_training(shape: Shape, randomise: Randomise, make_pair: MakePair) -> None:
     position, rows = Disentangled(replace(shape, dropout=0.5)), torch.arange(5).unsqueeze(0)
-    filled(position)
-    pair = paired(position, rows, rows)
+    randomise(position)
+    pair = make_pair(position, rows, rows)
     still = position.bias(pair)
     assert torch.equal(position.bias(pair), still)
     position.train()
@@ -134,14 +134,14 @@ def test_dropout_applies_to_the_table_in_training(shape: Shape, filled: Filled, 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 9)])
 def test_the_declared_cost_is_correct(
-    kind: dict[str, Any], queries: int, keys: int, shape: Shape, filled: Filled, paired: Paired
+    kind: dict[str, Any], queries: int, keys: int, shape: Shape, randomise: Randomise, make_pair: MakePair
 ) -> None:
     position, rows = Disentangled(shape, **kind), torch.arange(keys).unsqueeze(0)
-    filled(position)
-    pair = paired(position, rows[:, keys - queries :], rows)
+    randomise(position)
+    pair = make_pair(position, rows[:, keys - queries :], rows)
     assert pair.q is not None
     assert pair.k is not None
-    heads = filled(Heads(shape, kv_heads=shape.heads, bias=True))
+    heads = randomise(Heads(shape, kv_heads=shape.heads, bias=True))
     assert isinstance(heads, Heads)
     with FlopCounterMode(display=False) as counter:
         position.bias(pair._replace(q=pair.q[:1], k=pair.k[:1], project=heads.project))
@@ -156,12 +156,12 @@ def test_it_has_no_maximum_length(shape: Shape) -> None:
 ASKED = {"both": ["c2p", "p2c"], "c2p": ["c2p"], "p2c": ["p2c"]}
 
 
-def context(position: Disentangled, heads: Heads, own: nn.Module | None, x: Tensor, seen: Tensor) -> Tensor:
+def context(position: Disentangled, heads: Heads, part: nn.Module | None, x: Tensor, visible: Tensor) -> Tensor:
     """(B, T, D) -> (B, T, H * K): softmax attention with the position, up to its last projection."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     rows, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.score_terms()) ** -0.5
-    pair = Pair(q, k, rows, rows, scale, q.shape[1], heads.project, torch.float64, own)
-    scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~seen, -1e300)
+    pair = Pair(q, k, rows, rows, scale, q.shape[1], heads.project, torch.float64, part)
+    scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~visible, -1e300)
     mixed: Tensor = scores.softmax(-1) @ v
     return mixed.transpose(1, 2).flatten(2)
 
@@ -184,7 +184,7 @@ def moved(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -> None
 @pytest.mark.parametrize("scores", ASKED)
 @pytest.mark.parametrize("apart", [False, True], ids=["shared", "apart"])
 @pytest.mark.parametrize("buckets", [None, 4])
-def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, length: int, filled: Filled) -> None:
+def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, length: int, randomise: Randomise) -> None:
     published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
     heads = 2 if scores == "both" else 3  # 3 * 12 and 2 * 8 are squares
     shape = Shape(24, heads, 24 // heads, 16, 9, 1)
@@ -192,28 +192,32 @@ def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, lengt
         hidden_size=24, num_attention_heads=heads, relative_attention=True, max_relative_positions=6,
         position_buckets=buckets or -1, pos_att_type=ASKED[scores], share_att_key=not apart,
     )  # fmt: skip
-    theirs: Any = filled(published.DisentangledSelfAttention(config))
+    reference: Any = randomise(published.DisentangledSelfAttention(config))
     position = Disentangled(shape, distance=6, buckets=buckets, scores=scores, separate_projections=apart)
-    filled(position)
-    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
+    randomise(position)
+    actual, part = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
     with torch.no_grad():
-        for one, two in ((ours.q, theirs.query_proj), (ours.k, theirs.key_proj), (ours.v, theirs.value_proj)):
+        for one, two in (
+            (actual.q, reference.query_proj),
+            (actual.k, reference.key_proj),
+            (actual.v, reference.value_proj),
+        ):
             moved(one, two.weight, two.bias)
-        if own is not None:
-            own.double()
+        if part is not None:
+            part.double()
             if scores != "c2p":
-                moved(own.query, theirs.pos_query_proj.weight, theirs.pos_query_proj.bias)
+                moved(part.query, reference.pos_query_proj.weight, reference.pos_query_proj.bias)
             if scores != "p2c":  # the first version, whose projections these are, has no bias here
-                theirs.pos_key_proj.bias.zero_()
-                moved(own.key, theirs.pos_key_proj.weight, None)
-        x, seen = padded(length)
-        expected, _ = theirs(x, seen, rel_embeddings=position.table.weight)
-        same(context(position, ours, own, x, seen), expected)
+                reference.pos_key_proj.bias.zero_()
+                moved(part.key, reference.pos_key_proj.weight, None)
+        x, visible = padded(length)
+        expected, _ = reference(x, visible, rel_embeddings=position.table.weight)
+        same(context(position, actual, part, x, visible), expected)
 
 
 @pytest.mark.parametrize("length", [1, 2, 9, 13])
 @pytest.mark.parametrize("scores", ASKED)
-def test_matches_deberta_v1(scores: Any, length: int, filled: Filled) -> None:
+def test_matches_deberta_v1(scores: Any, length: int, randomise: Randomise) -> None:
     published = pytest.importorskip("transformers.models.deberta.modeling_deberta")
     heads = 2 if scores == "both" else 3
     shape = Shape(24, heads, 24 // heads, 16, 9, 1)
@@ -221,22 +225,22 @@ def test_matches_deberta_v1(scores: Any, length: int, filled: Filled) -> None:
         hidden_size=24, num_attention_heads=heads, relative_attention=True, max_relative_positions=6,
         pos_att_type=ASKED[scores],
     )  # fmt: skip
-    theirs: Any = filled(published.DisentangledSelfAttention(config))
+    reference: Any = randomise(published.DisentangledSelfAttention(config))
     position = Disentangled(shape, distance=6, scores=scores, separate_projections=True)
-    filled(position)
-    ours, own = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
-    assert own is not None
-    own.double()
+    randomise(position)
+    actual, part = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
+    assert part is not None
+    part.double()
     with torch.no_grad():
-        laid = theirs.in_proj.weight.view(heads, 3, 24 // heads, 24).transpose(0, 1).flatten(1, 2)
-        moved(ours.q, laid[0], theirs.q_bias)
-        moved(ours.k, laid[1], None)
-        moved(ours.v, laid[2], theirs.v_bias)
+        laid = reference.in_proj.weight.view(heads, 3, 24 // heads, 24).transpose(0, 1).flatten(1, 2)
+        moved(actual.q, laid[0], reference.q_bias)
+        moved(actual.k, laid[1], None)
+        moved(actual.v, laid[2], reference.v_bias)
         if scores != "c2p":
-            moved(own.query, theirs.pos_q_proj.weight, theirs.pos_q_proj.bias)
+            moved(part.query, reference.pos_q_proj.weight, reference.pos_q_proj.bias)
         if scores != "p2c":
-            moved(own.key, theirs.pos_proj.weight, None)
-        x, seen = padded(length)
+            moved(part.key, reference.pos_proj.weight, None)
+        x, visible = padded(length)
         distances = published.build_relative_position(x, x)
-        expected, _ = theirs(x, seen, relative_pos=distances, rel_embeddings=position.table.weight)
-        same(context(position, ours, own, x, seen), expected)
+        expected, _ = reference(x, visible, relative_pos=distances, rel_embeddings=position.table.weight)
+        same(context(position, actual, part, x, visible), expected)

@@ -21,65 +21,70 @@ def scores(position: Extrapolatable, q: Tensor, k: Tensor, q_at: Tensor, k_at: T
 def test_matches_the_formula_of_the_paper(theta: float, gamma: float, span: float, shape: Shape) -> None:
     torch.manual_seed(0)
     q, k = torch.randn(2, 2, 3, 5, 6, dtype=torch.float64).unbind()
-    at = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
-    got = scores(Extrapolatable(shape, theta=theta, gamma=gamma, span=span), q, k, at, at)
+    positions = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
+    got = scores(Extrapolatable(shape, theta=theta, gamma=gamma, span=span), q, k, positions, positions)
     for b in range(2):
         for t in range(5):
             for s in range(5):
-                wanted = torch.zeros(3, dtype=torch.float64)
+                expected = torch.zeros(3, dtype=torch.float64)
                 for i in range(3):
                     zeta = (i / 3 + gamma) / (1 + gamma)
-                    apart = int(at[b, t] - at[b, s])
+                    apart = int(positions[b, t] - positions[b, s])
                     angle = apart * theta ** (-i / 3)
                     (a, c), (e, g) = (x[b, :, row, [i, i + 3]].unbind(-1) for x, row in ((q, t), (k, s)))
                     same, crossed = a * e + c * g, c * e - a * g
-                    wanted += zeta ** (apart / span) * (same * math.cos(angle) - crossed * math.sin(angle))
-                assert torch.allclose(got[b, :, t, s], wanted, rtol=0, atol=1e-9)
+                    expected += zeta ** (apart / span) * (same * math.cos(angle) - crossed * math.sin(angle))
+                assert torch.allclose(got[b, :, t, s], expected, rtol=0, atol=1e-9)
 
 
 def test_scores_depend_on_distance_and_decay(shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
-    position, at = Extrapolatable(shape), torch.arange(5).unsqueeze(0)
-    near = scores(position, q, k, at, at)
-    assert torch.allclose(near, scores(position, q, k, at + 1234, at + 1234), rtol=0, atol=1e-9)
-    first = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
-    first[..., 0] = 1  # of the pair that decays most, by (0.4 / 1.4) in 512 rows, and turns by 1 a row
-    far = scores(position, first, first, torch.tensor([[512]]), torch.tensor([[0]]))
+    position, positions = Extrapolatable(shape), torch.arange(5).unsqueeze(0)
+    near = scores(position, q, k, positions, positions)
+    assert torch.allclose(near, scores(position, q, k, positions + 1234, positions + 1234), rtol=0, atol=1e-9)
+    start = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+    start[..., 0] = 1  # of the pair that decays most, by (0.4 / 1.4) in 512 rows, and turns by 1 a row
+    far = scores(position, start, start, torch.tensor([[512]]), torch.tensor([[0]]))
     assert float(far) == pytest.approx(0.4 / 1.4 * math.cos(512), abs=1e-12)
 
 
 def test_without_decay_it_is_rope(shape: Shape) -> None:
-    x, at = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
+    x, positions = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
     position, rope = Extrapolatable(shape, span=1e12), Rotary(shape)
-    wanted = rope.rotate(x, rope.tables(at, 6), "query")
-    for tables in position.tables(at, 6):
-        assert torch.allclose(position.rotate(x, position.tables(at, 6)._replace(query=tables), "query"), wanted)
+    expected = rope.rotate(x, rope.tables(positions, 6), "query")
+    for tables in position.tables(positions, 6):
+        assert torch.allclose(
+            position.rotate(x, position.tables(positions, 6)._replace(query=tables), "query"), expected
+        )
 
 
 def test_tables_do_not_depend_on_other_positions(shape: Shape) -> None:
     """Keys that were kept while decoding meet queries of later passes."""
-    x, at = torch.randn(1, 2, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0)
+    x, positions = torch.randn(1, 2, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0)
     position = Extrapolatable(shape)
-    whole = position.rotate(x, position.tables(at, 6), "key")
+    whole = position.rotate(x, position.tables(positions, 6), "key")
     for row in range(9):
-        alone = position.rotate(x[:, :, row : row + 1], position.tables(at[:, row : row + 1], 6), "key")
+        alone = position.rotate(x[:, :, row : row + 1], position.tables(positions[:, row : row + 1], 6), "key")
         assert torch.equal(alone, whole[:, :, row : row + 1])
 
 
 @pytest.mark.parametrize("start", [0, 20_000])
 def test_float32_is_precise_at_long_lengths(start: int, shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 64, 6).unbind()
-    position, at = Extrapolatable(shape), torch.arange(start, start + 64).unsqueeze(0)
-    single, double = scores(position, q, k, at, at), scores(position, q.double(), k.double(), at, at)
+    position, positions = Extrapolatable(shape), torch.arange(start, start + 64).unsqueeze(0)
+    single, double = (
+        scores(position, q, k, positions, positions),
+        scores(position, q.double(), k.double(), positions, positions),
+    )
     assert torch.allclose(single.double(), double, rtol=0, atol=1e-5)
 
 
 def test_the_middle_position_is_not_scaled(shape: Shape) -> None:
     x, position, rope = torch.randn(1, 2, 1, 6), Extrapolatable(replace(shape, length=40)), Rotary(shape)
-    at = torch.tensor([[20]])
+    positions = torch.tensor([[20]])
     for side in ("query", "key"):
-        got = position.rotate(x, position.tables(at, 6), "query" if side == "query" else "key")
-        assert torch.equal(got, rope.rotate(x, rope.tables(at, 6), "query"))
+        got = position.rotate(x, position.tables(positions, 6), "query" if side == "query" else "key")
+        assert torch.equal(got, rope.rotate(x, rope.tables(positions, 6), "query"))
 
 
 def test_an_odd_head_width_is_rejected(shape: Shape) -> None:

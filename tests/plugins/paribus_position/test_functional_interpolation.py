@@ -14,7 +14,7 @@ def pair(q: Tensor, k: Tensor, dtype: torch.dtype = torch.float64) -> Pair:
     return Pair(None, None, q, k, 1.0, 4, dtype=dtype)
 
 
-def made(shape: Shape, *, shaken: bool = False, **options: float) -> FunctionalInterpolation:
+def build(shape: Shape, *, shaken: bool = False, **options: float) -> FunctionalInterpolation:
     position = FunctionalInterpolation(shape, **options).double()  # type: ignore[arg-type]  # whole numbers among them
     torch.manual_seed(0)
     for name, parameter in position.named_parameters():
@@ -27,7 +27,7 @@ def made(shape: Shape, *, shaken: bool = False, **options: float) -> FunctionalI
 
 @pytest.mark.parametrize("shaken", [False, True])
 def test_matches_the_formula_and_its_mirror_image_ahead(shaken: bool, shape: Shape) -> None:
-    position = made(shape, shaken=shaken, curvature=0.3, threshold=5.0, inner=7)
+    position = build(shape, shaken=shaken, curvature=0.3, threshold=5.0, inner=7)
     c, threshold = (0.3 * 1.7, 5.0 * 1.7) if shaken else (0.3, 5.0)
     q, k = torch.tensor([[0, 1, 3, 40], [-2, 4, 9, 2]]), torch.tensor([[0, 2, 50], [1, -3, 9]])
     got = position.bias(pair(q, k)).detach()
@@ -40,37 +40,37 @@ def test_matches_the_formula_and_its_mirror_image_ahead(shaken: bool, shape: Sha
                 share = share if j <= i else -share
                 hidden = [max(0.0, share * slope + start) for slope, start in position.inner.tolist()]
                 for head in range(4):
-                    wanted = sum(w * h for w, h in zip(position.outer.weight[head].tolist(), hidden, strict=True))
-                    assert float(got[b, head, t, s]) == pytest.approx(wanted, abs=1e-12)
+                    expected = sum(w * h for w, h in zip(position.outer.weight[head].tolist(), hidden, strict=True))
+                    assert float(got[b, head, t, s]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_distances_behind_match_the_paper(shape: Shape) -> None:
     """log(c (i - j) + 1) / log(c max(L, i) + 1), which is all that a causal stack sees."""
     rows = torch.arange(1500, dtype=torch.float64)
-    shares = made(shape).relative_distances(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
-    wanted = (0.1 * (rows[:, None] - rows)).log1p() / ((0.1 * rows.clamp(min=512)).log1p() + 1e-6)[:, None]
+    shares = build(shape).relative_distances(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
+    expected = (0.1 * (rows[:, None] - rows)).log1p() / ((0.1 * rows.clamp(min=512)).log1p() + 1e-6)[:, None]
     behind = torch.ones(1500, 1500, dtype=torch.bool).tril()
-    assert torch.allclose(shares[behind], wanted[behind], rtol=0, atol=1e-12)
+    assert torch.allclose(shares[behind], expected[behind], rtol=0, atol=1e-12)
     assert torch.equal(shares, -shares.T)
 
 
 def test_relative_distances_are_at_most_1(shape: Shape) -> None:
-    at = torch.tensor([[0, 7, 511, 600, 100_000]])
-    shares = made(shape).relative_distances(pair(at, at))[0]
+    positions = torch.tensor([[0, 7, 511, 600, 100_000]])
+    shares = build(shape).relative_distances(pair(positions, positions))[0]
     assert (shares.abs() <= 1).all()
     assert shares.diagonal().eq(0).all()
     assert torch.allclose(shares[3:, 0], torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)  # the first row of all
 
 
 def test_below_the_threshold_only_the_distance_matters(shape: Shape) -> None:
-    position, rows = made(shape), torch.arange(8).unsqueeze(0)
+    position, rows = build(shape), torch.arange(8).unsqueeze(0)
     whole = position.bias(pair(rows, rows))
     assert torch.allclose(position.bias(pair(rows + 500, rows + 500)), whole, rtol=0, atol=1e-12)
     assert not torch.allclose(position.bias(pair(rows + 900, rows + 900)), whole, rtol=0, atol=1e-3)
 
 
 def test_every_parameter_has_a_gradient(shape: Shape) -> None:
-    position, rows = made(shape), torch.arange(9).unsqueeze(0)
+    position, rows = build(shape), torch.arange(9).unsqueeze(0)
     position.bias(pair(rows, rows)).sin().sum().backward()
     for name, parameter in position.named_parameters():
         assert parameter.grad is not None, name
@@ -78,7 +78,7 @@ def test_every_parameter_has_a_gradient(shape: Shape) -> None:
 
 
 def test_a_threshold_of_0_is_finite(shape: Shape) -> None:
-    position, rows = made(shape), torch.arange(-3, 9).unsqueeze(0)
+    position, rows = build(shape), torch.arange(-3, 9).unsqueeze(0)
     torch.nn.init.zeros_(position.threshold)
     bias = position.bias(pair(rows, rows))
     bias.sum().backward()
@@ -86,11 +86,13 @@ def test_a_threshold_of_0_is_finite(shape: Shape) -> None:
     assert all(torch.isfinite(p.grad).all() for p in position.parameters() if p.grad is not None)
 
 
-@pytest.mark.parametrize(("asked", "given"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
-def test_precision_is_that_of_scores_and_at_least_float32(asked: torch.dtype, given: torch.dtype, shape: Shape) -> None:
+@pytest.mark.parametrize(("requested", "inputs"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_precision_is_that_of_scores_and_at_least_float32(
+    requested: torch.dtype, inputs: torch.dtype, shape: Shape
+) -> None:
     rows = torch.arange(3).unsqueeze(0)
-    assert made(shape).bias(pair(rows, rows, asked)).dtype == given
+    assert build(shape).bias(pair(rows, rows, requested)).dtype == inputs
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert made(shape).position_limit() is None
+    assert build(shape).position_limit() is None

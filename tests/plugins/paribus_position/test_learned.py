@@ -60,11 +60,11 @@ def test_vectors_before_the_offset_are_unused(shape: Shape) -> None:
 def test_matches_roberta(shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.roberta.modeling_roberta")
     tokens = torch.tensor([[7, 5, 9, 1, 1], [4, 4, 4, 4, 4]])  # 1 is padding
-    theirs = modeling.RobertaEmbeddings.create_position_ids_from_input_ids(tokens, 1)
+    reference = modeling.RobertaEmbeddings.create_position_ids_from_input_ids(tokens, 1)
     position = Learned(shape, offset=2)
     got = position.embed(torch.zeros(2, 5, 8), torch.arange(5).unsqueeze(0))
-    wanted = position.table(theirs)
-    assert torch.equal(got[tokens != 1], wanted[tokens != 1])
+    expected = position.table(reference)
+    assert torch.equal(got[tokens != 1], expected[tokens != 1])
 
 
 def test_it_compiles_to_one_graph_without_a_clamp(shape: Shape) -> None:

@@ -24,9 +24,9 @@ def test_slopes_match_the_paper() -> None:
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
 def test_every_head_has_its_own_slope(heads: int) -> None:
-    made = slopes(heads)
-    assert len(set(made)) == len(made) == heads
-    assert all(0 < slope < 1 for slope in made)
+    module = slopes(heads)
+    assert len(set(module)) == len(module) == heads
+    assert all(0 < slope < 1 for slope in module)
 
 
 def test_scores_fall_by_the_slope_per_position(shape: Shape) -> None:
@@ -46,10 +46,12 @@ def test_a_block_of_the_bias_matches_the_whole(shape: Shape) -> None:
     assert torch.equal(bias(shape, positions + 100, positions + 100), whole)
 
 
-@pytest.mark.parametrize(("asked", "given"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
-def test_precision_is_that_of_scores_and_at_least_float32(asked: torch.dtype, given: torch.dtype, shape: Shape) -> None:
+@pytest.mark.parametrize(("requested", "inputs"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+def test_precision_is_that_of_scores_and_at_least_float32(
+    requested: torch.dtype, inputs: torch.dtype, shape: Shape
+) -> None:
     rows = torch.arange(3).unsqueeze(0)
-    assert bias(shape, rows, rows, dtype=asked).dtype == given
+    assert bias(shape, rows, rows, dtype=requested).dtype == inputs
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:

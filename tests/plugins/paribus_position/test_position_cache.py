@@ -16,13 +16,13 @@ def ramp(length: int, past: int = 0) -> Tensor:
     return torch.arange(past, past + length).unsqueeze(0)
 
 
-def made(remembered: PositionCache[Tensor], positions: Tensor, key: str = "key") -> Tensor:
+def build(remembered: PositionCache[Tensor], positions: Tensor, key: str = "key") -> Tensor:
     return remembered(positions, key, positions.double)
 
 
 def test_equal_positions_are_computed_once() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
-    assert made(remembered, ramp(5)) is made(remembered, ramp(5))
+    assert build(remembered, ramp(5)) is build(remembered, ramp(5))
 
 
 @pytest.mark.parametrize(
@@ -30,30 +30,30 @@ def test_equal_positions_are_computed_once() -> None:
 )
 def test_different_positions_are_recomputed(positions: Tensor, key: str) -> None:
     remembered: PositionCache[Tensor] = PositionCache()
-    first = made(remembered, ramp(5))
-    found = made(remembered, positions, key)
-    assert found is not first
-    assert torch.equal(found, positions.double())
+    start = build(remembered, ramp(5))
+    result = build(remembered, positions, key)
+    assert result is not start
+    assert torch.equal(result, positions.double())
 
 
 def test_positions_changed_in_place_are_recomputed() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
     positions = ramp(5)
-    made(remembered, positions)
+    build(remembered, positions)
     positions += 1
-    assert torch.equal(made(remembered, positions), positions.double())
+    assert torch.equal(build(remembered, positions), positions.double())
 
 
 def test_positions_by_example_are_not_cached() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
-    each = ramp(5).expand(2, -1)
-    assert made(remembered, each) is not made(remembered, each)
+    item = ramp(5).expand(2, -1)
+    assert build(remembered, item) is not build(remembered, item)
 
 
 def test_positions_on_other_devices_are_not_compared() -> None:
     remembered: PositionCache[Tensor] = PositionCache()
-    assert made(remembered, ramp(5).to("meta")).is_meta
-    assert made(remembered, ramp(5).to("meta")).is_meta
+    assert build(remembered, ramp(5).to("meta")).is_meta
+    assert build(remembered, ramp(5).to("meta")).is_meta
 
 
 def test_inference_tensors_are_not_cached(shape: Shape) -> None:
@@ -78,5 +78,5 @@ def test_a_model_with_a_filled_cache_can_be_copied(shape: Shape) -> None:
     position = Rotary(shape)
     position.tables(ramp(5), 6)
     x = torch.randn(1, 2, 5, 6)
-    turned = [each.rotate(x, each.tables(ramp(5), 6), "key") for each in (position, copy.deepcopy(position))]
+    turned = [item.rotate(x, item.tables(ramp(5), 6), "key") for item in (position, copy.deepcopy(position))]
     assert torch.equal(*turned)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from paribus import Pair, Position, Shape
 from paribus_position import position
 
-Filled = Callable[[nn.Module], nn.Module]
+Randomise = Callable[[nn.Module], nn.Module]
 READING = {name: component for name, component in position().items() if component.traits["bias"] == "content"}
 
 
@@ -21,126 +21,134 @@ def test_declared_moments_match_the_methods(name: str, component: type[Position]
     overridden = {moment for moment in ("embed", "rotate", "bias", "mix") if moment in vars(component)}
     assert moments == overridden
     assert (component.traits["bias"] != "none") == ("bias" in moments)
-    made = component(shape)
-    assert (made.position_limit() is not None) == component.traits.get("table", False)
+    module = component(shape)
+    assert (module.position_limit() is not None) == component.traits.get("table", False)
 
 
 @pytest.mark.parametrize(("name", "component"), position().items())
 def test_every_position_but_none_distinguishes_tokens(
-    name: str, component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+    name: str, component: type[Position], shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]
 ) -> None:
-    made = component(shape)
-    filled(made)
-    at = torch.arange(4).unsqueeze(0)
+    module = component(shape)
+    randomise(module)
+    positions = torch.arange(4).unsqueeze(0)
     x, heads = torch.ones(1, 4, 8), torch.ones(1, 2, 4, 6)
-    told = [made.embed(x, at)[0], made.rotate(heads, made.tables(at, 6), "key")[0, 0]]
+    options = [module.embed(x, positions)[0], module.rotate(heads, module.tables(positions, 6), "key")[0, 0]]
     if "bias" in component.traits["moments"]:
-        pair = paired(made, at, at)
+        pair = make_pair(module, positions, positions)
         same = torch.ones(2, 4, 4, 6).double()
-        told.append(made.bias(pair._replace(q=same, k=same))[0, 0])
-    assert any((rows[0] != rows[1]).any() for rows in told) == (name != "none")
+        options.append(module.bias(pair._replace(q=same, k=same))[0, 0])
+    assert any((rows[0] != rows[1]).any() for rows in options) == (name != "none")
 
 
 def test_positions_of_padding_are_arbitrary(shape: Shape) -> None:
-    at = torch.tensor([[-7, -1, 0, 1, 15]])
+    positions = torch.tensor([[-7, -1, 0, 1, 15]])
     for component in position().values():
-        made = component(shape)
-        assert torch.isfinite(made.embed(torch.ones(1, 5, 8), at)).all()
-        assert torch.isfinite(made.rotate(torch.ones(1, 2, 5, 6), made.tables(at, 6), "key")).all()
+        module = component(shape)
+        assert torch.isfinite(module.embed(torch.ones(1, 5, 8), positions)).all()
+        assert torch.isfinite(module.rotate(torch.ones(1, 2, 5, 6), module.tables(positions, 6), "key")).all()
 
 
 @pytest.mark.parametrize(("name", "component"), [it for it in position().items() if not it[1].traits.get("table")])
 def test_distant_positions_are_finite(
-    name: str, component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+    name: str, component: type[Position], shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]
 ) -> None:
-    at = torch.tensor([[-(10**6), 0, 10**6]])
-    made = component(shape)
-    filled(made)
+    positions = torch.tensor([[-(10**6), 0, 10**6]])
+    module = component(shape)
+    randomise(module)
     sides: tuple[Literal["query", "key"], ...] = ("query", "key")
     for side in sides:
-        assert torch.isfinite(made.rotate(torch.ones(1, 2, 3, 6), made.tables(at, 6), side)).all()
+        assert torch.isfinite(module.rotate(torch.ones(1, 2, 3, 6), module.tables(positions, 6), side)).all()
     if "bias" in component.traits["moments"]:
-        assert torch.isfinite(made.bias(paired(made, at, at))).all()
+        assert torch.isfinite(module.bias(make_pair(module, positions, positions))).all()
 
 
 @pytest.mark.parametrize("name", [name for name, it in position().items() if it.traits["bias"] == "positions"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_block_of_a_bias_matches_the_whole(name: str, causal: bool, shape: Shape) -> None:
-    made = position()[name](replace(shape, causal=causal))
+    module = position()[name](replace(shape, causal=causal))
     torch.manual_seed(0)
-    for parameter in made.parameters():
+    for parameter in module.parameters():
         torch.nn.init.normal_(parameter)
-    at = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
-    whole = made.bias(Pair(None, None, at, at, 1.0, 4))
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
+    whole = module.bias(Pair(None, None, positions, positions, 1.0, 4))
     assert whole.shape == (2, 4, 7, 7)
-    block = made.bias(Pair(None, None, at[:, 4:6], at[:, 1:5], 1.0, 4))
+    block = module.bias(Pair(None, None, positions[:, 4:6], positions[:, 1:5], 1.0, 4))
     assert torch.allclose(block, whole[:, :, 4:6, 1:5], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_block_of_a_content_bias_matches_the_whole(
-    component: type[Position], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+    component: type[Position],
+    places: tuple[Tensor, Tensor],
+    shape: Shape,
+    randomise: Randomise,
+    make_pair: Callable[..., Pair],
 ) -> None:
-    made = component(shape)
-    filled(made)
-    pair = paired(made, *places)
+    module = component(shape)
+    randomise(module)
+    pair = make_pair(module, *places)
     assert pair.q is not None
     assert pair.k is not None
-    whole = made.bias(pair)
+    whole = module.bias(pair)
     assert whole.shape == (2, 4, places[0].shape[1], places[1].shape[1])
     assert whole.dtype == torch.float64
     for rows, keys in ((slice(0, 1), slice(1, 2)), (slice(-2, None), slice(0, -1))):
         block = pair._replace(
             q=pair.q[:, :, rows], k=pair.k[:, :, keys], q_positions=places[0][:, rows], k_positions=places[1][:, keys]
         )
-        assert torch.allclose(made.bias(block), whole[:, :, rows, keys], rtol=0, atol=1e-9)
+        assert torch.allclose(module.bias(block), whole[:, :, rows, keys], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_content_bias_depends_on_distances_only(
-    component: type[Position], places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+    component: type[Position],
+    places: tuple[Tensor, Tensor],
+    shape: Shape,
+    randomise: Randomise,
+    make_pair: Callable[..., Pair],
 ) -> None:
-    made = component(shape)
-    filled(made)
-    here, there = (paired(made, places[0] + shift, places[1] + shift) for shift in (0, 123))
-    assert torch.allclose(made.bias(here), made.bias(there), rtol=0, atol=1e-9)
+    module = component(shape)
+    randomise(module)
+    current, shifted = (make_pair(module, places[0] + shift, places[1] + shift) for shift in (0, 123))
+    assert torch.allclose(module.bias(current), module.bias(shifted), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_content_bias_has_the_dtype_of_scores(
-    component: type[Position], dtype: torch.dtype, shape: Shape, filled: Filled, paired: Callable[..., Pair]
+    component: type[Position], dtype: torch.dtype, shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]
 ) -> None:
-    made, rows = component(shape), torch.arange(5).unsqueeze(0)
-    filled(made)
-    exact = made.bias(paired(made, rows, rows))
-    pair = paired(made, rows, rows)
+    module, rows = component(shape), torch.arange(5).unsqueeze(0)
+    randomise(module)
+    exact = module.bias(make_pair(module, rows, rows))
+    pair = make_pair(module, rows, rows)
     assert pair.q is not None
     assert pair.k is not None
-    made.float()
+    module.float()
     if pair.position_part is not None:
         pair.position_part.float()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         project = pair.project
         assert project is not None
-        given = made.bias(
+        inputs = module.bias(
             pair._replace(
                 q=pair.q.to(dtype),
                 k=pair.k.to(dtype),
                 dtype=dtype,
-                project=lambda table: tuple(each.to(dtype) for each in project(table.double())),  # type: ignore[arg-type,return-value]  # two of them
+                project=lambda table: tuple(item.to(dtype) for item in project(table.double())),  # type: ignore[arg-type,return-value]  # two of them
             )
         )
-    assert given.dtype == dtype
-    assert torch.allclose(given.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
+    assert inputs.dtype == dtype
+    assert torch.allclose(inputs.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_content_bias_compiles_to_one_graph(
-    component: type[Position], shape: Shape, filled: Filled, paired: Callable[..., Pair]
+    component: type[Position], shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]
 ) -> None:
-    made, rows = component(shape), torch.arange(7).unsqueeze(0)
-    filled(made)
-    pair = paired(made, rows, rows)
-    compiled = torch.compile(made.bias, fullgraph=True, backend="aot_eager")
-    assert torch.allclose(compiled(pair), made.bias(pair), rtol=0, atol=1e-9)
+    module, rows = component(shape), torch.arange(7).unsqueeze(0)
+    randomise(module)
+    pair = make_pair(module, rows, rows)
+    compiled = torch.compile(module.bias, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(pair), module.bias(pair), rtol=0, atol=1e-9)

@@ -22,7 +22,7 @@ def bias(position: RelativeBuckets, q: Tensor, k: Tensor) -> Tensor:
     return position.bias(Pair(None, None, q, k, 1.0, 4, dtype=torch.float64))
 
 
-def made(shape: Shape, causal: bool, buckets: int = 32, distance: int = 128) -> RelativeBuckets:
+def build(shape: Shape, causal: bool, buckets: int = 32, distance: int = 128) -> RelativeBuckets:
     torch.manual_seed(0)
     return RelativeBuckets(replace(shape, causal=causal), buckets=buckets, distance=distance).double()
 
@@ -35,30 +35,30 @@ def test_matches_t5_exactly(buckets: int, distance: int, causal: bool, shape: Sh
         d_model=8, num_heads=4, d_kv=6, is_decoder=causal,
         relative_attention_num_buckets=buckets, relative_attention_max_distance=distance,
     )  # fmt: skip
-    theirs = transformers.models.t5.modeling_t5.T5Attention(config, has_relative_attention_bias=True).double()
-    ours = made(shape, causal, buckets, distance)
+    reference = transformers.models.t5.modeling_t5.T5Attention(config, has_relative_attention_bias=True).double()
+    actual = build(shape, causal, buckets, distance)
     with torch.no_grad():
-        ours.table.weight.copy_(theirs.relative_attention_bias.weight)
+        actual.table.weight.copy_(reference.relative_attention_bias.weight)
     apart = torch.arange(-3 * distance, 3 * distance + 1)
-    wanted = theirs._relative_position_bucket(apart, not causal, buckets, distance)
-    ids = torch.tensor(ours.buckets)[apart.clamp(-distance, distance) + distance]
-    assert torch.equal(ids, wanted)
+    expected = reference._relative_position_bucket(apart, not causal, buckets, distance)
+    ids = torch.tensor(actual.buckets)[apart.clamp(-distance, distance) + distance]
+    assert torch.equal(ids, expected)
     rows = torch.arange(2 * distance + 40).unsqueeze(0)
-    assert torch.equal(bias(ours, rows, rows), theirs.compute_bias(2 * distance + 40, 2 * distance + 40))
-    assert torch.equal(bias(ours, rows[:, 30:31], rows[:, :31]), theirs.compute_bias(1, 31, past_seen_tokens=30))
+    assert torch.equal(bias(actual, rows, rows), reference.compute_bias(2 * distance + 40, 2 * distance + 40))
+    assert torch.equal(bias(actual, rows[:, 30:31], rows[:, :31]), reference.compute_bias(1, 31, past_seen_tokens=30))
 
 
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (16, 128), (7, 30), (2, 9)])
 def test_buckets_grow_geometrically_after_the_exact_half(buckets: int, distance: int) -> None:
     exact = buckets // 2
-    found = [bucket(apart, buckets, distance) for apart in range(2 * distance)]
-    assert found[:exact] == list(range(exact))
-    assert sorted(found) == found
-    assert set(found[distance:]) == {buckets - 1}
-    more = buckets - exact
+    result = [bucket(apart, buckets, distance) for apart in range(2 * distance)]
+    assert result[:exact] == list(range(exact))
+    assert sorted(result) == result
+    assert set(result[distance:]) == {buckets - 1}
+    extra = buckets - exact
     for apart in range(exact, 2 * distance):
-        step = math.log(apart / exact) / math.log(distance / exact) * more
-        assert found[apart] - exact in {min(more - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
+        step = math.log(apart / exact) / math.log(distance / exact) * extra
+        assert result[apart] - exact in {min(extra - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
 
 
 def test_bucket_boundaries_are_inclusive() -> None:
@@ -71,7 +71,7 @@ def test_bucket_boundaries_are_inclusive() -> None:
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_pairs_read_the_bucket_of_their_distance(causal: bool, shape: Shape) -> None:
-    position = made(shape, causal, 8, 6)
+    position = build(shape, causal, 8, 6)
     q, k = torch.tensor([[3, 0, 9], [-2, 40, 1]]), torch.tensor([[0, 5, 3, 20], [7, -9, 0, 1]])
     got = bias(position, q, k)
     assert got.shape == (2, 4, 3, 4)
@@ -84,7 +84,7 @@ def test_pairs_read_the_bucket_of_their_distance(causal: bool, shape: Shape) -> 
 
 
 def test_only_used_buckets_have_a_gradient(shape: Shape) -> None:
-    position, rows = made(shape, True), torch.arange(20).unsqueeze(0)
+    position, rows = build(shape, True), torch.arange(20).unsqueeze(0)
     assert torch.equal(bias(position, rows, rows), bias(position, rows + 1234, rows + 1234))
     bias(position, rows[:, 2:3], rows[:, :2]).sum().backward()  # distances 2 and 1
     assert position.table.weight.grad is not None
@@ -102,8 +102,8 @@ def test_only_used_buckets_have_a_gradient(shape: Shape) -> None:
 )
 def test_invalid_sizes_are_rejected(causal: bool, buckets: int, distance: int, message: str, shape: Shape) -> None:
     with pytest.raises(ValueError, match=message):
-        made(shape, causal, buckets, distance)
+        build(shape, causal, buckets, distance)
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
-    assert made(shape, True).position_limit() is None
+    assert build(shape, True).position_limit() is None

@@ -15,7 +15,7 @@ from paribus_position.rotary import Rotary
 SIDES: tuple[Literal["query", "key"], ...] = ("query", "key")
 
 
-def turned(position: Rotary, x: Tensor, positions: Tensor) -> Tensor:
+def rotate(position: Rotary, x: Tensor, positions: Tensor) -> Tensor:
     return position.rotate(x, position.tables(positions, x.shape[-1]), "query")
 
 
@@ -24,50 +24,52 @@ def test_channels_are_paired_by_halves(theta: float, fraction: float, columns: i
     torch.manual_seed(0)
     x = torch.randn(2, 3, 5, 6, dtype=torch.float64)
     positions = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
-    wanted = x.clone()
+    expected = x.clone()
     for b in range(2):
         for t in range(5):
             for i in range(columns // 2):
                 angle = int(positions[b, t]) * theta ** (-2 * i / columns)
-                first, second = x[b, :, t, i], x[b, :, t, i + columns // 2]
-                wanted[b, :, t, i] = first * math.cos(angle) - second * math.sin(angle)
-                wanted[b, :, t, i + columns // 2] = second * math.cos(angle) + first * math.sin(angle)
+                start, second = x[b, :, t, i], x[b, :, t, i + columns // 2]
+                expected[b, :, t, i] = start * math.cos(angle) - second * math.sin(angle)
+                expected[b, :, t, i + columns // 2] = second * math.cos(angle) + start * math.sin(angle)
     position = Rotary(shape, theta=theta, fraction=fraction)
     for side in SIDES:
         got = position.rotate(x, position.tables(positions, 6), side)
-        assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+        assert torch.allclose(got, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("fraction", [1.0, 2 / 3])
 def test_interleaving_only_permutes_channels(fraction: float, shape: Shape) -> None:
-    x, at = torch.randn(2, 3, 5, 6, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
+    x, positions = torch.randn(2, 3, 5, 6, dtype=torch.float64), torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
     half = round(6 * fraction) // 2
     by_turns = [*(column for i in range(half) for column in (i, i + half)), *range(2 * half, 6)]
     halves, neighbours = (Rotary(shape, fraction=fraction, interleaved=yes) for yes in (False, True))
-    assert torch.equal(turned(neighbours, x[..., by_turns], at), turned(halves, x, at)[..., by_turns])
+    assert torch.equal(rotate(neighbours, x[..., by_turns], positions), rotate(halves, x, positions)[..., by_turns])
 
 
 def test_interleaving_matches_gpt_j(shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.gptj.modeling_gptj")
-    x, at = torch.randn(2, 3, 20, 8), torch.arange(20).unsqueeze(0)
+    x, positions = torch.randn(2, 3, 20, 8), torch.arange(20).unsqueeze(0)
     sin, cos = modeling.create_sinusoidal_positions(20, 8).expand(2, -1, -1).chunk(2, dim=-1)
-    wanted = modeling.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
-    assert torch.allclose(turned(Rotary(shape, interleaved=True), x, at), wanted, rtol=0, atol=1e-5)
+    expected = modeling.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+    assert torch.allclose(rotate(Rotary(shape, interleaved=True), x, positions), expected, rtol=0, atol=1e-5)
 
 
 def test_scores_depend_on_distance(shape: Shape) -> None:
     q, k = torch.randn(2, 1, 3, 5, 6, dtype=torch.float64).unbind()
     near, far = torch.arange(5).unsqueeze(0), torch.arange(5).unsqueeze(0) + 1234
     position = Rotary(shape)
-    scores = [turned(position, q, at) @ turned(position, k, at).transpose(-1, -2) for at in (near, far)]
+    scores = [
+        rotate(position, q, positions) @ rotate(position, k, positions).transpose(-1, -2) for positions in (near, far)
+    ]
     assert torch.allclose(scores[0], scores[1], rtol=0, atol=1e-9)
-    other = turned(position, q, near) @ turned(position, k, far).transpose(-1, -2)
-    assert not torch.allclose(scores[0], other, rtol=0, atol=1e-3)
+    changed = rotate(position, q, near) @ rotate(position, k, far).transpose(-1, -2)
+    assert not torch.allclose(scores[0], changed, rtol=0, atol=1e-3)
 
 
 def test_rotation_preserves_norms_and_the_first_position(shape: Shape) -> None:
     x = torch.randn(1, 3, 5, 6, dtype=torch.float64)
-    got = turned(Rotary(shape), x, torch.arange(5).unsqueeze(0))
+    got = rotate(Rotary(shape), x, torch.arange(5).unsqueeze(0))
     assert torch.allclose(got.norm(dim=-1), x.norm(dim=-1), rtol=0, atol=1e-12)
     assert torch.equal(got[:, :, 0], x[:, :, 0])
     assert all((a != b).any() for a, b in pairwise(got[0, 0]))
@@ -75,7 +77,7 @@ def test_rotation_preserves_norms_and_the_first_position(shape: Shape) -> None:
 
 def test_channels_beyond_the_fraction_are_unchanged(shape: Shape) -> None:
     x = torch.randn(1, 3, 5, 6)
-    got = turned(Rotary(shape, fraction=2 / 3), x, torch.arange(5).unsqueeze(0))
+    got = rotate(Rotary(shape, fraction=2 / 3), x, torch.arange(5).unsqueeze(0))
     assert torch.equal(got[..., 4:], x[..., 4:])
     assert (got[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
 
@@ -83,23 +85,23 @@ def test_channels_beyond_the_fraction_are_unchanged(shape: Shape) -> None:
 def test_any_width_can_be_rotated(shape: Shape) -> None:
     x = torch.randn(1, 1, 5, 64, dtype=torch.float64)
     wide = Rotary(replace(shape, head_width=64))
-    at = torch.arange(5).unsqueeze(0)
-    assert torch.equal(turned(Rotary(shape), x, at), turned(wide, x, at))
+    positions = torch.arange(5).unsqueeze(0)
+    assert torch.equal(rotate(Rotary(shape), x, positions), rotate(wide, x, positions))
 
 
 def test_shared_positions_broadcast_over_the_batch(shape: Shape) -> None:
     x = torch.randn(3, 2, 5, 6)
-    one, each = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
-    assert torch.equal(turned(Rotary(shape), x, one), turned(Rotary(shape), x, each))
+    one, item = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
+    assert torch.equal(rotate(Rotary(shape), x, one), rotate(Rotary(shape), x, item))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_angles_are_exact_at_distant_positions(dtype: torch.dtype, shape: Shape) -> None:
-    x, at = torch.ones(1, 1, 1, 6), torch.tensor([[1_000_003]])
-    got = turned(Rotary(shape), x.to(dtype), at)
+    x, positions = torch.ones(1, 1, 1, 6), torch.tensor([[1_000_003]])
+    got = rotate(Rotary(shape), x.to(dtype), positions)
     assert got.dtype == dtype
-    wanted = turned(Rotary(shape), x.double(), at).to(dtype)
-    assert torch.allclose(got.double(), wanted.double(), rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-2)
+    expected = rotate(Rotary(shape), x.double(), positions).to(dtype)
+    assert torch.allclose(got.double(), expected.double(), rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-2)
 
 
 @pytest.mark.parametrize(

@@ -35,47 +35,47 @@ CONFIGURED = {
 }
 
 
-def config(kind: str, theta: float, given: dict[str, Any]) -> Any:
+def config(kind: str, theta: float, inputs: dict[str, Any]) -> Any:
     transformers = pytest.importorskip("transformers")
     return transformers.LlamaConfig(
         hidden_size=4 * COLUMNS, num_attention_heads=4, max_position_embeddings=100_000,
-        rope_parameters={"rope_type": kind, "rope_theta": theta, **given},
+        rope_parameters={"rope_type": kind, "rope_theta": theta, **inputs},
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_frequencies_and_temperature_match_transformers(name: str, theta: float) -> None:
-    scaling, given = CONFIGURED[name]
+    scaling, inputs = CONFIGURED[name]
     utils = pytest.importorskip("transformers.modeling_rope_utils")
-    theirs, factor = utils.ROPE_INIT_FUNCTIONS[scaling.kind](config(scaling.kind, theta, given), CPU)
-    ours = frequencies(theta, COLUMNS, scaling, CPU)
-    assert torch.allclose(ours, theirs.double(), rtol=2e-6, atol=1e-12)  # theirs are float32
-    assert (ours - theirs).abs().max() <= 1e-6
+    reference, factor = utils.ROPE_INIT_FUNCTIONS[scaling.kind](config(scaling.kind, theta, inputs), CPU)
+    actual = frequencies(theta, COLUMNS, scaling, CPU)
+    assert torch.allclose(actual, reference.double(), rtol=2e-6, atol=1e-12)  # theirs are float32
+    assert (actual - reference).abs().max() <= 1e-6
     assert temperature(scaling) == pytest.approx(factor, rel=1e-12)
 
 
 @pytest.mark.parametrize("times", [2.0, 16.0])
 def test_ntk_matches_dynamic_scaling_of_transformers(times: float) -> None:
     utils = pytest.importorskip("transformers.modeling_rope_utils")
-    given = config("dynamic", 10_000.0, {"factor": 1.0})
-    theirs, _ = utils.ROPE_INIT_FUNCTIONS["dynamic"](given, CPU, seq_len=int(times * 100_000))
-    ours = frequencies(10_000.0, COLUMNS, Scaling("ntk", times), CPU)
-    assert torch.allclose(ours, theirs.double(), rtol=2e-6, atol=1e-12)
+    inputs = config("dynamic", 10_000.0, {"factor": 1.0})
+    reference, _ = utils.ROPE_INIT_FUNCTIONS["dynamic"](inputs, CPU, seq_len=int(times * 100_000))
+    actual = frequencies(10_000.0, COLUMNS, Scaling("ntk", times), CPU)
+    assert torch.allclose(actual, reference.double(), rtol=2e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["linear", "yarn", "llama3, wide"])
 def test_rotation_matches_llama(name: str, shape: Shape) -> None:
-    scaling, given = CONFIGURED[name]
+    scaling, inputs = CONFIGURED[name]
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
-    x, at = torch.randn(2, 3, 20, COLUMNS), torch.arange(20).unsqueeze(0)
-    cos, sin = modeling.LlamaRotaryEmbedding(config(scaling.kind, 10_000.0, given))(x, at)
-    wanted, _ = modeling.apply_rotary_pos_emb(x, x, cos, sin)
+    x, positions = torch.randn(2, 3, 20, COLUMNS), torch.arange(20).unsqueeze(0)
+    cos, sin = modeling.LlamaRotaryEmbedding(config(scaling.kind, 10_000.0, inputs))(x, positions)
+    expected, _ = modeling.apply_rotary_pos_emb(x, x, cos, sin)
     position = Rotary(shape, scaling=scaling)
-    assert torch.allclose(position.rotate(x, position.tables(at, COLUMNS), "query"), wanted, rtol=0, atol=2e-5)
+    assert torch.allclose(position.rotate(x, position.tables(positions, COLUMNS), "query"), expected, rtol=0, atol=2e-5)
 
 
-def by_formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
+def formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
     """As the papers write them, one pair at a time."""
     plain = [theta ** (-2 * i / columns) for i in range(columns // 2)]
     factor, length = scaling.factor or 1.0, scaling.length or 1
@@ -86,22 +86,24 @@ def by_formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
         return [longer ** (-2 * i / columns) for i in range(columns // 2)]
     fast, slow = scaling.fast or {"yarn": 32.0, "llama3": 4.0}[scaling.kind], scaling.slow or 1.0
     if scaling.kind == "llama3":
-        kept = [(length * angle / (2 * math.pi) - slow) / (fast - slow) for angle in plain]
+        saved = [(length * angle / (2 * math.pi) - slow) / (fast - slow) for angle in plain]
     else:
-        at = [columns * math.log(length / (often * 2 * math.pi)) / (2 * math.log(theta)) for often in (fast, slow)]
-        low, high = max(math.floor(at[0]), 0), min(math.ceil(at[1]), columns - 1)
-        kept = [1 - (i - low) / (high - low) for i in range(columns // 2)]
-    share = [min(max(one, 0.0), 1.0) for one in kept]
+        positions = [
+            columns * math.log(length / (often * 2 * math.pi)) / (2 * math.log(theta)) for often in (fast, slow)
+        ]
+        low, high = max(math.floor(positions[0]), 0), min(math.ceil(positions[1]), columns - 1)
+        saved = [1 - (i - low) / (high - low) for i in range(columns // 2)]
+    share = [min(max(one, 0.0), 1.0) for one in saved]
     return [angle * one + angle / factor * (1 - one) for angle, one in zip(plain, share, strict=True)]
 
 
 @pytest.mark.parametrize("columns", [8, 64])
 @pytest.mark.parametrize("scaling", [*(scaling for scaling, _ in CONFIGURED.values()), Scaling("ntk", 3.0)])
 def test_frequencies_match_the_papers(scaling: Scaling, columns: int) -> None:
-    wanted = torch.tensor(by_formula(10_000.0, columns, scaling), dtype=torch.float64)
+    expected = torch.tensor(formula(10_000.0, columns, scaling), dtype=torch.float64)
     got = frequencies(10_000.0, columns, scaling, CPU)
     assert got.dtype == torch.float64
-    assert torch.allclose(got, wanted, rtol=1e-14, atol=0)
+    assert torch.allclose(got, expected, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["ntk", "yarn", "llama3"])
@@ -123,13 +125,13 @@ def test_factor_1_changes_nothing() -> None:
 
 def test_linear_scaling_equals_interpolated_positions(shape: Shape) -> None:
     """Positions that are multiples of the factor are turned as those within the trained length."""
-    x, at = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
+    x, position_ids = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
 
-    def turned(position: Rotary, positions: Tensor) -> Tensor:
+    def rotate(position: Rotary, positions: Tensor) -> Tensor:
         return position.rotate(x, position.tables(positions, 6), "key")
 
-    stretched = turned(Rotary(shape, scaling=Scaling("linear", 4.0)), 4 * at)
-    assert torch.allclose(stretched, turned(Rotary(shape), at), rtol=0, atol=1e-14)
+    stretched = rotate(Rotary(shape, scaling=Scaling("linear", 4.0)), 4 * position_ids)
+    assert torch.allclose(stretched, rotate(Rotary(shape), position_ids), rtol=0, atol=1e-14)
 
 
 def test_yarn_multiplies_scores_by_the_squared_temperature(shape: Shape) -> None:

@@ -10,15 +10,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import Load, Pair, Shape
 from paribus_position.shaw import Shaw
 
-Filled = Callable[[nn.Module], nn.Module]
-Paired = Callable[..., Pair]
+Randomise = Callable[[nn.Module], nn.Module]
+MakePair = Callable[..., Pair]
 
 
 def at(positions: Tensor, batch: int, row: int) -> int:
     return int(positions[batch % positions.shape[0], row])
 
 
-def looped(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor, Tensor]:
+def loop_reference(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Equations 3 and 4, beyond what attention does without them: to the scores, and to what is mixed."""
     assert pair.q is not None
     assert position.values is not None
@@ -37,45 +37,45 @@ def looped(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor, Tensor]
 
 @pytest.mark.parametrize("distance", [1, 2, 5, 40])
 def test_keys_and_values_have_vectors_of_their_distance(
-    distance: int, places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
+    distance: int, places: tuple[Tensor, Tensor], shape: Shape, randomise: Randomise, make_pair: MakePair
 ) -> None:
     position = Shaw(shape, distance=distance)
-    filled(position)
-    pair = paired(position, *places)
+    randomise(position)
+    pair = make_pair(position, *places)
     weights = torch.rand(2, 4, places[0].shape[1], places[1].shape[1]).double().requires_grad_()
-    wanted = looped(position, pair, weights)
+    expected = loop_reference(position, pair, weights)
     mixed = position.mix(weights, pair)
     assert mixed is not None
     got = position.bias(pair), mixed
     assert pair.q is not None
     leaves = [pair.q, weights, *position.parameters()]
-    for ours, theirs in zip(got, wanted, strict=True):
-        assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
-    grads = [torch.autograd.grad(one.sin().sum() + two.sin().sum(), leaves) for one, two in (got, wanted)]
+    for actual, reference in zip(got, expected, strict=True):
+        assert torch.allclose(actual, reference, rtol=0, atol=1e-9)
+    grads = [torch.autograd.grad(one.sin().sum() + two.sin().sum(), leaves) for one, two in (got, expected)]
     for one, two in zip(*grads, strict=True):
         assert torch.allclose(one, two, rtol=0, atol=1e-9)
 
 
-def test_distances_are_clipped(shape: Shape, filled: Filled, paired: Paired) -> None:
+def test_distances_are_clipped(shape: Shape, randomise: Randomise, make_pair: MakePair) -> None:
     position = Shaw(shape, distance=3)
-    filled(position)
-    scores = position.bias(paired(position, torch.tensor([[10]]), torch.arange(20).unsqueeze(0)))[0, 0, 0]
+    randomise(position)
+    scores = position.bias(make_pair(position, torch.tensor([[10]]), torch.arange(20).unsqueeze(0)))[0, 0, 0]
     assert (scores[:8] == scores[0]).all()
     assert (scores[13:] == scores[19]).all()
     assert scores[7:14].unique().numel() == 7
 
 
-def test_values_are_optional(shape: Shape, paired: Paired) -> None:
+def test_values_are_optional(shape: Shape, make_pair: MakePair) -> None:
     position, rows = Shaw(shape, values=False), torch.arange(3).unsqueeze(0)
-    assert position.mix(torch.ones(2, 4, 3, 3), paired(position, rows, rows)) is None
+    assert position.mix(torch.ones(2, 4, 3, 3), make_pair(position, rows, rows)) is None
     assert (position.uses_mix(), Shaw(shape).uses_mix()) == (False, True)
     assert {name for name, _ in position.named_parameters()} == {"keys.weight"}
 
 
 @pytest.mark.parametrize("values", [True, False])
-def test_the_declared_cost_has_no_quadratic_term(values: bool, shape: Shape, paired: Paired) -> None:
+def test_the_declared_cost_has_no_quadratic_term(values: bool, shape: Shape, make_pair: MakePair) -> None:
     position, rows = Shaw(shape, distance=2, values=values), torch.arange(9).unsqueeze(0)
-    pair = paired(position.double(), rows, rows)
+    pair = make_pair(position.double(), rows, rows)
     assert pair.q is not None
     with FlopCounterMode(display=False) as counter:
         position.bias(pair._replace(q=pair.q[:1]))

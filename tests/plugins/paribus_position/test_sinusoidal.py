@@ -25,21 +25,21 @@ def test_matches_the_formula_of_the_paper(width: int, base: float, shape: Shape)
         for t in range(4):
             for column in range(width):
                 angle = int(positions[b, t]) / base ** ((column - column % 2) / width)
-                wanted = math.cos(angle) if column % 2 else math.sin(angle)
-                assert float(got[b, t, column]) == pytest.approx(wanted, abs=1e-9)
+                expected = math.cos(angle) if column % 2 else math.sin(angle)
+                assert float(got[b, t, column]) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("shift", [1, 17])
 def test_a_shift_rotates_every_pair_of_channels(shift: int, shape: Shape) -> None:
     positions = torch.arange(30).unsqueeze(0)
-    here, there = table(shape, positions), table(shape, positions + shift)
+    current, shifted = table(shape, positions), table(shape, positions + shift)
     for pair in range(4):
         angle = shift / 10_000.0 ** (2 * pair / 8)
-        sin, cos = here[0, :, 2 * pair], here[0, :, 2 * pair + 1]
-        wanted = torch.stack(
+        sin, cos = current[0, :, 2 * pair], current[0, :, 2 * pair + 1]
+        expected = torch.stack(
             [sin * math.cos(angle) + cos * math.sin(angle), cos * math.cos(angle) - sin * math.sin(angle)], -1
         )
-        assert torch.allclose(there[0, :, 2 * pair : 2 * pair + 2], wanted, rtol=0, atol=1e-9)
+        assert torch.allclose(shifted[0, :, 2 * pair : 2 * pair + 2], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("width", [8, 7, 2])
@@ -66,18 +66,18 @@ def test_closed_frequencies_end_at_1_over_base(width: int, layout: str, shape: S
 @pytest.mark.parametrize("width", [8, 7])
 def test_matches_ctrl(width: int, shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.ctrl.modeling_ctrl")
-    wanted = modeling.positional_encoding(40, width, torch.float64)
+    expected = modeling.positional_encoding(40, width, torch.float64)
     got = table(replace(shape, width=width), torch.arange(40).unsqueeze(0), layout="halves")
-    assert torch.allclose(got[0], wanted, rtol=0, atol=1e-12)
+    assert torch.allclose(got[0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [8, 9])
 def test_matches_m2m100(width: int, shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
-    theirs = modeling.M2M100SinusoidalPositionalEmbedding(40, width, padding_idx=1)
-    wanted = theirs(input_ids=torch.full((1, 30), 5))  # float32
+    reference = modeling.M2M100SinusoidalPositionalEmbedding(40, width, padding_idx=1)
+    expected = reference(input_ids=torch.full((1, 30), 5))  # float32
     got = table(replace(shape, width=width), torch.arange(30).unsqueeze(0), layout="halves", closed=True, offset=2)
-    assert torch.allclose(got, wanted.double(), rtol=0, atol=1e-5)
+    assert torch.allclose(got, expected.double(), rtol=0, atol=1e-5)
 
 
 def test_a_learned_scale_starts_at_1_over_the_root_of_the_width(shape: Shape) -> None:

@@ -20,8 +20,8 @@ from paribus_position.transformer_xl import (
     relative_shift,
 )
 
-Filled = Callable[[nn.Module], nn.Module]
-Paired = Callable[..., Pair]
+Randomise = Callable[[nn.Module], nn.Module]
+MakePair = Callable[..., Pair]
 TURNING = {"width": 8, "head_width": 6}  # few columns a row: to turn queries is cheaper
 SHIFTING = {"width": 24, "head_width": 2}
 ODD = {"width": 7, "head_width": 3}
@@ -38,9 +38,9 @@ def parts_of(position: TransformerXL, pair: Pair) -> tuple[LayerProjection, Quer
     return pair.position_part, leanings
 
 
-def looped(position: TransformerXL, pair: Pair, width: int, base: float) -> Tensor:
+def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float) -> Tensor:
     """Terms (b), (c) and (d) of section 3.3."""
-    own, leanings = parts_of(position, pair)
+    part, leanings = parts_of(position, pair)
     assert pair.q is not None
     assert pair.k is not None
     batch, heads, queries, keys = (*pair.q.shape[:3], pair.k.shape[2])
@@ -51,7 +51,7 @@ def looped(position: TransformerXL, pair: Pair, width: int, base: float) -> Tens
                 away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
                 angles = [away / base ** (2 * f / width) for f in range((width + 1) // 2)]
                 waves = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=torch.float64)
-                r = own.project(waves).view(heads, -1)
+                r = part.project(waves).view(heads, -1)
                 for h in range(heads):
                     q, k, u, v = pair.q[b, h, i], pair.k[b, h, j], leanings.key[h], leanings.distance[h]
                     scores[b, h, i, j] = (q.dot(r[h]) + u.dot(k) + v.dot(r[h])) * pair.scale
@@ -61,41 +61,51 @@ def looped(position: TransformerXL, pair: Pair, width: int, base: float) -> Tens
 @pytest.mark.parametrize("untied", [True, False])
 @pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
 def test_matches_the_formula_of_the_paper_at_any_positions(
-    sizes: dict[str, Any], untied: bool, places: tuple[Tensor, Tensor], shape: Shape, filled: Filled, paired: Paired
+    sizes: dict[str, Any],
+    untied: bool,
+    places: tuple[Tensor, Tensor],
+    shape: Shape,
+    randomise: Randomise,
+    make_pair: MakePair,
 ) -> None:
     shape = replace(shape, **sizes)
     position = TransformerXL(shape, untied=untied, base=50.0)
-    filled(position)
-    pair = paired(position, *places, place=shape)
+    randomise(position)
+    pair = make_pair(position, *places, place=shape)
     assert pair.q is not None
     assert pair.k is not None
     assert pair.position_part is not None
-    got, wanted = position.bias(pair), looped(position, pair, shape.width, 50.0)
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+    got, expected = position.bias(pair), loop_reference(position, pair, shape.width, 50.0)
+    assert torch.allclose(got, expected, rtol=0, atol=1e-9)
     leaves = [pair.q, pair.k, *position.parameters(), *pair.position_part.parameters()]
-    for one, two in zip(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (got, wanted)), strict=True):
+    for one, two in zip(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (got, expected)), strict=True):
         assert torch.allclose(one, two, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("sizes", "times"), [(TURNING, 0), (SHIFTING, 1)], ids=["turning", "shifting"])
 def test_consecutive_positions_use_the_cheaper_method(
-    sizes: dict[str, Any], times: int, shape: Shape, filled: Filled, paired: Paired, monkeypatch: pytest.MonkeyPatch
+    sizes: dict[str, Any],
+    times: int,
+    shape: Shape,
+    randomise: Randomise,
+    make_pair: MakePair,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[Tensor] = []
+    module: list[Tensor] = []
 
     def watched(x: Tensor) -> Tensor:
-        made.append(x)
+        module.append(x)
         return relative_shift(x)
 
     monkeypatch.setattr(sys.modules[TransformerXL.__module__], "relative_shift", watched)
     shape = replace(shape, **sizes)
     position, rows = TransformerXL(shape), torch.arange(9).unsqueeze(0)
-    filled(position)
-    position.bias(paired(position, rows, rows, place=shape))
-    assert len(made) == times
-    position.bias(paired(position, rows[:, 8:], rows, place=shape))  # one query: never
-    position.bias(paired(position, rows % 5, rows % 5, place=shape))  # they start again
-    assert len(made) == times
+    randomise(position)
+    position.bias(make_pair(position, rows, rows, place=shape))
+    assert len(module) == times
+    position.bias(make_pair(position, rows[:, 8:], rows, place=shape))  # one query: never
+    position.bias(make_pair(position, rows % 5, rows % 5, place=shape))  # they start again
+    assert len(module) == times
 
 
 def test_a_shift_aligns_distances_with_keys_without_a_copy() -> None:
@@ -129,31 +139,31 @@ def test_contiguous_positions_are_detected(q: Tensor, k: Tensor, ahead: int | No
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (1, 9), (3, 9), (1, 1)])
 @pytest.mark.parametrize("sizes", [(2, 4), (3, 6)], ids=["two heads", "three heads"])
 @pytest.mark.parametrize("segments", [False, True], ids=["", "segments"])
-def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments: bool, filled: Filled) -> None:
+def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments: bool, randomise: Randomise) -> None:
     transformers = pytest.importorskip("transformers")
     heads, head_width = sizes
     config = transformers.XLNetConfig(d_model=heads * head_width, n_head=heads, n_layer=1, vocab_size=9, d_inner=4)
     model = transformers.XLNetModel(config)
-    theirs: Any = filled(model.layer[0].rel_attn)
+    reference: Any = randomise(model.layer[0].rel_attn)
     shape = Shape(heads * head_width, heads, head_width, 16, 9, 1)
     position = TransformerXL(shape, untied=True, segments=segments)
-    own = position.layer_part(shape).double()
-    leanings = own.leanings
+    part = position.layer_part(shape).double()
+    leanings = part.leanings
     assert leanings is not None
     kinds = torch.tensor([[0] * (keys // 2) + [1] * (keys - keys // 2), [0, 1, 0, 0, 1, 1, 0, 2, 0][:keys]])
-    told = {"q_segments": kinds[:, keys - queries :], "k_segments": kinds} if segments else {}
+    options = {"q_segments": kinds[:, keys - queries :], "k_segments": kinds} if segments else {}
     with torch.no_grad():
-        own.project.weight.copy_(theirs.r.flatten(1).T)
-        leanings.key.copy_(theirs.r_w_bias)
-        leanings.distance.copy_(theirs.r_r_bias)
+        part.project.weight.copy_(reference.r.flatten(1).T)
+        leanings.key.copy_(reference.r_w_bias)
+        leanings.distance.copy_(reference.r_r_bias)
         pair = Pair(
             torch.randn(2, heads, queries, head_width).double(), torch.randn(2, heads, keys, head_width).double(),
             torch.arange(keys - queries, keys).unsqueeze(0), torch.arange(keys).unsqueeze(0),
-            head_width**-0.5, heads, None, torch.float64, own, **told,
+            head_width**-0.5, heads, None, torch.float64, part, **options,
         )  # fmt: skip
-        if leanings.segment is not None and own.segments is not None:
-            leanings.segment.copy_(theirs.r_s_bias)
-            own.segments.copy_(theirs.seg_embed)
+        if leanings.segment is not None and part.segments is not None:
+            leanings.segment.copy_(reference.r_s_bias)
+            part.segments.copy_(reference.seg_embed)
         assert pair.q is not None
         assert pair.k is not None
         weights = (pair.q @ pair.k.transpose(-1, -2) * pair.scale + position.bias(pair)).softmax(-1)
@@ -161,22 +171,22 @@ def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments
         waves = position._waves(distances.unsqueeze(0), torch.float64)
         rough = model.relative_positional_encoding(queries, keys, bsz=1)[:, 0]
         assert torch.allclose(waves[0], rough.double(), rtol=0, atol=1e-5)  # it is made in float32
-        r = torch.einsum("ih,hnd->ind", waves[0], theirs.r).unsqueeze(1).expand(-1, 2, -1, -1)
+        r = torch.einsum("ih,hnd->ind", waves[0], reference.r).unsqueeze(1).expand(-1, 2, -1, -1)
         by_row = [x.permute(2, 0, 1, 3) for x in (pair.q, pair.k, pair.k)]
         unlike = (kinds[:, keys - queries :, None] != kinds[:, None]).long().permute(1, 2, 0)
         matrix = nn.functional.one_hot(unlike, 2).double() if segments else None
-        _, expected = theirs.rel_attn_core(*by_row, r, seg_mat=matrix, output_attentions=True)
+        _, expected = reference.rel_attn_core(*by_row, r, seg_mat=matrix, output_attentions=True)
     assert torch.allclose(weights, expected.permute(2, 3, 0, 1), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 9), (2, 9)])
 def test_the_declared_cost_is_correct(
-    sizes: dict[str, Any], queries: int, keys: int, shape: Shape, paired: Paired
+    sizes: dict[str, Any], queries: int, keys: int, shape: Shape, make_pair: MakePair
 ) -> None:
     shape = replace(shape, **sizes)
     position, rows = TransformerXL(shape).double(), torch.arange(keys).unsqueeze(0)
-    pair = paired(position, rows[:, keys - queries :], rows, place=shape)
+    pair = make_pair(position, rows[:, keys - queries :], rows, place=shape)
     assert pair.q is not None
     assert pair.k is not None
     with FlopCounterMode(display=False) as counter:
@@ -185,13 +195,13 @@ def test_the_declared_cost_is_correct(
 
 
 def test_the_cost_of_segments_is_two_products_per_query(shape: Shape) -> None:
-    plain, told = (TransformerXL(shape, segments=segments).cost(Load(5, 9)).flops for segments in (False, True))
-    assert told - plain == 2 * 5 * 2 * shape.heads * shape.head_width
+    plain, options = (TransformerXL(shape, segments=segments).cost(Load(5, 9)).flops for segments in (False, True))
+    assert options - plain == 2 * 5 * 2 * shape.heads * shape.head_width
 
 
-def test_tokens_without_segments_share_one(shape: Shape, paired: Paired) -> None:
+def test_tokens_without_segments_share_one(shape: Shape, make_pair: MakePair) -> None:
     position, rows = TransformerXL(shape, segments=True).double(), torch.arange(5).unsqueeze(0)
-    pair = paired(position, rows, rows, place=shape)
+    pair = make_pair(position, rows, rows, place=shape)
     same = pair._replace(q_segments=torch.ones(1, 5), k_segments=torch.ones(1, 5))
     assert torch.equal(position.bias(pair), position.bias(same))
 
@@ -200,9 +210,9 @@ def test_u_and_v_belong_to_each_layer_or_to_all(shape: Shape) -> None:
     names = {"leanings.key", "leanings.distance"}
     for untied in (True, False):
         position = TransformerXL(shape, untied=untied)
-        held = {name for name, _ in position.named_parameters()}
-        own = {name for name, _ in position.layer_part(shape).named_parameters()}
-        assert (held, own) == ((set(), {"project.weight", *names}) if untied else (names, {"project.weight"}))
+        states = {name for name, _ in position.named_parameters()}
+        part = {name for name, _ in position.layer_part(shape).named_parameters()}
+        assert (states, part) == ((set(), {"project.weight", *names}) if untied else (names, {"project.weight"}))
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:

@@ -55,8 +55,8 @@ class Mean(Attention):
             return self.mixed(ctx.memory.mean(1, keepdim=True).expand_as(x))
         if not self.causal:
             return self.mixed(x.mean(1, keepdim=True).expand_as(x))
-        before = 0 if ctx.state is None else ctx.state["sum"]
-        summed = before + x.cumsum(1)
+        original = 0 if ctx.state is None else ctx.state["sum"]
+        summed = original + x.cumsum(1)
         if ctx.state is not None:
             ctx.state["sum"] = summed[:, -1:]
         count = torch.arange(ctx.past + 1, ctx.past + x.shape[1] + 1).view(1, -1, 1)
@@ -136,12 +136,12 @@ class PartsBuilder:
 def build() -> Callable[[type[Topology]], Topology]:
     """A topology in float64, with random parameters."""
 
-    def built(topology: type[Topology]) -> Topology:
+    def build(topology: type[Topology]) -> Topology:
         torch.manual_seed(9)
         builder: Builder = PartsBuilder(topology.parts)
         return topology(builder).double()
 
-    return built
+    return build
 
 
 @pytest.fixture(scope="session")
@@ -161,27 +161,27 @@ def recurrent() -> Callable[..., Model]:
 
 
 @pytest.fixture(scope="session")
-def padded() -> Callable[..., Stream]:
+def padded_stream() -> Callable[..., Stream]:
     """(B, T) with padding where a row is shorter, whose ids are of text."""
 
-    def padded(rows: list[list[int]], side: str = "right") -> Stream:
+    def padded_stream(rows: list[list[int]], side: str = "right") -> Stream:
         length = max(map(len, rows))
-        before = [length - len(row) if side == "left" else 0 for row in rows]
+        original = [length - len(row) if side == "left" else 0 for row in rows]
         tokens, documents = torch.full((len(rows), length), 77), torch.full((len(rows), length), PADDING)
-        for place, (row, start) in enumerate(zip(rows, before, strict=True)):
+        for place, (row, start) in enumerate(zip(rows, original, strict=True)):
             tokens[place, start : start + len(row)] = torch.tensor(row)
             documents[place, start : start + len(row)] = 0
         return Stream(tokens, documents)
 
-    return padded
+    return padded_stream
 
 
 @pytest.fixture(scope="session")
-def both() -> Callable[..., Output]:
+def run_both() -> Callable[..., Output]:
     """What the decoder gives for a target, with the encoder's rows for a source as its memory."""
 
-    def both(model: Model, source: Stream, target: Stream, *, capture: bool = False) -> Output:
+    def run_both(model: Model, source: Stream, target: Stream, *, capture: bool = False) -> Output:
         memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
         return model.topology.run({"body": target}, "body", memory=memory, capture=capture)
 
-    return both
+    return run_both

@@ -15,11 +15,11 @@ Build = Callable[[type[Topology]], Topology]
 
 def test_outputs_depend_on_the_past_only(build: Build) -> None:
     decoder = build(Decoder)
-    before = decoder.run({"body": Stream(TOKENS)}, "body").hidden
+    original = decoder.run({"body": Stream(TOKENS)}, "body").hidden
     for t in range(4):
         changed = TOKENS.clone()
         changed[0, t] = 7
-        moved = (decoder.run({"body": Stream(changed)}, "body").hidden - before).abs().amax(-1) > 1e-12
+        moved = (decoder.run({"body": Stream(changed)}, "body").hidden - original).abs().amax(-1) > 1e-12
         assert moved.tolist() == [[row >= t for row in range(4)], [False] * 4]
 
 
@@ -28,17 +28,17 @@ def test_decoding_continues_from_its_state(build: Build, chunks: list[int]) -> N
     decoder = build(Decoder)
     whole = decoder.run({"body": Stream(TOKENS)}, "body").hidden
     states = decoder.start(batch=2, length=4)
-    given = []
+    inputs = []
     for size in chunks:
         tokens = TOKENS[:, states.past : states.past + size]
-        given.append(decoder.run({"body": Stream(tokens)}, "body", states=states).hidden)
-    torch.testing.assert_close(torch.cat(given, dim=1), whole, atol=1e-12, rtol=0)
+        inputs.append(decoder.run({"body": Stream(tokens)}, "body", states=states).hidden)
+    torch.testing.assert_close(torch.cat(inputs, dim=1), whole, atol=1e-12, rtol=0)
 
 
 def test_tensor_names_and_draws_match_an_encoder(build: Build) -> None:
-    ours, theirs = build(Decoder).state_dict(), build(Encoder).state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    actual, reference = build(Decoder).state_dict(), build(Encoder).state_dict()
+    assert actual.keys() == reference.keys()
+    assert all(torch.equal(actual[name], reference[name]) for name in actual)
 
 
 def test_captured_weights_come_from_every_layer(build: Build) -> None:

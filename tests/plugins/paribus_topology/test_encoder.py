@@ -17,11 +17,11 @@ def encoder(build: Callable[[type[Topology]], Topology]) -> Topology:
 
 
 def test_outputs_depend_on_the_whole_sequence(encoder: Topology) -> None:
-    before = encoder.run({"body": Stream(TOKENS)}, "body").hidden
+    original = encoder.run({"body": Stream(TOKENS)}, "body").hidden
     for t in range(4):
         changed = TOKENS.clone()
         changed[0, t] = 7
-        moved = (encoder.run({"body": Stream(changed)}, "body").hidden - before).abs().amax(-1) > 1e-12
+        moved = (encoder.run({"body": Stream(changed)}, "body").hidden - original).abs().amax(-1) > 1e-12
         assert moved.tolist() == [[True] * 4, [False] * 4]
 
 

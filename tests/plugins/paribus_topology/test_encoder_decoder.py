@@ -19,53 +19,53 @@ def topology(build: Callable[[type[Topology]], Topology]) -> Topology:
     return build(EncoderDecoder)
 
 
-def both(topology: Topology, source: Tensor, target: Tensor) -> tuple[Output, Output]:
+def run_both(topology: Topology, source: Tensor, target: Tensor) -> tuple[Output, Output]:
     streams = {"encoder": Stream(source), "body": Stream(target)}
     encoded = topology.run(streams, "encoder")
     return encoded, topology.run(streams, "body", memory=memory_of(encoded))
 
 
-def moved(after: Output, before: Output) -> list[list[bool]]:
-    found: list[list[bool]] = ((after.hidden - before.hidden).abs().amax(-1) > 1e-12).tolist()
-    return found
+def changed_positions(updated: Output, original: Output) -> list[list[bool]]:
+    result: list[list[bool]] = ((updated.hidden - original.hidden).abs().amax(-1) > 1e-12).tolist()
+    return result
 
 
 def test_every_target_token_depends_on_the_whole_source(topology: Topology) -> None:
-    encoded, decoded = both(topology, SOURCE, TARGET)
+    encoded, decoded = run_both(topology, SOURCE, TARGET)
     for s in range(3):
         changed = SOURCE.clone()
         changed[1, s] = 7
-        encoded_after, decoded_after = both(topology, changed, TARGET)
-        assert moved(encoded_after, encoded) == [[False] * 3, [True] * 3]
-        assert moved(decoded_after, decoded) == [[False] * 4, [True] * 4]
+        encoded_after, decoded_after = run_both(topology, changed, TARGET)
+        assert changed_positions(encoded_after, encoded) == [[False] * 3, [True] * 3]
+        assert changed_positions(decoded_after, decoded) == [[False] * 4, [True] * 4]
 
 
 def test_the_target_is_causal(topology: Topology) -> None:
-    encoded, decoded = both(topology, SOURCE, TARGET)
+    encoded, decoded = run_both(topology, SOURCE, TARGET)
     for t in range(4):
         changed = TARGET.clone()
         changed[0, t] = 7
-        encoded_after, decoded_after = both(topology, SOURCE, changed)
+        encoded_after, decoded_after = run_both(topology, SOURCE, changed)
         assert torch.equal(encoded_after.hidden, encoded.hidden)
-        assert moved(decoded_after, decoded) == [[row >= t for row in range(4)], [False] * 4]
+        assert changed_positions(decoded_after, decoded) == [[row >= t for row in range(4)], [False] * 4]
 
 
 def test_source_and_target_share_one_table(topology: Topology) -> None:
     tables = [name for name, parameter in topology.named_parameters() if parameter.shape == (11, 4)]
     assert tables == ["embedding.tokens.weight"]
     table = topology.get_parameter("embedding.tokens.weight")
-    _, decoded = both(topology, SOURCE, TARGET)
+    _, decoded = run_both(topology, SOURCE, TARGET)
     (gradient,) = torch.autograd.grad(decoded.hidden.pow(3).sum(), table)
     used = sorted({*SOURCE.flatten().tolist(), *TARGET.flatten().tolist()})
     assert (gradient.abs().sum(-1) > 0).nonzero().flatten().tolist() == used
 
 
 def test_decoding_continues_from_its_state(topology: Topology) -> None:
-    encoded, decoded = both(topology, SOURCE, TARGET)
+    encoded, decoded = run_both(topology, SOURCE, TARGET)
     states, memory = topology.start(batch=2, length=4), memory_of(encoded)
     steps = [{"body": Stream(TARGET[:, t : t + 1])} for t in range(4)]
-    given = [topology.run(step, "body", memory=memory, states=states).hidden for step in steps]
-    torch.testing.assert_close(torch.cat(given, dim=1), decoded.hidden, atol=1e-12, rtol=0)
+    inputs = [topology.run(step, "body", memory=memory, states=states).hidden for step in steps]
+    torch.testing.assert_close(torch.cat(inputs, dim=1), decoded.hidden, atol=1e-12, rtol=0)
 
 
 def test_decoder_tensor_names_match_a_decoder(topology: Topology, build: Callable[[type[Topology]], Topology]) -> None:

@@ -30,12 +30,12 @@ def components() -> Registry:
 
 
 @pytest.fixture(scope="module")
-def made(components: Registry) -> Build:
-    def made(*overrides: str) -> Model:
+def build_electra(components: Registry) -> Build:
+    def build_electra(*overrides: str) -> Model:
         spec = resolved("electra-tiny", *SMALL, *overrides, registry=components)
         return build_model(spec, components, VOCABULARY).double()
 
-    return made
+    return build_electra
 
 
 def hidden(model: Model, part: str, tokens: Tensor = TOKENS) -> Tensor:
@@ -43,11 +43,11 @@ def hidden(model: Model, part: str, tokens: Tensor = TOKENS) -> Tensor:
     return BatchForward(model.topology, batch).output(part).hidden
 
 
-def taught(model: Model, part: str) -> set[str]:
+def gradients(model: Model, part: str) -> set[str]:
     """What has a gradient that is not 0 throughout, of a loss on one part's rows."""
     named = dict(model.topology.named_parameters())
-    found = hidden(model, part).pow(3).sum()
-    grads = torch.autograd.grad(found, [*named.values()], allow_unused=True)
+    result = hidden(model, part).pow(3).sum()
+    grads = torch.autograd.grad(result, [*named.values()], allow_unused=True)
     return {name for name, grad in zip(named, grads, strict=True) if grad is not None and grad.any()}
 
 
@@ -55,65 +55,65 @@ def shared(names: set[str]) -> set[str]:
     return {name for name in names if name.startswith("embedding.")}
 
 
-def test_both_parts_are_bidirectional_with_their_own_width(made: Build) -> None:
-    model = made()
+def test_both_parts_are_bidirectional_with_their_own_width(build_electra: Build) -> None:
+    model = build_electra()
     for part, width in (("body", 16), ("generator", 8)):
-        before = hidden(model, part)
-        assert before.shape == (3, 9, width)
+        original = hidden(model, part)
+        assert original.shape == (3, 9, width)
         for place in (0, 4, 8):
             tokens = TOKENS.clone()
             tokens[1, place] = 39
-            moved = (hidden(model, part, tokens) - before).abs().amax(-1) > 1e-12
+            moved = (hidden(model, part, tokens) - original).abs().amax(-1) > 1e-12
             assert moved.tolist() == [[False] * 9, [True] * 9, [False] * 9]
 
 
-def test_the_body_is_bitwise_equal_to_an_encoder(made: Build) -> None:
-    alone = made("topology=encoder", "objective=mlm", "parts=null").state_dict()
-    both = made().state_dict()
-    kept = {name for name in alone if not name.startswith("objectives.")}
-    assert kept < both.keys()
-    assert all(torch.equal(alone[name], both[name]) for name in kept)
-    others = {name.partition(".")[0] for name in both.keys() - kept}
-    assert others == {"generator", "objectives"}
+def test_the_body_is_bitwise_equal_to_an_encoder(build_electra: Build) -> None:
+    alone = build_electra("topology=encoder", "objective=mlm", "parts=null").state_dict()
+    both = build_electra().state_dict()
+    saved = {name for name in alone if not name.startswith("objectives.")}
+    assert saved < both.keys()
+    assert all(torch.equal(alone[name], both[name]) for name in saved)
+    remaining = {name.partition(".")[0] for name in both.keys() - saved}
+    assert remaining == {"generator", "objectives"}
 
 
-def test_with_whole_sharing_both_parts_train_the_embedding(made: Build) -> None:
-    model = made()
+def test_with_whole_sharing_both_parts_train_the_embedding(build_electra: Build) -> None:
+    model = build_electra()
     tables = {"embedding.tokens.weight", "embedding.segments.weight", "body.position.0.table.weight"}
-    assert tables <= taught(model, "body")
-    assert tables <= taught(model, "generator")
+    assert tables <= gradients(model, "body")
+    assert tables <= gradients(model, "generator")
     assert not any(name.startswith("generator.position") for name, _ in model.named_parameters())
-    assert {name.partition(".")[0] for name in taught(model, "generator") - tables} == {"embedding", "generator"}
+    assert {name.partition(".")[0] for name in gradients(model, "generator") - tables} == {"embedding", "generator"}
 
 
 @pytest.mark.parametrize("position", ["rope", "t5", "disentangled"])
-def test_rotary_and_bias_positions_are_separate(position: str, made: Build) -> None:
-    model = made(f"position={position}")
-    own = {name.replace("generator.", "body.") for name in taught(model, "generator") if ".position." in name}
-    assert own == {name for name in taught(model, "body") if ".position." in name}
+def test_rotary_and_bias_positions_are_separate(position: str, build_electra: Build) -> None:
+    model = build_electra(f"position={position}")
+    part = {name.replace("generator.", "body.") for name in gradients(model, "generator") if ".position." in name}
+    assert part == {name for name in gradients(model, "body") if ".position." in name}
 
 
-def test_a_different_generator_position_is_separate(made: Build) -> None:
-    model = made("parts.generator.position={name: learned, offset: 2}")
-    assert "generator.position.0.table.weight" in taught(model, "generator")
-    assert "body.position.0.table.weight" not in taught(model, "generator")
-    turning = made("parts.generator.position=rope")
-    assert not any(".position." in name for name in taught(turning, "generator"))
+def test_a_different_generator_position_is_separate(build_electra: Build) -> None:
+    model = build_electra("parts.generator.position={name: learned, offset: 2}")
+    assert "generator.position.0.table.weight" in gradients(model, "generator")
+    assert "body.position.0.table.weight" not in gradients(model, "generator")
+    turning = build_electra("parts.generator.position=rope")
+    assert not any(".position." in name for name in gradients(turning, "generator"))
 
 
-def test_with_disentangled_sharing_the_body_does_not_train_the_embedding(made: Build) -> None:
-    model = made("topology.sharing=disentangled")
-    assert shared(taught(model, "body")) == set()
-    assert shared(taught(model, "generator")) == shared({name for name, _ in model.named_parameters()})
+def test_with_disentangled_sharing_the_body_does_not_train_the_embedding(build_electra: Build) -> None:
+    model = build_electra("topology.sharing=disentangled")
+    assert shared(gradients(model, "body")) == set()
+    assert shared(gradients(model, "generator")) == shared({name for name, _ in model.named_parameters()})
     offsets = {name for name, _ in model.named_parameters() if name.startswith("offsets.")}
     assert offsets == {f"offsets.{name}" for name in ("tokens_weight", "segments_weight", "norm_weight", "norm_bias")}
-    assert offsets <= taught(model, "body")
-    assert not offsets & taught(model, "generator")
+    assert offsets <= gradients(model, "body")
+    assert not offsets & gradients(model, "generator")
 
 
-def test_disentangled_offsets_start_at_zero(made: Build) -> None:
-    whole, apart = made(), made("topology.sharing=disentangled")
-    assert all(not own.any() for name, own in apart.named_parameters() if name.startswith("offsets."))
+def test_disentangled_offsets_start_at_zero(build_electra: Build) -> None:
+    whole, apart = build_electra(), build_electra("topology.sharing=disentangled")
+    assert all(not part.any() for name, part in apart.named_parameters() if name.startswith("offsets."))
     torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=0)
     generator = hidden(apart, "generator")
     moved = torch.randn(64, 6, dtype=torch.float64)
@@ -124,15 +124,15 @@ def test_disentangled_offsets_start_at_zero(made: Build) -> None:
     assert torch.equal(hidden(apart, "generator"), generator)
 
 
-def test_an_untied_head_has_no_offset(made: Build) -> None:
-    model = made("topology.sharing=disentangled", "embedding.tie=false")
+def test_an_untied_head_has_no_offset(build_electra: Build) -> None:
+    model = build_electra("topology.sharing=disentangled", "embedding.tie=false")
     assert not any("head" in name for name, _ in model.named_parameters() if name.startswith("offsets."))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["whole", "disentangled"])
-def test_it_compiles_to_one_graph(sharing: str, made: Build) -> None:
-    model = made(f"topology.sharing={sharing}")
+def test_it_compiles_to_one_graph(sharing: str, build_electra: Build) -> None:
+    model = build_electra(f"topology.sharing={sharing}")
     torch.compiler.reset()
     run = torch.compile(lambda: hidden(model, "body"), backend="eager", fullgraph=True)
     torch.testing.assert_close(run(), hidden(model, "body"), rtol=0, atol=1e-12)
@@ -151,7 +151,7 @@ def test_invalid_combinations_are_rejected(overrides: list[str], words: str, com
         resolved("electra-tiny", *overrides, registry=components)
 
 
-def test_an_unknown_part_is_rejected(made: Build) -> None:
-    topology: Any = made().topology
+def test_an_unknown_part_is_rejected(build_electra: Build) -> None:
+    topology: Any = build_electra().topology
     with pytest.raises(AssertionError, match="validated"):
         topology.run({"body": Stream(TOKENS)}, "encoder")

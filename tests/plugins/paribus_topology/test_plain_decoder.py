@@ -21,11 +21,11 @@ def test_with_lstm_attention_it_matches_torch() -> None:
     model = assembled()
     peer = torch.nn.LSTM(12, 12, num_layers=2, batch_first=True).double()
     for layer in range(2):
-        for ours, theirs in (("reads", "ih"), ("repeats", "hh")):
+        for actual, reference in (("reads", "ih"), ("repeats", "hh")):
             for kind in ("weight", "bias"):
-                own = model.get_parameter(f"body.layers.{layer}.attention.directions.0.{ours}.{kind}")
-                torch.nn.init.normal_(own, std=0.5)
-                getattr(peer, f"{kind}_{theirs}_l{layer}").data = own.data
+                part = model.get_parameter(f"body.layers.{layer}.attention.directions.0.{actual}.{kind}")
+                torch.nn.init.normal_(part, std=0.5)
+                getattr(peer, f"{kind}_{reference}_l{layer}").data = part.data
     table = model.get_parameter("embedding.tokens.weight")
     scores, _ = model(TOKENS)
     torch.testing.assert_close(scores, peer(table[TOKENS])[0] @ table.T, atol=1e-12, rtol=0)

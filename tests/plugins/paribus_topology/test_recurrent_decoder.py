@@ -13,8 +13,8 @@ from paribus.train.model import Model
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
 Get = Callable[[str], Tensor]
 Recurrent = Callable[..., Model]
-Both = Callable[..., Output]
-Padded = Callable[..., Stream]
+RunBoth = Callable[..., Output]
+PaddedStream = Callable[..., Stream]
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
@@ -35,9 +35,9 @@ def bahdanau(model: Model, source: list[int], target: list[int]) -> tuple[Tensor
     u_o, c_o, v_o = (get(f"body.readout.{side}.weight") for side in ("state", "context", "token"))
     step, scores, aligned = _unit(get, "body.layers.0"), [], []
     for word in target:  # A.2.2; the last state, the last word
-        energies = torch.stack([v_a @ torch.tanh(w_a @ s + u_a @ each) for each in h])
+        energies = torch.stack([v_a @ torch.tanh(w_a @ s + u_a @ item) for item in h])
         alpha = energies.exp() / energies.exp().sum()
-        c = sum((a * each for a, each in zip(alpha, h, strict=True)), torch.zeros(10, dtype=torch.float64))
+        c = sum((a * item for a, item in zip(alpha, h, strict=True)), torch.zeros(10, dtype=torch.float64))
         t_tilde = u_o @ s + get("body.readout.state.bias") + v_o @ e_y[word] + c_o @ c
         t = torch.stack([torch.max(t_tilde[2 * j], t_tilde[2 * j + 1]) for j in range(len(t_tilde) // 2)])
         scores.append(get("embedding.head.weight") @ t)
@@ -82,7 +82,7 @@ def luong(
             states[layer] = _lstm(get, f"body.layers.{layer}", x, states[layer], None if layer else fed)
             x = states[layer][0]
         a = weigh(x, t, memory)
-        c = sum((weight * each for weight, each in zip(a, memory, strict=True)), zero)
+        c = sum((weight * item for weight, item in zip(a, memory, strict=True)), zero)
         w_h, w_c = get("body.readout.state.weight"), get("body.readout.context.weight")
         fed = torch.tanh(w_c @ c + w_h @ x + get("body.readout.state.bias"))
         scores.append(get("embedding.head.weight") @ fed)
@@ -101,34 +101,36 @@ def _lstm(get: Get, path: str, x: Tensor, state: tuple[Tensor, Tensor], fed: Ten
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_rnnsearch_matches_the_appendix_of_its_paper(
-    side: str, recurrent: Recurrent, padded: Padded, both: Both
+    side: str, recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
     model = recurrent("rnnsearch-tiny", "topology.embedding_width=4", "topology.readout_width=3")
-    output = both(model, padded(SOURCES, side), Stream(torch.tensor(TARGETS)), capture=True)
+    output = run_both(model, padded_stream(SOURCES, side), Stream(torch.tensor(TARGETS)), capture=True)
     scores = model.topology.embedding.unembed(output.hidden)
     weights = output.captured[0]["cross"]  # (B, 1, T, S)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
-        wanted, alignment = bahdanau(model, source, target)
-        same(scores[row], wanted)
-        there = slice(5 - len(source), 5) if side == "left" else slice(0, len(source))
-        same(weights[row, 0][:, there], alignment)
+        expected, alignment = bahdanau(model, source, target)
+        same(scores[row], expected)
+        shifted = slice(5 - len(source), 5) if side == "left" else slice(0, len(source))
+        same(weights[row, 0][:, shifted], alignment)
         same(weights[row, 0].sum(-1), torch.ones(4, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("score", ["dot", "bilinear", "additive", "local-m", "local-p"])
-def test_luong_matches_its_paper(score: str, layers: int, recurrent: Recurrent, padded: Padded, both: Both) -> None:
+def test_luong_matches_its_paper(
+    score: str, layers: int, recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+) -> None:
     flat = ["attention.scores.scaled=false", "attention.scores.bias=false"]
     narrow = ["attention.reach=1"] if score.startswith("local") else []
     model = recurrent("luong-tiny", f"dims.layers={layers}", f"attention={score}", *flat, *narrow)
-    hidden = both(model, padded(SOURCES), Stream(torch.tensor(TARGETS))).hidden
+    hidden = run_both(model, padded_stream(SOURCES), Stream(torch.tensor(TARGETS))).hidden
     scores = model.topology.embedding.unembed(hidden)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         same(scores[row], luong(model, partial(WEIGH[score], model.get_parameter), source, target))
 
 
 def dot(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
-    return torch.stack([torch.dot(h, each) for each in memory]).softmax(0)
+    return torch.stack([torch.dot(h, item) for item in memory]).softmax(0)
 
 
 def general(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
@@ -138,14 +140,14 @@ def general(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
 def concat(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
     w_a = torch.cat([get("body.cross.heads.q.weight"), get("body.cross.heads.k.weight")], dim=1)
     v_a = get("body.cross.outer")[0]
-    return torch.stack([torch.dot(v_a, torch.tanh(w_a @ torch.cat([h, each]))) for each in memory]).softmax(0)
+    return torch.stack([torch.dot(v_a, torch.tanh(w_a @ torch.cat([h, item]))) for item in memory]).softmax(0)
 
 
 def monotonic(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
     """Section 3.2, local-m, with D = 1."""
-    seen = [place for place in range(len(memory)) if t - 1 <= place <= t + 1]
+    visible = [place for place in range(len(memory)) if t - 1 <= place <= t + 1]
     weights = torch.zeros(len(memory), dtype=torch.float64)
-    weights[seen] = general(get, h, t, [memory[place] for place in seen])
+    weights[visible] = general(get, h, t, [memory[place] for place in visible])
     return weights
 
 
@@ -153,10 +155,10 @@ def predictive(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
     """Section 3.2, local-p, with D = 1 and so a deviation of 1/2."""
     inner = torch.tanh(get("body.cross.place.weight") @ h)
     p = len(memory) * torch.sigmoid(torch.dot(get("body.cross.outer.weight")[0], inner))
-    seen = [place for place in range(len(memory)) if p - 1 <= place <= p + 1]
+    visible = [place for place in range(len(memory)) if p - 1 <= place <= p + 1]
     weights = torch.zeros(len(memory), dtype=torch.float64)
-    if seen:
-        weights[seen] = general(get, h, t, [memory[place] for place in seen])
+    if visible:
+        weights[visible] = general(get, h, t, [memory[place] for place in visible])
     return weights * torch.stack([torch.exp(-((place - p) ** 2) / (2 * 0.5**2)) for place in range(len(memory))])
 
 

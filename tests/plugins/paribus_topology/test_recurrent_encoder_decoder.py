@@ -10,10 +10,8 @@ from torch import Tensor
 
 import paribus
 from paribus import Output, SpecError, StepInput, Stream, memory_of
-from paribus.assembly.cost import model_cost, tokens_per_part
 from paribus.registry import installed
 from paribus.testing.forward_checks import counting
-from paribus.train.assemble import meta_model
 from paribus.train.model import Model
 
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
@@ -32,40 +30,40 @@ MANNERS: dict[str, tuple[str, ...]] = {
     ),
 }
 Recurrent = Callable[..., Model]
-Both = Callable[..., Output]
-Padded = Callable[..., Stream]
+RunBoth = Callable[..., Output]
+PaddedStream = Callable[..., Stream]
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
-def alone(both: Both, model: Model, source: list[int], target: list[int]) -> Tensor:
-    return both(model, Stream(torch.tensor([source])), Stream(torch.tensor([target]))).hidden[0]
+def run_separately(run_both: RunBoth, model: Model, source: list[int], target: list[int]) -> Tensor:
+    return run_both(model, Stream(torch.tensor([source])), Stream(torch.tensor([target]))).hidden[0]
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
 def test_padding_does_not_change_outputs(
-    manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
+    manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
     model = recurrent(*manner)
     targets = [TARGETS[0], TARGETS[1][:2]]
     for side in ("right", "left"):
-        hidden = both(model, padded(SOURCES, side), padded(targets, side)).hidden
+        hidden = run_both(model, padded_stream(SOURCES, side), padded_stream(targets, side)).hidden
         for row, (source, target) in enumerate(zip(SOURCES, targets, strict=True)):
             start = 4 - len(target) if side == "left" else 0
-            same(hidden[row, start : start + len(target)], alone(both, model, source, target))
+            same(hidden[row, start : start + len(target)], run_separately(run_both, model, source, target))
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
 def test_input_feeding_matches_given_inputs(
-    manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
+    manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
     """Some read their own token, some another one, and some a mean of two, which is one where both are the same."""
     model, read = recurrent(*manner), {1: torch.tensor([90, 91]), 3: torch.tensor([92, 93])}
-    source, target = padded(SOURCES), padded(TARGETS)
+    source, target = padded_stream(SOURCES), padded_stream(TARGETS)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
-    said: dict[int, Tensor] = {}
+    message: dict[int, Tensor] = {}
 
-    def feed(row: int, before: Tensor) -> StepInput | None:
-        said[row - 1] = before
+    def feed(row: int, original: Tensor) -> StepInput | None:
+        message[row - 1] = original
         if row not in read:
             return None
         nothing = torch.zeros(2, 300, dtype=torch.float64)
@@ -75,61 +73,65 @@ def test_input_feeding_matches_given_inputs(
     tokens = target.tokens.clone()
     for row, fed in read.items():
         tokens[:, row] = fed
-    same(hidden, both(model, source, target._replace(tokens=tokens)).hidden)
-    assert list(said) == [0, 1, 2]
-    same(torch.stack([*said.values()], dim=1), hidden[:, :-1])
+    same(hidden, run_both(model, source, target._replace(tokens=tokens)).hidden)
+    assert list(message) == [0, 1, 2]
+    same(torch.stack([*message.values()], dim=1), hidden[:, :-1])
 
-    def mean(row: int, before: Tensor) -> StepInput:
+    def mean(row: int, original: Tensor) -> StepInput:
         weights = torch.nn.functional.one_hot(torch.tensor([50, 51]), 300) - torch.nn.functional.one_hot(
             tokens[:, row], 300
         )
         return StepInput(tokens[:, row], weights.double())
 
-    other = torch.cat([tokens[:, :1], torch.tensor([[50], [51]]).expand(-1, 3)], dim=1)
+    changed = torch.cat([tokens[:, :1], torch.tensor([[50], [51]]).expand(-1, 3)], dim=1)
     same(
         model.topology.run_with_feedback({"body": target}, mean, memory).hidden,
-        both(model, source, target._replace(tokens=other)).hidden,
+        run_both(model, source, target._replace(tokens=changed)).hidden,
     )
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
 def test_packed_documents_start_from_their_encoder_states(
-    manner: tuple[str, ...], recurrent: Recurrent, both: Both
+    manner: tuple[str, ...], recurrent: Recurrent, run_both: RunBoth
 ) -> None:
     model = recurrent(*manner)
     source, target = (
         Stream(torch.tensor([[*one, *two]]), torch.tensor([[0] * len(one) + [1] * len(two)]))
         for one, two in (SOURCES, TARGETS)
     )
-    wanted = [alone(both, model, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)]
-    same(both(model, source, target).hidden[0], torch.cat(wanted))
+    expected = [
+        run_separately(run_both, model, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)
+    ]
+    same(run_both(model, source, target).hidden[0], torch.cat(expected))
 
 
 @pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
 def test_batched_prompts_match_separate_ones(
-    manner: tuple[str, ...], recurrent: Recurrent, padded: Padded, both: Both
+    manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
     model = recurrent(*manner)
-    target = padded([TARGETS[0], TARGETS[1][:2]], "left")
+    target = padded_stream([TARGETS[0], TARGETS[1][:2]], "left")
     assert target.documents is not None
-    memory = memory_of(model.topology.run({"encoder": padded(SOURCES)}, "encoder"))
+    memory = memory_of(model.topology.run({"encoder": padded_stream(SOURCES)}, "encoder"))
     states, steps = model.topology.start(2, 4), []
     for a, b in pairwise([0, 2, 3, 4]):
         stream = Stream(target.tokens[:, a:b], target.documents[:, a:b])
         steps.append(model.topology.run({"body": stream}, "body", memory=memory, states=states).hidden)
     together = torch.cat(steps, dim=1)
-    same(together[0], alone(both, model, SOURCES[0], TARGETS[0]))
-    same(together[1, 2:], alone(both, model, SOURCES[1], TARGETS[1][:2]))
+    same(together[0], run_separately(run_both, model, SOURCES[0], TARGETS[0]))
+    same(together[1, 2:], run_separately(run_both, model, SOURCES[1], TARGETS[1][:2]))
 
 
 @pytest.mark.parametrize("name", RAW)
-def test_every_raw_memory_attention_works(name: str, recurrent: Recurrent, padded: Padded, both: Both) -> None:
+def test_every_raw_memory_attention_works(
+    name: str, recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+) -> None:
     model = recurrent("luong-tiny", f"attention={name}", "dims.width=8", "dims.heads=4", "dims.layers=2")
-    tokens, source = torch.tensor(TARGETS), padded(SOURCES)
+    tokens, source = torch.tensor(TARGETS), padded_stream(SOURCES)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
     whole = model.topology.run({"body": Stream(tokens)}, "body", memory=memory).hidden
     for row in range(2):
-        same(whole[row], alone(both, model, SOURCES[row], TARGETS[row]))
+        same(whole[row], run_separately(run_both, model, SOURCES[row], TARGETS[row]))
     states = model.topology.start(2, 4)
     steps = [
         model.topology.run({"body": Stream(tokens[:, t : t + 1])}, "body", memory=memory, states=states).hidden
@@ -157,7 +159,7 @@ def test_a_different_attention_changes_no_other_tensor() -> None:
 def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
     model = meta_model(paribus.spec(*manner, "dims.length=16"), installed())
     lines = {line.path: line.flops for line in model_cost(model, 16).lines}
-    rows = {path: given.tokens for path, given in tokens_per_part(model, 16).items()}
+    rows = {path: inputs.tokens for path, inputs in tokens_per_part(model, 16).items()}
     tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in rows.items()}
     with counting() as counter:
         memory = memory_of(model.topology.run(tokens, "encoder"))
@@ -169,12 +171,12 @@ def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
 def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
     for manner in (MANNERS["rnnsearch"], MANNERS["luong"]):
         model = recurrent(*manner)
-        said = sum(line.state for line in model_cost(model.assembled, 16).lines)
+        message = sum(line.state for line in model_cost(model.assembled, 16).lines)
         states = model.topology.start(1, 16)
         memory = memory_of(model.topology.run({"encoder": Stream(torch.full((1, 16), 30))}, "encoder"))
         model.topology.run({"body": Stream(torch.full((1, 1), 30))}, "body", memory=memory, states=states)
-        assert said == sum(
-            kept.numel() for layer in states.layers for state in layer.values() for kept in state.values()
+        assert message == sum(
+            saved.numel() for layer in states.layers for state in layer.values() for saved in state.values()
         )
 
 

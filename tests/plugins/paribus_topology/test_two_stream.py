@@ -25,66 +25,67 @@ def components() -> Registry:
 
 
 @pytest.fixture(params=[PLAIN, BERT], ids=["relative", "absolute"])
-def made(request: pytest.FixtureRequest, components: Registry) -> Specimen:
+def build_model(request: pytest.FixtureRequest, components: Registry) -> Specimen:
     return Specimen(resolved("xlnet-tiny", SMALL, *request.param, registry=components), components)
 
 
-def ran(made: Specimen, rows: Tensor, **changes: Any) -> Tensor:
+def run(model: Specimen, rows: Tensor, **changes: Any) -> Tensor:
     with torch.no_grad():
-        return made.hidden(Stream(rows, order=ORDER, query_positions=ASKED)._replace(**changes))
+        return model.hidden(Stream(rows, order=ORDER, query_positions=ASKED)._replace(**changes))
 
 
-def moved(one: Tensor, two: Tensor) -> list[list[bool]]:
-    found: list[list[bool]] = ((one - two).abs().amax(-1) > 1e-12).tolist()
-    return found
+def changed_positions(one: Tensor, two: Tensor) -> list[list[bool]]:
+    result: list[list[bool]] = ((one - two).abs().amax(-1) > 1e-12).tolist()
+    return result
 
 
-def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(made: Specimen) -> None:
+def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(model: Specimen) -> None:
     rows = tokens(2, LENGTH)
-    before = ran(made, rows)
-    assert before.shape == (2, LENGTH + 3, 16)
+    original = run(model, rows)
+    assert original.shape == (2, LENGTH + 3, 16)
     for t in range(LENGTH):
         changed = rows.clone()
         changed[:, t] = 39 - (rows[:, t] == 39).long()
         of_content = (ORDER[:, t : t + 1] <= ORDER).tolist()
         of_asking = (ORDER.gather(1, ASKED) - 1 >= ORDER[:, t : t + 1]).tolist()
         expected = [[*content, *asking] for content, asking in zip(of_content, of_asking, strict=True)]
-        assert moved(ran(made, changed), before) == expected
+        assert changed_positions(run(model, changed), original) == expected
 
 
-def test_queries_do_not_change_content_states(made: Specimen) -> None:
+def test_queries_do_not_change_content_states(model: Specimen) -> None:
     rows = tokens(2, LENGTH)
-    alone = ran(made, rows, query_positions=None)
-    torch.testing.assert_close(ran(made, rows)[:, :LENGTH], alone, rtol=0, atol=1e-12)
-    fewer = ran(made, rows, query_positions=ASKED[:, 1:2])
-    torch.testing.assert_close(fewer[:, LENGTH], ran(made, rows)[:, LENGTH + 1], rtol=0, atol=1e-12)
+    alone = run(model, rows, query_positions=None)
+    torch.testing.assert_close(run(model, rows)[:, :LENGTH], alone, rtol=0, atol=1e-12)
+    fewer = run(model, rows, query_positions=ASKED[:, 1:2])
+    torch.testing.assert_close(fewer[:, LENGTH], run(model, rows)[:, LENGTH + 1], rtol=0, atol=1e-12)
 
 
-def test_queries_depend_on_their_position(made: Specimen) -> None:
-    asking = ran(
-        made,
+def test_queries_depend_on_their_position(model: Specimen) -> None:
+    asking = run(
+        model,
         tokens(2, LENGTH),
         order=torch.tensor([[0, 0, 0, 2, 2, 2]] * 2),
         query_positions=torch.tensor([[3, 4, 5]] * 2),
     )
-    assert moved(asking[:, LENGTH + 1 :], asking[:, LENGTH:-1]) == [[True, True]] * 2
+    assert changed_positions(asking[:, LENGTH + 1 :], asking[:, LENGTH:-1]) == [[True, True]] * 2
 
 
-def test_queries_start_as_one_vector_without_token_or_segment(made: Specimen) -> None:
+def test_queries_start_as_one_vector_without_token_or_segment(model: Specimen) -> None:
     rows, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
-    hidden = ran(made, rows, segments=kinds, query_positions=ASKED[:, 1:2])
+    hidden = run(model, rows, segments=kinds, query_positions=ASKED[:, 1:2])
     swapped = kinds.clone().scatter_(1, ASKED[:, 1:2], 0)
     torch.testing.assert_close(
-        ran(made, rows, segments=swapped, query_positions=ASKED[:, 1:2])[:, LENGTH],
+        run(model, rows, segments=swapped, query_positions=ASKED[:, 1:2])[:, LENGTH],
         hidden[:, LENGTH],
         rtol=0,
         atol=1e-12,
     )
     with torch.no_grad():
-        made.topology.get_parameter("query.vector").add_(1.0)  # a norm behind it takes none of this away
-        made.topology.get_parameter("query.vector")[0].add_(1.0)
+        model.topology.get_parameter("query.vector").add_(1.0)  # a norm behind it takes none of this away
+        model.topology.get_parameter("query.vector")[0].add_(1.0)
     assert (
-        moved(ran(made, rows, segments=kinds, query_positions=ASKED[:, 1:2]), hidden) == [[False] * LENGTH + [True]] * 2
+        changed_positions(run(model, rows, segments=kinds, query_positions=ASKED[:, 1:2]), hidden)
+        == [[False] * LENGTH + [True]] * 2
     )
 
 
@@ -92,18 +93,18 @@ def test_queries_start_as_one_vector_without_token_or_segment(made: Specimen) ->
 def test_without_queries_it_is_an_encoder(overrides: tuple[str, ...], components: Registry) -> None:
     spec = resolved("xlnet-tiny", SMALL, *overrides, registry=components)
     encoder = resolved({**spec, "topology": "encoder"}, "objective=mlm", registry=components)
-    made = [Specimen(each, components) for each in (spec, encoder)]
-    assert torch.equal(*(each.hidden(tokens(2, LENGTH)) for each in made))
+    models = [Specimen(item, components) for item in (spec, encoder)]
+    assert torch.equal(*(item.hidden(tokens(2, LENGTH)) for item in models))
 
 
 def test_invalid_combinations_are_rejected(components: Registry) -> None:
-    for overrides, said in (
+    for overrides, message in (
         (["objective=mlm"], "has a `second-stream`, which no objective asks"),
         (["topology=encoder"], "needs a `second-stream`, which the topology `encoder` has not"),
         (["attention=linear", "position=learned"], "`linear` lets none ask behind its keys"),
         (["attention=[mha, lstm]", "position=learned"], "`lstm` lets none ask behind its keys"),
         (["position=xpos"], "more than that"),
     ):
-        with pytest.raises(SpecError, match=said):
+        with pytest.raises(SpecError, match=message):
             resolved("xlnet-tiny", *overrides, registry=components)
     assert resolved("xlnet-tiny", "evaluate=mlm", registry=components)["topology"]["name"] == "two-stream"
