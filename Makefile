@@ -61,8 +61,8 @@ format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
 docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
 	$(BIN)/python docs/components.py
 
-parity: $(VENV)/.installed-test  ## hold converted models against their twins, and write docs/parity.md anew
-	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/twins $(ARGS)
+parity: $(VENV)/.installed-test  ## compare converted models with transformers, and write docs/parity.md
+	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/hf_parity $(ARGS)
 
 baselines: $(VENV)/.installed-test  ## train every system in its tiny size, and write docs/baselines.md anew
 	PARIBUS_BASELINES_TABLE=docs/baselines.md $(PYTEST) tests/plugins/paribus_presets/test_baselines.py -m slow $(ARGS)

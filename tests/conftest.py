@@ -15,7 +15,7 @@ from hypothesis import settings
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
-os.environ["HF_HUB_OFFLINE"] = "1"  # the twins are random: a download would be a mistake
+os.environ["HF_HUB_OFFLINE"] = "1"  # reference models are random, so nothing is downloaded
 for variable in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"):
     os.environ.pop(variable, None)  # a machine that runs tests may have them, and a user's has not
 

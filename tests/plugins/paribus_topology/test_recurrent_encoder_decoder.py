@@ -10,8 +10,10 @@ from torch import Tensor
 
 import paribus
 from paribus import Output, SpecError, StepInput, Stream, memory_of
+from paribus.assembly.cost import model_cost, tokens_per_part
 from paribus.registry import installed
 from paribus.testing.forward_checks import counting
+from paribus.train.assemble import meta_model
 from paribus.train.model import Model
 
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]

@@ -1,4 +1,4 @@
-"""What of DeBERTa no table of cases says: its other head, what is refused, and the preset beside its twin."""
+"""DeBERTa beyond the parity cases: the newer head, rejected options and the preset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.twins.cases import CASES, VOCABULARY, Case
-from tests.twins.double import keep_double
+from tests.hf_parity.cases import CASES, VOCABULARY, Case
+from tests.hf_parity.float64 import keep_float64
 from torch import nn
 
 import paribus
@@ -26,15 +26,15 @@ BASE = {**GIVEN, "max_relative_positions": 512}
 
 
 @pytest.mark.parametrize("case", BOTH, ids=lambda case: case.model)
-def test_the_head_is_read_by_its_newer_name(
-    case: Case, shake: Callable[[nn.Module], nn.Module], components: Registry, monkeypatch: pytest.MonkeyPatch
+def test_the_newer_head_name_is_read(
+    case: Case, randomise: Callable[[nn.Module], nn.Module], components: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_double(monkeypatch)
-    theirs: Any = shake(case._replace(config={**case.config, "legacy": False}).made)
-    ours = paribus.convert(theirs, registry=components).eval()
+    keep_float64(monkeypatch)
+    hf_model: Any = randomise(case._replace(config={**case.config, "legacy": False}).hf_model)
+    model = paribus.convert(hf_model, registry=components).eval()
     tokens = torch.randint(7, VOCABULARY, (2, 9), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
-        torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, rtol=0, atol=1e-9)
+        torch.testing.assert_close(model(tokens)[0], hf_model(tokens).logits, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -59,22 +59,22 @@ def test_unsupported_options_are_rejected(
         families(components)[kind].spec_of({"model_type": kind, **GIVEN, **shared, **changes}, architecture)
 
 
-def test_the_preset_is_its_twin_and_a_table_of_places(components: Registry) -> None:
-    own = transformers.DebertaForMaskedLM
+def test_the_preset_matches_apart_from_absolute_positions(components: Registry) -> None:
+    model_class = transformers.DebertaForMaskedLM
     with torch.device("meta"):
-        theirs = own(own.config_class(**BASE))
+        hf_model = model_class(model_class.config_class(**BASE))
     converted = resolved(
-        families(components)["deberta"].spec_of(theirs.config.to_dict(), own.__name__), registry=components
+        families(components)["deberta"].spec_of(hf_model.config.to_dict(), model_class.__name__), registry=components
     )
-    ours = resolved("deberta", registry=components)
+    model = resolved("deberta", registry=components)
     for key in ("topology", "dims", "embedding", "attention", "position", "norm", "placement", "dropout"):
-        assert ours[key] == converted[key] or key == "dims", key
-    counts = [count(spec, components) for spec in (ours, converted)]
+        assert model[key] == converted[key] or key == "dims", key
+    counts = [count(spec, components) for spec in (model, converted)]
     assert counts == [139_637_337, 139_244_121]
-    assert counts[1] == sum(each.numel() for each in theirs.parameters())
+    assert counts[1] == sum(parameter.numel() for parameter in hf_model.parameters())
     assert counts[0] - counts[1] == 512 * 768
 
 
 def count(spec: dict[str, Any], components: Registry) -> int:
     children = meta_model(spec, components).children().values()
-    return sum({id(each): each.numel() for child in children for each in child.parameters()}.values())
+    return sum({id(parameter): parameter.numel() for child in children for parameter in child.parameters()}.values())

@@ -1,4 +1,4 @@
-"""BERT with both of its heads, against the `transformers` library's: what `test_parity` does not look at."""
+"""Parity of BERT with both heads, beyond `test_parity`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.twins.cases import CASES, VOCABULARY
+from tests.hf_parity.cases import CASES, VOCABULARY
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -21,7 +21,7 @@ from paribus.train.model import Model
 
 pytest.importorskip("transformers")
 
-Shake = Callable[[nn.Module], nn.Module]
+Randomise = Callable[[nn.Module], nn.Module]
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
 PLACE = torch.arange(11)
 TEXT = torch.tensor([[11], [4], [7]]) > PLACE
@@ -31,44 +31,44 @@ STREAM = Stream(TOKENS, torch.where(TEXT, 0, PADDING), segments=SEGMENTS)
 
 
 @pytest.fixture
-def twins(shake: Shake) -> tuple[Model, Any]:
-    theirs = shake(CASES["bert"][0].made)
-    return paribus.convert(theirs).eval(), theirs
+def models(randomise: Randomise) -> tuple[Model, Any]:
+    hf_model = randomise(CASES["bert"][0].hf_model)
+    return paribus.convert(hf_model).eval(), hf_model
 
 
-def test_what_follows_what_is_judged_as_the_twin_judges_it(twins: tuple[Model, Any]) -> None:
-    ours, theirs = twins
-    run = BatchForward(ours.topology, Batch({"body": STREAM}, {}, PLACE[:3])).of("nsp")
+def test_scores_of_both_heads_match(models: tuple[Model, Any]) -> None:
+    model, hf_model = models
+    run = BatchForward(model.topology, Batch({"body": STREAM}, {}, PLACE[:3])).of("nsp")
     with torch.no_grad():
-        expected = theirs(TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS)
+        expected = hf_model(TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS)
         rows = run.hidden()
-        same(ours.objective("nsp").logits(rows[:, 0], run.unembed), expected.seq_relationship_logits)
-        words = ours.objective("mlm").logits(rows, run.unembed)
+        same(model.objective("nsp").logits(rows[:, 0], run.unembed), expected.seq_relationship_logits)
+        words = model.objective("mlm").logits(rows, run.unembed)
         same(words[TEXT], expected.prediction_logits[TEXT])
 
 
-def test_the_loss_and_its_gradients_are_those_of_the_twin(twins: tuple[Model, Any], components: Registry) -> None:
-    ours, theirs = twins
+def test_loss_and_gradients_match(models: tuple[Model, Any], components: Registry) -> None:
+    model, hf_model = models
     follows = torch.tensor([0, 1, 1])
     pick = torch.tensor([[1, 4, 10], [0, 3, 2], [6, 2, 1]])
-    wanted = torch.tensor([[20, 21, 22], [9, IGNORED, 8], [36, 7, IGNORED]])
-    labels = torch.full_like(TOKENS, IGNORED).scatter(1, pick, wanted)
-    targets = {"mlm": {"pick": pick, "labels": wanted}, "nsp": {"labels": follows}}
-    answer = theirs(
+    expected_labels = torch.tensor([[20, 21, 22], [9, IGNORED, 8], [36, 7, IGNORED]])
+    labels = torch.full_like(TOKENS, IGNORED).scatter(1, pick, expected_labels)
+    targets = {"mlm": {"pick": pick, "labels": expected_labels}, "nsp": {"labels": follows}}
+    answer = hf_model(
         TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS, labels=labels, next_sentence_label=follows
     )
     expected = cross_entropy(answer.prediction_logits.flatten(0, 1), labels.flatten())
     expected = expected + cross_entropy(answer.seq_relationship_logits, follows)
-    loss = ours.loss(Batch({"body": STREAM}, targets, PLACE[:3]))
+    loss = model.loss(Batch({"body": STREAM}, targets, PLACE[:3]))
     same(loss, expected)
     assert float(answer.loss.detach()) == pytest.approx(float(loss.detach()), rel=1e-6)  # it casts to float32
     loss.backward()
     expected.backward()
-    mine = {name: grad(parameter) for name, parameter in ours.named_parameters()}
-    other = {name: grad(parameter) for name, parameter in theirs.named_parameters()}
-    for name, one in into_theirs(families(components)["bert"].moves(ours.spec), mine).items():
-        if name in other:
-            same(one, other[name], msg=f"{name} differs")
+    gradients = {name: grad(parameter) for name, parameter in model.named_parameters()}
+    hf_gradients = {name: grad(parameter) for name, parameter in hf_model.named_parameters()}
+    for name, gradient in into_theirs(families(components)["bert"].moves(model.spec), gradients).items():
+        if name in hf_gradients:
+            same(gradient, hf_gradients[name], msg=f"{name} differs")
 
 
 def grad(parameter: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
-"""Every family with a twin in the `transformers` library, in odd shapes: one entry a case."""
+"""Parity cases of every family of transformers, in odd shapes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-VOCABULARY: Final = 131  # room for the sentinels of a preset
+VOCABULARY: Final = 131  # enough for a preset's sentinels
 LENGTH: Final = 23
 TOLERANCE: Final = 1e-9
 SPECIALS: Final = {"pad_token_id": 0, "bos_token_id": 5, "eos_token_id": 6}
@@ -19,24 +19,26 @@ SLOW: Final = {"rope_type": "default", "rope_theta": 5e5}
 
 
 class Case(NamedTuple):
-    """One of their models, small and drawn at random."""
+    """A small random model of transformers."""
 
-    said: str
-    model: str  # the class of the library
+    label: str
+    model: str  # class in transformers
     config: Mapping[str, Any]
-    places: Literal["given", "row", "text"] = "given"  # positions of padded rows: told, by row, or counted over text
+    padded_positions: Literal["given", "index", "text"] = (
+        "given"  # positions with padding: given, by index, or counted over text
+    )
     reads: Literal["tokens", "images"] = "tokens"
-    parameters: int | None = None  # as published, in the size that the defaults of its configuration have
+    parameters: int | None = None  # published number of parameters at the configuration's defaults
 
     @property
-    def made(self) -> Any:
-        """Drawn and in float64, and not for training."""
+    def hf_model(self) -> Any:
+        """The random model in float64, in eval mode."""
         import transformers
 
         name = self.model
-        own = getattr(transformers, name)
+        model_class = getattr(transformers, name)
         common = {**SPECIALS, "vocab_size": VOCABULARY} if self.reads == "tokens" else {}
-        return own(own.config_class(**{**common, **self.config})).double().eval()
+        return model_class(model_class.config_class(**{**common, **self.config})).double().eval()
 
 
 def _bert(width: int, heads: int, layers: int, **config: Any) -> dict[str, Any]:
@@ -101,7 +103,7 @@ BIASED: Final = {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "t
 
 
 def _modernbert(layers: int, **config: Any) -> dict[str, Any]:
-    """Its tokens are four more than others' are told to have."""
+    """Return a configuration with ModernBERT's special tokens."""
     ids = {"cls_token_id": 2, "sep_token_id": 3, "num_attention_heads": 3, "hidden_size": 18, "intermediate_size": 31}
     return {**ids, "num_hidden_layers": layers, "max_position_embeddings": LENGTH, **config}
 
@@ -120,101 +122,101 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("one head", "GPT2LMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "n_layer": 1}),
     ),
     "openai-gpt": (
-        Case("three heads", "OpenAIGPTLMHeadModel", _GPT2, "row", parameters=116_534_784),
-        Case("one head, ReLU", "OpenAIGPTLMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "afn": "relu"}, "row"),
+        Case("three heads", "OpenAIGPTLMHeadModel", _GPT2, "index", parameters=116_534_784),
+        Case("one head, ReLU", "OpenAIGPTLMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "afn": "relu"}, "index"),
     ),
-    "ctrl": (Case("two heads", "CTRLLMHeadModel", _CTRL, "row"),),
+    "ctrl": (Case("two heads", "CTRLLMHeadModel", _CTRL, "index"),),
     "albert": (
-        Case("both heads", "AlbertForPreTraining", _bert(15, 3, 3, **_ALBERT), "row", parameters=223_158_450),
+        Case("both heads", "AlbertForPreTraining", _bert(15, 3, 3, **_ALBERT), "index", parameters=223_158_450),
         Case(
-            "two groups, a table wider than the stream, GELU by erf",
+            "two groups, a table wider than the model, exact GELU",
             "AlbertForMaskedLM",
             _bert(14, 7, 4, embedding_size=18, num_hidden_groups=2, type_vocab_size=3, hidden_act="gelu"),
-            "row",
+            "index",
         ),
     ),
     "electra": (
-        Case("a discriminator", "ElectraForPreTraining", _bert(15, 3, 3, **_ELECTRA), "row", parameters=13_549_057),
-        Case("a generator", "ElectraForMaskedLM", _bert(14, 7, 2, embedding_size=9, type_vocab_size=3), "row"),
-        Case("one no wider than its table", "ElectraForMaskedLM", _bert(8, 1, 1, embedding_size=8), "row"),
+        Case("a discriminator", "ElectraForPreTraining", _bert(15, 3, 3, **_ELECTRA), "index", parameters=13_549_057),
+        Case("a generator", "ElectraForMaskedLM", _bert(14, 7, 2, embedding_size=9, type_vocab_size=3), "index"),
+        Case("a table of the model width", "ElectraForMaskedLM", _bert(8, 1, 1, embedding_size=8), "index"),
     ),
     "bert": (
-        Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "row", parameters=110_106_428),
-        Case("one head, seven of attention", "BertForMaskedLM", _bert(28, 7, 1, type_vocab_size=3), "row"),
+        Case("both heads", "BertForPreTraining", _bert(15, 3, 3), "index", parameters=110_106_428),
+        Case("one head, seven of attention", "BertForMaskedLM", _bert(28, 7, 1, type_vocab_size=3), "index"),
     ),
     "roberta": (
         Case("three heads", "RobertaForMaskedLM", _bert(15, 3, 2, **_ROBERTA), "text"),
         Case("two segments", "RobertaForMaskedLM", _bert(14, 7, 1, type_vocab_size=2, **_ROBERTA), "text"),
     ),
     "xlm": (
-        Case("three languages", "XLMWithLMHeadModel", _XLM, "row"),
+        Case("three languages", "XLMWithLMHeadModel", _XLM, "index"),
         Case(
             "one language, untied, ReLU",
             "XLMWithLMHeadModel",
             {**_XLM, "n_langs": 1, "n_heads": 5, "gelu_activation": False, "tie_word_embeddings": False},
-            "row",
+            "index",
         ),
     ),
     "xlm-roberta": (Case("five heads", "XLMRobertaForMaskedLM", _bert(20, 5, 2, **_ROBERTA), "text"),),
     "big_bird": (
-        Case("both heads", "BigBirdForPreTraining", _bert(15, 3, 2, **_FULL), "row"),
+        Case("both heads", "BigBirdForPreTraining", _bert(15, 3, 2, **_FULL), "index"),
         Case(
-            "one head, scaled rows, GELU by erf",
+            "one head, scaled embeddings, exact GELU",
             "BigBirdForMaskedLM",
             _bert(14, 7, 1, rescale_embeddings=True, hidden_act="gelu", **_FULL),
-            "row",
+            "index",
         ),
     ),
     "distilbert": (
-        Case("three heads", "DistilBertForMaskedLM", _DISTILBERT, "row", parameters=66_985_530),
-        Case("untied", "DistilBertForMaskedLM", {**_DISTILBERT, "tie_word_embeddings": False}, "row"),
+        Case("three heads", "DistilBertForMaskedLM", _DISTILBERT, "index", parameters=66_985_530),
+        Case("untied", "DistilBertForMaskedLM", {**_DISTILBERT, "tie_word_embeddings": False}, "index"),
     ),
     "llama": (
         Case("one key head, wide heads", "LlamaForCausalLM", _llama(18, 6, 1, 3, head_dim=10, rms_norm_eps=1e-5)),
         Case("biases, tied", "LlamaForCausalLM", _llama(24, 6, 3, 2, attention_bias=True, mlp_bias=True, **TIED)),
-        Case("turns of Llama 3", "LlamaForCausalLM", _llama(24, 6, 2, 2, rope_parameters=LLAMA3)),
-        Case("turns of YaRN", "LlamaForCausalLM", _llama(24, 6, 2, 2, rope_parameters=YARN)),
+        Case("Llama 3 rotary scaling", "LlamaForCausalLM", _llama(24, 6, 2, 2, rope_parameters=LLAMA3)),
+        Case("YaRN rotary scaling", "LlamaForCausalLM", _llama(24, 6, 2, 2, rope_parameters=YARN)),
         Case("as many key heads", "LlamaForCausalLM", _llama(20, 5, 5, 1, rope_parameters=SLOW)),
     ),
     "modernbert": (
-        Case("three layers of four kinds", "ModernBertForMaskedLM", _modernbert(7, local_attention=6), "row"),
-        Case("biases, untied", "ModernBertForMaskedLM", _modernbert(2, **BIASED), "row"),
+        Case("an incomplete cycle of layers", "ModernBertForMaskedLM", _modernbert(7, local_attention=6), "index"),
+        Case("biases, untied", "ModernBertForMaskedLM", _modernbert(2, **BIASED), "index"),
     ),
     "t5": (
-        Case("relu, tied", "T5ForConditionalGeneration", _T5, "row", parameters=60_506_624),
-        Case("gated, one layer more to read", "T5ForConditionalGeneration", {**_T5, **GATED}, "row"),
+        Case("relu, tied", "T5ForConditionalGeneration", _T5, "index", parameters=60_506_624),
+        Case("gated, a deeper encoder", "T5ForConditionalGeneration", {**_T5, **GATED}, "index"),
     ),
     "bart": (
-        Case("three heads", "BartForConditionalGeneration", _BART, "row"),
+        Case("three heads", "BartForConditionalGeneration", _BART, "index"),
         Case(
-            "an encoder unlike its decoder, scaled, ReLU",
+            "encoder and decoder differ, scaled, ReLU",
             "BartForConditionalGeneration",
             {**_BART, **UNLIKE, "encoder_attention_heads": 6, "scale_embedding": True, "activation_function": "relu"},
-            "row",
+            "index",
         ),
     ),
     "m2m_100": (
         Case("three heads, an odd width", "M2M100ForConditionalGeneration", _M2M100, "text"),
-        Case("an encoder unlike its decoder", "M2M100ForConditionalGeneration", {**_M2M100, **UNLIKE}, "text"),
+        Case("encoder and decoder differ", "M2M100ForConditionalGeneration", {**_M2M100, **UNLIKE}, "text"),
     ),
     "deberta": (
-        Case("three heads", "DebertaForMaskedLM", _bert(36, 3, 2, **_DEBERTA), "row"),
-        Case("one way, segments", "DebertaForMaskedLM", _bert(16, 2, 1, **_DEBERTA_P2C), "row"),
+        Case("three heads", "DebertaForMaskedLM", _bert(36, 3, 2, **_DEBERTA), "index"),
+        Case("p2c only, segments", "DebertaForMaskedLM", _bert(16, 2, 1, **_DEBERTA_P2C), "index"),
     ),
     "deberta-v2": (
-        Case("buckets, normed", "DebertaV2ForMaskedLM", _bert(36, 3, 2, **_DEBERTA_V3), "row"),
-        Case("neither, one way", "DebertaV2ForMaskedLM", _bert(16, 2, 1, **_DEBERTA_C2P), "row"),
+        Case("buckets, normed", "DebertaV2ForMaskedLM", _bert(36, 3, 2, **_DEBERTA_V3), "index"),
+        Case("no buckets or norm, c2p only", "DebertaV2ForMaskedLM", _bert(16, 2, 1, **_DEBERTA_C2P), "index"),
     ),
     "xlnet": (
-        Case("three heads", "XLNetLMHeadModel", _XLNET, "row"),
-        Case("seven heads, ReLU", "XLNetLMHeadModel", _XLNET_RELU, "row"),
+        Case("three heads", "XLNetLMHeadModel", _XLNET, "index"),
+        Case("seven heads, ReLU", "XLNetLMHeadModel", _XLNET_RELU, "index"),
     ),
     "mistral": (
         Case("a window of 4", "MistralForCausalLM", _llama(24, 6, 2, 2, head_dim=6, sliding_window=4)),
         Case("no window", "MistralForCausalLM", _llama(24, 6, 2, 1, head_dim=4, sliding_window=None)),
     ),
     "qwen3": (
-        Case("normed queries and keys", "Qwen3ForCausalLM", _llama(24, 6, 2, 2, head_dim=6)),
+        Case("normalised queries and keys", "Qwen3ForCausalLM", _llama(24, 6, 2, 2, head_dim=6)),
         Case("with biases, tied", "Qwen3ForCausalLM", _llama(20, 5, 1, 2, head_dim=8, attention_bias=True, **TIED)),
     ),
     "vit": (
@@ -233,16 +235,16 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
 
 
 def table(differences: Mapping[tuple[str, str], float]) -> str:
-    """`docs/parity.md`."""
+    """Return the contents of `docs/parity.md`."""
     import torch
     import transformers
 
-    kinds = sorted({what for _, what in differences})
+    kinds = sorted({kind for _, kind in differences})
     rows = [["family", "cases", *kinds]]
     for family, cases in CASES.items():
-        found = [differences.get((family, kind)) for kind in kinds]
-        said = "; ".join(f"{case.said}" for case in cases)
-        rows.append([f"`{family}`", said, *("" if by is None else f"{by:.1e}" for by in found)])
+        values = [differences.get((family, kind)) for kind in kinds]
+        labels = "; ".join(case.label for case in cases)
+        rows.append([f"`{family}`", labels, *("" if value is None else f"{value:.1e}" for value in values)])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|" + " --- |" * len(rows[0]))
     return "\n".join([*HEAD, *lines, "", f"transformers {transformers.__version__}, torch {torch.__version__}", ""])
@@ -251,10 +253,9 @@ def table(differences: Mapping[tuple[str, str], float]) -> str:
 HEAD: Final = (
     "# Parity",
     "",
-    "Models of the `transformers` library, drawn at random in odd shapes, become a spec and our weights by",
-    "`paribus.convert`. These are the largest differences that remain between what comes out of the two, in float64,",
-    "with padding on either side. Where a twin casts to float32 inside (norms and rotations of Llama and its like,",
-    "tables of CTRL and M2M-100), the casts are taken out of it. Written by `make parity`; the tests hold every one of",
-    "them to 1e-9.",
+    "Random models of the `transformers` library, in odd shapes, are converted by `paribus.convert`. The table lists",
+    "the largest differences between the outputs of both, in float64, with padding on either side. Casts to float32 in",
+    "the reference (norms and rotations of Llama and derived families, tables of CTRL and M2M-100) are removed. Written",
+    "by `make parity`; the tests require every difference to be below 1e-9.",
     "",
 )

@@ -1,4 +1,4 @@
-"""Presets are exported as models of the `transformers` library: a configuration and tensors that fit each other."""
+"""Export of presets: the configuration and tensors fit a model of transformers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ FAMILIES: Final = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_preset_is_exported_whole(name: str, components: Registry) -> None:
+def test_exported_presets_load_and_convert_back(name: str, components: Registry) -> None:
     objective = ["objective={name: mlm}"] if name == "bert-tiny" else []  # bytes have no sentences
     model = paribus.assemble(paribus.spec(name, *SMALL, *objective, registry=components), registry=components)
-    made = paribus.export(model, FAMILIES[name], registry=components)
-    own = getattr(transformers, made.architecture)
+    exported = paribus.export(model, FAMILIES[name], registry=components)
+    model_class = getattr(transformers, exported.architecture)
     with torch.device("meta"):
-        theirs = own(own.config_class(**made.config)).state_dict()
-    unread = families(components)[FAMILIES[name]].of(made.architecture).unread
-    wanted = {key: tensor.shape for key, tensor in theirs.items() if key not in unread}
-    assert {key: tensor.shape for key, tensor in made.tensors.items()} == wanted
-    back = paribus.convert(made, registry=components)
+        hf_state = model_class(model_class.config_class(**exported.config)).state_dict()
+    unread = families(components)[FAMILIES[name]].of(exported.architecture).unread
+    expected = {key: tensor.shape for key, tensor in hf_state.items() if key not in unread}
+    assert {key: tensor.shape for key, tensor in exported.tensors.items()} == expected
+    back = paribus.convert(exported, registry=components)
     for path, parameter in model.named_parameters():
-        there = path.replace("objectives.control.", "objectives.clm.").replace("objectives.tlm.", "objectives.mlm.")
-        assert torch.equal(back.get_parameter(there), parameter), path
+        exported_path = path.replace("objectives.control.", "objectives.clm.").replace(
+            "objectives.tlm.", "objectives.mlm."
+        )
+        assert torch.equal(back.get_parameter(exported_path), parameter), path

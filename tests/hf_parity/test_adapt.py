@@ -1,4 +1,4 @@
-"""A model of another library is a place to begin from, as one of ours is."""
+"""Adaptation of models converted from transformers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paribus.train.adapt import UNKNOWN_TOKENIZER
 
 transformers = pytest.importorskip("transformers")
 
-Shake = Callable[[nn.Module], Any]
+Randomise = Callable[[nn.Module], Any]
 
 SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 12, "n_head": 4, "n_layer": 2, "n_positions": 16, "vocab_size": 300},
@@ -33,20 +33,20 @@ SIZES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("family", "class_name"), [("gpt2", "GPT2LMHeadModel"), ("bert", "BertForPreTraining")], ids=["gpt2", "bert"]
 )
-def test_a_converted_model_is_adapted_as_any_other(shake: Shake, tmp_path: Path, family: str, class_name: str) -> None:
+def test_converted_models_can_be_adapted(randomise: Randomise, tmp_path: Path, family: str, class_name: str) -> None:
     config = transformers.AutoConfig.for_model(family, **SIZES[family])
-    theirs = shake(getattr(transformers, class_name)(config))
-    theirs.save_pretrained(tmp_path / "theirs")
-    converted = paribus.convert(tmp_path / "theirs")
-    paribus.save(converted, tmp_path / "ours")
+    hf_model = randomise(getattr(transformers, class_name)(config))
+    hf_model.save_pretrained(tmp_path / "hf")
+    converted = paribus.convert(tmp_path / "hf")
+    paribus.save(converted, tmp_path / "converted")
     text = ["tokenizer=bytes", "corpus=python-docs", "data.validation=8", "data.batch=4"]
-    same, report = paribus.adapt(tmp_path / "ours", [*text, "attention={name: gqa, kv_heads: 4}"])
+    same, report = paribus.adapt(tmp_path / "converted", [*text, "attention={name: gqa, kv_heads: 4}"])
     assert report.notes == (UNKNOWN_TOKENIZER,)
-    assert all(each.before == each.after for each in report.damage)
+    assert all(entry.before == entry.after for entry in report.damage)
     tokens = torch.randint(7, 300, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(same.eval()(tokens)[0], converted.eval()(tokens)[0], rtol=0, atol=0)
-    _, report = paribus.adapt(tmp_path / "ours", [*text, "attention={name: gqa, kv_heads: 2}"])
+    _, report = paribus.adapt(tmp_path / "converted", [*text, "attention={name: gqa, kv_heads: 2}"])
     assert len(report.tensors.of("converted")) == 8
     assert report.tensors.of("new") == report.tensors.of("dropped") == ()
-    assert all(each.before != each.after for each in report.damage[:1])
+    assert all(entry.before != entry.after for entry in report.damage[:1])

@@ -1,4 +1,4 @@
-"""DeBERTa v3's two networks, of which one reads the other's table and does not teach it, against the library's."""
+"""Parity of DeBERTa v3's generator and discriminator with transformers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.twins.cases import LENGTH, SPECIALS, VOCABULARY
+from tests.hf_parity.cases import LENGTH, SPECIALS, VOCABULARY
 from torch import nn
 
 import paribus
@@ -31,13 +31,13 @@ SIZES = {
 TOKENS = torch.randint(7, VOCABULARY, (3, 11), generator=torch.Generator().manual_seed(1))
 
 
-def twin(layers: int, shake: Callable[[nn.Module], nn.Module]) -> Any:
+def hf_deberta(layers: int, randomise: Callable[[nn.Module], nn.Module]) -> Any:
     config = transformers.DebertaV2Config(**SIZES, num_hidden_layers=layers)
-    return shake(transformers.DebertaV2ForMaskedLM(config))
+    return randomise(transformers.DebertaV2ForMaskedLM(config))
 
 
 @pytest.fixture
-def ours(components: Registry) -> Model:
+def model(components: Registry) -> Model:
     spec = resolved(
         "deberta-v3-tiny", f"dims={{width: 36, heads: 3, layers: 2, length: {LENGTH}, vocabulary: {VOCABULARY}}}",
         "position={distance: 9, buckets: 4}", "feedforward.inner=31", registry=components,
@@ -45,24 +45,24 @@ def ours(components: Registry) -> Model:
     return build_model(spec, components, Vocabulary(VOCABULARY, {"mask": 1})).double().eval()
 
 
-def test_each_network_is_its_twin_and_the_body_reads_the_sum_of_two_tables(
-    ours: Model, shake: Callable[[nn.Module], nn.Module]
+def test_both_networks_match_and_the_body_reads_the_sum_of_two_tables(
+    model: Model, randomise: Callable[[nn.Module], nn.Module]
 ) -> None:
-    body, generator = twin(2, shake), twin(1, shake)
+    body, generator = hf_deberta(2, randomise), hf_deberta(1, randomise)
     with torch.no_grad():
         body.deberta.embeddings.word_embeddings.weight.add_(torch.linspace(-1, 1, VOCABULARY * 36).view(-1, 36))
-    apart = {"body": paribus.convert(body), "generator": paribus.convert(generator)}
-    table, own = (apart[part].get_parameter("embedding.tokens.weight") for part in ("generator", "body"))
+    converted = {"body": paribus.convert(body), "generator": paribus.convert(generator)}
+    table, body_table = (converted[part].get_parameter("embedding.tokens.weight") for part in ("generator", "body"))
     with torch.no_grad():
-        ours.get_parameter("embedding.tokens.weight").copy_(table)
-        ours.get_parameter("offsets.tokens_weight").copy_(own - table)
-        for part, model in apart.items():
-            for name, tensor in model.named_parameters():
+        model.get_parameter("embedding.tokens.weight").copy_(table)
+        model.get_parameter("offsets.tokens_weight").copy_(body_table - table)
+        for part, converted_model in converted.items():
+            for name, tensor in converted_model.named_parameters():
                 if name.startswith("body."):
-                    ours.get_parameter(name.replace("body.", f"{part}.")).copy_(tensor)
+                    model.get_parameter(name.replace("body.", f"{part}.")).copy_(tensor)
         run = BatchForward(
-            ours.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3))
+            model.topology, Batch({"body": Stream(TOKENS), "generator": Stream(TOKENS)}, {}, torch.arange(3))
         )
-        for part, theirs in (("body", body), ("generator", generator)):
-            expected = theirs.deberta(TOKENS).last_hidden_state
+        for part, hf_model in (("body", body), ("generator", generator)):
+            expected = hf_model.deberta(TOKENS).last_hidden_state
             torch.testing.assert_close(run.output(part).hidden, expected, rtol=0, atol=1e-9)

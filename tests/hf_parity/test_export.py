@@ -1,0 +1,44 @@
+"""Export of presets whose widths are given as factors."""
+
+import pytest
+import torch
+
+import paribus
+from paribus import SpecError
+
+transformers = pytest.importorskip("transformers")
+
+TOKENS = torch.randint(40, 290, (2, 9), generator=torch.Generator().manual_seed(0))
+PRESETS = {
+    "albert-tiny": "AlbertForPreTraining",
+    "bert-tiny": "BertForPreTraining",
+    "distilbert-tiny": "DistilBertForMaskedLM",
+    "gpt2-tiny": "GPT2LMHeadModel",
+    "roberta-tiny": "RobertaForMaskedLM",
+    "xtremedistil-tiny": "BertForMaskedLM",
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_exported_presets_match(preset: str) -> None:
+    model = paribus.assemble(paribus.spec(preset, "dims.vocabulary=300", "feedforward.expand=3")).double().eval()
+    out = paribus.export(model)
+    assert out.architecture == PRESETS[preset]
+    model_class = getattr(transformers, out.architecture)
+    hf_model = (
+        model_class(model_class.config_class(**{**out.config, "bos_token_id": 5, "eos_token_id": 6})).double().eval()
+    )
+    hf_model.load_state_dict(dict(out.tensors))
+    with torch.no_grad():
+        answer = hf_model(TOKENS)
+        scores = answer.prediction_logits if "prediction_logits" in answer else answer.logits
+        torch.testing.assert_close(model(TOKENS)[0], scores, rtol=0, atol=1e-9)
+    back = paribus.convert(hf_model)
+    assert all(torch.equal(value, model.get_parameter(name)) for name, value in back.named_parameters())
+
+
+@pytest.mark.parametrize("family", ["albert", "bert", "roberta"])
+def test_exporting_without_segments_is_rejected(family: str) -> None:
+    model = paribus.assemble(paribus.spec(f"{family}-tiny", "dims.vocabulary=300", "embedding.segments=0"))
+    with pytest.raises(SpecError, match="`type_vocab_size` must be at least 1"):
+        paribus.export(model, family)
