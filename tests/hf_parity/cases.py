@@ -255,7 +255,7 @@ HEAD: Final = (
     "",
     "Random models of the `transformers` library, in odd shapes, are converted by `paribus.convert`. The table lists",
     "the largest differences between the outputs of both, in float64, with padding on either side. Casts to float32 in",
-    "the reference (norms and rotations of Llama and derived families, tables of CTRL and M2M-100) are removed. Written",
-    "by `make parity`; the tests require every difference to be below 1e-9.",
+    "the reference (norms and rotations of Llama and derived families, tables of CTRL and M2M-100) are removed.",
+    "Written by `make parity`; the tests require every difference to be below 1e-9.",
     "",
 )

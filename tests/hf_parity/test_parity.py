@@ -136,7 +136,7 @@ def test_converting_back_restores_the_model(
     with torch.no_grad():
         compare(
             family,
-            "there and back",
+            "export",
             logits(hf_output(reloaded, random_tokens(9))),
             logits(hf_output(hf_model, random_tokens(9))),
         )

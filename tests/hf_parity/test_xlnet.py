@@ -71,7 +71,7 @@ def test_scores_and_gradients_of_queries_match(padded: bool, segments: bool, mod
         (model.get_parameter("query.vector"), hf_model.transformer.mask_emb.flatten()),
         (model.get_parameter("embedding.tokens.weight"), hf_model.transformer.word_embedding.weight),
     ]
-    vector, table = (gradient.grad for mine, _ in pairs)
+    vector, table = (parameter.grad for parameter, _ in pairs)
     torch.testing.assert_close(vector, hf_model.transformer.mask_emb.grad.flatten(), rtol=0, atol=1e-8)
     torch.testing.assert_close(table, hf_model.transformer.word_embedding.weight.grad, rtol=0, atol=1e-8)
     if segments:

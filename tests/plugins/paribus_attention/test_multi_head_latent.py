@@ -168,7 +168,7 @@ def test_the_cache_has_latents_and_rotary_keys_only(build_stack: BuildStack, ran
     state = module.start(3, 20, torch.zeros((), dtype=torch.float64))
     assert {name: tuple(saved.shape) for name, saved in state.items()} == {
         "latents": (3, 20, 7),
-        "turned": (3, 1, 20, 6),
+        "rotary_keys": (3, 1, 20, 6),
     }
     assert module.cost(Load(1, 20)).state == 20 * (7 + 6)
     memory = Memory(randn(2, 7, 10, seed=1), ramp(7))
