@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from paribus.errors import closest_match
@@ -65,10 +66,12 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
 
 
 def _file(component: type) -> str:
+    """Return the source file of a class, or "" for a class from a prompt, a notebook or standard input."""
     try:
-        return inspect.getsourcefile(component) or ""
-    except (OSError, TypeError):  # from a notebook or a prompt
+        file = inspect.getsourcefile(component) or ""
+    except (OSError, TypeError):
         return ""
+    return file if Path(file).is_file() else ""
 
 
 def _traits(component: Any, class_name: str) -> Mapping[str, Any]:
