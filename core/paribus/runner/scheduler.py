@@ -160,8 +160,8 @@ class Scheduler:
             "plugins": plugin_arguments(self.plugins),
             "rehearsal": task.rehearsed,
             "contended": self.contended,
-            "place": place,
-            "expired": "" if task.rehearsed else self.others.gone.get(task.trial.identity, ""),
+            "job_slot": place,
+            "expired_token": "" if task.rehearsed else self.others.gone.get(task.trial.identity, ""),
         }
         order = worker_request(task.run, store, self.rules, **more)
         self.launcher.start(Job(task.name, order.to_json(), str((folder / LOG).absolute())))

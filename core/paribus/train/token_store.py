@@ -179,7 +179,8 @@ def _code(component: Component) -> str:
     kind = type(component)
     name = f"{kind.__module__}.{kind.__qualname__}"
     try:
-        files = sorted(Path(inspect.getfile(kind)).parent.glob("*.py"))
+        file = Path(inspect.getfile(kind))
+        files = sorted(file.parent.glob("*.py")) if file.is_file() else []  # "<stdin>" is not a file
         sources: list[Json] = [[file.name, digest(file.read_bytes().replace(b"\r\n", b"\n"))] for file in files]
     except (OSError, TypeError):
         sources = []

@@ -1,5 +1,8 @@
 """Mistakes in a class are reported to its author, at registration."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
@@ -243,3 +246,29 @@ def test_a_class_without_a_file_is_registered_without_one() -> None:
     made = type("Made", (Attention,), {**body, **{name: lambda self: None for name in ("forward", "start", "cost")}})
     assert read(made, "made", "attention").file == ""
     assert names
+
+
+STANDARD_INPUT = '''
+import paribus
+
+class Flat(paribus.Schedule):
+    """Constant schedule."""
+
+    def factor(self, step: int, steps: int) -> float:
+        return 1.0
+
+registry = paribus.installed(no_plugins=True).with_components(schedule={"flat": Flat})
+assert registry.index.find("schedule", "flat").file == ""
+study = {
+    "base": {"preset": "encoder-tiny"}, "vary": {"schedule": ["flat"]}, "seeds": 1, "budget": {"steps": 2},
+    "metric": {"name": "val/mlm/loss", "better": "lower"},
+}
+print(len(paribus.study(study, registry=registry, store="runs").plan.trials))
+'''
+
+
+def test_a_class_from_standard_input_has_no_file(tmp_path: Path) -> None:
+    command = [sys.executable, "-"]
+    process = subprocess.run(command, input=STANDARD_INPUT, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "2\n"
