@@ -15,8 +15,9 @@ from benchmarks.paired import Estimate, estimate
 import paribus
 from paribus.runner.events import Event
 from paribus.runner.fork_server import ForkServer
-from paribus.runner.jobs import RunOptions, worker_request
+from paribus.runner.jobs import worker_request
 from paribus.slots.launcher import Job, JobEnded, Plugins
+from paribus.train.trial_options import TrialOptions
 
 MOST_SECONDS: Final = 0.100  # from an order to the end of a process that has nothing to do
 MOST_TIMES: Final = 1.05  # a study, beside the trials in it
@@ -35,7 +36,7 @@ def test_starting_a_trial(bench: Any, tmp_path: Path) -> None:
     planned = paribus.study({**STUDY, "seeds": 1, "budget": {"steps": 1}}, store=tmp_path)
     paribus.run(planned)
     trial = planned.plan.trials[0]
-    order = worker_request(trial, planned.store, RunOptions()).to_json()
+    order = worker_request(trial, planned.store, TrialOptions()).to_json()
     forked, anew = ForkServer(), ForkServer(fork=False)
     try:
         times: dict[str, list[float]] = {}

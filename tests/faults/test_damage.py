@@ -21,6 +21,7 @@ from paribus.storage.saved_model import RECORD
 from paribus.storage.store import PROGRESS, Store, Trial
 from paribus.train.checkpoint import Checkpoint, environment_fingerprint, load_latest
 from paribus.train.trial import CHECKPOINTS
+from paribus.train.trial_options import TrialOptions
 
 STEPS = 6
 FLIPS = 1_000
@@ -38,7 +39,11 @@ def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
     store.create_folder(trial)
     return store, WorkerRequest(
-        store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=2
+        store=str(root),
+        study="study",
+        identity=trial.identity,
+        spec=trial.spec,
+        options=TrialOptions(checkpoint_steps=2),
     )
 
 

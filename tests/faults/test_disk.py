@@ -22,6 +22,7 @@ from paribus.runner.signals import StopRequest
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import FILES, Files, canonical_json
 from paribus.storage.store import Store, Trial
+from paribus.train.trial_options import TrialOptions
 
 STEPS = 4
 EVERY = 2
@@ -49,7 +50,11 @@ def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
     store.create_folder(trial)
     return store, WorkerRequest(
-        store=str(root), study="study", identity=trial.identity, spec=trial.spec, checkpoint_steps=EVERY
+        store=str(root),
+        study="study",
+        identity=trial.identity,
+        spec=trial.spec,
+        options=TrialOptions(checkpoint_steps=EVERY),
     )
 
 

@@ -25,6 +25,7 @@ from paribus.storage.atomic import FILES, canonical_json, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import Store, Trial
 from paribus.train.trial import TrialContext, run_trial
+from paribus.train.trial_options import TrialOptions
 
 STEPS = 200
 KILLS = 40
@@ -56,10 +57,10 @@ def test_a_trial_that_is_killed_forty_times_at_random_moments_comes_to_the_same(
     zygote = ForkServer()
     zygote.open(Plugins())
     try:
-        rules = RunOptions(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
+        options = RunOptions(jobs=2, retries=10_000, rehearse=False, trial=TrialOptions(checkpoint_steps=1))
         for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
             store = Store(tmp_path, f"study-{number}")
-            run_trials(trials, store, launcher=zygote, rules=rules, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
+            run_trials(trials, store, launcher=zygote, options=options, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
             found = [store.record(each.identity) for each in trials]
             assert [canonical_json(record["result"]) for record in found if record is not None] == uncut
             if len(kills) >= KILLS:
@@ -121,7 +122,7 @@ def study(root: Path, *, kill_at: int | None) -> list[Trial]:
     specs = [{"seed": seed, "trainer": {"max_steps": 1}, "data": {"batch": 4}} for seed in range(4)]
     trials = [Trial(f"base-{seed}", "base", seed, spec, {}, "code", "corpus") for seed, spec in enumerate(specs)]
     store = Store(root, "study", FILES if kill_at is None else FILES.with_callback(before))
-    run_trials(trials, store, launcher=Instant(root / "ran"), rules=RunOptions(rehearse=False))
+    run_trials(trials, store, launcher=Instant(root / "ran"), options=RunOptions(rehearse=False))
     return trials
 
 

@@ -20,6 +20,7 @@ from paribus.slots.launcher import Plugins
 from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store, Trial
 from paribus.train.trial import TrialContext, run_trial
+from paribus.train.trial_options import TrialOptions
 from paribus_launch.ray import Ray
 
 STEPS = 300
@@ -56,10 +57,10 @@ def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_sam
     launcher = Ray(cpus=0.5)
     launcher.open(Plugins())
     try:
-        rules = RunOptions(jobs=2, retries=10_000, checkpoint_steps=1, rehearse=False)
+        options = RunOptions(jobs=2, retries=10_000, rehearse=False, trial=TrialOptions(checkpoint_steps=1))
         for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
             store = Store(tmp_path, f"study-{number}")
-            run_trials(trials, store, launcher=launcher, rules=rules, on_event=shot)
+            run_trials(trials, store, launcher=launcher, options=options, on_event=shot)
             found = [store.record(each.identity) for each in trials]
             assert [canonical_json(record["result"]) for record in found if record is not None] == uncut
             if len(kills) >= KILLS:

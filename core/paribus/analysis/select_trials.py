@@ -104,7 +104,7 @@ def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:
 def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
     failed = [entry for entry in chosen if entry.record is None and entry.state in FAILED_STATES]
     for entry in failed[:MOST]:
-        why = str((entry.failure or {}).get("why") or "no reason is known").partition("\n")[0]
+        why = str((entry.failure or {}).get("reason") or "no reason is known").partition("\n")[0]
         yield f"{entry.variant} seed {entry.seed}: {entry.state}: {why}"
     if len(failed) > MOST:
         yield f"{len(failed) - MOST} more failed"

@@ -12,14 +12,16 @@ from paribus.planning.api import Loaded, PlannedStudy
 from paribus.registry import Registry
 from paribus.registry.plugin_loading import load_plugin
 from paribus.runner.events import Event, OnEvent, ignore_event
+from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
-from paribus.runner.match_time import match_on_time, measure_in_job, measure_in_process
+from paribus.runner.match_time import match_on_time, measure_in_job
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest, catch_signals
-from paribus.runner.timing import measure_and_write, run_timing, timing_plan
+from paribus.runner.timing import run_timing, timing_plan
 from paribus.runner.worker import gpu_count
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.storage.store import Trial
+from paribus.train.trial_options import TrialOptions
 from paribus.train.worker_pool import cores
 
 
@@ -51,61 +53,55 @@ def run_study(
 
     `early_stopping` selects the trials of a study with `stop`; `paribus.run` documents the other arguments.
     """
-    store = planned.store
-    rules = RunOptions(jobs=jobs, timeout_seconds=planned.plan.study.timeout, loggers=planned.plan.study.loggers)
-    if registry is not None and registry.local:
-        from paribus.runner.in_process import run_here
-
-        some = partial(run_here, store=store, registry=registry, on_event=on_event, rules=rules, resume=resume)
-        take = measure_in_process(store, lambda store, turns: measure_and_write(store, turns, registry, lambda: False))
-        planned = match_on_time(planned, take, on_event, StopRequest(), resume=resume)
-        planned = _in_turn(planned, some, early_stopping, on_event)
-        if turns := timing_plan(planned, asked=timing):
-            measure_and_write(planned.store, turns, registry, lambda: False)
-        return planned
+    store, stop = planned.store, StopRequest()
+    local = registry if registry is not None and registry.local else None
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
-    launcher = _launcher(planned)
-    stop = StopRequest()
+    in_process = InProcessLauncher(local, stop) if local is not None else None
+    launcher = in_process or _launcher(planned)
+    options = RunOptions(
+        jobs=1 if in_process else jobs,
+        timeout_seconds=planned.plan.study.timeout,
+        trial=TrialOptions(loggers=planned.plan.study.loggers),
+    )
     run_some = partial(
         run_trials,
         store=store,
         launcher=launcher,
         plugins=plugins,
-        rules=rules,
+        options=options,
         on_event=on_event,
         stop=stop,
         resume=resume,
     )
     try:
         launcher.open(plugins)
-        with catch_signals(stop):
-            take = measure_in_job(store, launcher, plugins, stop, resume)
-            planned = match_on_time(planned, take, on_event, stop, resume=resume)
-            planned = _in_turn(planned, run_some, early_stopping, on_event)
-            if turns := timing_plan(planned, asked=timing):
-                run_timing(planned, turns, launcher, plugins, on_event, stop)
+        with catch_signals(stop, in_process.on_signal if in_process else lambda: None):
+            measure = measure_in_job(store, launcher, plugins, stop, resume)
+            planned = match_on_time(planned, measure, on_event, stop, resume=resume)
+            planned = _run_planned(planned, run_some, early_stopping, on_event)
+            if plan := timing_plan(planned, asked=timing):
+                run_timing(planned, plan, launcher, plugins, on_event, stop)
             return planned
     finally:
         launcher.close()
 
 
-def _in_turn(
+def _run_planned(
     planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
 ) -> PlannedStudy:
     """Run the planned trials, then plan again with their records and run the trials that tuning added."""
     if planned.plan.study.looks:
-        _in_looks(planned, run_some, early_stopping, on_event)
+        _run_looks(planned, run_some, early_stopping, on_event)
         return planned
     run_some(planned.plan.trials)
     while True:
-        following = planned.replan()
-        more = [trial for trial in following.plan.trials if trial.identity not in planned.plan.trial_by_identity]
-        planned = following
-        if not more:
+        previous, planned = planned, planned.replan()
+        added = tuple(trial for trial in planned.plan.trials if trial.identity not in previous.plan.trial_by_identity)
+        if not added:
             return planned
-        on_event(Event(kind="planned", added=tuple(more), text=f"what is tuned is chosen: {len(more)} trials more"))
-        run_some(more)
+        on_event(Event(kind="planned", added=added, text=f"tuned values are chosen: {len(added)} more trials"))
+        run_some(added)
 
 
 def default_jobs(planned: PlannedStudy) -> int:
@@ -115,7 +111,7 @@ def default_jobs(planned: PlannedStudy) -> int:
     return _launcher(planned).default_jobs(cores(), 0 if alone else gpu_count())
 
 
-def _in_looks(
+def _run_looks(
     planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], early_stopping: EarlyStopping, on_event: OnEvent
 ) -> None:
     """Run the trials of one look after the other, until every variant has a verdict or all its seeds."""

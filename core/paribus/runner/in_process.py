@@ -1,146 +1,103 @@
-"""Trials in this very process, one after the other: for classes that no other process can have."""
+"""Launcher that runs trials in this process, one at a time: for classes that no other process has."""
 
 from __future__ import annotations
 
-import math
-import tempfile
+import signal as signals
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import final
+from dataclasses import replace
+from typing import Final, final
 
-import torch
-
-from paribus.planning import rehearsal
 from paribus.registry import Registry
-from paribus.runner.events import Event, OnEvent
-from paribus.runner.jobs import RunOptions, blocked_outcome, worker_request
-from paribus.runner.outcomes import EXIT_LOCKED, Outcome, fail_rehearsal, trial_outcome
-from paribus.runner.signals import InterruptedStudyError, StopRequest, catch_signals
-from paribus.runner.trial_output import ProgressLine
-from paribus.runner.worker import run_request
-from paribus.slots.launcher import JobEnded
-from paribus.storage.store import LOG, Store, Trial
+from paribus.runner.signals import StopRequest
+from paribus.runner.worker import WorkerRequest, run_request
+from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
 
-
-def run_here(
-    trials: Sequence[Trial],
-    store: Store,
-    registry: Registry,
-    on_event: OnEvent,
-    *,
-    rules: RunOptions = RunOptions(),
-    resume: str = "",
-) -> None:
-    """Runs what has no record; a trial that fails is that trial's state, but one that crashes ends this process."""
-    names = ", ".join(registry.local)
-    text = f"{names} exist in this process only: trials run in it, one at a time, and are not resumed in another"
-    on_event(Event(kind="note", text=text))
-    stop = StopRequest()
-    with tempfile.TemporaryDirectory(prefix="paribus-") as spare, catch_signals(stop, lambda: _at_once(stop)), _apart():
-        here = _Here(store, Store(Path(spare), rehearsal.STUDY), registry, on_event, rules, stop, resume)
-        here.run(trials)
+WATCH_SECONDS: Final = 0.1
 
 
 @final
-@dataclass(frozen=True)
-class _Here:
-    """One run of a study in this process."""
+class InProcessLauncher(Launcher):
+    """Runs each job to its end within `poll`; a job that crashes ends this process.
 
-    store: Store
-    spare: Store
-    registry: Registry
-    say: OnEvent
-    rules: RunOptions
-    stop: StopRequest
-    resume: str
+    A job calls `watch` while it runs, so that the scheduler reports its progress and can stop it.
+    """
 
-    def run(self, trials: Sequence[Trial]) -> None:
-        pending = [trial for trial in trials if self.store.record(trial.identity) is None]
-        broken: list[Trial] = []
-        for trial in rehearsal.select_rehearsals(trials, pending, self.store, jobs=1) if self.rules.rehearse else ():
-            came_to = self._rehearsed(trial)
-            if came_to is not None:
-                broken.append(trial)
-                self._give_up(trial, came_to, [each for each in pending if rehearsal.is_blocked(each, trial)])
-        known = {trial.identity: trial for trial in trials}
-        for trial in pending:
-            if not any(rehearsal.is_blocked(trial, each) for each in broken):
-                came_to = blocked_outcome(trial, known, self.store)
-                if came_to is None:
-                    self._run(trial)
-                else:
-                    self._follow(trial, came_to)
+    def __init__(self, registry: Registry, stop: StopRequest) -> None:
+        """`stop` is the one that signals request."""
+        self.watch: Callable[[], None] = lambda: None
+        self._registry = registry
+        self._stop = stop
+        self._job_stop: StopRequest | None = None  # of the running job
+        self._waiting: list[Job] = []
+        self._last_line = ""
+        names = ", ".join(registry.local)
+        text = f"{names} exist in this process only: trials run in it, one at a time, and are not resumed in another"
+        self._events: list[LauncherEvent] = [LauncherMessage(text)]
 
-    def _run(self, trial: Trial) -> None:
-        """A trial, from its start to its state."""
+    def open(self, plugins: Plugins) -> None:
+        """Do nothing: this process has loaded everything."""
 
-        def listen(told: ProgressLine) -> None:
-            if told.message:
-                self.say(Event(kind="note", trial=trial, text=told.message))
-            else:
-                steps = trial.spec["trainer"].get("max_steps") or 0
-                self.say(Event(kind="progress", trial=trial, step=told.step, steps=steps, loss=told.loss))
+    def start(self, job: Job) -> None:
+        self._waiting.append(job)
+        self._events.append(JobStarted(job.name, "in this process"))
 
-        self.store.create_folder(trial)
-        most = self.rules.timeout_seconds
-        until = math.inf if most is None else time.monotonic() + most
-        self.say(Event(kind="started", trial=trial, text="in this process"))
-        code = run_request(
-            worker_request(trial, self.store, self.rules), self.registry, stop=self.stop, until=until, listen=listen
-        )
-        self._heed()
-        record = self.store.record(trial.identity)
-        if record is not None:
-            self.say(Event(kind="ended", trial=trial, state=record["result"]["state"]))
-        elif code == EXIT_LOCKED:
-            self.say(Event(kind="note", trial=trial, text="another process runs this trial, and it is left to it"))
-        else:
-            overtime = most if time.monotonic() > until else None
-            came_to = trial_outcome(JobEnded(trial.identity, code), self.store.failure(trial.identity), overtime)
-            if overtime is not None:
-                self.store.write_failure(trial.identity, came_to.state, came_to.reason)
-            self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.reason))
+    def poll(self, seconds: float) -> Sequence[LauncherEvent]:
+        if self._events or not self._waiting:
+            events, self._events = self._events, []
+            return events
+        job = self._waiting.pop(0)
+        return [JobEnded(job.name, self._run(job), last_line=self._last_line)]
 
-    def _follow(self, trial: Trial, came_to: Outcome) -> None:
-        """A trial that has nothing to begin from."""
-        self.store.create_folder(trial)
-        self.store.write_failure(trial.identity, came_to.state, came_to.reason)
-        self.say(Event(kind="ended", trial=trial, state=came_to.state, text=came_to.reason))
+    def stop(self, name: str, signal: int) -> None:
+        """Stop the running job at its next step, or at once; a job that has not started yet never starts."""
+        waiting = [job for job in self._waiting if job.name == name]
+        self._waiting = [job for job in self._waiting if job.name != name]
+        self._events += [JobEnded(job.name, None, int(signal)) for job in waiting]
+        if self._job_stop is not None and not waiting:
+            self._job_stop.request(signal)
+            if signal == signals.SIGKILL:
+                raise KeyboardInterrupt
 
-    def _rehearsed(self, trial: Trial) -> Outcome | None:
-        """What became of the variant's first step, unless that worked."""
-        first = rehearsal.first_step(trial)
-        self.spare.create_folder(first)
-        order = worker_request(first, self.spare, self.rules, rehearsal=True)
-        code = run_request(order, self.registry, stop=self.stop)
-        self._heed()
-        if self.spare.record(trial.identity) is not None:
-            self.say(Event(kind="rehearsed", trial=trial))
-            return None
-        return trial_outcome(JobEnded(trial.identity, code), self.spare.failure(trial.identity))
+    def close(self) -> None:
+        self._waiting.clear()
 
-    def _give_up(self, rehearsed: Trial, came_to: Outcome, trials: Sequence[Trial]) -> None:
-        self.say(Event(kind="rehearsed", trial=rehearsed, state=came_to.state, text=came_to.reason))
-        for each in trials:
-            fail_rehearsal(each, came_to, self.store, self.spare.folder(rehearsed.identity) / LOG)
-            self.say(Event(kind="ended", trial=each, state=came_to.state, text=came_to.reason))
+    def on_signal(self) -> None:
+        """Handle a signal: stop the job at its next step; at once if it has not trained yet, or at a second signal."""
+        if self._job_stop is not None:
+            self._job_stop.request(self._stop.signal or signals.SIGINT)
+            if self._stop.at_once or not self._job_stop.is_polled:
+                raise KeyboardInterrupt
 
-    def _heed(self) -> None:
-        if self.stop.signal is not None:
-            raise InterruptedStudyError(self.stop.signal, self.resume)
+    def _run(self, job: Job) -> int:
+        request = replace(WorkerRequest.from_json(job.request), job_slot=None)
+        self._last_line = ""
+        self._job_stop = StopRequest()
+        last_watch = time.monotonic()
 
+        def watch() -> None:
+            nonlocal last_watch
+            self._stop.poll()  # reinstalls signal handlers that Lightning replaced
+            if time.monotonic() - last_watch >= WATCH_SECONDS:
+                last_watch = time.monotonic()
+                self.watch()
 
-def _at_once(stop: StopRequest) -> None:
-    if stop.at_once or not stop.is_polled:
-        raise KeyboardInterrupt
+        def keep_line(line: str) -> None:
+            self._last_line = line
+
+        try:
+            with _isolated_torch():
+                return run_request(request, self._registry, stop=self._job_stop, watch=watch, on_last_line=keep_line)
+        finally:
+            self._job_stop = None
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """One thread, as everywhere, and the caller's own random numbers for the caller."""
+def _isolated_torch() -> Iterator[None]:
+    """Use one thread, as in any other process of a trial, and keep the caller's random state."""
+    import torch
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

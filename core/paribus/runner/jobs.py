@@ -1,9 +1,4 @@
-"""One trial on its way through a run: waiting, and then running.
-
-Under what trials are run.
-
-Trials that begin from others: when they may start, and what becomes of them where there is nothing to begin from.
-"""
+"""Jobs of a run: its options, waiting and running trials, trials of other runners, and requests for workers."""
 
 from __future__ import annotations
 
@@ -11,116 +6,148 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
+from paribus.errors import Problem
 from paribus.planning import rehearsal
 from paribus.runner.outcomes import Outcome
 from paribus.runner.trial_output import ProgressReader
-from paribus.runner.worker import CHECKPOINT_SECONDS, WorkerRequest
+from paribus.runner.worker import WorkerRequest
+from paribus.storage.lease import LeaseMonitor
 from paribus.storage.store import State, Store, Trial
+from paribus.train.trial_options import TrialOptions
+
+LOCKED_SECONDS: Final = 5.0  # wait for trials of other runners, once nothing else is left to run
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How trials are run: none of it changes what comes out."""
+    """How the trials of a study are run; none of these options changes a result."""
 
-    jobs: int = 1  # at once
-    timeout_seconds: float | None = None  # of one trial; it is then asked to stop, and later killed
+    jobs: int = 1  # trials at a time
+    timeout_seconds: float | None = None  # of one trial; then it gets SIGTERM, and later SIGKILL
     grace_seconds: float = 60.0  # from SIGTERM to SIGKILL: a checkpoint may be large
-    retries: int = 1  # after a signal, a failing disk, or (once) a lack of memory; never after an exception
-    rehearse: bool = True
-    loggers: tuple[Mapping[str, Any], ...] = ()  # Lightning's, by name and options
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    checkpoint_steps: int | None = None  # instead, every so many steps
+    retries: int = 1  # after a signal, a disk error, or (once) a lack of memory; never after an exception
+    rehearse: bool = True  # try the first step of each variant before the first trial
+    trial: TrialOptions = TrialOptions()
 
 
 @final
 @dataclass
 class Task:
-    """A trial that is to be run, or only its first step."""
+    """Trial that is to run, or its rehearsal: the first step alone."""
 
     trial: Trial
-    rehearsed: bool = False
-    tries: int = 0
+    is_rehearsal: bool = False
+    attempts: int = 0
 
     @property
     def name(self) -> str:
-        return f"{rehearsal.STUDY}-{self.trial.identity}" if self.rehearsed else self.trial.identity
+        return f"{rehearsal.STUDY}-{self.trial.identity}" if self.is_rehearsal else self.trial.identity
 
     @property
-    def run(self) -> Trial:
-        """What its process is given."""
-        return rehearsal.first_step(self.trial) if self.rehearsed else self.trial
+    def trial_to_run(self) -> Trial:
+        return rehearsal.first_step(self.trial) if self.is_rehearsal else self.trial
 
 
 @final
 @dataclass
-class Running:
-    """A task that has a process, or will have one as soon as the launcher can."""
+class RunningTask:
+    """Task that was given to the launcher."""
 
     task: Task
-    tail: ProgressReader
-    place: int = 0  # among those that run at once: each place has a device of its own, where there are several
-    began: float | None = None
-    asked: float | None = None  # when its time was over
+    progress: ProgressReader
+    slot: int = 0  # index among the trials that run at a time; selects the GPU
+    started: float | None = None  # when its process started
+    timed_out: float | None = None  # when it got SIGTERM
     killed: bool = False
 
-    def due(self, rules: RunOptions) -> int | None:
-        """The signal to send it now, if it takes too long: the one that asks, and later the one that kills."""
+    def timeout_signal(self, options: RunOptions) -> int | None:
+        """Return the signal to send now, if any: SIGTERM after the timeout, SIGKILL after the grace period."""
         now = time.monotonic()
-        if self.asked is None:
-            most = rules.timeout_seconds
-            if most is None or self.began is None or now - self.began <= most:
+        if self.timed_out is None:
+            limit = options.timeout_seconds
+            if limit is None or self.started is None or now - self.started <= limit:
                 return None
-            self.asked = now
+            self.timed_out = now
             return signal.SIGTERM
-        if self.killed or now - self.asked <= rules.grace_seconds:
+        if self.killed or now - self.timed_out <= options.grace_seconds:
             return None
         self.killed = True
         return signal.SIGKILL
 
 
-def _placed(trial: Trial, store: Store) -> Mapping[str, Any]:
-    """The trial's spec, with the folder of the one that it begins from."""
-    if not trial.parent_id:
-        return trial.spec
-    folder = str(store.folder(trial.parent_id).absolute())
-    return {**trial.spec, "from": {**trial.spec["from"], "name": folder}}
+@final
+class PeerRunners:
+    """Trials of this store that other processes run."""
+
+    def __init__(self, store: Store, monitor: LeaseMonitor) -> None:
+        self.store = store
+        self.monitor = monitor
+        self.expired_tokens: dict[str, str] = {}  # identity -> last token of a remote runner that died
+
+    def runs_remotely(self, trial: Trial) -> bool:
+        """Return whether another machine runs the trial, so that a process on this one would end at once."""
+        return not self.is_free(trial) and self.store.lock(trial.identity).is_remote()
+
+    def is_free(self, trial: Trial) -> bool:
+        """Return whether no process runs the trial, or only one whose lease expired."""
+        lock = self.store.lock(trial.identity)
+        if lock.is_free():
+            self.expired_tokens.pop(trial.identity, None)
+            return True
+        if lock.is_remote():
+            state, token = self.monitor.judge(lock.lease)
+            if state == "expired":
+                self.expired_tokens[trial.identity] = token
+                return True
+        return False
+
+    def is_alive(self, trial: Trial) -> bool:
+        """Return whether the process that runs the trial has shown that it is alive."""
+        lock = self.store.lock(trial.identity)
+        return not lock.is_remote() or self.monitor.judge(lock.lease)[0] == "alive"
+
+    def locked_problem(self, trial: Trial) -> Problem:
+        lock = self.store.lock(trial.identity)
+        message = f"trial {trial.label} is run by {lock.owner() or 'another process'}"
+        return Problem(code="locked", location=str(lock.path), message=message, hint="wait for it, or end that process")
 
 
-def worker_request(trial: Trial, store: Store, rules: RunOptions, **more: Any) -> WorkerRequest:
-    """What the process of a trial is told."""
+def worker_request(trial: Trial, store: Store, options: TrialOptions, **fields: Any) -> WorkerRequest:
+    """Return the request for a worker to run a trial; a parent trial is named by its folder."""
     root = store.root.absolute()
+    spec = trial.spec
+    if trial.parent_id:
+        spec = {**spec, "from": {**spec["from"], "name": str(store.folder(trial.parent_id).absolute())}}
     return WorkerRequest(
         store=str(root.parent),
         study=root.name,
         identity=trial.identity,
-        spec=_placed(trial, store),
-        checkpoint_seconds=rules.checkpoint_seconds,
-        checkpoint_steps=rules.checkpoint_steps,
-        loggers=list(rules.loggers),
+        spec=spec,
+        options=options,
         variant=trial.label.rpartition(", seed")[0],
-        **more,
+        **fields,
     )
 
 
 def blocked_outcome(trial: Trial, trials: Mapping[str, Trial], store: Store) -> Outcome | None:
-    """What becomes of a trial that begins from one that has ended, if there is no model; None where there is one.
+    """Return the outcome of a trial whose parent ended without weights; None if the weights are there.
 
-    A fine-tuning of what diverged has diverged, and of what failed has failed: neither is a gap in a table.
+    A trial has the state of its parent, diverged or failed: neither is a gap in a table.
     """
     if not trial.parent_id:
         return None
     record = store.record(trial.parent_id)
     state: State = "failed"
-    why = "it left neither a record nor a reason"
+    reason = "it left neither a record nor a reason"
     if record is not None:
-        state, why = record["result"]["state"], ""
+        state, reason = record["result"]["state"], ""
         if state == "done":
             return None
     elif (failure := store.failure(trial.parent_id)) is not None:
-        state, why = failure["state"], failure["why"]
-    before = trials.get(trial.parent_id)
-    what = f"it begins from {before.label if before else trial.parent_id}, which came to `{state}`"
-    return Outcome(state, f"{what}: {why}" if why else what)
+        state, reason = failure["state"], failure["reason"]
+    parent = trials.get(trial.parent_id)
+    message = f"its parent, {parent.label if parent else trial.parent_id}, ended as `{state}`"
+    return Outcome(state, f"{message}: {reason}" if reason else message)

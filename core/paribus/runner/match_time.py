@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -202,20 +202,6 @@ def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: Sto
         if found is None:
             why = ended.last_line or "its process left nothing"
             raise _failed(f"{why}; its log: {store.root / LOG}")
-        return found
-
-    return take
-
-
-def measure_in_process(store: Store, measure: Callable[[Store, Mapping[str, Any]], None]) -> MeasurePass:
-    """A pass in this process."""
-
-    def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
-        (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
-        measure(store, _turns(specs, groups, seconds))
-        found = store.document(FOLDER, PASS_FILE)
-        if found is None:
-            raise _failed("it was stopped")
         return found
 
     return take

@@ -1,7 +1,4 @@
-"""What a trial that raised came to: a state, a sentence, and whether another try may end differently.
-
-What the end of a trial's process means for the trial, where it left no record.
-"""
+"""Outcomes of trials: state and reason of an error, of the end of a process, and whether to try again."""
 
 from __future__ import annotations
 
@@ -20,17 +17,18 @@ from paribus.runner.signals import STOP_SIGNALS
 from paribus.slots.launcher import JobEnded
 from paribus.storage.store import LOG, State, Store, Trial
 
-# What a trial's process ends with, besides the exit codes of `paribus.errors`; the names are those of sysexits.h.
+# Exit codes of a worker besides those of `paribus.errors`, as in sysexits.h.
 EXIT_MEMORY: Final = 71
-EXIT_RETRY: Final = 74  # a disk or a machine was at fault, and may not be the next time
+EXIT_RETRY: Final = 74  # a disk or a machine failed, and may not fail the next time
 EXIT_LOCKED: Final = 75  # another process runs this trial
+INTERRUPTED: Final = "it was stopped; run the study again to continue it"
 
 TRANSIENT_ERRORS: Final = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENFILE", "ESTALE", "EAGAIN", "ETIMEDOUT", "EREMOTEIO")
     if hasattr(errno, name)
 )
-MAX_LENGTH: Final = 600
+MAX_LENGTH: Final = 600  # of a reason
 ADVICE: Final = "make `data.batch`, `dims.length` or `dims.width` smaller, or run fewer trials at once (--jobs)"
 
 _OUT_OF_MEMORY: Final = re.compile(
@@ -40,21 +38,21 @@ _SIZE: Final = re.compile(r"allocate\D{0,20}(\d[\d.,]* ?(?:bytes|[KMGT]i?B))", r
 
 
 class Failure(NamedTuple):
-    """How a trial ended that raised."""
+    """End of a trial that raised an error."""
 
     state: State
     reason: str  # one line
-    frame: str  # the last one that is neither torch's nor Lightning's
-    code: int  # what its process ends with
+    frame: str  # last frame outside of torch and Lightning
+    code: int  # exit code of its process
 
 
 def describe_failure(error: BaseException) -> Failure:
-    """What to tell of an error, and what to do about it."""
+    """Return state, reason and exit code of an error."""
     frame = last_frame(error)
     causes = list(_causes(error))
-    if memory := next((each for each in causes if _out_of_memory(each)), None):
-        return Failure("out-of-memory", f"out of memory{_size(memory)}: {ADVICE}", frame, EXIT_MEMORY)
-    if any(isinstance(each, OSError) and each.errno in TRANSIENT_ERRORS for each in causes):
+    if memory := next((cause for cause in causes if _is_out_of_memory(cause)), None):
+        return Failure("out-of-memory", f"out of memory{_requested_size(memory)}: {ADVICE}", frame, EXIT_MEMORY)
+    if any(isinstance(cause, OSError) and cause.errno in TRANSIENT_ERRORS for cause in causes):
         return Failure("failed", one_line(error), frame, EXIT_RETRY)
     code = error.exit_code if isinstance(error, ParibusError) else EXIT_FAILED
     place = f" ({frame})" if frame and not isinstance(error, ParibusError) else ""
@@ -62,7 +60,7 @@ def describe_failure(error: BaseException) -> Failure:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's words on one line; of a mistake that its reader can mend, all problems."""
+    """Return the message of an error in one line; all problems of a `ParibusError`."""
     if isinstance(error, ParibusError):
         text = "; ".join(str(problem) for problem in error.problems)
     else:
@@ -72,10 +70,10 @@ def one_line(error: BaseException) -> str:
 
 
 def last_frame(error: BaseException) -> str:
-    """`mine.py:12, in forward`: where to begin looking."""
+    """Return the last frame of a traceback outside of torch and Lightning: `mine.py:12, in forward`."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [each for each in frames if not {"torch", "lightning"} & set(PurePath(each.filename).parts)]
-    last = next(iter((ours or frames)[-1:]), None)
+    user_frames = [frame for frame in frames if not {"torch", "lightning"} & set(PurePath(frame.filename).parts)]
+    last = next(iter((user_frames or frames)[-1:]), None)
     return f"{last.filename}:{last.lineno}, in {last.name}" if last else ""
 
 
@@ -85,24 +83,21 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without torch
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # of torch, without its import
         return True
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
 
 
-def _size(error: BaseException) -> str:
-    found = _SIZE.search(str(error))
-    return f" when {found[1]} more were asked for" if found else ""
-
-
-_INTERRUPTED: Final = (EXIT_INTERRUPTED, EXIT_TERMINATED)
+def _requested_size(error: BaseException) -> str:
+    match = _SIZE.search(str(error))
+    return f" when {match[1]} more were requested" if match else ""
 
 
 class Outcome(NamedTuple):
-    """A state that is no record's, and whether another try may end differently."""
+    """State of a trial without a record, and whether another attempt may succeed."""
 
     state: State
     reason: str
@@ -110,41 +105,43 @@ class Outcome(NamedTuple):
 
 
 def trial_outcome(
-    ended: JobEnded, failure: Mapping[str, Any] | None, overtime: float | None = None, *, ours: bool = False
+    ended: JobEnded, failure: Mapping[str, Any] | None, timeout: float | None = None, *, is_ending: bool = False
 ) -> Outcome:
-    """`failure` is what the trial itself wrote down; `overtime` the seconds after which it was stopped, if it was.
+    """Return the outcome of a trial from the end of its process and the failure that it wrote.
 
-    `ours`: the supervisor is ending everything, so that a signal was its own.
+    `timeout`: seconds after which the scheduler stopped it. `is_ending`: the scheduler stops all trials, so that a
+    signal was its own.
     """
-    if overtime is not None:
-        return Outcome("timeout", f"it was stopped after {overtime:g} s; run again, it goes on from its checkpoint")
-    if ended.code in _INTERRUPTED or (ours and ended.signal is not None):
-        return Outcome("interrupted", "it was asked to stop; it goes on when it is run again")
+    if timeout is not None:
+        return Outcome("timeout", f"it was stopped after {timeout:g} s; run again, it goes on from its checkpoint")
+    if ended.code in (EXIT_INTERRUPTED, EXIT_TERMINATED) or (is_ending and ended.signal is not None):
+        return Outcome("interrupted", INTERRUPTED)
     if ended.signal is not None:
-        return _killed(ended)
-    again = ended.code in (EXIT_RETRY, EXIT_MEMORY)
+        return _killed_outcome(ended)
+    may_retry = ended.code in (EXIT_RETRY, EXIT_MEMORY)
     if failure is not None:
-        return Outcome(failure["state"], failure["why"], again)
-    if again:  # the disk was too full to write down why
-        return Outcome("out-of-memory" if ended.code == EXIT_MEMORY else "failed", ended.last_line, again)
-    why = f"its process ended with exit code {ended.code}, and neither left a record nor gave a reason"
-    return Outcome("failed", why + _last(ended))
+        return Outcome(failure["state"], failure["reason"], may_retry)
+    if may_retry:  # the disk was too full to write the failure
+        return Outcome("out-of-memory" if ended.code == EXIT_MEMORY else "failed", ended.last_line, may_retry)
+    reason = f"its process ended with exit code {ended.code}, and left neither a record nor a reason"
+    return Outcome("failed", reason + _last_line(ended))
 
 
-def _killed(ended: JobEnded) -> Outcome:
+def _killed_outcome(ended: JobEnded) -> Outcome:
     number = signal.Signals(ended.signal or 0)
     if number in STOP_SIGNALS:
-        return Outcome("interrupted", f"{number.name} ended it before it had begun; it goes on when it is run again")
-    likely = ", likely because the machine was out of memory" if number == signal.SIGKILL else ""
-    return Outcome("failed", f"its process was ended by signal {number} ({number.name}){likely}" + _last(ended), True)
+        return Outcome("interrupted", f"{number.name} stopped it before it started; run the study again to start it")
+    cause = ", likely because the machine was out of memory" if number == signal.SIGKILL else ""
+    reason = f"its process was ended by signal {number} ({number.name}){cause}{_last_line(ended)}"
+    return Outcome("failed", reason, may_retry=True)
 
 
-def _last(ended: JobEnded) -> str:
+def _last_line(ended: JobEnded) -> str:
     return f"; its last line was: {ended.last_line}" if ended.last_line else ""
 
 
-def fail_rehearsal(trial: Trial, outcome: Outcome, store: Store, log: Path) -> None:
-    """Writes down for a trial that its variant failed in rehearsal, and what was printed there."""
+def write_rehearsal_failure(trial: Trial, outcome: Outcome, store: Store, log: Path) -> None:
+    """Write the failure of a variant's first step, and its log, for a trial that will not run."""
     folder = store.create_folder(trial)
     store.write_failure(trial.identity, outcome.state, outcome.reason, rehearsal=True)
     with suppress(OSError):

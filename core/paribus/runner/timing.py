@@ -106,13 +106,15 @@ def run_timing_job(
             launcher.stop("timing", signal.SIGKILL)
 
 
-def execute_timing(order: WorkerRequest, registry: Registry, stop: Callable[[], bool]) -> int:
-    """What its process does."""
-    store = Store(Path(order.store), order.study)
+def execute_timing(
+    request: WorkerRequest, registry: Registry, should_stop: Callable[[], bool], on_last_line: Callable[[str], None]
+) -> int:
+    """Run a timing request in a worker, and return its exit code."""
+    store = Store(Path(request.store), request.study)
     try:
-        measure_and_write(store, order.timing, registry, stop)
+        measure_and_write(store, request.timing, registry, should_stop)
     except ParibusError as error:
-        print(error)  # noqa: T201  # the log is where this is read
+        on_last_line(str(error))
         return EXIT_FAILED
     return EXIT_OK
 

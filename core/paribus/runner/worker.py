@@ -1,33 +1,29 @@
-"""What the process of a trial does, from an order to an exit code; `python -m paribus.runner.worker` is such a process.
+"""Worker: runs one request (a trial or a timing pass) in this process; `python -m paribus.runner.worker` is one.
 
-It holds the trial's lock while it runs. Whatever the trial raises becomes a state on disk and one last line of output.
-
-One accelerator a trial: those that run at once are dealt out over the devices that there are.
+It locks the trial while it runs. An error of the trial becomes a state on disk and the last line of output.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from paribus.errors import EXIT_OK, ParibusError
-from paribus.runner.outcomes import EXIT_LOCKED, Failure, describe_failure
+from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
-from paribus.runner.trial_output import ProgressLine, ProgressWriter
+from paribus.runner.trial_output import ProgressWriter
 from paribus.specs.trainer_options import lasting
 from paribus.storage.atomic import FILES, Files, remove_temporary_files
-from paribus.storage.lease import HostIdentity
+from paribus.storage.lease import HostIdentity, LostLeaseError
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
-from paribus.storage.trial_lock import LostLeaseError, TrialLock
+from paribus.train.trial_options import TrialOptions
 
 if TYPE_CHECKING:
     from paribus.registry import Registry
@@ -38,177 +34,166 @@ NVIDIA: Final = Path("/proc/driver/nvidia/gpus")
 
 
 def gpu_count() -> int:
-    """Those that a trial may use, as far as can be told without torch."""
-    named = os.environ.get(CUDA_DEVICES)
-    if named is not None:
-        return sum(each.strip() not in ("", "-1") for each in named.split(","))
+    """Return the number of GPUs that a trial may use, as far as it can be found without torch."""
+    visible = os.environ.get(CUDA_DEVICES)
+    if visible is not None:
+        return sum(device.strip() not in ("", "-1") for device in visible.split(","))
     with suppress(OSError):
         return len(list(NVIDIA.iterdir()))
     return 0
 
 
-def select_device(place: int, trainer: Mapping[str, Any]) -> None:
-    """Lets this process see one device, before anything of CUDA is touched; a trial that wants several sees all."""
+def select_device(slot: int, trainer: Mapping[str, Any]) -> None:
+    """Limit this process to the GPU of its slot, before it uses CUDA; a trial on several devices sees all."""
     import torch
 
     if trainer.get("devices", 1) in (1, "auto"):
-        named = os.environ.get(CUDA_DEVICES)
-        there = named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
-        chosen = device_at(place, there)
-        if chosen is not None:
-            os.environ[CUDA_DEVICES] = chosen
+        visible = os.environ.get(CUDA_DEVICES)
+        devices = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+        device = device_at(slot, devices)
+        if device is not None:
+            os.environ[CUDA_DEVICES] = device
 
 
-def device_at(place: int, devices: Sequence[str]) -> str | None:
-    """The device of the trial at `place` among those that run at once; None where there is nothing to choose."""
-    return devices[place % len(devices)] if len(devices) > 1 else None
-
-
-CHECKPOINT_SECONDS: Final = 30.0
+def device_at(slot: int, devices: Sequence[str]) -> str | None:
+    """Return the device of a slot; None if there is no choice."""
+    return devices[slot % len(devices)] if len(devices) > 1 else None
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class WorkerRequest:
-    """One trial to be run, as a process is told of it."""
+    """Request to run one trial, sent to a process as JSON."""
 
-    store: str  # the folder of all studies
+    store: str  # folder of all studies
     study: str
     identity: str
     spec: Mapping[str, Any]
-    plugins: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # for a process that has not loaded them: installed(**plugins)
-    timing: Mapping[str, Any] = field(default_factory=dict)  # what is to be timed, in place of a trial
-    rehearsal: bool = False  # a first step that nobody is told of
-    contended: bool = False
-    checkpoint_seconds: float = CHECKPOINT_SECONDS
-    checkpoint_steps: int | None = None
-    loggers: list[Mapping[str, Any]] = field(default_factory=list)
-    variant: str = ""  # what loggers call it by
-    job_slot: int | None = None  # among the trials that run at once; None: alone
-    expired_token: str = ""  # the last sign of life of whoever held it on another machine, and is dead
+    options: TrialOptions = TrialOptions()
+    plugins: Mapping[str, Any] = field(default_factory=dict)  # arguments of `installed`, for a new process
+    timing: Mapping[str, Any] = field(default_factory=dict)  # steps to time, instead of a trial
+    is_rehearsal: bool = False  # first step only, without hooks and loggers
+    variant: str = ""  # name for loggers
+    job_slot: int | None = None  # index among the trials that run at a time; None: no selection of a GPU
+    expired_token: str = ""  # last token of a remote runner that died while it ran the trial
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> WorkerRequest:
-        return cls(**json.loads(text))
+        document = json.loads(text)
+        return cls(**{**document, "options": TrialOptions.from_json(document["options"])})
 
 
 @final
 class RehearsalHooks:
-    """The hooks of a trial's life during a rehearsal: the trainer is configured, and nobody is told."""
+    """Plugin hooks of a rehearsal: the trainer is configured, the other hooks do nothing."""
 
     def __init__(self, hooks: Any) -> None:
         self.configure_trainer = hooks.configure_trainer
 
-    def trial_started(self, **told: Any) -> None:
-        """Nobody is told."""
+    def trial_started(self, **arguments: Any) -> None:
+        """Do nothing."""
 
-    def trial_finished(self, **told: Any) -> None:
-        """Nobody is told."""
+    def trial_finished(self, **arguments: Any) -> None:
+        """Do nothing."""
+
+
+OnLastLine: TypeAlias = Callable[[str], None]
+
+
+def print_line(line: str) -> None:
+    """Print a line to the log of the trial."""
+    with suppress(OSError, ValueError):
+        print(line, file=sys.stderr, flush=True)  # noqa: T201  # stderr is the log
 
 
 def run_request(
-    order: WorkerRequest,
+    request: WorkerRequest,
     registry: Registry,
     *,
     stop: StopRequest,
-    until: float = math.inf,
-    listen: Callable[[ProgressLine], None] = lambda told: None,
+    watch: Callable[[], None] = lambda: None,
+    on_last_line: OnLastLine = print_line,
     files: Files = FILES,
     host: HostIdentity | None = None,
 ) -> int:
-    """Runs the trial in this process, unless somebody else does; the exit code says how it went.
+    """Run a request in this process and return the exit code; a trial that another process runs is left to it.
 
-    It ends when `stop` is asked, or at its first step after `until` on the monotonic clock, with a checkpoint.
+    A trial ends with a checkpoint when `stop` is requested. It calls `watch` at every step, and `on_last_line` with
+    the reason of a failure.
     """
-    if order.timing:
+    if request.timing:
         from paribus.runner.timing import execute_timing
 
-        return execute_timing(order, registry, stop.poll)
-    store = Store(Path(order.store), order.study, files, host)
+        return execute_timing(request, registry, stop.poll, on_last_line)
+    store = Store(Path(request.store), request.study, files, host)
+    lock = store.lock(request.identity)
     try:
-        claim = store.lock(order.identity)
-        if not claim.try_acquire(order.expired_token):
-            _say(f"held by {claim.owner() or 'another process'}")
+        if not lock.try_acquire(request.expired_token):
+            on_last_line(f"locked by {lock.owner() or 'another process'}")
             return EXIT_LOCKED
-        with claim:
-            fenced = Store(Path(order.store), order.study, claim.fenced_files(files), host)
-            return _unless_done(order, registry, _Desk(fenced, claim, stop, until, listen))
+        with lock:
+            fenced = Store(Path(request.store), request.study, lock.fenced_files(files), host)
+            check_lock, parent = lock.periodic_check(), os.getppid()
+
+            def should_stop() -> bool:
+                check_lock()
+                watch()
+                return stop.poll() or os.getppid() != parent  # orphaned, where the kernel does not kill orphans
+
+            return _run_trial(request, registry, fenced, should_stop)
     except LostLeaseError as error:
-        _say(str(error))
+        on_last_line(str(error))
         return EXIT_LOCKED
     except BaseException as error:
         if (stop.is_requested and not isinstance(error, Exception)) or _is_interruption(error):
-            return _interrupted(order, store, stop)
-        return _failed(order, store, error)
+            failure = Failure("interrupted", INTERRUPTED, "", stop.exit_code)
+        else:
+            _print_traceback(error)
+            failure = describe_failure(error)
+        return _write_failure(request, store, failure, on_last_line)
 
 
-@final
-@dataclass(frozen=True)
-class _Desk:
-    """What a trial's work has to do with the outside."""
-
-    store: Store
-    claim: TrialLock
-    stop: StopRequest
-    until: float
-    listen: Callable[[ProgressLine], None]
-
-    def asking(self) -> Callable[[], bool]:
-        parent = os.getppid()  # another one later: orphaned, where the kernel does not see to that
-        check = self.claim.periodic_check()
-
-        def asked() -> bool:
-            check()
-            return self.stop.poll() or time.monotonic() > self.until or os.getppid() != parent
-
-        return asked
-
-
-def _unless_done(order: WorkerRequest, registry: Registry, desk: _Desk) -> int:
+def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_stop: Callable[[], bool]) -> int:
     from paribus.inference.translate import translated
     from paribus.train.loggers import LoggerRun
     from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
 
-    store = desk.store
-    if store.record(order.identity) is not None:  # another process was faster
+    if store.record(request.identity) is not None:  # another process was faster
         return EXIT_OK
-    folder = store.folder(order.identity)
-    trainer = order.spec["trainer"] or {}
+    folder = store.folder(request.identity)
+    trainer = request.spec["trainer"] or {}
     steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
-    telling = ProgressWriter(folder / PROGRESS, steps, desk.listen, files=store.files)
-    for note in store.messages:
-        telling.write_message(note)
+    progress = ProgressWriter(folder / PROGRESS, steps, files=store.files)
+    for message in store.messages:
+        progress.write_message(message)
     remove_temporary_files(folder, files=store.files)
     with suppress(OSError):
-        store.files.unlink(folder / FAILURE)  # of an earlier try
-    known = {} if order.rehearsal else store.trial(order.identity) or {}
-    terms = TrialContext(
-        identity=order.identity,
+        store.files.unlink(folder / FAILURE)  # of an earlier attempt
+    trial = {} if request.is_rehearsal else store.trial(request.identity) or {}
+    has_loggers = request.options.loggers and not request.is_rehearsal
+    seed = request.spec["seed"]
+    context = TrialContext(
+        identity=request.identity,
         folder=folder,
-        checkpoint_seconds=order.checkpoint_seconds,
-        checkpoint_steps=order.checkpoint_steps,
-        should_stop=desk.asking(),
-        on_step=telling.write_step,
-        on_message=telling.write_message,
-        contended=order.contended,
-        hooks=RehearsalHooks(registry.hook) if order.rehearsal else registry.hook,
-        changes=known.get("changes") or {},
-        baseline_values=known.get("baseline_values") or {},
+        options=request.options,
+        should_stop=should_stop,
+        on_step=progress.write_step,
+        on_message=progress.write_message,
+        hooks=RehearsalHooks(registry.hook) if request.is_rehearsal else registry.hook,
+        changes=trial.get("changes") or {},
+        baseline_values=trial.get("baseline_values") or {},
         files=store.files,
-        loggers=order.loggers,
-        logger_run=LoggerRun(order.study, order.variant, order.spec["seed"], order.identity, store.root / LOGS)
-        if order.loggers and not order.rehearsal
+        logger_run=LoggerRun(request.study, request.variant, seed, request.identity, store.root / LOGS)
+        if has_loggers
         else None,
         writer=translated,
     )
-    if order.job_slot is not None:
-        select_device(order.job_slot, order.spec["trainer"] or {})
-    run_trial(order.spec, registry, terms)
+    if request.job_slot is not None:
+        select_device(request.job_slot, trainer)
+    run_trial(request.spec, registry, context)
     return EXIT_OK
 
 
@@ -218,57 +203,45 @@ def _is_interruption(error: BaseException) -> bool:
     return isinstance(error, InterruptedTrialError)
 
 
-def _interrupted(order: WorkerRequest, store: Store, stop: StopRequest) -> int:
-    why = "it was asked to stop; it goes on when it is run again"
-    _ended(order, store, Failure("interrupted", why, "", stop.exit_code))
-    return stop.exit_code
-
-
-def _failed(order: WorkerRequest, store: Store, error: BaseException) -> int:
-    with suppress(Exception):  # a traceback that cannot be printed hides no failure
+def _print_traceback(error: BaseException) -> None:
+    with suppress(Exception):  # a traceback that cannot be printed must not hide the failure
         traceback.print_exception(error)
-    failure = describe_failure(error)
-    _ended(order, store, failure)
+
+
+def _write_failure(request: WorkerRequest, store: Store, failure: Failure, on_last_line: OnLastLine) -> int:
+    with suppress(ParibusError):  # if the disk failed, the scheduler has the last line and the exit code
+        store.write_failure(request.identity, failure.state, failure.reason, frame=failure.frame, code=failure.code)
+    on_last_line(failure.reason)
     return failure.code
 
 
-def _ended(order: WorkerRequest, store: Store, failure: Failure) -> None:
-    with suppress(ParibusError):  # the disk may be what failed: the last line and the exit code tell the supervisor
-        store.write_failure(order.identity, failure.state, failure.reason, frame=failure.frame, code=failure.code)
-    _say(failure.reason)
-
-
-def _say(line: str) -> None:
-    with suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)  # noqa: T201  # the log is where this is read
-
-
 def exit_on_signal(stop: StopRequest) -> None:
-    """What a signal does to a trial's process: it ends at once if asked again, or if no step was taken as yet."""
+    """Exit at a second signal, or at the first one if the trial has not trained a step yet."""
     if stop.at_once or not stop.is_polled:
         os._exit(stop.exit_code)
 
 
 def main() -> None:
-    """Reads an order and carries it out, in a process that has loaded nothing yet; its parent may be named."""
+    """Run the request on standard input in a new process; the argument is the process to die with."""
     die_with_parent(int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid())
     stop = StopRequest()
     with catch_signals(stop, lambda: exit_on_signal(stop)):
-        order = WorkerRequest.from_json(sys.stdin.read())
-        sys.exit(_fresh(order, stop))
+        sys.exit(_load_and_run(WorkerRequest.from_json(sys.stdin.read()), stop))
 
 
-def _fresh(order: WorkerRequest, stop: StopRequest) -> int:
+def _load_and_run(request: WorkerRequest, stop: StopRequest) -> int:
     from paribus.registry import installed
 
     try:
-        registry = installed(**order.plugins)
+        registry = installed(**request.plugins)
     except ParibusError as error:
-        return _failed(order, Store(Path(order.store), order.study), error)
+        _print_traceback(error)
+        store = Store(Path(request.store), request.study)
+        return _write_failure(request, store, describe_failure(error), print_line)
     import torch
 
     torch.set_num_threads(1)
-    return run_request(order, registry, stop=stop)
+    return run_request(request, registry, stop=stop)
 
 
 if __name__ == "__main__":

@@ -109,9 +109,9 @@ class Store:
     def failure(self, identity: str) -> dict[str, Any] | None:
         return self._read(self.folder(identity) / FAILURE)
 
-    def write_failure(self, identity: str, state: State, why: str, **more: Any) -> None:
+    def write_failure(self, identity: str, state: State, reason: str, **details: Any) -> None:
         """Write the state of a trial that ended without a record."""
-        write_json(self.folder(identity) / FAILURE, {"state": state, "why": why, **more}, files=self.files)
+        write_json(self.folder(identity) / FAILURE, {"state": state, "reason": reason, **details}, files=self.files)
 
     def log_hint(self, identity: str) -> str:
         """Return `; its log: PATH` for the end of a message, if the trial has a log."""

@@ -52,6 +52,7 @@ from paribus.train.trial_callback import (
     TrialCallback,
     checkpoint_writer,
 )
+from paribus.train.trial_options import TrialOptions
 from paribus.train.unigram_baseline import unigram_baselines
 
 CHECKPOINTS = "checkpoints"
@@ -68,17 +69,14 @@ class TrialContext:
 
     identity: str
     folder: Path
-    checkpoint_seconds: float = 30.0
-    checkpoint_steps: int | None = None  # a checkpoint every so many steps instead: for tests
+    options: TrialOptions = TrialOptions()
     should_stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, float], None] = lambda step, loss: None
     on_message: Callable[[str], None] = lambda text: None
-    contended: bool = False  # other trials share the machine, so timings are not representative
     hooks: Any = None  # of the plugins: `configure_trainer`, `trial_started`, `trial_finished`
     changes: Mapping[str, Any] = field(default_factory=dict)  # values that a study changed to get this spec
     baseline_values: Mapping[str, Any] = field(default_factory=dict)  # values of the baseline at the same keys
     files: Files = field(default=FILES)
-    loggers: Sequence[Mapping[str, Any]] = ()  # Lightning's loggers, by name and options
     logger_run: LoggerRun | None = None  # name and folder for the loggers, if there are any
     rank: ProcessRank = ProcessRank()
     writer: Writer | None = None  # generates text for measures; None: such measures have a reason instead of a value
@@ -133,7 +131,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     callbacks: list[Callback] = [callback]
     logger: LoggerCallback | None = None
     if context.logger_run is not None:
-        logger = LoggerCallback(callback, spec, context.loggers, context.logger_run, context.on_message)
+        logger = LoggerCallback(callback, spec, context.options.loggers, context.logger_run, context.on_message)
         callbacks.append(logger)
     trainer = _trainer(spec, steps - callback.step if max_steps else -1, callbacks, context)
     diverged = None if callback.step >= steps else _fit(spec, trainer, model, data, context, logger)
@@ -146,7 +144,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
             **({} if adaptation is None else {"from": adaptation.to_json()}),
         },
         "provenance": {
-            **provenance(started, clock.seconds, context.contended, model.device),
+            **provenance(started, clock.seconds, context.options.contended, model.device),
             **({} if clock.limit is None else {"spent_seconds": clock.spent}),
             **probe.to_json(),
         },
@@ -174,9 +172,9 @@ def _trial_callback(
 
     def is_checkpoint_due(step: int) -> bool:
         nonlocal last_save
-        if context.checkpoint_steps is not None:
-            return step % context.checkpoint_steps == 0
-        if time.monotonic() - last_save < context.checkpoint_seconds:
+        if context.options.checkpoint_steps is not None:
+            return step % context.options.checkpoint_steps == 0
+        if time.monotonic() - last_save < context.options.checkpoint_seconds:
             return False
         last_save = time.monotonic()
         return True

@@ -96,7 +96,7 @@ def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> Non
     assert [entry.seed for entry in found] == [0, 1, 2, 3]
     assert [entry.record is not None for entry in found] == [True, True, False, False]
     assert found[2].failure is not None
-    assert found[2].failure["why"] == "it fell"
+    assert found[2].failure["reason"] == "it fell"
     assert all(entry.stale == "" and entry.overrides == {"attention": "mqa"} for entry in found)
 
 

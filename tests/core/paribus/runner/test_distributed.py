@@ -22,6 +22,7 @@ from paribus.train.distributed import ProcessRank, process_count, run_distribute
 from paribus.train.tensor_file import read_tensors
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
+from paribus.train.trial_options import TrialOptions
 
 BOTH = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
 PIECES = {**BOTH, "strategy": "fsdp"}
@@ -92,7 +93,7 @@ def spec(trial: Callable[..., Trial]) -> MakeSpec:
 def alone(spec: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a trial was run by one process."""
     folder = tmp_path_factory.mktemp("alone")
-    run_trial(spec(), registry, TrialContext("x", folder, checkpoint_steps=2))
+    run_trial(spec(), registry, TrialContext("x", folder, TrialOptions(checkpoint_steps=2)))
     return folder
 
 
@@ -101,7 +102,7 @@ def alone(spec: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathF
 def test_two_processes_leave_one_record_with_the_loss_of_one(
     spec: MakeSpec, registry: Registry, alone: Path, tmp_path: Path, both: dict[str, Any]
 ) -> None:
-    two = run_trial(spec(**both), registry, TrialContext("x", tmp_path, checkpoint_steps=2))["result"]
+    two = run_trial(spec(**both), registry, TrialContext("x", tmp_path, TrialOptions(checkpoint_steps=2)))["result"]
     one = read_json(alone / RECORD)["result"]
     assert two["losses"] == pytest.approx(one["losses"], rel=2e-6)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=2e-6)
@@ -131,7 +132,7 @@ def test_an_optimizer_steps_on_pieces_as_on_the_whole(
     for name, both in (("whole", BOTH), ("pieces", PIECES)):
         (tmp_path / name).mkdir()
         made = resolved_with(spec(**both, **steps), optimizer)
-        run_trial(made, registry, TrialContext("x", tmp_path / name, checkpoint_steps=2))
+        run_trial(made, registry, TrialContext("x", tmp_path / name, TrialOptions(checkpoint_steps=2)))
         found[name], _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
     assert found["pieces"].keys() == found["whole"].keys()
     for name, tensor in found["whole"].items():

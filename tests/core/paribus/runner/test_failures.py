@@ -64,7 +64,7 @@ def test_a_lack_of_memory_is_known_in_every_guise(error: BaseException) -> None:
     ],
 )
 def test_a_lack_of_memory_says_how_much_was_asked_for(text: str, size: str) -> None:
-    assert raised(RuntimeError(text)).reason.startswith(f"out of memory when {size} more were asked for: ")
+    assert raised(RuntimeError(text)).reason.startswith(f"out of memory when {size} more were requested: ")
 
 
 def test_a_real_lack_of_memory_is_known() -> None:

@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 
 from paribus import Norm
+from paribus.errors import StoreError
 from paribus.registry import Registry
+from paribus.runner import scheduler
 from paribus.runner.events import Event
-from paribus.runner.in_process import run_here
+from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
-from paribus.runner.signals import InterruptedStudyError
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import InterruptedStudyError, StopRequest, catch_signals
 from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store, Trial
 from paribus.train.trial import TrialContext, run_trial
@@ -65,7 +68,12 @@ def run(store: Store, registry: Registry, *trials: Trial, **over: Any) -> list[E
         events.append(event)
         watch(event)
 
-    run_here(trials, store, registry, take, rules=RunOptions(**over), resume="run(study)")
+    stop = StopRequest()
+    launcher = InProcessLauncher(registry, stop)
+    with catch_signals(stop, launcher.on_signal):
+        run_trials(
+            trials, store, launcher=launcher, options=RunOptions(**over), on_event=take, stop=stop, resume="run(study)"
+        )
     return events
 
 
@@ -87,7 +95,7 @@ def test_they_run_here_and_that_is_said_aloud(
     record = store.record("mine-1")
     assert record is not None
     assert canonical_json(record["result"]) == canonical_json(twin["result"])
-    assert {event.kind for event in run(store, notebook, *trials)} == {"note"}
+    assert run(store, notebook, *trials) == []
 
 
 def test_one_that_fails_fails_alone(store: Store, notebook: Registry, trial: MakeTrial) -> None:
@@ -121,12 +129,14 @@ def test_a_trial_that_takes_too_long_ends_with_a_checkpoint(store: Store, notebo
     assert list((store.folder("mine-0") / "checkpoints").iterdir())
 
 
-def test_one_that_another_process_runs_is_left_to_it(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+def test_a_trial_that_another_process_runs_is_left_to_it(
+    store: Store, notebook: Registry, trial: MakeTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.1)
     trials = [trial("mine", 0, **MINE)]
     store.create_folder(trials[0])
-    with store.lock("mine-0"):
-        events = run(store, notebook, *trials)
-    assert events[-1].text == "another process runs this trial, and it is left to it"
+    with store.lock("mine-0"), pytest.raises(StoreError, match=r"\[locked\]"):
+        run(store, notebook, *trials)
     assert store.record("mine-0") is None
 
 

@@ -32,9 +32,12 @@ from paribus.runner.signals import StopRequest, catch_signals
 from paribus.storage.store import Store, Trial
 from paribus.runner.jobs import RunOptions
 from paribus.runner.scheduler import run_trials
+from paribus.train.trial_options import TrialOptions
 from paribus_launch.local import Local
 
 root, trials, rules, fork = sys.argv[1:]
+rules = json.loads(rules)
+options = RunOptions(**{**rules, "trial": TrialOptions(**rules.get("trial", {}))})
 launcher = Local(fork=fork == "True")
 launcher.open(Plugins())
 
@@ -45,7 +48,7 @@ try:
     with catch_signals(StopRequest()) as stop:
         run_trials(
             [Trial(**each) for each in json.loads(trials)], Store(Path(root), "study"),
-            launcher=launcher, rules=RunOptions(**json.loads(rules)), on_event=show, stop=stop,
+            launcher=launcher, options=options, on_event=show, stop=stop,
             resume="paribus run study",
         )
 except ParibusError as error:
@@ -195,7 +198,7 @@ def test_asked_twice_it_ends_at_once_and_nothing_is_lost(
 
 
 def test_a_killed_supervisor_leaves_no_orphan(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
-    process = run(checkpoint_steps=3)
+    process = run(trial={"checkpoint_steps": 3})
     until(process, "progress", 2)
     everybody = family(process.pid)
     assert len(everybody) >= 3
@@ -218,7 +221,7 @@ def test_without_a_fork_all_is_the_same(run: Run, store: Store, trials: list[Tri
 def test_a_killed_zygote_is_replaced_within_the_run(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
 ) -> None:
-    process = run(checkpoint_steps=3)
+    process = run(trial={"checkpoint_steps": 3})
     until(process, "progress", 2)
     os.kill(family(process.pid)[1], signal.SIGKILL)
     said, _ = process.communicate(timeout=120)
@@ -253,7 +256,7 @@ def test_kills_at_random_moments_change_nothing(
         if len(results(store, trials)) == len(trials):
             victim = store.folder(luck.choice(trials).identity)
             (victim / "record.json").unlink()  # there is nothing left to cut: some of it is run once more
-        process = run(checkpoint_steps=luck.choice([1, 2, 5]))
+        process = run(trial={"checkpoint_steps": luck.choice([1, 2, 5])})
         with suppress(AssertionError):
             until(process, "started", luck.choice([1, 2]))
         time.sleep(luck.uniform(0.0, 1.0))

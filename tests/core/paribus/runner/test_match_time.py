@@ -21,15 +21,16 @@ from paribus.planning.paired_ratio import TWIN
 from paribus.planning.time_matches import FOLDER
 from paribus.registry import Registry
 from paribus.runner.events import Event, ignore_event
+from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.match_time import (
     PASS_FILE,
     earlier_measurements,
     match_on_time,
-    measure_in_process,
+    measure_in_job,
     unsolved_matches,
 )
 from paribus.runner.signals import InterruptedStudyError, StopRequest
-from paribus.runner.timing import measure_and_write
+from paribus.slots.launcher import Plugins
 from paribus.storage.lease import HostIdentity
 from paribus.storage.store import Store
 from paribus.studies.designs import BASELINE
@@ -105,7 +106,7 @@ def documents(planned: PlannedStudy) -> dict[Path, bytes]:
 def test_before_it_is_measured_the_baseline_alone_has_trials_and_the_plan_says_what_is_missing(read: Any) -> None:
     planned = read()
     assert {trial.variant for trial in planned.plan.trials} == {BASELINE}
-    assert not planned.plan.complete
+    assert not planned.plan.is_complete
     (line,) = unsolved_matches(planned)
     assert line.startswith("not known yet: the trials of attention=mqa, attention=gqa(kv_heads=1), whose ")
     assert "`paribus run` measures that first" in line
@@ -124,7 +125,7 @@ def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
     assert all(abs(each.residual) <= 0.01 for each in found.values())
     count = len(clock.passes)
     again = read()
-    assert again.plan.complete
+    assert again.plan.is_complete
     assert [trial.identity for trial in again.plan.trials] == [trial.identity for trial in planned.plan.trials]
     assert solved(again, clock) is again
     assert len(clock.passes) == count
@@ -139,7 +140,7 @@ def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> N
     assert trial.matched_values == {"feedforward.expand": trial.spec["feedforward"]["expand"]}
     written = {"attention": "mqa", "feedforward.expand": trial.spec["feedforward"]["expand"]}
     same = read(match=None, design="list", vary={}, variants=[written])
-    assert [each.identity for each in same.plan.of(same.plan.variants[1].name)] == [
+    assert [each.identity for each in same.plan.trials_of(same.plan.variants[1].name)] == [
         each.identity for each in planned.plan.trials_of("attention=mqa")
     ]
 
@@ -179,7 +180,7 @@ def test_another_machine_or_other_code_is_said_and_never_measured_anew(
     assert "the code has changed" not in mismatch_note(setting)
     monkeypatch.setattr("paribus.planning.identity.engine_hash", lambda: "other")
     changed = read().plan
-    assert changed.complete
+    assert changed.is_complete
     assert changed.matched["attention=mqa"].value == planned.plan.matched["attention=mqa"].value
     assert "the code has changed" in mismatch_note(changed.settings[0])
     (line,) = dict.fromkeys(earlier_measurements(read()))
@@ -199,7 +200,7 @@ def test_a_damaged_solution_is_set_aside_and_measured_again(read: Any) -> None:
     first.write_bytes(first.read_bytes()[:-9])
     again = read()
     assert len(again.plan.settings[0].untimed) == 1
-    assert any("set aside" in note for note in again.store.notes)
+    assert any("set aside" in note for note in again.store.messages)
     assert solved(again, Clock()).plan.matched == planned.plan.matched
 
 
@@ -293,14 +294,12 @@ def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(
 def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: Registry) -> None:
     planned = read()
     planned.store.root.mkdir(parents=True)
-    take = measure_in_process(
-        planned.store, lambda store, turns: measure_and_write(store, turns, registry, lambda: False)
-    )
     spec = {**planned.plan.trials[0].spec, "trainer": {"precision": "64-true"}}
-    with pytest.raises(SpecError, match="its precision, 64-true, is Lightning's own affair"):
-        take({"base": spec}, [["base"]], 0.1)
-    with pytest.raises(ParibusError, match="what is matched on time was not measured: it was stopped"):
-        measure_in_process(planned.store, lambda store, turns: None)({}, [], 0.1)
+    measure = measure_in_job(
+        planned.store, InProcessLauncher(registry, StopRequest()), Plugins(), StopRequest(), "again"
+    )
+    with pytest.raises(ParibusError, match=r"\[not-timed\].*64-true"):
+        measure({"base": spec}, [["base"]], 0.1)
     with pytest.raises(SpecError, match=r"`dropout` is|cannot be turned|there is no"):
         read(match={"on": "time", "by": "attention"})
 

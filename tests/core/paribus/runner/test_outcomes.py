@@ -8,7 +8,7 @@ from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED
 from paribus.runner.outcomes import EXIT_MEMORY, EXIT_RETRY, trial_outcome
 from paribus.slots.launcher import JobEnded
 
-SAID = {"state": "failed", "why": "ValueError: no"}
+SAID = {"state": "failed", "reason": "ValueError: no"}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_end_means_a_state_and_whether_to_try_again(
     found = trial_outcome(JobEnded("a", code, number, "its last line"), failure)
     assert (found.state, found.may_retry) == (state, again)
     assert trial_outcome(JobEnded("a", code, number), failure, 60.0).state == "timeout"
-    assert trial_outcome(JobEnded("a", None, 9), failure, ours=True).state == "interrupted"
+    assert trial_outcome(JobEnded("a", None, 9), failure, is_ending=True).state == "interrupted"
 
 
 def test_on_a_full_disk_the_last_line_is_the_reason() -> None:

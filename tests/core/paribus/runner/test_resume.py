@@ -19,9 +19,11 @@ from paribus.storage.atomic import FILES, Files, canonical_json, read_json
 from paribus.storage.saved_model import RECORD
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import DivergedError, InterruptedTrialError, TrialCallback
+from paribus.train.trial_options import TrialOptions
 
 STEPS = 8
 EVERY = 4  # so that one could fall on the last step
+OPTIONS = TrialOptions(checkpoint_steps=EVERY)
 Spec = dict[str, Any]
 
 
@@ -103,7 +105,7 @@ def test_a_cut_after_every_step_changes_nothing(spec: Spec, registry: Registry, 
 
 
 def test_the_checkpoints_of_a_run_change_nothing(spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path) -> None:
-    assert result(run_trial(spec, registry, TrialContext("trial", tmp_path, checkpoint_steps=1))) == uncut
+    assert result(run_trial(spec, registry, TrialContext("trial", tmp_path, TrialOptions(checkpoint_steps=1)))) == uncut
 
 
 @pytest.mark.parametrize(
@@ -162,17 +164,17 @@ def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() ->
 def calls_of(spec: Spec, registry: Registry, folder: Path) -> int:
     """How many calls that write a run makes."""
     made: list[str] = []
-    terms = TrialContext("trial", folder, checkpoint_steps=EVERY, files=FILES.with_callback(made.append))
+    terms = TrialContext("trial", folder, OPTIONS, files=FILES.with_callback(made.append))
     run_trial(spec, registry, terms)
     return len(made)
 
 
 def cut_and_resumed(spec: Spec, registry: Registry, folder: Path, k: int, how: Callable[[], None]) -> bytes:
     """The result of a trial that was cut in its k-th call, and run again."""
-    terms = TrialContext("trial", folder, checkpoint_steps=EVERY, files=cut_at(k, how))
+    terms = TrialContext("trial", folder, OPTIONS, files=cut_at(k, how))
     with suppress(Cut, StoreError):
         run_trial(spec, registry, terms)
-    return result(run_trial(spec, registry, TrialContext("trial", folder, checkpoint_steps=EVERY)))
+    return result(run_trial(spec, registry, TrialContext("trial", folder, OPTIONS)))
 
 
 def test_a_full_disk_and_a_power_cut_in_some_writes_change_nothing(
@@ -203,10 +205,11 @@ def test_a_kill_ahead_of_any_write_changes_nothing(
         child = os.fork()
         if child == 0:
             try:
-                run_trial(spec, registry, TrialContext("trial", folder, checkpoint_steps=EVERY, files=cut_at(k, kill)))
+                files = cut_at(k, kill)
+                run_trial(spec, registry, TrialContext("trial", folder, OPTIONS, files=files))
             finally:
                 os._exit(1)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status), k
-        assert result(run_trial(spec, registry, TrialContext("trial", folder, checkpoint_steps=EVERY))) == uncut, k
+        assert result(run_trial(spec, registry, TrialContext("trial", folder, OPTIONS))) == uncut, k
     record_property("kill -9 survived", calls)

@@ -27,6 +27,7 @@ from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, Launcher
 from paribus.storage.atomic import FILES, make_folder, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, LOG, PROGRESS, Store, Trial
+from paribus.train.trial_options import TrialOptions
 
 End: TypeAlias = "int | signal.Signals | None"  # exit code, signal, or None: it runs until it is stopped
 Act = Callable[[WorkerRequest], End]
@@ -90,11 +91,11 @@ class Acted(Launcher):
     @property
     def ran(self) -> list[str]:
         """The trials that were started, rehearsals left out."""
-        return [order.identity for order in self.orders if not order.rehearsal]
+        return [order.identity for order in self.orders if not order.is_rehearsal]
 
     @property
     def rehearsed(self) -> list[str]:
-        return [order.identity for order in self.orders if order.rehearsal]
+        return [order.identity for order in self.orders if order.is_rehearsal]
 
 
 KILL = signal.SIGKILL
@@ -146,7 +147,7 @@ def supervised(store: Store, act: Act | Acted, *trials: Trial, **rules: Any) -> 
         store,
         launcher=launcher,
         plugins=Plugins(files=("mine.py",)),
-        rules=RunOptions(**rules),
+        options=RunOptions(**rules),
         on_event=events.append,
         stop=stop,
         resume="paribus run study",
@@ -180,7 +181,7 @@ def test_what_has_a_record_does_not_run_again(store: Store) -> None:
 
 
 def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
-    launcher, _ = supervised(store, done, *GRID, jobs=2, checkpoint_seconds=7.0, checkpoint_steps=3, rehearse=False)
+    launcher, _ = supervised(store, done, *GRID, jobs=2, trial=TrialOptions(checkpoint_steps=3), rehearse=False)
     (order, *_) = launcher.orders
     assert order == WorkerRequest(
         store=str(store.root.parent),
@@ -188,9 +189,7 @@ def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
         identity="a-0",
         spec=GRID[0].spec,
         plugins={"plugins": ["mine.py"], "only": None, "no_plugins": False},
-        contended=True,
-        checkpoint_seconds=7.0,
-        checkpoint_steps=3,
+        options=TrialOptions(checkpoint_steps=3, contended=True),
         variant="a",
         job_slot=0,
     )
@@ -201,7 +200,7 @@ def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
 def test_so_many_run_at_once_as_was_asked_for(store: Store, jobs: int) -> None:
     launcher, _ = supervised(store, done, *GRID, jobs=jobs)
     assert launcher.most == jobs
-    assert launcher.orders[0].contended == (jobs > 1)
+    assert launcher.orders[0].options.contended == (jobs > 1)
 
 
 # --- rehearsals ---
@@ -209,7 +208,7 @@ def test_so_many_run_at_once_as_was_asked_for(store: Store, jobs: int) -> None:
 
 def test_every_variant_takes_one_step_before_the_first_trial(store: Store) -> None:
     launcher, events = supervised(store, done, *GRID)
-    assert [order.rehearsal for order in launcher.orders] == [True] * 2 + [False] * 6
+    assert [order.is_rehearsal for order in launcher.orders] == [True] * 2 + [False] * 6
     assert launcher.rehearsed == ["a-0", "b-0"]
     assert launcher.orders[0].spec["trainer"]["max_steps"] == 1
     assert launcher.orders[0].spec["data"] == {"batch": 4, "validation": 4}
@@ -230,7 +229,7 @@ def test_a_variant_whose_first_step_fails_is_not_tried_with_other_seeds(store: S
     assert launcher.ran == ["a-0", "a-1", "a-2"]
     for seed in range(3):
         failure = store.failure(f"b-{seed}")
-        assert failure == {"state": "failed", "why": "ValueError: broken", "rehearsal": True}
+        assert failure == {"state": "failed", "reason": "ValueError: broken", "rehearsal": True}
         assert (store.folder(f"b-{seed}") / LOG).read_text() == "a traceback"
     (told,) = (event for event in events if event.kind == "rehearsed" and event.state is not None)
     assert (told.trial, told.state, told.text) == (GRID[1], "failed", "ValueError: broken")
@@ -242,7 +241,7 @@ def test_a_variant_whose_first_step_fails_is_not_tried_with_other_seeds(store: S
 
 def test_a_variant_waits_only_for_its_own_rehearsal(store: Store) -> None:
     def hangs_first(order: WorkerRequest) -> End:
-        return None if order.rehearsal else done(order)
+        return None if order.is_rehearsal else done(order)
 
     launcher, _ = supervised(store, only("a", hangs_first), *GRID, jobs=2, timeout_seconds=0.2)
     assert launcher.ran == ["b-0", "b-1", "b-2"]
@@ -290,13 +289,13 @@ def test_a_trial_is_killed_so_often_and_then_has_failed(store: Store, retries: i
     failure = store.failure("a-0")
     assert failure is not None
     assert failure["state"] == "failed"
-    assert failure["why"] == "its process was ended by signal 11 (SIGSEGV); its last line was: its last line"
+    assert failure["reason"] == "its process was ended by signal 11 (SIGSEGV); its last line was: its last line"
 
 
 def test_a_lack_of_memory_is_tried_once_more_after_the_others(store: Store) -> None:
     launcher, _ = supervised(store, only("a", lambda order: EXIT_MEMORY), of("a"), of("b"), retries=3, rehearse=False)
     assert launcher.ran == ["a-0", "b-0", "a-0"]
-    assert store.failure("a-0") == {"state": "out-of-memory", "why": "its last line"}
+    assert store.failure("a-0") == {"state": "out-of-memory", "reason": "its last line"}
 
 
 def test_a_failing_disk_is_tried_again(store: Store) -> None:
@@ -311,9 +310,7 @@ def test_a_process_that_ends_without_a_word_has_failed(store: Store, code: int) 
     assert launcher.ran == ["a-0"]
     failure = store.failure("a-0")
     assert failure is not None
-    assert failure["why"].startswith(
-        f"its process ended with exit code {code}, and neither left a record nor gave a rea"
-    )
+    assert f"exit code {code}" in failure["reason"]
 
 
 def test_a_record_counts_however_the_process_ended(store: Store) -> None:
@@ -382,7 +379,7 @@ def test_a_trial_that_takes_too_long_is_asked_to_stop(store: Store) -> None:
     assert launcher.ran == ["a-0"]
     assert store.failure("a-0") == {
         "state": "timeout",
-        "why": "it was stopped after 0.1 s; run again, it goes on from its checkpoint",
+        "reason": "it was stopped after 0.1 s; run again, it goes on from its checkpoint",
     }
 
 
@@ -454,7 +451,7 @@ def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) 
 
 
 def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "END_SECONDS", 0.1)
+    monkeypatch.setattr(scheduler, "KILL_SECONDS", 0.1)
     stop = StopRequest()
     launcher = Acted(lambda order: stop.request(signal.SIGINT))
     launcher.immortal.add("a-0")
@@ -507,7 +504,7 @@ def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeyp
     store.create_folder(of("a"))
     with (
         store.lock("a-0"),
-        pytest.raises(StoreError, match=rf"trial a, seed 0, is run by process {os.getpid()} on") as caught,
+        pytest.raises(StoreError, match=rf"trial a, seed 0 is run by process {os.getpid()} on") as caught,
     ):
         supervised(store, only("a", lambda order: EXIT_LOCKED), of("a"), of("b"), rehearse=False)
     assert caught.value.exit_code == EXIT_STORE
@@ -520,7 +517,13 @@ def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeyp
 
 def test_progress_and_notes_are_passed_on(store: Store) -> None:
     def tells(order: WorkerRequest) -> int:
-        lines = ['{"step": 1, "loss": 2.5}', '{"note": "going on"}', "no JSON", '{"step": 3, "loss": 1.5}', '{"step"']
+        lines = [
+            '{"step": 1, "loss": 2.5}',
+            '{"message": "going on"}',
+            "no JSON",
+            '{"step": 3, "loss": 1.5}',
+            '{"step"',
+        ]
         path = Path(order.store) / order.study / order.identity / PROGRESS
         path.write_text("\n".join(lines))
         return done(order)
@@ -595,11 +598,11 @@ def test_where_that_came_to_nothing_so_does_all_that_begins_from_it(store: Store
     assert launcher.ran == ["a-pre", "b-pre"]
     assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [state, state, state, "done"]
     why = ": ValueError: broken" if state == "failed" else ""
-    begun = f"it begins from a, pre, seed 0, which came to `{state}`{why}"
-    assert (store.failure("a-tune") or {})["why"] == begun
+    begun = f"its parent, a, pre, seed 0, ended as `{state}`{why}"
+    assert (store.failure("a-tune") or {})["reason"] == begun
     ends = {event.trial.identity: event.text for event in events if event.kind == "ended" and event.trial}
     assert ends["a-tune"] == begun
-    assert ends["a-again"] == f"it begins from a, tune, seed 0, which came to `{state}`: {begun}"
+    assert ends["a-again"] == f"its parent, a, tune, seed 0, ended as `{state}`: {begun}"
     supervised(store, done, PRETRAIN, TUNE, AGAIN, OTHER, rehearse=False)  # tried again, where that may help
     expected = "diverged" if state == "diverged" else "done"
     assert [store.state(name) for name in ("a-pre", "a-tune", "a-again")] == [expected] * 3
@@ -619,7 +622,7 @@ def test_every_stage_is_rehearsed_by_itself_before_any_runs(store: Store) -> Non
 
 
 def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store) -> None:
-    act = lambda order: fails(order) if order.rehearsal and order.identity == "a-tune" else done(order)  # noqa: E731  # as short as it is
+    act = lambda order: fails(order) if order.is_rehearsal and order.identity == "a-tune" else done(order)  # noqa: E731  # as short as it is
     launcher, _ = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER)
     assert launcher.ran == ["a-pre", "b-pre"]
     assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [
@@ -636,6 +639,6 @@ def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest
     launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
     assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
     store.create_folder(OTHER)
-    with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0, is run by process"):
+    with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0 is run by process"):
         supervised(store, lambda order: EXIT_LOCKED, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
     assert store.state("b-tune") == "pending"

@@ -76,7 +76,7 @@ class Forking(Launcher):
         return told
 
 trials = [Trial(name, name, 0, spec, {}, "code", "corpus") for name in names]
-run_trials(trials, Store(Path(root), "study", host=claimant), launcher=Forking(), rules=RunOptions(rehearse=False))
+run_trials(trials, Store(Path(root), "study", host=claimant), launcher=Forking(), options=RunOptions(rehearse=False))
 """
 
 

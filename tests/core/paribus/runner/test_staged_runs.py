@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ import paribus
 from paribus.planning.api import PlannedStudy
 from paribus.registry import Registry
 from paribus.runner.events import Event
-from paribus.runner.in_process import run_here
+from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import StopRequest
+from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import canonical_json, read_json, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS, read_model
 from paribus.storage.store import Store, Trial
@@ -57,7 +62,9 @@ def planned(document: dict[str, Any], registry: Registry, tmp_path_factory: pyte
 
 def run(planned: PlannedStudy, registry: Registry, store: Store | None = None) -> list[Event]:
     events: list[Event] = []
-    run_here(planned.plan.trials, store or planned.store, registry, events.append, rules=RunOptions(rehearse=False))
+    launcher = InProcessLauncher(registry, StopRequest())
+    options = RunOptions(rehearse=False)
+    run_trials(planned.plan.trials, store or planned.store, launcher=launcher, options=options, on_event=events.append)
     return events
 
 
@@ -89,7 +96,7 @@ def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretrai
 def test_the_pretraining_ran_once_and_nothing_runs_again(ran: PlannedStudy, registry: Registry) -> None:
     assert len(ran.plan.trials) == 2 * (2 + 3)
     assert len(list(ran.store.records())) == 10
-    assert [event.kind for event in run(ran, registry)] == ["note"]
+    assert run(ran, registry) == []
 
 
 def test_its_table_is_of_what_comes_of_it(ran: PlannedStudy) -> None:
@@ -122,28 +129,25 @@ def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: PlannedStu
 def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
     ran: PlannedStudy, document: dict[str, Any], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from paribus.runner import worker
-
     cut = paribus.study(document, registry=registry, store=tmp_path)
     left = 4
-    asking = worker._Desk.asking
 
-    def asked_once(desk: Any) -> Any:  # asks every trial to stop at its second step, once
-        nonlocal left
-        heard = asking(desk)
-        count = 0
+    def interrupt_at_second_step(
+        request: WorkerRequest, registry: Registry, *, stop: StopRequest, watch: Callable[[], None], **options: Any
+    ) -> int:
+        step = 0
 
-        def ask() -> bool:
-            nonlocal count, left
-            count += 1
-            if count == 2 and left:
+        def count_steps() -> None:
+            nonlocal step, left
+            step += 1
+            if step == 2 and left:
                 left -= 1
-                return True
-            return heard()
+                stop.request(signal.SIGTERM)
+            watch()
 
-        return ask
+        return run_request(request, registry, stop=stop, watch=count_steps, **options)
 
-    monkeypatch.setattr(worker._Desk, "asking", asked_once)
+    monkeypatch.setattr("paribus.runner.in_process.run_request", interrupt_at_second_step)
     for _ in range(5):
         run(cut, registry)
     assert left == 0

@@ -15,8 +15,10 @@ from paribus.planning.rehearsal import trial_group
 from paribus.planning.settings import BEST, SAME
 from paribus.registry import Registry
 from paribus.runner.events import Event
-from paribus.runner.in_process import run_here
+from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import StopRequest
 from paribus.storage.atomic import canonical_json
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
@@ -78,7 +80,8 @@ def test_the_second_phase_follows_from_the_first_also_where_that_was_cut(
     )  # one value steps for all of a variant
 
     cut = paribus.study(document, registry=notebook, store=tmp_path / "cut")
-    run_here(cut.plan.trials[:4], cut.store, notebook, lambda event: None, rules=RunOptions(rehearse=False))
+    launcher = InProcessLauncher(notebook, StopRequest())
+    run_trials(cut.plan.trials[:4], cut.store, launcher=launcher, options=RunOptions(rehearse=False))
     again = paribus.run(paribus.study(document, registry=notebook, store=tmp_path / "cut"), registry=notebook)
     assert results(again) == results(ran)
     assert [each.chosen for each in again.plan.tuned] == [each.chosen for each in ran.plan.tuned]

@@ -17,11 +17,12 @@ from paribus.registry import Registry
 from paribus.runner.fork_server import process_environment
 from paribus.runner.outcomes import EXIT_LOCKED, EXIT_RETRY
 from paribus.runner.signals import StopRequest
-from paribus.runner.trial_output import ProgressLine
+from paribus.runner.trial_output import ProgressReader
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.specs import resolved
 from paribus.storage.atomic import FILES
-from paribus.storage.store import FAILURE, Store, Trial
+from paribus.storage.store import FAILURE, PROGRESS, Store, Trial
+from paribus.train.trial_options import TrialOptions
 
 MakeTrial = Callable[..., Trial]
 
@@ -37,15 +38,17 @@ def request_for(store: Store, trial: Trial, **over: Any) -> WorkerRequest:
 
 
 def test_an_order_comes_through_as_it_was(store: Store, trial: MakeTrial) -> None:
-    order = request_for(store, trial(), rehearsal=True, checkpoint_steps=3, plugins={"plugins": ["a.py"]})
+    options = TrialOptions(checkpoint_steps=3, loggers=({"name": "csv"},))
+    order = request_for(store, trial(), is_rehearsal=True, options=options, plugins={"plugins": ["a.py"]})
     assert WorkerRequest.from_json(order.to_json()) == order
 
 
 def test_it_leaves_a_record_and_tells_how_far_it_is(store: Store, trial: MakeTrial, registry: Registry) -> None:
-    told: list[ProgressLine] = []
-    assert run_request(request_for(store, trial()), registry, stop=StopRequest(), listen=told.append) == EXIT_OK
+    request = request_for(store, trial())
+    progress = ProgressReader(store.folder("base-0") / PROGRESS)
+    assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
     assert store.state("base-0") == "done"
-    assert told[-1].step == 8
+    assert [line.step for line in progress.read()][-1] == 8
 
 
 def test_a_model_of_pairs_writes_when_it_is_measured(store: Store, trial: MakeTrial, registry: Registry) -> None:
@@ -72,7 +75,7 @@ def test_a_trial_that_is_held_is_left_to_its_holder(
     order = request_for(store, trial())
     with store.lock("base-0"):
         assert run_request(order, registry, stop=StopRequest()) == EXIT_LOCKED
-    assert f"held by process {os.getpid()} on " in capfd.readouterr().err
+    assert f"locked by process {os.getpid()} on " in capfd.readouterr().err
     assert not (store.folder("base-0") / FAILURE).exists()
 
 
@@ -84,10 +87,10 @@ def test_a_trial_that_raises_leaves_its_reason_and_then_goes_on(
     failure = store.failure("base-0")
     assert failure is not None
     assert failure["code"] == EXIT_SPEC
-    assert "nobody" in failure["why"]
+    assert "nobody" in failure["reason"]
     said = capfd.readouterr().err
     assert "Traceback" in said
-    assert said.splitlines()[-1] == failure["why"]
+    assert said.splitlines()[-1] == failure["reason"]
     assert run_request(request_for(store, trial()), registry, stop=StopRequest()) == EXIT_OK
     assert store.failure("base-0") is None
 
@@ -107,7 +110,7 @@ def test_on_a_full_disk_the_reason_is_still_said(
         if name == "create":
             raise OSError(28, os.strerror(28))
 
-    order = request_for(store, trial(), checkpoint_steps=2)
+    order = request_for(store, trial(), options=TrialOptions(checkpoint_steps=2))
     assert run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(full)) == EXIT_RETRY
     assert store.failure("base-0") is None
     last = capfd.readouterr().err.splitlines()[-1]
@@ -138,4 +141,4 @@ def test_a_process_of_its_own_needs_nothing_but_the_order(store: Store, trial: M
     assert "broken plugin" in ended.stderr.splitlines()[-1]
     failure = store.failure("base-0")
     assert failure is not None
-    assert "broken plugin" in failure["why"]
+    assert "broken plugin" in failure["reason"]

@@ -76,7 +76,7 @@ def test_the_record_of_another_trial_is_not_taken_for_this_ones(tmp_path: Path) 
     store = Store(tmp_path, "s")
     recorded(store, identity="b" * 24)
     assert store.record(TRIAL.identity) is None
-    assert "the record of another trial" in store.messages[0]
+    assert "belongs to another trial" in store.messages[0]
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from paribus.errors import StoreError
 from paribus.registry import Registry
 from paribus.runner.outcomes import EXIT_LOCKED
 from paribus.runner.signals import StopRequest
-from paribus.runner.trial_output import ProgressLine
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.lease import HostIdentity, LostLeaseError, host_identity
 from paribus.storage.saved_model import RECORD
@@ -60,12 +59,12 @@ def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
     store, other = Store(tmp_path, "study", host=A), TrialLock(tmp_path / "study" / "base-0", B)
     store.create_folder(trial())
 
-    def listen(told: ProgressLine) -> None:
+    def watch() -> None:
         while not other.lease.is_owned and (held := other.lease.holder()) is not None:
             other.try_acquire(held.token)  # its heart may have beaten in between
 
     order = WorkerRequest(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
-    assert run_request(order, registry, stop=StopRequest(), listen=listen, host=A) == EXIT_LOCKED
+    assert run_request(order, registry, stop=StopRequest(), watch=watch, host=A) == EXIT_LOCKED
     assert "another took over; it is run by process" in capfd.readouterr().err
     assert not (store.folder("base-0") / RECORD).exists()
     assert not (store.folder("base-0") / FAILURE).exists()

@@ -21,6 +21,7 @@ from paribus.storage.atomic import canonical_json
 from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
+from paribus.train.trial_options import TrialOptions
 
 TEXT = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
 
@@ -123,7 +124,7 @@ def test_a_trial_that_is_cut_goes_on_to_the_same_record(
     for name, asked in (("whole", itertools.repeat(False)), ("cut", itertools.cycle([False, True, False, False]))):
         place = tmp_path / name
         place.mkdir()
-        terms = TrialContext("trial", place, checkpoint_steps=1, should_stop=lambda asked=asked: next(asked))  # type: ignore[misc]  # mypy infers no default's type
+        terms = TrialContext("trial", place, TrialOptions(checkpoint_steps=1), should_stop=asked.__next__)
         try:
             record = run_trial(spec, registry, terms)
         except InterruptedTrialError:

@@ -17,6 +17,7 @@ from paribus.train import loggers
 from paribus.train.loggers import LoggerRun, LoggerType
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
+from paribus.train.trial_options import TrialOptions
 
 Train = Callable[..., Record]
 
@@ -36,9 +37,8 @@ def train(registry: Registry, tmp_path: Path) -> Train:
     def train(folder: str, nodes: Sequence[Mapping[str, Any]], **over: Any) -> Record:
         (tmp_path / folder).mkdir(exist_ok=True)
         called = LoggerRun("study", "attention=gqa(kv_heads=2) /../x", 0, "0123456789ab", tmp_path / "logs")
-        terms = TrialContext(
-            identity="0123456789ab", folder=tmp_path / folder, loggers=nodes, logger_run=called, **over
-        )
+        options = TrialOptions(loggers=tuple(nodes))
+        terms = TrialContext("0123456789ab", tmp_path / folder, options, logger_run=called, **over)
         return run_trial(spec, registry, terms)
 
     return train
