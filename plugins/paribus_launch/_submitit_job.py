@@ -73,7 +73,7 @@ class SubmititJob:
         return 0
 
     def _write_state(self, status: str, result: JobEnded | None = None) -> None:
-        state: dict[str, Any] = {"status": status, "where": self._process.location}
+        state: dict[str, Any] = {"status": status, "location": self._process.location}
         if result is not None:
             state |= {"code": result.code, "signal": result.signal, "last": result.last_line}
         path = Path(self.folder) / STATE_FILE

@@ -51,7 +51,7 @@ class TrialActor:
             pass
         return result.code, result.signal, result.last_line
 
-    def where(self) -> str:
+    def location(self) -> str:
         self._started.wait()
         assert self._process is not None
         return self._process.location
@@ -143,7 +143,7 @@ class Ray(Launcher):
         # Concurrent calls: one runs, one waits for the start, and one forwards a signal.
         options = {**self._options, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 3}
         handle = self._ray.remote(TrialActor).options(**options).remote(job, self._home)
-        self._actors[job.name] = _ActorHandle(handle, handle.where.remote(), handle.run.remote())
+        self._actors[job.name] = _ActorHandle(handle, handle.location.remote(), handle.run.remote())
 
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         events, self._events = self._events, []

@@ -175,7 +175,7 @@ class Slurm(Launcher):
             return
         if not submission.started:
             submission.started = True
-            yield JobStarted(name, state["where"])
+            yield JobStarted(name, state["location"])
         if "last" in state and state["status"] not in (REQUEUED, TERMINATED):
             del self._jobs[name]
             yield JobEnded(name, state["code"], state["signal"], state["last"])

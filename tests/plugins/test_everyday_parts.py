@@ -1,4 +1,4 @@
-"""What the everyday plugins offer: their names, one variant a file, and no option that changes nothing."""
+"""Registered names of plugins, one file a variant, and no option without an effect."""
 
 import importlib
 import zlib
@@ -13,7 +13,7 @@ from paribus import ParameterInfo, Range, Role, Shape, Stream
 from paribus.schema import Option
 from paribus.signatures import schema_of
 
-OFFERED = {
+REGISTERED = {
     "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "none"}),
     "placement": (
         "paribus_placement",
@@ -40,31 +40,31 @@ OFFERED = {
 SHAPE = Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2, layer=0, branches=4)
 
 
-def offered(slot: str) -> Mapping[str, type[Any]]:
-    found: Mapping[str, type[Any]] = getattr(importlib.import_module(OFFERED[slot][0]), slot)()
-    return found
+def registered(slot: str) -> Mapping[str, type[Any]]:
+    components: Mapping[str, type[Any]] = getattr(importlib.import_module(REGISTERED[slot][0]), slot)()
+    return components
 
 
-@pytest.mark.parametrize("slot", OFFERED)
-def test_a_plugin_offers_its_components_by_these_names(slot: str) -> None:
-    assert set(offered(slot)) == OFFERED[slot][1]
+@pytest.mark.parametrize("slot", REGISTERED)
+def test_plugins_register_these_names(slot: str) -> None:
+    assert set(registered(slot)) == REGISTERED[slot][1]
 
 
-@pytest.mark.parametrize("slot", OFFERED)
-def test_a_variant_is_a_file_and_cannot_be_inherited_from(slot: str) -> None:
-    classes = offered(slot).values()
+@pytest.mark.parametrize("slot", REGISTERED)
+def test_every_variant_is_a_final_class_in_its_own_file(slot: str) -> None:
+    classes = registered(slot).values()
     assert len({component.__module__ for component in classes}) == len(classes)
     assert all(component.__final__ for component in classes)
 
 
 def slots(component: type[Any]) -> list[Option]:
-    """The options that are components themselves."""
+    """Return the options whose values are components."""
     hashable: type = component
     return [option for option in schema_of(hashable, component.injects) if option.kind.name == "slot"]
 
 
-def filled(module: nn.Module) -> nn.Module:
-    """`module` in float64, each parameter random and keyed by its name."""
+def randomise(module: nn.Module) -> nn.Module:
+    """Randomise the parameters of a module by name, in float64."""
     module.double()
     for name, parameter in module.named_parameters():
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
@@ -73,49 +73,49 @@ def filled(module: nn.Module) -> nn.Module:
 
 
 def norm(width: int | None = None) -> nn.Module:
-    made: nn.Module = offered("norm")["layernorm"](width or SHAPE.width)
-    return made
+    layer: nn.Module = registered("norm")["layernorm"](width or SHAPE.width)
+    return layer
 
 
-def rows(width: int = SHAPE.width) -> Tensor:
+def random_input(width: int = SHAPE.width) -> Tensor:
     return torch.randn(2, 3, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def seen_norm(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    seen: Tensor = filled(component(SHAPE.width, **options))(torch.cat([rows(), rows() * 1e-7]))
-    return seen
+def norm_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    output: Tensor = randomise(component(SHAPE.width, **options))(torch.cat([random_input(), random_input() * 1e-7]))
+    return output
 
 
-def seen_placement(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+def placement_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     placement: Any = component(SHAPE, norm, **options).double()
-    seen: Tensor = placement(rows(), {"attention": torch.sin, "feedforward": torch.cos})
-    return seen if len(list(placement.parameters())) > 2 else seen + 1  # as many norms as say so
+    output: Tensor = placement(random_input(), {"attention": torch.sin, "feedforward": torch.cos})
+    return output if len(list(placement.parameters())) > 2 else output + 1  # distinguishes placements by their norms
 
 
-def seen_feedforward(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    nested = {option.name: offered(option.kind.slot)[option.default] for option in slots(component)}
-    y, added = filled(component(SHAPE, **nested, **options))(rows())
-    seen: Tensor = y if added is None else torch.cat([y.flatten(), added.view(1)])
-    return seen
+def feedforward_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    nested = {option.name: registered(option.kind.slot)[option.default] for option in slots(component)}
+    y, added = randomise(component(SHAPE, **nested, **options))(random_input())
+    output: Tensor = y if added is None else torch.cat([y.flatten(), added.view(1)])
+    return output
 
 
-def seen_embedding(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    embedding: Any = filled(component(SHAPE, norm, **options))
-    own = embedding.stack_part(SHAPE, norm)
-    x, _ = embedding(Stream(torch.arange(6).view(2, 3)), 0, lambda x, positions: x, own and filled(own))
-    return torch.cat([x, embedding.unembed(rows(embedding.width or SHAPE.width))], dim=-1)
+def embedding_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    embedding: Any = randomise(component(SHAPE, norm, **options))
+    part = embedding.stack_part(SHAPE, norm)
+    x, _ = embedding(Stream(torch.arange(6).view(2, 3)), 0, lambda x, positions: x, part and randomise(part))
+    return torch.cat([x, embedding.unembed(random_input(embedding.width or SHAPE.width))], dim=-1)
 
 
-def seen_initialisation(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+def initialisation_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     roles: tuple[Role, ...] = ("residual", "head", "embedding", "query")
-    abouts = [
+    parameters = [
         ParameterInfo("body.layers.0.some.weight", role, (6, 24), layers=2, branches=4, gain=1.0) for role in roles
     ]
-    return torch.cat([component(**options).draw(torch.ones(about.shape), about) for about in abouts])
+    return torch.cat([component(**options).draw(torch.ones(parameter.shape), parameter) for parameter in parameters])
 
 
-def seen_optimizer(component: type[Any], options: Mapping[str, Any]) -> Tensor:
-    """Of a matrix and of one that is all but nothing, whose gradients differ from place to place and step to step."""
+def optimizer_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+    """Optimize a matrix and a tiny one, with gradients that differ by element and step."""
     values = torch.tensor([[1.0, -2.0], [0.5, 3.0]], dtype=torch.float64)
     parameters = [nn.Parameter(values.clone()), nn.Parameter(values * 1e-6)]
     optimizer = component(**options).build(parameters, [])
@@ -126,18 +126,18 @@ def seen_optimizer(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     return torch.stack([parameter.detach() for parameter in parameters])
 
 
-def seen_schedule(component: type[Any], options: Mapping[str, Any]) -> Tensor:
+def schedule_output(component: type[Any], options: Mapping[str, Any]) -> Tensor:
     return torch.tensor([component(**options).factor(step, 200) for step in range(200)])
 
 
-SEEN: Mapping[str, Callable[[type[Any], Mapping[str, Any]], Tensor]] = {
-    "norm": seen_norm,
-    "placement": seen_placement,
-    "feedforward": seen_feedforward,
-    "embedding": seen_embedding,
-    "initialisation": seen_initialisation,
-    "optimizer": seen_optimizer,
-    "schedule": seen_schedule,
+OUTPUTS: Mapping[str, Callable[[type[Any], Mapping[str, Any]], Tensor]] = {
+    "norm": norm_output,
+    "placement": placement_output,
+    "feedforward": feedforward_output,
+    "embedding": embedding_output,
+    "initialisation": initialisation_output,
+    "optimizer": optimizer_output,
+    "schedule": schedule_output,
 }
 
 
@@ -155,20 +155,20 @@ def other_values(option: Option) -> list[Any]:
 
 
 def options() -> Iterator[Any]:
-    for slot in SEEN:  # those of a topology change a whole model, in which the conformance kit tries them
-        for name, component in offered(slot).items():
+    for slot in OUTPUTS:  # options of topologies are tested in whole models, by the conformance checks
+        for name, component in registered(slot).items():
             hashable: type = component
             for option in schema_of(hashable, component.injects):
                 if option.kind.name == "slot":
-                    continue  # its values are components, each with options of its own
+                    continue  # a component with options
                 if component.traits.get("modality") == "images":
-                    continue  # sizes that only go together; its own tests change them
+                    continue  # sizes depend on each other; tested separately
                 yield pytest.param(slot, component, option, id=f"{name}.{option.name}")
 
 
 @pytest.mark.parametrize(("slot", "component", "option"), list(options()))
-def test_every_value_of_an_option_changes_something(slot: str, component: type[Any], option: Option) -> None:
-    results = [SEEN[slot](component, {})]
-    results += [SEEN[slot](component, {option.name: value}) for value in other_values(option)]
+def test_every_value_of_an_option_changes_the_output(slot: str, component: type[Any], option: Option) -> None:
+    results = [OUTPUTS[slot](component, {})]
+    results += [OUTPUTS[slot](component, {option.name: value}) for value in other_values(option)]
     for index, result in enumerate(results):
-        assert not any(result.shape == other.shape and torch.equal(result, other) for other in results[:index])
+        assert not any(result.shape == previous.shape and torch.equal(result, previous) for previous in results[:index])

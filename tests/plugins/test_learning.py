@@ -1,4 +1,4 @@
-"""What every part of a layer comes to: a model with it learns one batch by heart."""
+"""Training of a model with each component on one batch, until it is memorised."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from paribus.registry import installed
 pytestmark = pytest.mark.slow
 
 TINY = ("dims.width=32", "dims.heads=4", "dims.layers=2", "dims.length=16", "dims.vocabulary=300")
-ROWS_OF_SIZE_1 = ("embedding.scale=true", "initialisation=xavier")  # for what does not norm them
+UNIT_INPUTS = ("embedding.scale=true", "initialisation=xavier")  # for components without a norm
 SLOTS = ("norm", "placement", "feedforward", "initialisation")
 STEPS = 200
 
@@ -28,18 +28,18 @@ def parts() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def text() -> Tensor:
-    """(4, 16) tokens that begin differently, so that each is decided by those before it."""
+    """Return (4, 16) tokens with different starts, so that the past determines each token."""
     tokens = torch.randint(0, 32, (4, 16), generator=torch.Generator().manual_seed(0))
     tokens[:, 0] = torch.arange(4) + 40
     return tokens
 
 
 @pytest.fixture(scope="module")
-def learned(text: Tensor) -> Callable[..., float]:
-    """The loss that is left after some steps, with the spec's own optimizer at a constant rate."""
+def final_loss(text: Tensor) -> Callable[..., float]:
+    """Train for some steps at a constant rate and return the final loss."""
 
     def learn(*overrides: str) -> float:
-        model = paribus.assemble(paribus.spec("gpt-tiny", *TINY, *ROWS_OF_SIZE_1, *overrides))
+        model = paribus.assemble(paribus.spec("gpt-tiny", *TINY, *UNIT_INPUTS, *overrides))
         parameters = list(model.parameters())
         optimizer = model.optimizer.build([p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2])
         for _ in range(STEPS):
@@ -55,10 +55,10 @@ def learned(text: Tensor) -> Callable[..., float]:
 
 
 @pytest.mark.parametrize(("slot", "name"), list(parts()))
-def test_one_batch_is_learned_by_heart(slot: str, name: str, learned: Callable[..., float]) -> None:
-    assert learned(f"{slot}={name}") < 0.05
+def test_every_component_learns_one_batch(slot: str, name: str, final_loss: Callable[..., float]) -> None:
+    assert final_loss(f"{slot}={name}") < 0.05
 
 
 @pytest.mark.parametrize("overrides", [("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all")])
-def test_so_it_is_by_a_switch(overrides: tuple[str, ...], learned: Callable[..., float]) -> None:
-    assert learned(*overrides) < 0.05
+def test_a_switch_learns_one_batch(overrides: tuple[str, ...], final_loss: Callable[..., float]) -> None:
+    assert final_loss(*overrides) < 0.05

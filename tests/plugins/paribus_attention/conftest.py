@@ -1,4 +1,4 @@
-"""Attentions in a stack of their own, with nothing around them but what a test asks for."""
+"""Fixtures: a stack of one attention, and random tensors."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ class NoFeedForward(FeedForward):
 
 @final
 class AttentionOnly(Placement):
-    """The attention alone (that to a memory, where there is one), or added to the residual stream."""
+    """Placement with the attention (or cross-attention) alone, or added to the residual stream."""
 
     def __init__(self, residual: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Additive scores and those of a perceptron, held against loops over the papers' formulas."""
+"""Additive and perceptron scores, compared with loops over the papers' formulas."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def attention_of(stack: Stack, crosses: bool = False) -> Any:
 
 
 def score(module: Any, head: int, query: Vector, key: Vector) -> float:
-    """v · tanh(q + k), or v · tanh(W [q; k] + b), a number at a time."""
+    """Score a query and a key: v · tanh(q + k), or v · tanh(W [q; k] + b)."""
     outer: Vector = module.outer[head].tolist()
     if not hasattr(module, "inner"):
         return sum(weight * math.tanh(a + b) for weight, a, b in zip(outer, query, key, strict=True))
@@ -49,7 +49,7 @@ def score(module: Any, head: int, query: Vector, key: Vector) -> float:
 
 
 def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
-    """One sequence, (T, 12), that asks (S, 12)."""
+    """Attend from one sequence, (T, 12), to (S, 12)."""
     heads = module.heads
     q = heads.q(x).view(len(x), 4, 4).tolist()
     k, v = (side(requested).view(len(requested), 4, 4).tolist() for side in (heads.k, heads.v))

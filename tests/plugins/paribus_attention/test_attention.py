@@ -1,4 +1,4 @@
-"""Every attention with every position, held against loops and against what must hold of any."""
+"""Multi-head, grouped-query, multi-query and sliding-window attention, with every position."""
 
 import math
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def attention_of(stack: Stack) -> tuple[Attention, Heads]:
 
 
 def rotate(vector: Vector, position: int, place: str) -> Vector:
-    """RoPE, a pair of columns at a time."""
+    """Rotate one vector by RoPE, a pair of channels at a time."""
     if place != "rope":
         return vector
     half = len(vector) // 2
@@ -69,7 +69,7 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int | None, place: str) -> Tensor:
-    """The attention of (B, T, 12) rows, one number at a time."""
+    """Attend over tokens (B, T, 12), one number at a time."""
     batch, length, width = x.shape[0], x.shape[1], heads.head_width
     q, k, v = ((x @ side.weight.T + side.bias).tolist() for side in (heads.q, heads.k, heads.v))
     merged = torch.zeros(batch, length, heads.heads * width, dtype=x.dtype)
@@ -206,7 +206,7 @@ def test_packed_documents_match_separate_ones(kind: str, causal: bool, build_sta
         assert torch.allclose(packed[batch : batch + 1, start:end], alone, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window is a matter of place by itself
+@pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window depends on positions itself
 @pytest.mark.parametrize("place", POSITIONS)
 def test_bidirectional_attention_without_positions_is_permutation_equivariant(
     kind: str, place: str, build_stack: BuildStack, randn: Randn

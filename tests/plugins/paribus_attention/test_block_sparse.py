@@ -1,4 +1,4 @@
-"""Blocks that see drawn ones: what is drawn, a loop over rows, and Big Bird as `transformers` computes it."""
+"""Block-sparse attention: random blocks, a loop implementation, and Big Bird of transformers."""
 
 import math
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def test_random_blocks_depend_on_seed_layer_and_length() -> None:
 
 
 def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
-    """The attention of (B, T, 12) rows with linear biases, one row at a time."""
+    """Attend over tokens (B, T, 12) with linear biases, one token at a time."""
     assert rows.documents is not None
     assert sight.blocks is not None
     size, near, random_blocks = sight.blocks
@@ -162,7 +162,7 @@ def test_decoding_in_chunks_matches_one_pass(place: str, build_stack: BuildStack
 
 @pytest.mark.parametrize("padded", [0, 11])
 def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> None:
-    """Its last block sees all and is seen by all as well, which is here one more that each has drawn."""
+    """Big Bird's last block is global too: here it is one more random block of every block."""
     bigbird = pytest.importorskip("transformers.models.big_bird.modeling_big_bird")
     config = bigbird.BigBirdConfig(hidden_size=12, num_attention_heads=3, block_size=8, num_random_blocks=2)
     reference = bigbird.BigBirdBlockSparseAttention(config).double().eval()

@@ -1,4 +1,4 @@
-"""A convolution over rows, held against loops over its sums and against torch's own modules."""
+"""Convolution, compared with loops and with torch."""
 
 from collections.abc import Callable
 from typing import Any

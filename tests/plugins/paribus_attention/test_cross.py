@@ -1,4 +1,4 @@
-"""Attention to a memory: who asks, who is asked, and what decoding keeps of it."""
+"""Cross-attention: visibility, padding and the decoding cache."""
 
 from collections.abc import Callable
 from typing import Any

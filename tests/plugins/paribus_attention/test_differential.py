@@ -1,4 +1,4 @@
-"""The difference of two softmaxes, held against loops over the paper's formula and against DiffLlama."""
+"""Differential attention, compared with loops over the paper's formula and with DiffLlama."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def attention_of(stack: Stack, layer: int = 0) -> Any:
 
 
 def weights_of(q: Looped, k: Looped, causal: bool) -> Looped:
-    """softmax(q k / sqrt(K)) of one head."""
+    """Return softmax(q k / sqrt(K)) of one head."""
     rows = []
     for i, query in enumerate(q):
         visible = k[: i + 1] if causal else k
@@ -39,7 +39,7 @@ def weights_of(q: Looped, k: Looped, causal: bool) -> Looped:
 
 
 def loop_reference(module: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
-    """One sequence, (T, 12), a pair of heads at a time."""
+    """Attend over one sequence, (T, 12), a pair of heads at a time."""
     length, groups = len(x), module.heads.kv_heads
     q = module.heads.q(x).view(length, 4, 4).transpose(0, 1).tolist()
     k, v = (side(x).view(length, groups, 4).transpose(0, 1).tolist() for side in (module.heads.k, module.heads.v))
@@ -102,7 +102,7 @@ def test_matches_diffllama(kv_heads: int, layer: int, kernel: str, build_stack: 
     x, ramp = randn(2, 9, 12), torch.arange(9).unsqueeze(0)
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
     expected = reference(x, DiffLlamaRotaryEmbedding(config)(x, ramp), hidden)[0]
-    # their lambda is made in float32, and so are their angles
+    # DiffLlama computes lambda and angles in float32
     assert torch.allclose(stack(x, TokenLayout(ramp)).hidden, expected, rtol=0, atol=2e-6)
 
 

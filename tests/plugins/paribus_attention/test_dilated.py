@@ -1,4 +1,4 @@
-"""Windows with gaps: held against a loop, against the window without gaps, and against Longformer."""
+"""Dilated windows, compared with a loop, with the plain window and with Longformer."""
 
 import math
 from collections.abc import Callable
@@ -24,14 +24,14 @@ SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
 def near(i: int, j: int, window: int, dilation: int, start: int) -> bool:
-    """Whether a row at position i may see one at position j, but for the future."""
+    """Return whether position j is in the window of position i, apart from causality."""
     return min(i, j) < start or (abs(i - j) < window * dilation and (i - j) % dilation == 0)
 
 
 def loop_reference(
     heads: Heads, x: Tensor, positions: Tensor, documents: Tensor, causal: bool, options: tuple[int, int, int]
 ) -> Tensor:
-    """The attention of (B, T, 12) rows with linear biases, one row at a time."""
+    """Attend over tokens (B, T, 12) with linear biases, one token at a time."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     out = torch.zeros_like(q)
     for b in range(x.shape[0]):
@@ -151,7 +151,7 @@ def test_decoding_in_chunks_matches_one_pass(place: str, build_stack: BuildStack
 
 @pytest.mark.parametrize("padded", [0, 9])
 def test_matches_longformer(padded: int, randn: Randn) -> None:
-    """With its global projections set to the local ones, of which ours has no others."""
+    """Longformer's global projections are set to the local ones; Paribus has no separate ones."""
     longformer = pytest.importorskip("transformers.models.longformer.modeling_longformer")
     config = longformer.LongformerConfig(
         hidden_size=12, num_attention_heads=3, attention_window=[16], attention_probs_dropout_prob=0.0
@@ -190,7 +190,7 @@ def test_cost_counts_visible_keys_and_the_kernel_computes_little_more(causal: bo
     plain = Restricted(shape, window=9)
     extra = module.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
     span = 9 if causal else 17
-    whole = 0 if causal else 2 * (2000 - span - 2)  # the two rows that see all
+    whole = 0 if causal else 2 * (2000 - span - 2)  # the two global tokens
     assert extra == 4 * 16 * (2000 * 2 + whole)
     stack = build_stack("dilated", causal=causal, window=9, dilation=4, global_tokens=2)
     short, long = torch_flops(stack, 1024), torch_flops(stack, 4096)

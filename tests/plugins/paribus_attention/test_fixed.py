@@ -1,4 +1,4 @@
-"""The last state and no other."""
+"""Attention to the last token only."""
 
 from collections.abc import Callable
 from typing import Any

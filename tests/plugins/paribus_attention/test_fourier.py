@@ -1,4 +1,4 @@
-"""Fourier mixing, held against the sum that it is and against another implementation."""
+"""Fourier mixing, compared with the sum and with transformers."""
 
 import cmath
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A gated recurrence, held against the paper's equations and against torch's own module."""
+"""GRU, compared with the paper's equations and with torch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
 def loop_reference(part: Any, rows: Tensor) -> Tensor:
-    """(T, D) -> (T, K): r and z of each row and of what came before it, and what is new."""
+    """Run the equations of r, z and the new state over (T, D) -> (T, K)."""
     h = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
     module = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Rows as they are."""
+"""Identity in place of attention."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Linear attention, held against loops over the paper's sums and against its own weights written out."""
+"""Linear attention, compared with loops over the paper's sums and with explicit weights."""
 
 import math
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_matches_a_loop_implementation(
 
 
 def explicit_reference(stack: Any, x: Tensor, visible: Tensor) -> Tensor:
-    """(B, T, D): every weight of every pair, (T, T) of them."""
+    """Attend over (B, T, D) with explicit weights, (T, T) of them."""
     module = stack.layers[0].attention
     q, k, v = module._phi(module.heads.queries(x)), module._phi(module.heads.keys(x)), module.heads.values(x)
     k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))

@@ -1,4 +1,4 @@
-"""Projected keys and values, held against the paper's product written out."""
+"""Linformer, compared with the paper's product."""
 
 import math
 from collections.abc import Callable

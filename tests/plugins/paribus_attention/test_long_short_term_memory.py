@@ -1,4 +1,4 @@
-"""A recurrence with gates, held against the paper's equations and against torch's own module."""
+"""LSTM, compared with the paper's equations and with torch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
 def loop_reference(part: Any, rows: Tensor) -> Tensor:
-    """(T, D) -> (T, K): i, f, o and g of each row and of what came before it."""
+    """Run the equations of i, f, o and g over (T, D) -> (T, K)."""
     h = c = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
     module = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Attention through latents, held against loops over the paper's formulas and against DeepSeek-V3's own module."""
+"""Multi-head latent attention, compared with loops over the paper's formulas and with DeepSeek-V3."""
 
 import math
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def ramp(length: int, start: int = 0) -> TokenLayout:
 
 
 def rotate(row: list[float], position: int) -> list[float]:
-    """RoPE over all of a few columns, a pair at a time."""
+    """Rotate a vector by RoPE, a pair of channels at a time."""
     half = len(row) // 2
     angles = [position * 10_000.0 ** (-2 * i / len(row)) for i in range(half)]
     start = [row[i] * math.cos(a) - row[i + half] * math.sin(a) for i, a in enumerate(angles)]
@@ -53,7 +53,7 @@ def divided(row: list[float], gains: list[float]) -> list[float]:
 
 
 def loop_reference(module: Any, x: Tensor, causal: bool, place: str) -> Tensor:
-    """One sequence, (T, 12), row by row and head by head."""
+    """Attend over one sequence, (T, 12), token by token and head by head."""
     heads, length = module.heads, len(x)
     columns = heads.rotary_width
     asking = x
@@ -110,7 +110,7 @@ def test_matches_deepseek(q_rank: int | None, kernel: str, build_stack: BuildSta
     torch.manual_seed(1)
     reference: Any = DeepseekV3Attention(config, layer_idx=0).double().eval()
     stack = build_stack("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=ScoreOptions(bias=False))
-    apart = torch.tensor([0, 2, 4, 1, 3, 5])  # they turn neighbours, we turn column i with column i + R/2
+    apart = torch.tensor([0, 2, 4, 1, 3, 5])  # DeepSeek pairs adjacent channels, Paribus channels i and i + R/2
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.normal_(std=0.4)
@@ -132,7 +132,7 @@ def test_matches_deepseek(q_rank: int | None, kernel: str, build_stack: BuildSta
     both = torch.cat([angles, angles], dim=-1)
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
     expected = reference(x, (both.cos(), both.sin()), hidden)[0]
-    # their norms of latents are computed in float32
+    # DeepSeek normalises latents in float32
     assert torch.allclose(stack(x, ramp(9)).hidden, expected, rtol=0, atol=2e-6)
 
 
@@ -189,7 +189,7 @@ def test_cost_matches_the_torch_flop_counter(
     if past:
         stack(randn(1, past, 12), ramp(past), states=states)
     with FlopCounterMode(display=False) as counter:
-        # what no kernel of a CPU leaves uncounted
+        # the flop counter counts all kernels of a CPU
         eager = build_stack("mla", "rope", kernels=KERNELS[-1:], **KINDS[kind])
         eager(randn(1, queries, 12), ramp(queries, past), states=states)
     assert attention_of(stack).cost(Load(queries, 20)).flops == counter.get_total_flops()

@@ -1,4 +1,4 @@
-"""The options of all softmax attentions: norms of queries and keys, sinks, first values, a cap; with every position."""
+"""Options of softmax attention: query/key norms, sinks, value residual and soft cap, with every position."""
 
 import math
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def ramp(length: int) -> TokenLayout:
 
 
 def rotate(x: Tensor) -> Tensor:
-    """(…, T, K): RoPE by complex numbers."""
+    """Rotate (…, T, K) by RoPE, with complex numbers."""
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[-2]).unsqueeze(-1) * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
     spun = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
@@ -65,7 +65,7 @@ def rooted(x: Tensor, gain: Tensor) -> Tensor:
 
 
 def explicit_reference(stack: Stack, x: Tensor, place: str, *, causal: bool, window: int | None) -> Tensor:
-    """What layers of plain heads make of (B, T, D), by the formulas of the papers one after the other."""
+    """Run multi-head layers over (B, T, D) by the formulas of the papers."""
     length = x.shape[1]
     away = torch.arange(length).unsqueeze(1) - torch.arange(length)
     hidden = (away < 0) if causal else torch.zeros_like(away, dtype=torch.bool)
@@ -95,7 +95,7 @@ def explicit_reference(stack: Stack, x: Tensor, place: str, *, causal: bool, win
 
 
 def added(stack: Stack, place: str, length: int) -> Tensor:
-    """(1, H, T, T): what the position adds to the scores."""
+    """Return the position bias of the scores, (1, H, T, T)."""
     if place == "alibi":
         slopes = torch.tensor([2.0 ** (-8 * (head + 1) / 4) for head in range(4)], dtype=torch.float64)
         return -slopes.view(1, 4, 1, 1) * (torch.arange(length).unsqueeze(1) - torch.arange(length)).abs()
@@ -247,5 +247,5 @@ def test_each_option_matches_its_model(
     x = randn(2, 9, 12)
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
     expected = reference(x, angles(9, twice=twin is not GptOssAttention), hidden)[0]
-    tolerance = 1e-12 if scores.sinks else 2e-6  # the norms of one and the softmax of the other are in float32
+    tolerance = 1e-12 if scores.sinks else 2e-6  # references use float32 in norms or in the softmax
     assert (stack(x, ramp(9)).hidden - expected).abs().max().item() < tolerance

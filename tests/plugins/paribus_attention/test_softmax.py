@@ -1,4 +1,4 @@
-"""What attentions declare of themselves, held against what they do."""
+"""Declared traits, state and cost of softmax attentions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -99,7 +99,7 @@ def test_scores_are_scaled_and_capped(
         )
     }
     ratio = (module[ScoreOptions()].log() / module[ScoreOptions(scaled=False)].log())[:, :, 0, 0]
-    assert torch.equal(ratio.isnan(), torch.ones_like(ratio).bool())  # the first row sees itself alone, as it must
+    assert torch.equal(ratio.isnan(), torch.ones_like(ratio).bool())  # the first token sees itself only
     final = [module[scores][:, :, -1, -2:].log().diff() for scores in (ScoreOptions(), ScoreOptions(scaled=False))]
     assert torch.allclose(final[0] * 2, final[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
     flat = module[ScoreOptions(soft_cap=1e-9)]

@@ -1,4 +1,4 @@
-"""Heads that mix their scores and weights, held against loops over the paper's sums."""
+"""Talking-heads attention, compared with loops over the paper's sums."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def attention_of(stack: Stack, crosses: bool = False) -> Any:
 
 
 def loop_reference(module: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) -> Tensor:
-    """One sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P', one number at a time."""
+    """Attend over one sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P'."""
     heads, length = module.heads, len(x)
     q, k, v = (side(x).view(length, 4, 4).tolist() for side in (heads.q, heads.k, heads.v))
     original, updated = module.before.tolist(), module.after.tolist()
@@ -98,7 +98,7 @@ def test_captured_weights_are_those_of_the_values(build_stack: BuildStack, randn
     assert torch.allclose(
         heads.merge(visible.captured[0]["weights"] @ heads.values(x)), visible.hidden, rtol=0, atol=1e-12
     )
-    sums = attention_of(stack).after.sum(1)  # a row's softmaxes sum to 1 each
+    sums = attention_of(stack).after.sum(1)  # each softmax sums to 1
     assert torch.allclose(
         visible.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12
     )

@@ -1,4 +1,4 @@
-"""The average of what may be seen, held against loops and against softmax attention without scores."""
+"""Uniform attention, compared with loops and with softmax attention of equal scores."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Scores of rows as they are, held against loops over Luong's `dot` and `general`."""
+"""Unprojected scores, compared with loops over Luong's `dot` and `general`."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def attention_of(stack: Stack, crosses: bool = False) -> Any:
 
 
 def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[int, int], bool], scale: float) -> Tensor:
-    """h_t · h_s, or h_t W h_s, of each head's stretch of columns; one sequence, (T, 16), that asks (S, 16)."""
+    """Attend from one sequence, (T, 16), to (S, 16), by h_t · h_s or h_t W h_s of each head's slice."""
     heads = module.heads
     queries = (heads.q(x) if heads.projects_queries else x).tolist()
     v = heads.v(requested).view(len(requested), 4, 4)

@@ -1,4 +1,4 @@
-"""Attentions without scores, held against what must hold of any: padding, documents, steps, costs."""
+"""Attentions without scores: padding, documents, decoding and costs."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,7 +32,7 @@ LENGTH = 150
 
 
 def having(*traits: str) -> pytest.MarkDecorator:
-    """Each kind with any of the traits, causal and not where it can be both."""
+    """Return each kind with any of the traits, causal and bidirectional where it can be both."""
     return pytest.mark.parametrize(("kind", "causal"), [*_having(*traits)])
 
 
@@ -50,7 +50,7 @@ def ramp(length: int, start: int = 0) -> TokenLayout:
 
 
 def packed() -> TokenLayout:
-    """Two rows of a batch: documents of 70, 1, 59 and 20 rows; 10 of padding, 80, a hole of 15 within 25 and 35."""
+    """Return documents of 70, 1, 59 and 20 tokens; and 10 of padding, 80, and 25 and 35 around a hole of 15."""
     one = torch.tensor([3] * 70 + [4] + [7] * 59 + [9] * 20)
     two = torch.tensor([PADDING] * 10 + [0] * 80 + [2] * 10 + [PADDING] * 15 + [2] * 35)
     documents = torch.stack([one, two])
@@ -58,7 +58,7 @@ def packed() -> TokenLayout:
 
 
 def run_separately(stack: Stack, x: Tensor, rows: TokenLayout) -> Tensor:
-    """Every document in a pass of its own, without padding."""
+    """Run every document in a separate pass, without padding."""
     assert rows.documents is not None
     out = torch.zeros_like(x)
     for row, documents in enumerate(rows.documents):

@@ -1,4 +1,4 @@
-"""Weights that are shown are those that values are weighed by: put together by hand, they make the output."""
+"""Captured attention weights: with the values they give the output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ PACKED = TokenLayout(RAMP % 5, torch.tensor([[0] * 5 + [1] * 4, [0] * 5 + [1] * 
 
 
 def weighted_values(module: Any, weights: Tensor, source: Tensor) -> Tensor:
-    """(B, H, T, S), (B, S, D) -> (B, T, D): the values of an attention as these weigh them."""
+    """Weight the values of an attention: (B, H, T, S), (B, S, D) -> (B, T, D)."""
     heads = module.heads
     values = heads.values(heads.latents(source)[0] if hasattr(heads, "latents") else source)  # (B, G, S, K)
     if hasattr(module, "lambda_init"):  # values of double width, each pair's divided by its root mean square

@@ -1,4 +1,4 @@
-"""The factorised table: all that is added is of its own width, and each stack widens rows for itself."""
+"""Factorised embedding: sums at the table width, projections for each stack."""
 
 from typing import Any
 
@@ -126,7 +126,7 @@ def test_a_model_has_a_narrow_table_and_a_projection_for_each_stack(
     model = made(registry, preset, *common, "embedding={name: factorised, width: 8}")
     assert model.topology.embedding.width == 8
     stacks = [part.path for part in model.topology.parts]
-    lost = (64 - 8) * (300 + 64 * len(stacks))  # of the table, and of the places of each stack
+    lost = (64 - 8) * (300 + 64 * len(stacks))  # smaller token table and position tables
     gained = len(stacks) * (8 * 64 + 64)
     head = {"mlm": 56 * 64 + 56 + 2 * 56, "clm": -8 * 64, "span-corruption": -8 * 64}[objective]
     assert count_parameters(plain.children()) - count_parameters(model.children()) == lost - gained + head

@@ -1,4 +1,4 @@
-"""Patches: what is cut where, what stands in front, and what there is none of."""
+"""Patch embedding: patches, `cls`, and missing vocabulary."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""The token table: what is added in which order, what is tied, what has a gradient."""
+"""Token embedding: order of sums, tying, gradients."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The shape that these feed-forwards are built for."""
+"""Shape of the feed-forwards."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Activations against their closed forms."""
+"""Activations, compared with their closed forms."""
 
 import math
 from collections.abc import Callable

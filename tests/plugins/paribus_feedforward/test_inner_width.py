@@ -1,4 +1,4 @@
-"""How wide a feed-forward is inside."""
+"""Inner width of feed-forwards."""
 
 import pytest
 

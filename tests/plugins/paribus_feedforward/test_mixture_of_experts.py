@@ -1,4 +1,4 @@
-"""The mixture of experts against loops, closed forms and the blocks of Mixtral and Switch."""
+"""Mixture of experts, compared with loops, closed forms, Mixtral and Switch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ def rows(*shape: int) -> Tensor:
 
 
 def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
-    """Token by token and expert by expert, as the papers write it."""
+    """Run token by token and expert by expert, as in the papers."""
     module = torch.zeros_like(x)
     for b in range(x.shape[0]):
         for t in range(x.shape[1]):
@@ -61,7 +61,7 @@ def test_an_expert_gets_only_the_tokens_routed_to_it(shape: Shape) -> None:
 def test_an_unused_expert_has_a_gradient_of_0(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
     moe.router.weight.data.zero_()
-    moe.router.weight.data[0], moe.router.weight.data[3] = 2.0, 1.0  # of positive rows, all choose these two
+    moe.router.weight.data[0], moe.router.weight.data[3] = 2.0, 1.0  # positive inputs always choose these two
     y, added = moe(rows(2, 9, 6).abs())
     (y.sum() + added).backward()
     grads = [moe.get_parameter(f"experts.{place}.inner.weight").grad for place in range(4)]
@@ -115,7 +115,7 @@ def test_auxiliary_losses_match_mixtral_and_switch(top: int, shape: Shape) -> No
     scores = moe.router(x.flatten(0, 1))
     balance = moe(x)[1]
     assert balance is not None
-    # Mixtral counts each of a row's choices as a whole row: its loss is `top` where rows are spread evenly.
+    # Mixtral counts each choice as a token, so its loss of uniform routing is `top`.
     assert balance.item() == pytest.approx(0.5 * of_mixtral((scores,), 4, top).item() / top, rel=1e-6)
     if top == 1:
         shares = scores.softmax(-1)
@@ -140,7 +140,7 @@ def test_matches_the_block_of_mixtral(shape: Shape) -> None:
     reference.experts.gate_up_proj.data = torch.stack(both).data
     reference.experts.down_proj.data = torch.stack([e.outer.weight for e in moe.experts]).data  # type: ignore[misc, union-attr]  # a GLU's
     x = rows(2, 9, 6)
-    # Theirs chooses and weighs in float32, whatever the rows are.
+    # Mixtral routes in float32, in any precision.
     torch.testing.assert_close(moe(x)[0], reference(x), atol=1e-6, rtol=1e-6)
 
 
@@ -185,7 +185,7 @@ def test_nested_mixtures_add_their_losses(shape: Shape) -> None:
     torch.testing.assert_close(y, one_by_one(moe, x), atol=1e-12, rtol=0)
     assert added is not None
     assert added.item() >= 4 * 0.01 * 0.9
-    moe.router.weight.data[:] = torch.tensor([[2.0], [1.0], [0.0], [0.0]])  # two of them have no row at all
+    moe.router.weight.data[:] = torch.tensor([[2.0], [1.0], [0.0], [0.0]])  # two experts are unused
     y, added = moe(x.abs())
     assert added is not None
     assert torch.isfinite(added)

@@ -1,4 +1,4 @@
-"""Draws, and parameters to be made of them."""
+"""Random draws, and descriptions of parameters."""
 
 from collections.abc import Callable
 
@@ -25,5 +25,5 @@ def about() -> Callable[..., ParameterInfo]:
 
 @pytest.fixture
 def unit() -> Tensor:
-    """60 000 draws: their standard deviation is within 1 % of 1, three times over."""
+    """Draw 60 000 numbers: their standard deviation is within 1 % of 1, at three standard errors."""
     return torch.randn(300, 200, generator=torch.Generator().manual_seed(3))

@@ -1,4 +1,4 @@
-"""What writes into the residual stream starts the smaller, the deeper the stack."""
+"""GPT-2 initialisation."""
 
 from collections.abc import Callable
 from typing import get_args

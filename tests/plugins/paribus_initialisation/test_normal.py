@@ -1,4 +1,4 @@
-"""One standard deviation for all."""
+"""Normal initialisation."""
 
 from collections.abc import Callable
 from typing import get_args

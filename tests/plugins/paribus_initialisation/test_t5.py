@@ -1,4 +1,4 @@
-"""T5's scales, against its code and against a whole random twin."""
+"""T5 initialisation, compared with its code and with a random model."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Draws without tails, against torch's and against the distribution itself."""
+"""Truncated normal initialisation, compared with torch and with the distribution."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Scales that keep the variance of what passes through."""
+"""Xavier initialisation."""
 
 from collections.abc import Callable
 from typing import get_args

@@ -1,4 +1,4 @@
-"""A plugin in one file: a launcher that starts what it is given in an order of its own, as a cluster's queue does."""
+"""Plugin with a launcher that starts jobs in random order, like a cluster's queue."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -10,56 +10,56 @@ from paribus import ForkServer, Job, JobEnded, Launcher, LauncherEvent, Plugins,
 
 @final
 class AnyOrder(Launcher):
-    """Some trials at a time on this machine; of those that wait, the dice say which is next."""
+    """Launcher that runs a few trials at a time on this machine, in a random order."""
 
     def __init__(
         self,
         *,
-        dice: Annotated[int, "the seed of the order"] = 0,
-        width: Annotated[int, "trials that run at a time", Range(1)] = 1,
-        diary: Annotated[str, "a file to which the name of each job that is started is added"] = "",
+        order_seed: Annotated[int, "seed of the order"] = 0,
+        width: Annotated[int, "concurrent trials", Range(1)] = 1,
+        started_log: Annotated[str, "file that lists started jobs"] = "",
     ) -> None:
-        self._luck = random.Random(dice)
+        self._rng = random.Random(order_seed)
         self._width = width
-        self._diary = diary
-        self._zygote = ForkServer()
+        self._diary = started_log
+        self._server = ForkServer()
         self._waiting: list[Job] = []
-        self._news: list[LauncherEvent] = []
+        self._events: list[LauncherEvent] = []
         self._running: set[str] = set()
 
     def default_jobs(self, cores: int, gpus: int) -> int:
         return 100
 
     def open(self, plugins: Plugins) -> None:
-        self._zygote.open(plugins)
+        self._server.open(plugins)
 
     def start(self, job: Job) -> None:
         self._waiting.append(job)
 
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         while self._waiting and len(self._running) < self._width:
-            job = self._waiting.pop(self._luck.randrange(len(self._waiting)))
+            job = self._waiting.pop(self._rng.randrange(len(self._waiting)))
             self._running.add(job.name)
-            self._zygote.start(job)
+            self._server.start(job)
             if self._diary:
                 with Path(self._diary).open("a") as file:
                     file.write(f"{job.name}\n")
-        told, self._news = self._news, []
-        news = self._zygote.poll(0.0 if told else seconds)
-        self._running -= {each.name for each in news if isinstance(each, JobEnded)}
-        return [*told, *news]
+        events, self._events = self._events, []
+        server_events = self._server.poll(0.0 if events else seconds)
+        self._running -= {event.name for event in server_events if isinstance(event, JobEnded)}
+        return [*events, *server_events]
 
     def stop(self, name: str, signal: int) -> None:
         if name in self._running:
-            self._zygote.stop(name, signal)
+            self._server.stop(name, signal)
         elif any(job.name == name for job in self._waiting):
             self._waiting = [job for job in self._waiting if job.name != name]
-            self._news.append(JobEnded(name, None, int(signal)))
+            self._events.append(JobEnded(name, None, int(signal)))
 
     def close(self) -> None:
-        self._zygote.close()
-        for each in (self._waiting, self._news, self._running):
-            each.clear()
+        self._server.close()
+        for collection in (self._waiting, self._events, self._running):
+            collection.clear()
 
 
 @hookimpl

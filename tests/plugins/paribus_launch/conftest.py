@@ -1,4 +1,4 @@
-"""A study of eight small trials, of which four begin from the other four, and what came of it in one fingerprint."""
+"""A study of eight small trials, four of which start from the others, and a fingerprint of its results."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ TRIALS = 8
 
 @pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the corpus lies."""
+    """Return the folder of the corpus."""
     folder = tmp_path_factory.mktemp("everywhere")
     for number in range(12):
         (folder / f"{number}.txt").write_text(f"{number}. The cat sat on the mat. It was warm. " * (number % 3 + 4))
     return folder
 
 
-def written(folder: Path, launcher: Mapping[str, Any], *, to: Path) -> Path:
-    """The study's file, with this launcher."""
+def write_study(folder: Path, launcher: Mapping[str, Any], *, to: Path) -> Path:
+    """Write the study file with a launcher."""
     path = to / "study.yaml"
     path.write_text(STUDY.replace("FOLDER", str(folder)).replace("LAUNCHER", json.dumps(launcher)))
     return path
 
 
 def fingerprint(store: Store) -> str:
-    """Of the results of all trials: losses, measures, and digests of batches, parameters and optimizer, to the bit."""
-    found = {record["identity"]: canonical_json(record["result"]) for record in store.records()}
-    assert len(found) == TRIALS
-    assert len(set(found.values())) == TRIALS  # no two of them are the same
-    whole = hashlib.sha256()
-    for identity in sorted(found):
-        whole.update(identity.encode() + b"\0" + found[identity] + b"\0")
-    return whole.hexdigest()
+    """Hash the results of all trials: losses, measures, and digests of batches, parameters and optimizer."""
+    results = {record["identity"]: canonical_json(record["result"]) for record in store.records()}
+    assert len(results) == TRIALS
+    assert len(set(results.values())) == TRIALS  # all results differ
+    digest = hashlib.sha256()
+    for identity in sorted(results):
+        digest.update(identity.encode() + b"\0" + results[identity] + b"\0")
+    return digest.hexdigest()

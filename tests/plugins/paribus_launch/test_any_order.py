@@ -1,4 +1,4 @@
-"""A study whose trials run in any order, by any number of runners, whole or cut: one fingerprint."""
+"""A study in any order of trials, with any number of runners, interrupted or not, has one fingerprint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.plugins.paribus_launch.conftest import TRIALS, fingerprint, written
+from tests.plugins.paribus_launch.conftest import TRIALS, fingerprint, write_study
 
 from paribus.storage.store import Store
 
@@ -25,12 +25,17 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def runner(folder: Path, tmp_path: Path) -> Runner:
-    """Starts `paribus run` of the study, with dice of its own; all share a store, and a cache that is empty yet."""
+    """Start `paribus run` of the study with a random seed; runners share a store and a cache."""
 
-    def start(dice: int, width: int = 1) -> subprocess.Popen[str]:
-        (tmp_path / f"{dice}/study").mkdir(parents=True)  # a study has the name of its folder
-        how = {"name": "any-order", "dice": dice, "width": width, "diary": str(tmp_path / f"{dice}/diary")}
-        path = written(folder, how, to=tmp_path / f"{dice}/study")
+    def start(order_seed: int, width: int = 1) -> subprocess.Popen[str]:
+        (tmp_path / f"{order_seed}/study").mkdir(parents=True)  # a study has the name of its folder
+        launcher = {
+            "name": "any-order",
+            "order_seed": order_seed,
+            "width": width,
+            "started_log": str(tmp_path / f"{order_seed}/started"),
+        }
+        path = write_study(folder, launcher, to=tmp_path / f"{order_seed}/study")
         command = ["--plugin", str(PLUGIN), "run", str(path), "--store", str(tmp_path / "runs"), "--no-timing"]
         return subprocess.Popen(
             [sys.executable, "-m", "paribus", *command],
@@ -44,29 +49,29 @@ def runner(folder: Path, tmp_path: Path) -> Runner:
     return start
 
 
-def ended(process: subprocess.Popen[str]) -> None:
-    _, said = process.communicate(timeout=600)
-    assert process.returncode == 0, said
+def wait_for_end(process: subprocess.Popen[str]) -> None:
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
 
 
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "runs", "study")
 
 
-def diary(tmp_path: Path, dice: int) -> list[str]:
-    """The trials that were started, in order, without their rehearsals."""
-    path = tmp_path / f"{dice}/diary"
+def started_trials(tmp_path: Path, order_seed: int) -> list[str]:
+    """Return the started trials, in order, without rehearsals."""
+    path = tmp_path / f"{order_seed}/started"
     names = path.read_text().split() if path.exists() else []
     return [name for name in names if not name.startswith("rehearsal-")]
 
 
 @pytest.fixture(scope="module")
 def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One trial at a time, in the order of the plan."""
+    """Run one trial at a time, in the planned order."""
     import paribus
 
     tmp_path = tmp_path_factory.mktemp("planned")
-    planned = paribus.study(written(folder, {"name": "local"}, to=tmp_path), store=tmp_path / "runs")
+    planned = paribus.study(write_study(folder, {"name": "local"}, to=tmp_path), store=tmp_path / "runs")
     paribus.run(planned, jobs=1)
     return fingerprint(planned.store)
 
@@ -74,13 +79,13 @@ def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.slow
 def test_any_order_of_events_gives_the_same_records(runner: Runner, tmp_path: Path, expected: str) -> None:
     orders = set()
-    for dice, width in ((1, 1), (2, 1), (3, 1), (4, 3)):
-        at = tmp_path / "runs"
-        ended(runner(dice, width))
-        assert fingerprint(store(tmp_path)) == expected, f"dice {dice}, {width} at a time"
-        orders.add(tuple(diary(tmp_path, dice)))
-        at.rename(tmp_path / f"runs-{dice}")
-        (tmp_path / "cache").rename(tmp_path / f"cache-{dice}")  # whichever trial is first encodes the corpus
+    for order_seed, width in ((1, 1), (2, 1), (3, 1), (4, 3)):
+        runs = tmp_path / "runs"
+        wait_for_end(runner(order_seed, width))
+        assert fingerprint(store(tmp_path)) == expected, f"order_seed {order_seed}, {width} at a time"
+        orders.add(tuple(started_trials(tmp_path, order_seed)))
+        runs.rename(tmp_path / f"runs-{order_seed}")
+        (tmp_path / "cache").rename(tmp_path / f"cache-{order_seed}")  # the first trial encodes the corpus
     assert len(orders) == 4
     assert {len(order) for order in orders} == {TRIALS}
 
@@ -88,38 +93,40 @@ def test_any_order_of_events_gives_the_same_records(runner: Runner, tmp_path: Pa
 @pytest.mark.slow
 def test_two_runners_in_different_orders_share_a_study(runner: Runner, tmp_path: Path, expected: str) -> None:
     for process in [runner(6), runner(7)]:
-        ended(process)
+        wait_for_end(process)
     assert fingerprint(store(tmp_path)) == expected
-    assert all(diary(tmp_path, dice) for dice in (6, 7))
-    assert set(diary(tmp_path, 6)) | set(diary(tmp_path, 7)) == {each["identity"] for each in store(tmp_path).records()}
+    assert all(started_trials(tmp_path, order_seed) for order_seed in (6, 7))
+    assert set(started_trials(tmp_path, 6)) | set(started_trials(tmp_path, 7)) == {
+        record["identity"] for record in store(tmp_path).records()
+    }
 
 
 @pytest.mark.faults
 def test_an_interrupted_runner_is_resumed_in_another_order(
     runner: Runner, tmp_path: Path, expected: str, record_property: Callable[[str, object], None]
 ) -> None:
-    luck = random.Random(5)
-    cut: list[int] = []
-    beside = None
-    for dice, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), start=10):
-        process = runner(dice, 2)
-        until_it_has_begun(process, tmp_path, dice)
-        time.sleep(luck.uniform(0.0, 0.5))
-        if process.poll() is None:  # or the one beside it was too quick for it
+    rng = random.Random(5)
+    signals_sent: list[int] = []
+    other_runner = None
+    for order_seed, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGKILL), start=10):
+        process = runner(order_seed, 2)
+        wait_for_start(process, tmp_path, order_seed)
+        time.sleep(rng.uniform(0.0, 0.5))
+        if process.poll() is None:  # unless another runner finished first
             os.kill(process.pid, number)
-            cut.append(number)
+            signals_sent.append(number)
         process.communicate(timeout=120)
-        if len(cut) == 2:
-            beside = runner(8)  # one that is left alone
-    assert beside is not None, cut
-    ended(beside)
+        if len(signals_sent) == 2:
+            other_runner = runner(8)  # not interrupted
+    assert other_runner is not None, signals_sent
+    wait_for_end(other_runner)
     assert fingerprint(store(tmp_path)) == expected
-    record_property("kill -9 survived", cut.count(signal.SIGKILL))
+    record_property("kill -9 survived", signals_sent.count(signal.SIGKILL))
 
 
-def until_it_has_begun(process: subprocess.Popen[str], tmp_path: Path, dice: int) -> None:
-    """A trial of its own, or there was none left for it."""
+def wait_for_start(process: subprocess.Popen[str], tmp_path: Path, order_seed: int) -> None:
+    """Wait until the runner starts a trial or ends."""
     end = time.monotonic() + 300
-    while not diary(tmp_path, dice) and process.poll() is None:
+    while not started_trials(tmp_path, order_seed) and process.poll() is None:
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -1,3 +1,5 @@
+"""Local launcher, and registration of all launchers."""
+
 from __future__ import annotations
 
 import json
@@ -15,13 +17,13 @@ from paribus_launch.ray import Ray
 from paribus_launch.slurm import Slurm
 
 
-def ends(local: Local, seconds: float = 60.0) -> list[LauncherEvent]:
-    found: list[LauncherEvent] = []
-    end = time.monotonic() + seconds
-    while not any(isinstance(news, JobEnded) for news in found):
-        assert time.monotonic() < end, found
-        found += local.poll(0.1)
-    return found
+def wait_for_end(local: Local, seconds: float = 60.0) -> list[LauncherEvent]:
+    events: list[LauncherEvent] = []
+    deadline = time.monotonic() + seconds
+    while not any(isinstance(event, JobEnded) for event in events):
+        assert time.monotonic() < deadline, events
+        events += local.poll(0.1)
+    return events
 
 
 @pytest.fixture
@@ -40,9 +42,9 @@ def test_without_fork_each_job_is_a_new_python_process(job: Callable[..., Job], 
     local.open(Plugins())
     try:
         local.start(job())
-        found = ends(local)
-        assert any(isinstance(news, JobStarted) and news.location.startswith("process ") for news in found)
-        end = found[-1]
+        events = wait_for_end(local)
+        assert any(isinstance(event, JobStarted) and event.location.startswith("process ") for event in events)
+        end = events[-1]
         assert isinstance(end, JobEnded)
         assert end.code == 5  # the trial has no folder
         assert "nowhere" in end.last_line
@@ -57,7 +59,7 @@ def test_a_job_can_be_stopped_and_a_launcher_reopened(job: Callable[..., Job]) -
         local.open(Plugins())
         local.start(job())
         local.stop("job", signal.SIGKILL)
-        end = ends(local)[-1]
+        end = wait_for_end(local)[-1]
         assert isinstance(end, JobEnded)
         assert (end.code, end.signal) == (None, signal.SIGKILL)
         local.close()

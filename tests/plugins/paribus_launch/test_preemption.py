@@ -1,4 +1,4 @@
-"""A preempted job of submitit's: a checkpoint, the queue again, and the record of a trial that was never cut."""
+"""A preempted submitit job: checkpoint, requeue, and the record of an uninterrupted trial."""
 
 from __future__ import annotations
 
@@ -31,44 +31,44 @@ def spec(folder: Path) -> dict[str, Any]:
     return resolved("gpt-tiny", *sizes, corpus, "tokenizer=bytes", f"trainer.max_steps={STEPS}", registry=installed())
 
 
-def until_it_trains(path: Path) -> None:
-    end = time.monotonic() + 300
+def wait_for_training(path: Path) -> None:
+    deadline = time.monotonic() + 300
     while not path.exists() or '"step": 1' not in path.read_text():
-        assert time.monotonic() < end
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.timeout(900)  # two times the imports, on a machine that may be busy
+@pytest.mark.timeout(900)  # imports twice, on a machine that may be busy
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # submitit leaves its processes to Python's collector
 def test_a_preempted_trial_is_requeued_and_has_the_same_record(tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed: pip install 'paribus[slurm]'")
-    made = spec(tmp_path)
+    trial_spec = spec(tmp_path)
     store = Store(tmp_path, "study")
-    folder = store.create_folder(Trial("x", "x", 0, made, {}, "code", "corpus"))
-    order = {"store": str(tmp_path), "study": "study", "identity": "x", "spec": made, "plugins": {}}
+    folder = store.create_folder(Trial("x", "x", 0, trial_spec, {}, "code", "corpus"))
+    order = {"store": str(tmp_path), "study": "study", "identity": "x", "spec": trial_spec, "plugins": {}}
     launcher = Slurm(executor="local")
     launcher.open(Plugins())
-    told: list[LauncherEvent] = []
+    events: list[LauncherEvent] = []
     try:
         launcher.start(Job("x", json.dumps(order), str(folder / "log.txt")))
-        told += launcher.poll(0.0)
-        until_it_trains(folder / PROGRESS)
+        events += launcher.poll(0.0)
+        wait_for_training(folder / PROGRESS)
         controller = launcher._jobs["x"].job._process.pid
         (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
         os.kill(int(job), signal.SIGUSR1)
-        end = time.monotonic() + 600
-        while not any(isinstance(news, JobEnded) for news in told):
-            assert time.monotonic() < end
-            told += launcher.poll(1.0)
+        deadline = time.monotonic() + 600
+        while not any(isinstance(event, JobEnded) for event in events):
+            assert time.monotonic() < deadline
+            events += launcher.poll(1.0)
     finally:
         launcher.close()
-    assert told[-1] == JobEnded("x", 0, None, "")
-    assert any(folder.glob("checkpoints/step-*"))  # it was cut, and went on
+    assert events[-1] == JobEnded("x", 0, None, "")
+    assert any(folder.glob("checkpoints/step-*"))  # interrupted and resumed
     assert (folder / RECORD).exists()
     record = store.record("x")
     assert record is not None
-    (tmp_path / "uncut").mkdir()
-    uncut = run_trial(made, installed(), TrialContext("x", tmp_path / "uncut"))
-    assert canonical_json(record["result"]) == canonical_json(uncut["result"])
+    (tmp_path / "uninterrupted").mkdir()
+    uninterrupted = run_trial(trial_spec, installed(), TrialContext("x", tmp_path / "uninterrupted"))
+    assert canonical_json(record["result"]) == canonical_json(uninterrupted["result"])

@@ -1,4 +1,4 @@
-"""The launcher for Ray, on a cluster that is started here."""
+"""Ray launcher, on a cluster started here."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ def test_an_unreachable_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_existing_cluster_is_joined_only_on_request(
     monkeypatch: pytest.MonkeyPatch, address: str, variable: str, joined: str
 ) -> None:
-    told: dict[str, Any] = {}
-    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **setting: told.update(setting), shutdown=list)
+    init_options: dict[str, Any] = {}
+    ray = SimpleNamespace(
+        is_initialized=lambda: False, init=lambda **setting: init_options.update(setting), shutdown=list
+    )
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("RAY_ADDRESS", variable)
     launcher = Ray(address=address)
     launcher.open(Plugins())
     launcher.close()
-    assert told["address"] == joined
-    assert ("runtime_env" in told) == (joined != "local")  # workers elsewhere are told where this code lies
+    assert init_options["address"] == joined
+    assert ("runtime_env" in init_options) == (joined != "local")  # remote workers get the path of this code
 
 
 def test_reserved_resources_are_passed_to_ray() -> None:
@@ -67,61 +69,61 @@ def test_reserved_resources_are_passed_to_ray() -> None:
 @pytest.fixture(scope="module")
 def launcher() -> Iterator[Ray]:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'paribus[ray]'")
-    before = signal.getsignal(signal.SIGTERM)
-    found = Ray(cpus=0.5)
-    found.open(Plugins())
-    assert signal.getsignal(signal.SIGTERM) == before
-    yield found
-    found.close()
+    handler = signal.getsignal(signal.SIGTERM)
+    ray_launcher = Ray(cpus=0.5)
+    ray_launcher.open(Plugins())
+    assert signal.getsignal(signal.SIGTERM) == handler
+    yield ray_launcher
+    ray_launcher.close()
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
-    """One that imports for seconds, only to find that its trial has no folder."""
+    """Return a job that imports for seconds and fails because its trial has no folder."""
     order = {"store": str(tmp_path), "study": "study", "identity": "nowhere", "spec": {}}
     return Job("a", json.dumps(order), str(tmp_path / "log.txt"))
 
 
-def until(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
-    end = time.monotonic() + 120
-    while time.monotonic() < end:
-        for news in launcher.poll(1.0):
-            if isinstance(news, kind):
-                return news
+def wait_for(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for event in launcher.poll(1.0):
+            if isinstance(event, kind):
+                return event
     raise AssertionError("nothing was heard of it")
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default")  # of Ray's own making
+@pytest.mark.filterwarnings("default")  # Ray's own warnings
 def test_each_job_has_its_own_end_event(launcher: Ray, job: Job, tmp_path: Path) -> None:
     launcher.start(job._replace(name="broken", request="no order"))
-    broken = until(launcher, JobEnded)
+    broken = wait_for(launcher, JobEnded)
     assert isinstance(broken, JobEnded)
     assert (broken.name, broken.code) == ("broken", 1)
     assert "JSONDecodeError" in broken.last_line
     assert broken.last_line in (tmp_path / "log.txt").read_text()
     launcher.start(job._replace(name="stopped"))
-    started = until(launcher, JobStarted)
+    started = wait_for(launcher, JobStarted)
     assert isinstance(started, JobStarted)
     assert f"on {os.uname().nodename}" in started.location
     launcher.stop("stopped", signal.SIGKILL)
-    assert until(launcher, JobEnded) == JobEnded("stopped", None, signal.SIGKILL)
-    launcher.stop("stopped", signal.SIGTERM)  # what has ended is left
+    assert wait_for(launcher, JobEnded) == JobEnded("stopped", None, signal.SIGKILL)
+    launcher.stop("stopped", signal.SIGTERM)  # the job has ended
     assert launcher.poll(0.1) == []
 
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.filterwarnings("default")  # of Ray's own making
+@pytest.mark.filterwarnings("default")  # Ray's own warnings
 @pytest.mark.parametrize("victim", ["process", "worker"])
 def test_a_killed_process_or_worker_ends_one_job(launcher: Ray, job: Job, victim: str) -> None:
     launcher.start(job)
-    started = until(launcher, JobStarted)
+    started = wait_for(launcher, JobStarted)
     assert isinstance(started, JobStarted)
     pid = int(started.location.split()[1])
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(pid if victim == "process" else parent, signal.SIGKILL)
-    ended = until(launcher, JobEnded)
+    ended = wait_for(launcher, JobEnded)
     assert isinstance(ended, JobEnded)
     assert (ended.name, ended.code, ended.signal) == ("a", None, signal.SIGKILL)
     assert ("lost" in ended.last_line) == (victim == "worker")

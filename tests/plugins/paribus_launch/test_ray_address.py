@@ -1,4 +1,4 @@
-"""A study on a Ray cluster that somebody else has started: the same records, and the cluster is left as it was."""
+"""A study on an existing Ray cluster: the same records, and the cluster keeps running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.plugins.paribus_launch.conftest import fingerprint, written
+from tests.plugins.paribus_launch.conftest import fingerprint, write_study
 
 import paribus
 from paribus.storage.store import Store
@@ -25,7 +25,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def environment() -> Mapping[str, str]:
-    """With a token of this cluster's own; Ray reads it once a process, so that both of them are new ones."""
+    """Return an environment with this cluster's token; Ray reads it once a process."""
     return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
@@ -40,16 +40,16 @@ def cluster(environment: Mapping[str, str]) -> Iterator[tuple[str, subprocess.Po
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # each trial imports torch anew
+@pytest.mark.timeout(900)  # each trial imports torch
 def test_an_existing_cluster_is_joined(
     cluster: tuple[str, subprocess.Popen[str]], environment: Mapping[str, str], folder: Path, tmp_path: Path
 ) -> None:
     address, owner = cluster
     (tmp_path / "local").mkdir()
-    planned = paribus.study(written(folder, {"name": "local"}, to=tmp_path / "local"), store=tmp_path / "runs")
+    planned = paribus.study(write_study(folder, {"name": "local"}, to=tmp_path / "local"), store=tmp_path / "runs")
     paribus.run(planned)
     (tmp_path / "joined").mkdir()
-    path = written(folder, {"name": "ray", "address": address, "cpus": 0.5}, to=tmp_path / "joined")
+    path = write_study(folder, {"name": "ray", "address": address, "cpus": 0.5}, to=tmp_path / "joined")
     command = ["paribus", "run", str(path), "--store", str(tmp_path / "runs"), "--jobs", "4", "--no-timing"]
     done = subprocess.run(
         [sys.executable, "-m", *command], env=environment, capture_output=True, text=True, check=False

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.plugins.paribus_launch.conftest import fingerprint, written
+from tests.plugins.paribus_launch.conftest import fingerprint, write_study
 
 import paribus
 from paribus.storage.store import Store
@@ -74,11 +74,11 @@ def test_two_nodes_leave_the_records_of_local_trials(
     two_nodes: None, environment: Mapping[str, str], folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "local").mkdir()
-    planned = paribus.study(written(folder, {"name": "local"}, to=tmp_path / "local"), store=tmp_path / "runs")
+    planned = paribus.study(write_study(folder, {"name": "local"}, to=tmp_path / "local"), store=tmp_path / "runs")
     paribus.run(planned)
     (tmp_path / "nodes").mkdir()
     launcher = {"name": "ray", "cpus": 1}  # so that two trials at once need both nodes
-    path = written(folder, launcher, to=tmp_path / "nodes")
+    path = write_study(folder, launcher, to=tmp_path / "nodes")
     command = ["run", str(path), "--store", str(tmp_path / "runs"), "--jobs", "2", "--no-timing", "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "paribus", *command],

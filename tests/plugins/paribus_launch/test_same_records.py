@@ -1,4 +1,4 @@
-"""The same study, wherever its trials run: the same records."""
+"""The same study on every launcher: the same records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.plugins.paribus_launch.conftest import fingerprint, written
+from tests.plugins.paribus_launch.conftest import fingerprint, write_study
 
 import paribus
 
@@ -17,7 +17,7 @@ RAY = {"name": "ray", "cpus": 0.5}
 
 
 def run(folder: Path, launcher: dict[str, Any], jobs: int, *, at: Path) -> str:
-    planned = paribus.study(written(folder, launcher, to=at), store=at / "runs")
+    planned = paribus.study(write_study(folder, launcher, to=at), store=at / "runs")
     paribus.run(planned, jobs=jobs)
     return fingerprint(planned.store)
 
@@ -28,8 +28,8 @@ def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # each trial imports torch anew, which takes a minute on a machine that is busy
-@pytest.mark.filterwarnings("default")  # of Ray's own making
+@pytest.mark.timeout(900)  # each trial imports torch, up to a minute on a busy machine
+@pytest.mark.filterwarnings("default")  # Ray's own warnings
 @pytest.mark.parametrize(
     ("launcher", "library", "jobs"),
     [(LOCAL, "", 3), (SLURM, "submitit", 1), (SLURM, "submitit", 4), (RAY, "ray", 1), (RAY, "ray", 4)],

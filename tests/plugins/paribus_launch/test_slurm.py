@@ -1,4 +1,4 @@
-"""The launcher for Slurm: what it asks of submitit, what it makes of jobs' ends, and what a job does."""
+"""Slurm launcher: submission, events, and the job itself."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from paribus_launch import _submitit_job
 from paribus_launch._submitit_job import SubmititJob
 from paribus_launch.slurm import Slurm
 
-slurm = importlib.import_module("paribus_launch.slurm")  # the package has the class under that name
+slurm = importlib.import_module("paribus_launch.slurm")  # the package attribute of that name is the class
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
-class Job_:  # noqa: N801  # submitit's `Job`
+class SubmititJobStub:  # noqa: N801  # submitit's `Job`
     def __init__(self, body: SubmititJob) -> None:
         self.body = body
         self.job_id = "7_0"
@@ -38,17 +38,17 @@ class Job_:  # noqa: N801  # submitit's `Job`
     def get_info(self, mode: str) -> dict[str, str]:
         return {"State": self.state}
 
-    def says(self, status: str, **more: Any) -> None:
-        text = json.dumps({"status": status, "where": "process 7 on node", **more})
+    def write_state(self, status: str, **more: Any) -> None:
+        text = json.dumps({"status": status, "location": "process 7 on node", **more})
         (Path(self.body.folder) / "state.json").write_text(text)
 
 
 class Cluster:
-    """What submitit has of a cluster."""
+    """A fake of submitit's cluster."""
 
     def __init__(self) -> None:
         self.parameters: dict[str, Any] = {}
-        self.arrays: list[list[Job_]] = []
+        self.arrays: list[list[SubmititJobStub]] = []
         self.down = False
 
     def AutoExecutor(self, folder: Path, **setting: Any) -> Cluster:  # noqa: N802  # submitit's name
@@ -64,21 +64,21 @@ class Cluster:
         self.arrays.append([])
         yield
 
-    def submit(self, body: SubmititJob) -> Job_:
-        self.arrays[-1].append(Job_(body))
+    def submit(self, body: SubmititJob) -> SubmititJobStub:
+        self.arrays[-1].append(SubmititJobStub(body))
         return self.arrays[-1][-1]
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    found = Cluster()
-    monkeypatch.setattr(slurm, "import_extra", lambda name, launcher: found)
+    fake = Cluster()
+    monkeypatch.setattr(slurm, "import_extra", lambda name, launcher: fake)
     for name in ("SCHEDULER_SECONDS", "FILE_SECONDS", "POLL_SECONDS"):
         monkeypatch.setattr(slurm, name, 0.0)
-    return found
+    return fake
 
 
-def opened(**options: Any) -> Slurm:
+def open_launcher(**options: Any) -> Slurm:
     launcher = Slurm(**options)
     launcher.open(Plugins())
     return launcher
@@ -88,18 +88,18 @@ def job(folder: Path, name: str) -> Job:
     return Job(name, "{}", str(folder / "study" / name / "log.txt"))
 
 
-def heard(launcher: Slurm) -> list[LauncherEvent]:
-    return [news for _ in range(3) for news in launcher.poll(0.0)]
+def poll(launcher: Slurm) -> list[LauncherEvent]:
+    return [event for _ in range(3) for event in launcher.poll(0.0)]
 
 
 def test_jobs_that_start_together_are_one_array(cluster: Cluster, tmp_path: Path) -> None:
-    launcher = opened(
+    launcher = open_launcher(
         partition="long", gpus=1, memory=3.5, minutes=90, parallel=2, additional_parameters=["account=physics", "nice"]
     )
     for name in ("a", "b", "c"):
         launcher.start(job(tmp_path, name))
-    assert heard(launcher) == []
-    assert [[each.body.job.name for each in array] for array in cluster.arrays] == [["a", "b", "c"]]
+    assert poll(launcher) == []
+    assert [[submitted.body.job.name for submitted in array] for array in cluster.arrays] == [["a", "b", "c"]]
     assert cluster.parameters == {
         "name": "paribus",
         "timeout_min": 90,
@@ -113,31 +113,33 @@ def test_jobs_that_start_together_are_one_array(cluster: Cluster, tmp_path: Path
     launcher.start(job(tmp_path, "d"))
     launcher.poll(0.0)
     assert len(cluster.arrays) == 2
-    assert {Path(each.body.folder).parent for array in cluster.arrays for each in array} == {tmp_path / "study/.slurm"}
+    assert {Path(submitted.body.folder).parent for array in cluster.arrays for submitted in array} == {
+        tmp_path / "study/.slurm"
+    }
 
 
 def test_a_state_file_gives_start_and_end_events(cluster: Cluster, tmp_path: Path) -> None:
-    launcher = opened()
+    launcher = open_launcher()
     launcher.start(job(tmp_path, "a"))
-    assert heard(launcher) == []
-    (found,) = cluster.arrays[0]
-    found.says("running")
-    assert heard(launcher) == [JobStarted("a", "process 7 on node")]
-    found.says("ended", code=5, signal=None, last="error")
-    assert heard(launcher) == [JobEnded("a", 5, None, "error")]
-    assert heard(launcher) == []
+    assert poll(launcher) == []
+    (submitted,) = cluster.arrays[0]
+    submitted.write_state("running")
+    assert poll(launcher) == [JobStarted("a", "process 7 on node")]
+    submitted.write_state("ended", code=5, signal=None, last="error")
+    assert poll(launcher) == [JobEnded("a", 5, None, "error")]
+    assert poll(launcher) == []
 
 
 def test_a_preempted_job_has_no_end_event(cluster: Cluster, tmp_path: Path) -> None:
-    launcher = opened()
+    launcher = open_launcher()
     launcher.start(job(tmp_path, "a"))
     launcher.poll(0.0)
-    (found,) = cluster.arrays[0]
-    found.says("requeued", code=143, signal=None, last="asked to stop")
-    found.state = "REQUEUED"
-    assert heard(launcher) == [JobStarted("a", "process 7 on node")]
-    found.says("ended", code=0, signal=None, last="")
-    assert heard(launcher) == [JobEnded("a", 0, None, "")]
+    (submitted,) = cluster.arrays[0]
+    submitted.write_state("requeued", code=143, signal=None, last="asked to stop")
+    submitted.state = "REQUEUED"
+    assert poll(launcher) == [JobStarted("a", "process 7 on node")]
+    submitted.write_state("ended", code=0, signal=None, last="")
+    assert poll(launcher) == [JobEnded("a", 0, None, "")]
 
 
 @pytest.mark.parametrize(
@@ -146,32 +148,32 @@ def test_a_preempted_job_has_no_end_event(cluster: Cluster, tmp_path: Path) -> N
 def test_the_scheduler_reports_jobs_without_a_state_file(
     cluster: Cluster, tmp_path: Path, state: str, number: signal.Signals
 ) -> None:
-    launcher = opened()
+    launcher = open_launcher()
     launcher.start(job(tmp_path, "a"))
     launcher.poll(0.0)
     cluster.arrays[0][0].state = state
     time.sleep(0.001)
-    assert heard(launcher) == [JobEnded("a", None, number, f"Slurm reports {state} for job 7_0")]
+    assert poll(launcher) == [JobEnded("a", None, number, f"Slurm reports {state} for job 7_0")]
 
 
 def test_pending_jobs_are_cancelled_and_running_ones_get_a_signal(cluster: Cluster, tmp_path: Path) -> None:
-    launcher = opened()
+    launcher = open_launcher()
     launcher.start(job(tmp_path, "new"))
     launcher.stop("new", TERM)
-    assert heard(launcher) == [JobEnded("new", None, TERM)]
+    assert poll(launcher) == [JobEnded("new", None, TERM)]
     assert cluster.arrays == []
     for name in ("waits", "runs", "killed"):
         launcher.start(job(tmp_path, name))
     launcher.poll(0.0)
     waits, runs, killed = cluster.arrays[0]
-    runs.says("running")
-    killed.says("running")
-    heard(launcher)
+    runs.write_state("running")
+    killed.write_state("running")
+    poll(launcher)
     launcher.stop("waits", TERM)
     launcher.stop("runs", TERM)
     launcher.stop("killed", KILL)
     launcher.stop("nobody", TERM)
-    assert heard(launcher) == [JobEnded("waits", None, TERM), JobEnded("killed", None, KILL)]
+    assert poll(launcher) == [JobEnded("waits", None, TERM), JobEnded("killed", None, KILL)]
     assert (waits.cancelled, runs.cancelled, killed.cancelled) == (True, False, True)
     assert (Path(runs.body.folder) / "stop").read_text() == "15"
     launcher.close()
@@ -179,13 +181,13 @@ def test_pending_jobs_are_cancelled_and_running_ones_get_a_signal(cluster: Clust
 
 
 def test_jobs_may_be_retried_if_submission_fails(cluster: Cluster, tmp_path: Path) -> None:
-    launcher = opened()
+    launcher = open_launcher()
     cluster.down = True
     launcher.start(job(tmp_path, "a"))
-    why = "sbatch: error: Unable to contact slurm controller"
-    assert heard(launcher) == [
-        LauncherMessage(f"Slurm accepted no job: {why}"),
-        JobEnded("a", 74, None, f"could not submit the job: {why}"),
+    reason = "sbatch: error: Unable to contact slurm controller"
+    assert poll(launcher) == [
+        LauncherMessage(f"Slurm accepted no job: {reason}"),
+        JobEnded("a", 74, None, f"could not submit the job: {reason}"),
     ]
 
 
@@ -195,45 +197,45 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         Slurm().open(Plugins())
 
 
-# --- in the job ---
+# --- the job itself ---
 
 
 class Process:
-    """A trial's process that ends when it is told to."""
+    """A fake trial process that ends on a signal."""
 
-    where = "process 1 on node"
+    location = "process 1 on node"
 
     def __init__(self, job: Job, home: object) -> None:
-        self.heard: list[int] = []
-        self.ends: JobEnded | None = None
+        self.signals: list[int] = []
+        self.result: JobEnded | None = None
 
     def send(self, number: int) -> None:
-        self.heard.append(number)
-        self.ends = JobEnded("a", 143, None, "asked to stop")
+        self.signals.append(number)
+        self.result = JobEnded("a", 143, None, "asked to stop")
 
     def wait(self, seconds: float) -> JobEnded | None:
-        return self.ends
+        return self.result
 
 
 def state(folder: Path) -> dict[str, Any]:
-    found = _submitit_job.read_state(folder)
-    assert found is not None
-    return found
+    saved = _submitit_job.read_state(folder)
+    assert saved is not None
+    return saved
 
 
 def test_a_stop_file_stops_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_submitit_job, "JobProcess", Process)
     (tmp_path / "stop").write_text("15")
     body = SubmititJob(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGUSR1)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         body()
     finally:
-        for each, held in handlers.items():
-            signal.signal(each, held)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     assert state(tmp_path) == {
         "status": "ended",
-        "where": Process.where,
+        "location": Process.location,
         "code": 143,
         "signal": None,
         "last": "asked to stop",
@@ -248,9 +250,9 @@ def test_the_trial_writes_a_checkpoint_before_it_is_requeued(
     monkeypatch.setitem(sys.modules, "submitit", delayed)
     body = SubmititJob(job(tmp_path, "a"), Any, str(tmp_path))  # type: ignore[arg-type]  # its process is not started
     process = body._process = Process(body.job, None)  # type: ignore[assignment]  # one that a test ends
-    monkeypatch.setattr(process, "send", lambda number: setattr(process, "ends", JobEnded("a", code, None, "")))
-    again = body.checkpoint()
-    assert (again is not None) == (status == "requeued")
+    monkeypatch.setattr(process, "send", lambda number: setattr(process, "result", JobEnded("a", code, None, "")))
+    requeued = body.checkpoint()
+    assert (requeued is not None) == (status == "requeued")
     assert state(tmp_path)["status"] == status
 
 
@@ -262,18 +264,18 @@ def test_options_are_passed_to_sbatch(monkeypatch: pytest.MonkeyPatch, tmp_path:
         path.write_text(f"#!/bin/sh\necho '{says}'\n")
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    launcher = opened(
+    launcher = open_launcher(
         partition="long", gres="gpu:a100:1", cpus=3, minutes=90, parallel=2, additional_parameters=["account=physics"]
     )
     for name in ("a", "b", "c"):
         launcher.start(job(tmp_path, name))
-    assert heard(launcher) == []
-    assert {each.job.job_id for each in launcher._jobs.values()} == {"77_0", "77_1", "77_2"}
+    assert poll(launcher) == []
+    assert {submission.job.job_id for submission in launcher._jobs.values()} == {"77_0", "77_1", "77_2"}
     script = next((tmp_path / "study" / ".slurm").glob("*.sh"))
-    told = {line.removeprefix("#SBATCH ") for line in script.read_text().splitlines()}
-    wanted = {
+    lines = {line.removeprefix("#SBATCH ") for line in script.read_text().splitlines()}
+    expected = {
         "--array=0-2%2", "--partition=long", "--gres=gpu:a100:1", "--cpus-per-task=3", "--mem=8GB", "--time=90",
         "--account=physics", "--job-name=paribus",
     }  # fmt: skip
-    assert wanted - told == set()
+    assert expected - lines == set()
     launcher.close()

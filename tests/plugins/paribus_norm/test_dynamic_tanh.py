@@ -1,4 +1,4 @@
-"""A squashing function where a norm would be."""
+"""Dynamic tanh."""
 
 import math
 

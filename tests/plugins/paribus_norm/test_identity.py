@@ -1,4 +1,4 @@
-"""No normalisation at all."""
+"""No normalisation."""
 
 import torch
 

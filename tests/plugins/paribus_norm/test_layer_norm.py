@@ -1,4 +1,4 @@
-"""Layer normalisation against its formula and against torch's own."""
+"""Layer normalisation, compared with its formula and with torch."""
 
 import math
 

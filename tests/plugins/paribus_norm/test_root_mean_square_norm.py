@@ -1,4 +1,4 @@
-"""Root mean square normalisation against its formula and against torch's own."""
+"""Root mean square normalisation, compared with its formula and with torch."""
 
 import math
 

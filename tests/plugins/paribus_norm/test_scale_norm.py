@@ -1,4 +1,4 @@
-"""Normalisation to one length against its formula."""
+"""Normalisation to one length, compared with its formula."""
 
 import math
 

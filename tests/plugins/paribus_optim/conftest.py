@@ -1,4 +1,4 @@
-"""A few parameters, and gradients for them, in float64."""
+"""Parameters and their gradients, in float64."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from paribus import Optimizer
 
-SHAPES = ((4, 3), (2, 5), (3,))  # two matrices, and what is none
+SHAPES = ((4, 3), (2, 5), (3,))  # two matrices and a vector
 TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 @pytest.fixture
 def start() -> list[Tensor]:
-    """What the parameters are at first: the vector is 0, as biases are."""
+    """Return initial parameters; the vector is 0, like biases."""
     generator = torch.Generator().manual_seed(3)
     matrices = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES[:2]]
     return [*matrices, torch.zeros(SHAPES[2], dtype=torch.float64)]
@@ -22,7 +22,7 @@ def start() -> list[Tensor]:
 
 @pytest.fixture
 def gradients() -> list[list[Tensor]]:
-    """Of five steps, one for each parameter; those of the fourth are large."""
+    """Return gradients of five steps; those of the fourth are large."""
     generator = torch.Generator().manual_seed(4)
     sizes = (1.0, 0.5, 0.1, 20.0, 1.0)
     return [[size * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES] for size in sizes]
@@ -30,7 +30,7 @@ def gradients() -> list[list[Tensor]]:
 
 @pytest.fixture
 def take_steps(start: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]]) -> TakeSteps:
-    """What the parameters are after these steps of an optimizer."""
+    """Return the parameters after these steps of an optimizer."""
 
     def run(component: Optimizer) -> list[Tensor]:
         parameters = [nn.Parameter(value.clone()) for value in start]

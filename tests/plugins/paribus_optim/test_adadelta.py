@@ -1,4 +1,4 @@
-"""Adadelta against its formula, number by number, and against torch's."""
+"""Adadelta, compared with its formula and with torch."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Adafactor against the paper's algorithms 4 and 5, in loops."""
+"""Adafactor, compared with the paper's algorithms 4 and 5."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Adagrad against its formula, number by number."""
+"""Adagrad, compared with its formula."""
 
 import math
 from collections.abc import Callable

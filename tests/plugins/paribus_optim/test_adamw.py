@@ -1,4 +1,4 @@
-"""AdamW against its formula, written by hand."""
+"""AdamW, compared with its formula."""
 
 import math
 

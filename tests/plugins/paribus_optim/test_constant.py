@@ -1,4 +1,4 @@
-"""A learning rate that stays."""
+"""Constant schedule."""
 
 from paribus_optim.constant import Constant
 

@@ -1,4 +1,4 @@
-"""A learning rate that is halved again and again."""
+"""Halving schedule."""
 
 import pytest
 

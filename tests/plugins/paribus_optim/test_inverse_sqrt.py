@@ -1,4 +1,4 @@
-"""A warm-up, then a slow fall without an end."""
+"""Inverse square root schedule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""LAMB against its formula, number by number."""
+"""LAMB, compared with its formula."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -52,6 +52,6 @@ def test_zero_matrices_move_and_those_without_gradient_do_not() -> None:
     assert optimizer.step(lambda: 2.5) == 2.5
     torch.testing.assert_close(zeros.detach(), torch.full_like(zeros, -0.01), rtol=1e-5, atol=0)
     assert not idle.any()
-    idle.grad = torch.ones_like(idle)  # and begins when it comes, as the other one did
+    idle.grad = torch.ones_like(idle)  # its moments start with its first gradient
     optimizer.step()
     torch.testing.assert_close(idle.detach(), torch.full_like(idle, -0.01), rtol=1e-5, atol=0)

@@ -1,4 +1,4 @@
-"""What holds for every optimizer of this plugin."""
+"""Properties of every optimizer of this plugin."""
 
 from pathlib import Path
 

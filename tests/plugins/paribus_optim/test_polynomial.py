@@ -1,4 +1,4 @@
-"""A warm-up, then a power of what is left."""
+"""Polynomial schedule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""StableAdamW against its formula, number by number."""
+"""StableAdamW, compared with its formula."""
 
 import math
 from collections.abc import Callable, Sequence

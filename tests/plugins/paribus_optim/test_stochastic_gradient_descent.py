@@ -1,4 +1,4 @@
-"""Steps against the gradient, held against their formula."""
+"""SGD, compared with its formula."""
 
 from collections.abc import Callable
 

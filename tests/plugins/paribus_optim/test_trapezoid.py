@@ -1,4 +1,4 @@
-"""A warm-up, a plateau, and a way down."""
+"""Trapezoidal schedule."""
 
 import pytest
 

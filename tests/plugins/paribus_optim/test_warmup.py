@@ -1,4 +1,4 @@
-"""The warm-up that every schedule begins with, and what holds for every schedule."""
+"""Warm-up, and properties of every schedule."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A warm-up, then half a cosine."""
+"""Cosine schedule."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Sublayers that can be reckoned with by hand."""
+"""Sublayers with simple closed forms."""
 
 from collections.abc import Callable, Mapping
 
@@ -11,7 +11,7 @@ from paribus import Placement, Shape
 
 @pytest.fixture
 def shape() -> Shape:
-    """A layer of a decoder that attends to an encoder: all three sublayers."""
+    """Return the shape of a decoder layer with cross-attention: all three sublayers."""
     return Shape(
         width=8,
         heads=2,
@@ -25,7 +25,7 @@ def shape() -> Shape:
 
 @pytest.fixture
 def sublayers() -> Mapping[str, Callable[[Tensor], Tensor]]:
-    """Each another function, none of which commutes with the others."""
+    """Return different functions that do not commute."""
     return {
         "attention": lambda h: h.roll(1, -1) * 2,
         "cross": lambda h: h**2 - 1,
@@ -35,7 +35,7 @@ def sublayers() -> Mapping[str, Callable[[Tensor], Tensor]]:
 
 @pytest.fixture
 def randomise() -> Callable[[Placement], Placement]:
-    """A placement in float64 whose every tensor is another, so that using the wrong one shows."""
+    """Give every parameter of a placement different values, in float64."""
 
     def stir(placement: Placement) -> Placement:
         for index, parameter in enumerate(placement.double().parameters()):

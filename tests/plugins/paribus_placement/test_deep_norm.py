@@ -1,4 +1,4 @@
-"""Post-norm of a stream that outweighs its branches."""
+"""DeepNorm."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -33,10 +33,10 @@ def test_matches_the_formula(shape: Shape, sublayers: Sublayers, randomise: Rand
 @pytest.mark.parametrize(
     ("sublayers", "layers", "read_by", "alpha", "beta"),
     [
-        (BOTH, 12, 0, (2 * 12) ** 0.25, (8 * 12) ** -0.25),  # one stack, of whichever kind
+        (BOTH, 12, 0, (2 * 12) ** 0.25, (8 * 12) ** -0.25),  # a single stack
         (BOTH, 1000, 0, 6.687403, 0.1057371),
-        (ALL, 18, 0, (3 * 18) ** 0.25, (12 * 18) ** -0.25),  # a decoder that attends to an encoder
-        (BOTH, 6, 18, 0.81 * (6**4 * 18) ** (1 / 16), 0.87 * (6**4 * 18) ** (-1 / 16)),  # and that encoder
+        (ALL, 18, 0, (3 * 18) ** 0.25, (12 * 18) ** -0.25),  # a decoder with cross-attention
+        (BOTH, 6, 18, 0.81 * (6**4 * 18) ** (1 / 16), 0.87 * (6**4 * 18) ** (-1 / 16)),  # its encoder
         (BOTH, 18, 18, 0.81 * 18 ** (5 / 16), 0.87 * 18 ** (-5 / 16)),
     ],
 )

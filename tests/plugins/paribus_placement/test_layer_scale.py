@@ -1,4 +1,4 @@
-"""Pre-norm, with branches that start small."""
+"""LayerScale."""
 
 from collections.abc import Callable, Mapping
 

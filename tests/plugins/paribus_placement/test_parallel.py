@@ -1,4 +1,4 @@
-"""Sublayers side by side."""
+"""Parallel sublayers."""
 
 from collections.abc import Callable, Mapping
 

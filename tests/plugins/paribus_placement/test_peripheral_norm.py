@@ -1,4 +1,4 @@
-"""Norms all around."""
+"""Peripheral norm."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Norms behind the sublayers."""
+"""Post-norm."""
 
 from collections.abc import Callable, Mapping
 

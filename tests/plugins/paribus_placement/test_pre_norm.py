@@ -1,4 +1,4 @@
-"""Norms before the sublayers."""
+"""Pre-norm."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
 
 
 def distinct(placement: PreNorm) -> None:
-    """Gives each norm a gain of its own, so that using the wrong one shows."""
+    """Give each norm a different gain, so that using the wrong one shows."""
     for index, parameter in enumerate(placement.parameters()):
         parameter.data = torch.linspace(0.5, 1.5 + index, 8, dtype=torch.float64)
 

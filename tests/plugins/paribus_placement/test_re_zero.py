@@ -1,4 +1,4 @@
-"""Branches that start at nothing."""
+"""ReZero."""
 
 from collections.abc import Callable, Mapping
 

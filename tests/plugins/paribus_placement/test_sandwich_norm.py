@@ -1,4 +1,4 @@
-"""Norms before and behind the sublayers."""
+"""Sandwich norm."""
 
 from collections.abc import Callable, Mapping
 
@@ -62,7 +62,7 @@ def test_matches_a_layer_of_gemma_2(randomise: Randomise, x: Tensor) -> None:
         "behind.feedforward": reference.post_feedforward_layernorm,
     }
     for path, twin in twins.items():
-        twin.weight.data = actual.get_parameter(f"{path}.weight").data - 1  # theirs multiply by 1 + weight
+        twin.weight.data = actual.get_parameter(f"{path}.weight").data - 1  # Gemma multiplies by 1 + weight
     y = actual(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": reference.mlp})
-    # Theirs norms in float32, whatever the rows are.
+    # Gemma normalises in float32, in any precision.
     torch.testing.assert_close(y, reference(x, position_embeddings=None).double(), atol=1e-5, rtol=1e-5)

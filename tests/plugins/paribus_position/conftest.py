@@ -1,4 +1,4 @@
-"""A place that a position is built for, and pairs of rows that it is asked about."""
+"""Fixtures: a shape, positions, and random queries and keys."""
 
 from collections.abc import Callable
 
@@ -46,7 +46,7 @@ def randn(name: str, *shape: int) -> Tensor:
 
 @pytest.fixture
 def randomise() -> Callable[[nn.Module], nn.Module]:
-    """A module in float64, every parameter drawn by its name."""
+    """Randomise the parameters of a module by name, in float64."""
 
     def randomise(module: nn.Module) -> nn.Module:
         module.double()
@@ -59,7 +59,7 @@ def randomise() -> Callable[[nn.Module], nn.Module]:
 
 @pytest.fixture
 def make_pair(shape: Shape, randomise: Callable[[nn.Module], nn.Module]) -> Callable[..., Pair]:
-    """Drawn queries and keys at these places, of a layer with drawn projections and a part of the position."""
+    """Build random queries and keys at given positions, with random projections of the layer."""
 
     def make_pair(position: Position, q: Tensor, k: Tensor, scale: float = 0.3, place: Shape = shape) -> Pair:
         heads = randomise(Heads(place, kv_heads=place.heads // 2, bias=True))

@@ -1,4 +1,4 @@
-"""DeBERTa's scores: a loop, the published code of both versions, and which distances share a vector."""
+"""Disentangled positions: a loop, the published code of both versions, and shared buckets."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ def at(positions: Tensor, batch: int, row: int) -> int:
 
 
 def loop_reference(position: Disentangled, pair: Pair) -> Tensor:
-    """The second and third term of equation 4, both at i - j."""
+    """Compute the second and third term of equation 4, both at i - j."""
     assert pair.q is not None
     assert pair.k is not None
     assert pair.project is not None
@@ -157,7 +157,7 @@ ASKED = {"both": ["c2p", "p2c"], "c2p": ["c2p"], "p2c": ["p2c"]}
 
 
 def context(position: Disentangled, heads: Heads, part: nn.Module | None, x: Tensor, visible: Tensor) -> Tensor:
-    """(B, T, D) -> (B, T, H * K): softmax attention with the position, up to its last projection."""
+    """Run softmax attention with the position, without the output projection: (B, T, D) -> (B, T, H * K)."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     rows, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.score_terms()) ** -0.5
     pair = Pair(q, k, rows, rows, scale, q.shape[1], heads.project, torch.float64, part)
@@ -167,7 +167,7 @@ def context(position: Disentangled, heads: Heads, part: nn.Module | None, x: Ten
 
 
 def padded(length: int) -> tuple[Tensor, Tensor]:
-    """Rows of two sequences, the second of which is shorter, and who sees whom (B, 1, T, T)."""
+    """Return hidden states of two sequences, the second one padded, and their mask (B, 1, T, T)."""
     x = torch.randn(2, length, 24, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
     text = torch.arange(length) < torch.tensor([[length], [max(1, length - 3)]])
     return x, text[:, None, None] & text[:, None, :, None]
@@ -207,7 +207,7 @@ def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, lengt
             part.double()
             if scores != "c2p":
                 moved(part.query, reference.pos_query_proj.weight, reference.pos_query_proj.bias)
-            if scores != "p2c":  # the first version, whose projections these are, has no bias here
+            if scores != "p2c":  # version 1 has no bias here
                 reference.pos_key_proj.bias.zero_()
                 moved(part.key, reference.pos_key_proj.weight, None)
         x, visible = padded(length)

@@ -1,4 +1,4 @@
-"""xPos: the paper's formula, its decay, and that only distances count."""
+"""xPos: the paper's formula, its decay, and dependence on distance only."""
 
 import math
 from dataclasses import replace
@@ -43,7 +43,7 @@ def test_scores_depend_on_distance_and_decay(shape: Shape) -> None:
     near = scores(position, q, k, positions, positions)
     assert torch.allclose(near, scores(position, q, k, positions + 1234, positions + 1234), rtol=0, atol=1e-9)
     start = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
-    start[..., 0] = 1  # of the pair that decays most, by (0.4 / 1.4) in 512 rows, and turns by 1 a row
+    start[..., 0] = 1  # the pair with the largest decay, 0.4 / 1.4 in 512 positions, and an angle of 1 a position
     far = scores(position, start, start, torch.tensor([[512]]), torch.tensor([[0]]))
     assert float(far) == pytest.approx(0.4 / 1.4 * math.cos(512), abs=1e-12)
 
@@ -59,7 +59,7 @@ def test_without_decay_it_is_rope(shape: Shape) -> None:
 
 
 def test_tables_do_not_depend_on_other_positions(shape: Shape) -> None:
-    """Keys that were kept while decoding meet queries of later passes."""
+    """Cached keys are used with queries of later passes."""
     x, positions = torch.randn(1, 2, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0)
     position = Extrapolatable(shape)
     whole = position.rotate(x, position.tables(positions, 6), "key")

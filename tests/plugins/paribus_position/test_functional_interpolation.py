@@ -1,4 +1,4 @@
-"""FIRE: the paper's formula, and what its shares of a distance are."""
+"""FIRE: the paper's formula and relative distances."""
 
 import math
 
@@ -45,7 +45,7 @@ def test_matches_the_formula_and_its_mirror_image_ahead(shaken: bool, shape: Sha
 
 
 def test_distances_behind_match_the_paper(shape: Shape) -> None:
-    """log(c (i - j) + 1) / log(c max(L, i) + 1), which is all that a causal stack sees."""
+    """Check log(c (i - j) + 1) / log(c max(L, i) + 1), all that a causal stack uses."""
     rows = torch.arange(1500, dtype=torch.float64)
     shares = build(shape).relative_distances(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]
     expected = (0.1 * (rows[:, None] - rows)).log1p() / ((0.1 * rows.clamp(min=512)).log1p() + 1e-6)[:, None]
@@ -59,7 +59,7 @@ def test_relative_distances_are_at_most_1(shape: Shape) -> None:
     shares = build(shape).relative_distances(pair(positions, positions))[0]
     assert (shares.abs() <= 1).all()
     assert shares.diagonal().eq(0).all()
-    assert torch.allclose(shares[3:, 0], torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)  # the first row of all
+    assert torch.allclose(shares[3:, 0], torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-6)  # the first position
 
 
 def test_below_the_threshold_only_the_distance_matters(shape: Shape) -> None:

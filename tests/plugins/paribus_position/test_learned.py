@@ -1,4 +1,4 @@
-"""A learned table: which rows of it are read, and what lies past its end."""
+"""Learned positions: used vectors, offset and the end of the table."""
 
 import pytest
 import torch

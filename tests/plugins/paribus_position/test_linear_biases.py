@@ -1,4 +1,4 @@
-"""ALiBi: its closed form, on any block of rows."""
+"""ALiBi: its closed form, on any block of positions."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def test_slopes_match_the_paper() -> None:
     assert slopes(8) == [2.0**-i for i in range(1, 9)]
     assert slopes(4) == [2**-2, 2**-4, 2**-6, 2**-8]
     assert slopes(16)[:2] == [2**-0.5, 2**-1]
-    # of 12 heads: those of 8, and the first, third … of 16
+    # 12 heads: the slopes of 8, and every other one of 16
     assert slopes(12) == [*slopes(8), 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
     assert slopes(3) == [2**-4, 2**-8, 2**-2]
 

@@ -1,4 +1,4 @@
-"""No position: every moment is the identity."""
+"""No position: every method is the identity."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""What is made of positions once, and when it is not kept."""
+"""Cache of values computed from positions."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What positions declare of themselves, held against what they do."""
+"""Declared traits of positions, compared with their behaviour."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""T5's biases: its buckets, its table, and which rows of it are read."""
+"""T5's biases: buckets, table and gradients."""
 
 import math
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_buckets_grow_geometrically_after_the_exact_half(buckets: int, distance:
 
 
 def test_bucket_boundaries_are_inclusive() -> None:
-    """8 * 16^(k/8): 16, 32 and 64 begin the third, the fifth and the seventh of eight."""
+    """At 8 * 16^(k/8), 16, 32 and 64 start the third, fifth and seventh of eight buckets."""
     for apart, step in ((16, 2), (32, 4), (64, 6)):
         assert Fraction(apart, 8) ** 8 == 16**step
         assert bucket(apart, 16, 128) == 8 + step

@@ -1,4 +1,4 @@
-"""RoPE: a loop, what it keeps, and what it depends on."""
+"""RoPE, compared with a loop, and its invariants."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Scaled rotations: the papers' formulas, and the `transformers` library's numbers."""
+"""Rotary scaling, compared with the papers' formulas and with transformers."""
 
 import math
 from typing import Any
@@ -50,7 +50,7 @@ def test_frequencies_and_temperature_match_transformers(name: str, theta: float)
     utils = pytest.importorskip("transformers.modeling_rope_utils")
     reference, factor = utils.ROPE_INIT_FUNCTIONS[scaling.kind](config(scaling.kind, theta, inputs), CPU)
     actual = frequencies(theta, COLUMNS, scaling, CPU)
-    assert torch.allclose(actual, reference.double(), rtol=2e-6, atol=1e-12)  # theirs are float32
+    assert torch.allclose(actual, reference.double(), rtol=2e-6, atol=1e-12)  # float32 in transformers
     assert (actual - reference).abs().max() <= 1e-6
     assert temperature(scaling) == pytest.approx(factor, rel=1e-12)
 
@@ -76,7 +76,7 @@ def test_rotation_matches_llama(name: str, shape: Shape) -> None:
 
 
 def formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
-    """As the papers write them, one pair at a time."""
+    """Compute the papers' formulas, one pair at a time."""
     plain = [theta ** (-2 * i / columns) for i in range(columns // 2)]
     factor, length = scaling.factor or 1.0, scaling.length or 1
     if scaling.kind == "linear":
@@ -124,7 +124,7 @@ def test_factor_1_changes_nothing() -> None:
 
 
 def test_linear_scaling_equals_interpolated_positions(shape: Shape) -> None:
-    """Positions that are multiples of the factor are turned as those within the trained length."""
+    """Multiples of the factor are rotated like positions within the trained length."""
     x, position_ids = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
 
     def rotate(position: Rotary, positions: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Shaw's vectors for distances: a loop over rows, and what happens at the clip."""
+"""Shaw's relative vectors, compared with a loop, and clipping."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ def at(positions: Tensor, batch: int, row: int) -> int:
 
 
 def loop_reference(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Equations 3 and 4, beyond what attention does without them: to the scores, and to what is mixed."""
+    """Compute the additional terms of equations 3 and 4."""
     assert pair.q is not None
     assert position.values is not None
     batch, heads, queries, keys = weights.shape

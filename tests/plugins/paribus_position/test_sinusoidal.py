@@ -1,4 +1,4 @@
-"""Sines and cosines: the paper's formula, and that a shift is a rotation."""
+"""Sinusoidal positions: the paper's formula, and shifts as rotations."""
 
 import math
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_a_learned_scale_starts_at_1_over_the_root_of_the_width(shape: Shape) ->
     got.sum().backward()
     assert position.gain.grad is not None
     assert float(position.gain.grad) == pytest.approx(float(table(shape, positions).sum()) / math.sqrt(8))
-    assert position.roles["gain"] == "gain"  # which starts at 1
+    assert position.roles["gain"] == "gain"  # gains start at 1
 
 
 def test_the_dtype_of_the_input_is_preserved(shape: Shape) -> None:

@@ -1,4 +1,4 @@
-"""Transformer-XL's distances: the paper's four terms in a loop, XLNet's code, and two ways that agree."""
+"""Transformer-XL's positions: the paper's four terms in a loop, XLNet's code, and both methods."""
 
 import math
 import sys
@@ -22,7 +22,7 @@ from paribus_position.transformer_xl import (
 
 Randomise = Callable[[nn.Module], nn.Module]
 MakePair = Callable[..., Pair]
-TURNING = {"width": 8, "head_width": 6}  # few columns a row: to turn queries is cheaper
+TURNING = {"width": 8, "head_width": 6}  # few channels: rotating queries is cheaper
 SHIFTING = {"width": 24, "head_width": 2}
 ODD = {"width": 7, "head_width": 3}
 
@@ -39,7 +39,7 @@ def parts_of(position: TransformerXL, pair: Pair) -> tuple[LayerProjection, Quer
 
 
 def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float) -> Tensor:
-    """Terms (b), (c) and (d) of section 3.3."""
+    """Compute terms (b), (c) and (d) of section 3.3."""
     part, leanings = parts_of(position, pair)
     assert pair.q is not None
     assert pair.k is not None
@@ -103,8 +103,8 @@ def test_consecutive_positions_use_the_cheaper_method(
     randomise(position)
     position.bias(make_pair(position, rows, rows, place=shape))
     assert len(module) == times
-    position.bias(make_pair(position, rows[:, 8:], rows, place=shape))  # one query: never
-    position.bias(make_pair(position, rows % 5, rows % 5, place=shape))  # they start again
+    position.bias(make_pair(position, rows[:, 8:], rows, place=shape))  # one query: never shifted
+    position.bias(make_pair(position, rows % 5, rows % 5, place=shape))  # positions restart
     assert len(module) == times
 
 
@@ -170,7 +170,7 @@ def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments
         distances = torch.arange(keys, -queries, -1)
         waves = position._waves(distances.unsqueeze(0), torch.float64)
         rough = model.relative_positional_encoding(queries, keys, bsz=1)[:, 0]
-        assert torch.allclose(waves[0], rough.double(), rtol=0, atol=1e-5)  # it is made in float32
+        assert torch.allclose(waves[0], rough.double(), rtol=0, atol=1e-5)  # computed in float32
         r = torch.einsum("ih,hnd->ind", waves[0], reference.r).unsqueeze(1).expand(-1, 2, -1, -1)
         by_row = [x.permute(2, 0, 1, 3) for x in (pair.q, pair.k, pair.k)]
         unlike = (kinds[:, keys - queries :, None] != kinds[:, None]).long().permute(1, 2, 0)

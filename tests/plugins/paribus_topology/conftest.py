@@ -1,4 +1,4 @@
-"""Everything a topology is built from, reduced to what can be reckoned with by hand."""
+"""Minimal components to build topologies from."""
 
 from collections.abc import Callable
 from typing import ClassVar, final
@@ -41,7 +41,7 @@ WIDTH = 4
 
 @final
 class Mean(Attention):
-    """The mean of the rows that are seen: those so far where causal, all otherwise, or the memory's."""
+    """Mean of the visible tokens, or of the memory."""
 
     traits: ClassVar[Traits] = {"weights": True}
 
@@ -75,7 +75,7 @@ class Mean(Attention):
 
 @final
 class Ramp(Position):
-    """Adds the position to the rows, to each column another share: a norm would take away one that is the same."""
+    """Adds the position times the channel's index; a norm would remove a constant."""
 
     traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
 
@@ -88,7 +88,7 @@ class Ramp(Position):
 
 @final
 class PartsBuilder:
-    """Two layers for each part, as the parts declare themselves."""
+    """Builder of two layers for each declared part."""
 
     def __init__(self, parts: tuple[Part, ...]) -> None:
         self.parts = {part.path: part for part in parts}
@@ -134,7 +134,7 @@ class PartsBuilder:
 
 @pytest.fixture
 def build() -> Callable[[type[Topology]], Topology]:
-    """A topology in float64, with random parameters."""
+    """Build a topology with random parameters, in float64."""
 
     def build(topology: type[Topology]) -> Topology:
         torch.manual_seed(9)
@@ -146,7 +146,7 @@ def build() -> Callable[[type[Topology]], Topology]:
 
 @pytest.fixture(scope="session")
 def recurrent() -> Callable[..., Model]:
-    """A small model in float64, moved off where it starts."""
+    """Build a small model in float64, with perturbed parameters."""
 
     def assembled(preset: str, *overrides: str) -> Model:
         sizes = ("dims.width=5", "dims.layers=1", "dims.length=16", "dims.vocabulary=300", "dropout=0.0")
@@ -162,7 +162,7 @@ def recurrent() -> Callable[..., Model]:
 
 @pytest.fixture(scope="session")
 def padded_stream() -> Callable[..., Stream]:
-    """(B, T) with padding where a row is shorter, whose ids are of text."""
+    """Build a stream of sequences, padded with ids of text."""
 
     def padded_stream(rows: list[list[int]], side: str = "right") -> Stream:
         length = max(map(len, rows))
@@ -178,7 +178,7 @@ def padded_stream() -> Callable[..., Stream]:
 
 @pytest.fixture(scope="session")
 def run_both() -> Callable[..., Output]:
-    """What the decoder gives for a target, with the encoder's rows for a source as its memory."""
+    """Run the encoder, and the decoder with its memory."""
 
     def run_both(model: Model, source: Stream, target: Stream, *, capture: bool = False) -> Output:
         memory = memory_of(model.topology.run({"encoder": source}, "encoder"))

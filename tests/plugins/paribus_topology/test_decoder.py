@@ -1,4 +1,4 @@
-"""One stack in which a row sees what came before it."""
+"""Decoder-only topology."""
 
 from collections.abc import Callable
 

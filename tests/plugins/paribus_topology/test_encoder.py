@@ -1,4 +1,4 @@
-"""One stack in which every row sees every other."""
+"""Encoder-only topology."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A decoder that attends to an encoder, over one embedding."""
+"""Encoder-decoder topology."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Two stacks over one embedding, of which one learns from both, or from the generator alone."""
+"""Generator-discriminator topology, with both kinds of sharing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def hidden(model: Model, part: str, tokens: Tensor = TOKENS) -> Tensor:
 
 
 def gradients(model: Model, part: str) -> set[str]:
-    """What has a gradient that is not 0 throughout, of a loss on one part's rows."""
+    """Return the parameters with a nonzero gradient of a loss on one part's output."""
     named = dict(model.topology.named_parameters())
     result = hidden(model, part).pow(3).sum()
     grads = torch.autograd.grad(result, [*named.values()], allow_unused=True)

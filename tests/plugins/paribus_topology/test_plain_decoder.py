@@ -1,4 +1,4 @@
-"""Layers of attention alone, each of which reads what the one before it gave."""
+"""Decoder of attention layers only."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_dropout_applies_to_the_embedding_and_after_each_layer() -> None:
     model = assembled("dropout=0.5", "attention=identity", "dims.layers=3").train()
     torch.nn.init.ones_(model.get_parameter("embedding.tokens.weight"))
     hidden = model.hidden(TOKENS.repeat(500, 4))
-    assert set(hidden.unique().tolist()) == {0, 16}  # each that is left was doubled four times
+    assert set(hidden.unique().tolist()) == {0, 16}  # values that were kept were doubled four times
     assert (hidden > 0).double().mean().item() == pytest.approx(1 / 16, rel=0.02)
 
 

@@ -1,4 +1,4 @@
-"""The decoder against the equations of two papers, one number after the other."""
+"""Recurrent decoder, compared with the equations of two papers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,8 @@ same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
 def bahdanau(model: Model, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
-    """Scores (T, V) and alignment (T, S) of one pair, after appendix A of "Jointly Learning to Align and Translate"."""
+    """Compute scores (T, V) and alignment (T, S) of one pair by appendix A of "Jointly Learning to Align and
+    Translate"."""
     get = model.get_parameter
     e_x, e_y = get("encoder.table.tokens.weight"), get("embedding.tokens.weight")
     forwards, backwards = _unit(get, "encoder.layers.0.0"), _unit(get, "encoder.layers.0.1")
@@ -47,7 +48,7 @@ def bahdanau(model: Model, source: list[int], target: list[int]) -> tuple[Tensor
 
 
 def _unit(get: Get, path: str) -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """The gated hidden unit: (1 - z) s + z tanh(W e + U [r s] + C c)."""
+    """Compute the gated hidden unit: (1 - z) s + z tanh(W e + U [r s] + C c)."""
     w, b = (get(f"{path}.reads.{kind}").chunk(3) for kind in ("weight", "bias"))
     u = get(f"{path}.repeats.weight").chunk(3)
 
@@ -64,7 +65,7 @@ def _unit(get: Get, path: str) -> Callable[[Tensor, Tensor, Tensor | None], Tens
 def luong(
     model: Model, weigh: Callable[[Tensor, int, list[Tensor]], Tensor], source: list[int], target: list[int]
 ) -> Tensor:
-    """Scores (T, V) of one pair, after sections 2 and 3 of "Effective Approaches", with input feeding (3.3)."""
+    """Compute scores (T, V) of one pair by sections 2 and 3 of "Effective Approaches", with input feeding (3.3)."""
     get, layers = model.get_parameter, model.spec["dims"]["layers"]
     zero = torch.zeros(5, dtype=torch.float64)
     states = [(zero, zero)] * layers
@@ -144,7 +145,7 @@ def concat(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
 
 
 def monotonic(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
-    """Section 3.2, local-m, with D = 1."""
+    """Compute local-m of section 3.2, with D = 1."""
     visible = [place for place in range(len(memory)) if t - 1 <= place <= t + 1]
     weights = torch.zeros(len(memory), dtype=torch.float64)
     weights[visible] = general(get, h, t, [memory[place] for place in visible])
@@ -152,7 +153,7 @@ def monotonic(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
 
 
 def predictive(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:
-    """Section 3.2, local-p, with D = 1 and so a deviation of 1/2."""
+    """Compute local-p of section 3.2, with D = 1 and a deviation of 1/2."""
     inner = torch.tanh(get("body.cross.place.weight") @ h)
     p = len(memory) * torch.sigmoid(torch.dot(get("body.cross.outer.weight")[0], inner))
     visible = [place for place in range(len(memory)) if p - 1 <= place <= p + 1]

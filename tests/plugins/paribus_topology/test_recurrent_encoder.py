@@ -1,4 +1,4 @@
-"""The encoder against torch's own recurrences, over packed sequences."""
+"""Recurrent encoder, compared with torch on packed sequences."""
 
 from collections.abc import Callable
 from functools import partial
@@ -52,4 +52,4 @@ def test_the_fused_kernel_matches_the_steps(
     same(*(model.topology.run({"encoder": stream}, "encoder").hidden for stream in (fused, stepped)))
     same(
         *(run_both(model, stream, target).hidden for stream in (fused, stepped))
-    )  # which begins where the encoder ended
+    )  # starts from the encoder's final state

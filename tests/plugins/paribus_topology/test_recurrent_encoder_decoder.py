@@ -1,4 +1,4 @@
-"""A recurrent decoder that reads a recurrent encoder's rows at every step."""
+"""Recurrent encoder-decoder: padding, feeding, documents, costs and validation."""
 
 from collections.abc import Callable
 from functools import partial
@@ -58,7 +58,7 @@ def test_padding_does_not_change_outputs(
 def test_input_feeding_matches_given_inputs(
     manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
-    """Some read their own token, some another one, and some a mean of two, which is one where both are the same."""
+    """Inputs are the own token, another token, or a mean of two tokens, which may be equal."""
     model, read = recurrent(*manner), {1: torch.tensor([90, 91]), 3: torch.tensor([92, 93])}
     source, target = padded_stream(SOURCES), padded_stream(TARGETS)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))

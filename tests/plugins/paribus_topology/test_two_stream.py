@@ -1,4 +1,4 @@
-"""What rows say, and behind it rows that ask."""
+"""Two-stream topology: visibility and start of queries."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ def test_queries_start_as_one_vector_without_token_or_segment(model: Specimen) -
         atol=1e-12,
     )
     with torch.no_grad():
-        model.topology.get_parameter("query.vector").add_(1.0)  # a norm behind it takes none of this away
+        model.topology.get_parameter("query.vector").add_(1.0)  # not constant, because a norm would remove a constant
         model.topology.get_parameter("query.vector")[0].add_(1.0)
     assert (
         changed_positions(run(model, rows, segments=kinds, query_positions=ASKED[:, 1:2]), hidden)
