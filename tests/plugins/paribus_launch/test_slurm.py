@@ -25,7 +25,7 @@ slurm = importlib.import_module("paribus_launch.slurm")  # the package attribute
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
-class SubmititJobStub:  # noqa: N801  # submitit's `Job`
+class SubmititJobStub:  # submitit's `Job`
     def __init__(self, body: SubmititJob) -> None:
         self.body = body
         self.job_id = "7_0"
