@@ -63,9 +63,11 @@ class BlockSparse(Attention):
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
         count, key = -(-shape.length // block_size), _draw_key(shape, seed)
-        drawn = draw_blocks(count, random_blocks, near=neighbours, first=global_blocks, causal=shape.causal, key=key)
+        drawn_blocks = draw_blocks(
+            count, random_blocks, neighbours=neighbours, global_blocks=global_blocks, causal=shape.causal, key=key
+        )
         sight = visibility_of(shape)._replace(
-            global_tokens=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn)
+            global_tokens=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn_blocks)
         )
         self.attend = Attend(shape, sight, scores)
 
@@ -81,14 +83,18 @@ class BlockSparse(Attention):
 
 
 def draw_blocks(
-    count: int, limit: int, *, near: int, first: int, causal: bool, key: int
+    count: int, limit: int, *, neighbours: int, global_blocks: int, causal: bool, key: int
 ) -> tuple[tuple[int, ...], ...]:
     """Draw up to `limit` random blocks for each of `count` blocks, without those that the block sees already."""
     rng = random.Random(key)  # not for cryptography; its floats are the same in every Python version
     blocks: list[tuple[int, ...]] = []
     for block in range(count):
         end = block if causal else count
-        candidates = [] if block < first else [other for other in range(first, end) if abs(other - block) > near]
+        candidates = (
+            []
+            if block < global_blocks
+            else [candidate for candidate in range(global_blocks, end) if abs(candidate - block) > neighbours]
+        )
         chosen = [candidates.pop(int(rng.random() * len(candidates))) for _ in range(min(limit, len(candidates)))]
         blocks.append(tuple(sorted(chosen)))
     return tuple(blocks)

@@ -75,6 +75,6 @@ class MultiLayerPerceptronScore(Attention):
 
     def cost(self, load: Load) -> Cost:
         shape, keys = self.shape, load.keys if self.shape.memory_width is None else load.memory
-        first = 2 * (load.queries + keys) * shape.heads * shape.head_width * self.hidden
-        second = 2 * load.queries * keys * shape.heads * (self.hidden - shape.head_width)  # beyond a dot product
-        return softmax_cost(shape, shape.heads, self.attend.visibility, load) + Cost(flops=first + second)
+        inner_flops = 2 * (load.queries + keys) * shape.heads * shape.head_width * self.hidden
+        score_flops = 2 * load.queries * keys * shape.heads * (self.hidden - shape.head_width)  # beyond a dot product
+        return softmax_cost(shape, shape.heads, self.attend.visibility, load) + Cost(flops=inner_flops + score_flops)

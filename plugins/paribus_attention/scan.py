@@ -192,8 +192,8 @@ def _chunked_sums(
     return Sums(result.products.flatten(-3, -2)[..., :length, :], result.features.flatten(-2)[..., :length]), final
 
 
-def _add(first: Sums, second: Sums) -> Sums:
-    return Sums(first.products + second.products, first.features + second.features)
+def _add(left_sums: Sums, right_sums: Sums) -> Sums:
+    return Sums(left_sums.products + right_sums.products, left_sums.features + right_sums.features)
 
 
 def _carry_sums(

@@ -74,12 +74,12 @@ class FactorisedTable(Embedding, WeightConverter):
     def forward(
         self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
-        rows = token_layout(stream, past)
-        x = place(look_up(stream, self.tables), rows.positions)
+        layout = token_layout(stream, past)
+        x = place(look_up(stream, self.tables), layout.positions)
         if self.norm is not None:
             x = self.norm(x)
         x = dropout(x, self.dropout, self.training)
-        return x if own is None else own["project"](x), rows
+        return x if own is None else own["project"](x), layout
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return score_tokens(h, self.tokens, self.head, bias)

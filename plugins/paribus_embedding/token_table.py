@@ -86,11 +86,11 @@ class TokenTable(Embedding, WeightConverter):
     def forward(
         self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
-        rows = token_layout(stream, past)
-        x = place(look_up(stream, self.tables, self.scale), rows.positions)
+        layout = token_layout(stream, past)
+        x = place(look_up(stream, self.tables, self.scale), layout.positions)
         if own is not None:
             x = own["norm"](x)
-        return dropout(x, self.dropout, self.training), rows
+        return dropout(x, self.dropout, self.training), layout
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.output_scale != 1.0:

@@ -90,14 +90,14 @@ def llama_moves(spec: Mapping[str, Any]) -> Iterator[Move]:
         yield from layer_moves(spec, "model.layers", norms, ("weight",))
 
 
-def with_objective(spec: Mapping[str, Any], name: str, other: Mapping[str, Any]) -> Alone:
-    """Return a model trained with the objective `name` as one trained with `other`, which has the same head."""
+def with_objective(spec: Mapping[str, Any], name: str, replacement: Mapping[str, Any]) -> Alone:
+    """Return a model trained with the objective `name` as one trained with `replacement`, which has the same head."""
     node = spec["objective"]
     if not isinstance(node, Mapping) or node["name"] != name:
         return Alone(spec, str)
-    options = {key: node[key] for key in other if key != "name"}
-    prefix = f"objectives.{other['name']}."
+    options = {key: node[key] for key in replacement if key != "name"}
+    prefix = f"objectives.{replacement['name']}."
     return Alone(
-        {**spec, "objective": {**options, "name": other["name"]}, "evaluate": None},
+        {**spec, "objective": {**options, "name": replacement["name"]}, "evaluate": None},
         lambda path: path.replace(prefix, f"objectives.{name}."),
     )

@@ -193,9 +193,9 @@ class Slurm(Launcher):
         grace = 2 * POLL_SECONDS if self._executor == "local" else FILE_SECONDS
         if time.monotonic() - submission.ended_since > grace:
             del self._jobs[name]
-            written = read_state(submission.folder)
-            if written is not None and written["status"] == TERMINATED:
-                yield JobEnded(name, written["code"], written["signal"], written["last"])
+            state_file = read_state(submission.folder)
+            if state_file is not None and state_file["status"] == TERMINATED:
+                yield JobEnded(name, state_file["code"], state_file["signal"], state_file["last"])
                 return
             signal = signals.SIGTERM if state.startswith("CANCELLED") else signals.SIGKILL
             yield JobEnded(name, None, signal, f"Slurm reports {state} for job {submission.job.job_id}")

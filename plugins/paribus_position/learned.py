@@ -57,14 +57,14 @@ class Learned(Position, WeightConverter):
         return x + embedded
 
     def _check_length(self, positions: Tensor) -> None:
-        last = int(positions.max())
-        if last >= self.length:
+        highest = int(positions.max())
+        if highest >= self.length:
             raise DataError(
                 Problem(
                     code="past-the-table",
                     path="position.length",
-                    message=f"`learned` has a table of {self.length} positions, got position {last}",
-                    valid=f"positions up to {self.length - 1}, or a `length` of at least {last + 1}",
+                    message=f"`learned` has a table of {self.length} positions, got position {highest}",
+                    valid=f"positions up to {self.length - 1}, or a `length` of at least {highest + 1}",
                 )
             )
 

@@ -39,7 +39,7 @@ class RelativeBuckets(Position):
         if distance <= side_buckets // 2:
             raise ValueError(f"`distance` must be more than {side_buckets // 2}, got {distance}")
         past = buckets_by_distance(side_buckets, distance)
-        future = [0] * distance if shape.causal else [side_buckets + found for found in past[1:]]
+        future = [0] * distance if shape.causal else [side_buckets + bucket for bucket in past[1:]]
         self.distance = distance
         self.buckets = [
             *reversed(past),

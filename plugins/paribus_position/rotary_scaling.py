@@ -67,7 +67,7 @@ def validate_scaling(scaling: Scaling) -> None:
     for name in (field.name for field in fields(scaling) if field.name != "kind"):
         is_set = getattr(scaling, name) is not None
         if is_set and name not in _ACCEPTED[kind]:
-            valid_kinds = [other for other, takes in _ACCEPTED.items() if name in takes]
+            valid_kinds = [valid_kind for valid_kind, options in _ACCEPTED.items() if name in options]
             raise ValueError(f"scaling.{name} is not used with scaling.kind {kind}; valid: {join_names(valid_kinds)}")
         if not is_set and name in _REQUIRED[kind]:
             raise ValueError(f"scaling.kind {kind} requires scaling.{name}")

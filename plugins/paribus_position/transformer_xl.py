@@ -150,11 +150,11 @@ class LayerProjection(nn.Module):
 def segment_scores(q: Tensor, segments: Tensor, pair: Pair) -> Tensor:
     """Score each key's segment, the query's or another: (B, H, T, K), (2, H, K) -> (B, H, T, S)."""
     scores: Tensor = torch.einsum("bhtk,shk->sbht", q, segments.to(q.dtype)).unsqueeze(-1)
-    same, other = scores[0], scores[1]
+    same, different = scores[0], scores[1]
     if pair.q_segments is None or pair.k_segments is None:
         return same  # the same for all keys, so it changes no weight
     is_same = pair.q_segments.unsqueeze(-1) == pair.k_segments.unsqueeze(-2)
-    return torch.where(is_same.unsqueeze(1), same, other)
+    return torch.where(is_same.unsqueeze(1), same, different)
 
 
 def relative_shift(scores: Tensor) -> Tensor:

@@ -52,4 +52,4 @@ def fill_padding(documents: Tensor) -> Tensor:
 def select_states(condition: Tensor, if_true: Hidden, if_false: Hidden) -> Hidden:
     """Select states by a condition (N, B), (N, B, K) each."""
     mask = condition.unsqueeze(-1)
-    return tuple(torch.where(mask, first, second) for first, second in zip(if_true, if_false, strict=True))
+    return tuple(torch.where(mask, yes, no) for yes, no in zip(if_true, if_false, strict=True))

@@ -57,7 +57,7 @@ class _DecoderPass:
     """One pass: tensors that its steps share, and states carried from one step to the next."""
 
     x: Tensor  # (B, T, E)
-    rows: TokenLayout
+    layout: TokenLayout
     memory: Memory
     boundaries: DocumentBoundaries | None
     weights: list[RecurrentWeights]
@@ -118,7 +118,7 @@ class RecurrentDecoder(Stage):
     def forward(
         self,
         x: Tensor,
-        rows: TokenLayout,
+        layout: TokenLayout,
         memory: Memory,
         states: States | None = None,
         capture: Capture | bool = False,
@@ -129,16 +129,16 @@ class RecurrentDecoder(Stage):
         cross: State = {} if states is None else states.layers[0]["cross"]
         run = _DecoderPass(
             x,
-            rows,
+            layout,
             memory,
-            _boundaries(x, rows, states),
+            _boundaries(x, layout, states),
             [stack_weights([cell]) for cell in cells],
             cross,
             capture_weights,
         )
         self._start_states(run, states)
         gates = cells[0].reads(x).unbind(1)  # gate inputs of all tokens, computed once
-        plans = self._plans(run, slice(0, 1)) if rows.documents is None else None  # the same plan for every step
+        plans = self._plans(run, slice(0, 1)) if layout.documents is None else None  # the same plan for every step
         queries, contexts, outputs = list[Tensor](), list[Tensor](), list[Tensor]()
         for t, (token, token_gates) in enumerate(zip(x.unbind(1), gates, strict=True)):
             step = self._step(run, cells, t, token, token_gates, plans)
@@ -156,19 +156,27 @@ class RecurrentDecoder(Stage):
         if states is not None:
             self._save_states(run, states)
         captured = ({"cross": torch.cat(run.captured, dim=2)},) if run.captured else ()
-        return Output(functional.dropout(hidden, self.place.dropout, self.training), rows, captured=captured)
+        return Output(functional.dropout(hidden, self.place.dropout, self.training), layout, captured=captured)
 
-    def led(self, x: Tensor, rows: TokenLayout, memory: Memory, read: Callable[[int, Tensor], Tensor | None]) -> Output:
+    def run_with_feedback(
+        self, x: Tensor, layout: TokenLayout, memory: Memory, read: Callable[[int, Tensor], Tensor | None]
+    ) -> Output:
         """Decode with inputs that depend on outputs.
 
         Each token but the first is replaced by `read(t, previous output)`, (B, R) -> (B, E), unless that is None.
         """
         cells = cast("list[Cell]", list(self.layers))
         run = _DecoderPass(
-            x, rows, memory, _boundaries(x, rows, None), [stack_weights([cell]) for cell in cells], {}, capture=False
+            x,
+            layout,
+            memory,
+            _boundaries(x, layout, None),
+            [stack_weights([cell]) for cell in cells],
+            {},
+            capture=False,
         )
         self._start_states(run, None)
-        plans = self._plans(run, slice(0, 1)) if rows.documents is None else None
+        plans = self._plans(run, slice(0, 1)) if layout.documents is None else None
         hidden = list[Tensor]()
         for t, embedded in enumerate(x.unbind(1)):
             replacement = read(t, hidden[-1]) if hidden else None
@@ -181,7 +189,7 @@ class RecurrentDecoder(Stage):
                     context = self._read_memory(run, step.query.unsqueeze(1), slice(t, t + 1), plans).squeeze(1)
                 output = self.readout(step.query, context, token)
             hidden.append(functional.dropout(output, self.place.dropout, self.training))
-        return Output(torch.stack(hidden, dim=1), rows)
+        return Output(torch.stack(hidden, dim=1), layout)
 
     def _step(
         self, run: _DecoderPass, cells: list[Cell], t: int, token: Tensor, gates: Tensor, plans: Plans | None
@@ -213,8 +221,8 @@ class RecurrentDecoder(Stage):
 
     def _start_documents(self, run: _DecoderPass, boundaries: DocumentBoundaries, t: int) -> None:
         """Set sequences whose document starts at token `t` to the encoder's state of that document."""
-        assert run.rows.documents is not None, "boundaries need documents"
-        initial = self.first(run.memory, run.rows.documents[:, t].expand(run.x.shape[0]))
+        assert run.layout.documents is not None, "boundaries need documents"
+        initial = self.first(run.memory, run.layout.documents[:, t].expand(run.x.shape[0]))
         run.states = [
             boundaries.state_before(t, state, initial_state)
             for state, initial_state in zip(run.states, initial, strict=True)
@@ -227,14 +235,14 @@ class RecurrentDecoder(Stage):
         (crossing,) = self._crossing
         capture: dict[str, Tensor] | None = {} if run.capture else None
         plans = self._plans(run, steps) if plans is None else plans
-        context = crossing(queries, _slice_layout(run.rows, steps), run.memory, run.cross, plans, capture)
+        context = crossing(queries, _slice_layout(run.layout, steps), run.memory, run.cross, plans, capture)
         if capture:
             run.captured.append(capture["weights"])
         return context
 
     def _plans(self, run: _DecoderPass, steps: slice) -> Plans:
         (crossing,) = self._crossing
-        return crossing.plans(run.x, _slice_layout(run.rows, steps), run.memory, run.capture)
+        return crossing.plans(run.x, _slice_layout(run.layout, steps), run.memory, run.capture)
 
     def _start_states(self, run: _DecoderPass, states: States | None) -> None:
         """Initialise states from the decoding cache, from the encoder, or with zeros for documents to fill in."""
@@ -281,20 +289,19 @@ class RecurrentDecoder(Stage):
         yield ComponentCost("readout", (self.readout,), self.readout.flops(trains.queries))
 
 
-def _slice_layout(rows: TokenLayout, steps: slice) -> TokenLayout:
-    return TokenLayout(*(None if vector is None else vector[:, steps] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+def _slice_layout(layout: TokenLayout, steps: slice) -> TokenLayout:
+    return TokenLayout(*(None if vector is None else vector[:, steps] for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
 
-def _boundaries(x: Tensor, rows: TokenLayout, states: States | None) -> DocumentBoundaries | None:
+def _boundaries(x: Tensor, layout: TokenLayout, states: States | None) -> DocumentBoundaries | None:
     """Return the document boundaries of these tokens, after those in the decoding states."""
-    layout = None if states is None else states.extend(rows)
-    if rows.documents is None:
+    whole_layout = None if states is None else states.extend(layout)
+    if layout.documents is None:
         return None
-    documents = rows.documents.expand(x.shape[0], -1).unsqueeze(0)
+    documents = layout.documents.expand(x.shape[0], -1).unsqueeze(0)
     if states is None or not states.past:
         return document_boundaries(documents)
-    assert layout is not None, "decoding states have a layout"
-    assert layout.documents is not None, "either all decoding steps have documents, or none"
-    return document_boundaries(
-        documents, fill_padding(layout.documents[:, : states.past])[:, -1:].expand(x.shape[0], -1).unsqueeze(0)
-    )
+    assert whole_layout is not None, "decoding states have a layout"
+    assert whole_layout.documents is not None, "either all decoding steps have documents, or none"
+    past_documents = fill_padding(whole_layout.documents[:, : states.past])[:, -1:]
+    return document_boundaries(documents, past_documents.expand(x.shape[0], -1).unsqueeze(0))

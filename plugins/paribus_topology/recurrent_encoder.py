@@ -49,11 +49,11 @@ class RecurrentEncoder(Stage):
     def input_shape(self) -> Shape:
         return replace(self.place, width=self.input_width)
 
-    def forward(self, x: Tensor, rows: TokenLayout) -> Output:
+    def forward(self, x: Tensor, layout: TokenLayout) -> Output:
         """(B, S, E) -> (B, S, N*K)."""
         boundaries = None
-        if rows.documents is not None:
-            documents = rows.documents.expand(x.shape[0], -1)
+        if layout.documents is not None:
+            documents = layout.documents.expand(x.shape[0], -1)
             boundaries = document_boundaries(torch.stack([documents, documents.flip(1)][: self.directions]))
         fused = FUSED.get(self.kind) if boundaries is None else None  # fused kernels do not support padding
         layer_states: list[Tensor] = []
@@ -77,7 +77,7 @@ class RecurrentEncoder(Stage):
                 torch.stack([part[0] for part in parts] if self.directions == 1 else [parts[0][1]], dim=2)
             )
             x = parts[0].permute(1, 2, 0, 3).flatten(2)
-        return Output(x, rows, extra=torch.stack(layer_states, dim=2))
+        return Output(x, layout, extra=torch.stack(layer_states, dim=2))
 
     def _cells(self) -> list[list[Cell]]:
         return [cast("list[Cell]", list(cast("nn.ModuleList", layer))) for layer in self.layers]

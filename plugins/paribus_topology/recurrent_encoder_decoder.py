@@ -98,15 +98,15 @@ class RecurrentEncoderDecoder(Topology):
         assert part in ("body", "encoder"), "validated: an objective runs existing parts only"
         if part == "encoder":
             assert memory is None, "the encoder takes no memory"
-            x, rows = (self.encoder.table or self.embedding)(
+            x, layout = (self.encoder.table or self.embedding)(
                 streams[part], 0, without_positions, self.encoder.embedding
             )
-            encoded: Output = self.encoder(x, rows)
+            encoded: Output = self.encoder(x, layout)
             return encoded
         assert memory is not None, "the decoder needs the encoder's output as memory"
         past = states.past if states is not None else 0
-        x, rows = self.embedding(streams[part], past, without_positions, self.body.embedding)
-        output: Output = self.body(x, rows, memory, states, capture)
+        x, layout = self.embedding(streams[part], past, without_positions, self.body.embedding)
+        output: Output = self.body(x, layout, memory, states, capture)
         return output
 
     def run_with_feedback(
@@ -114,7 +114,7 @@ class RecurrentEncoderDecoder(Topology):
     ) -> Output:
         assert memory is not None, "the decoder needs the encoder's output as memory"
         stream = streams["body"]
-        x, rows = self.embedding(stream, 0, without_positions, self.body.embedding)
+        x, layout = self.embedding(stream, 0, without_positions, self.body.embedding)
         table: list[Tensor] = []  # (V, E), computed once, for inputs that mix tokens
 
         def read(t: int, output: Tensor) -> Tensor | None:
@@ -129,7 +129,7 @@ class RecurrentEncoderDecoder(Topology):
                 table.append(self._embedded(Stream(vocabulary), 0)[0])
             return embedded + step_input.token_weights @ table[0]
 
-        return self.body.led(x, rows, memory, read)
+        return self.body.run_with_feedback(x, layout, memory, read)
 
     def _embedded(self, stream: Stream, past: int) -> Tensor:
         x: Tensor = self.embedding(stream, past, without_positions, self.body.embedding)[0]

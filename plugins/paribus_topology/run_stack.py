@@ -21,6 +21,6 @@ def run_stack(
     capture: Capture | bool,
 ) -> Output:
     """Embed a stream and run the stack, after the tokens in `states`: (B, T) -> (B, T, D)."""
-    x, rows = embedding(stream, states.past if states is not None else 0, stack.add_positions, stack.embedding)
-    output: Output = stack(x, rows, memory, states, capture)
+    x, layout = embedding(stream, states.past if states is not None else 0, stack.add_positions, stack.embedding)
+    output: Output = stack(x, layout, memory, states, capture)
     return output

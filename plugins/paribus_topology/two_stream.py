@@ -66,8 +66,8 @@ class TwoStream(Topology):
             queries = self.query.vector.to(x.dtype).expand(x.shape[0], x.shape[1] - length, -1)
             return self.body.add_positions(torch.cat([x[:, :length], queries], dim=1), positions)
 
-        x, rows = self.embedding(append_queries(stream, stream.query_positions), 0, place, self.body.embedding)
-        output: Output = self.body(x, rows, capture=capture, keys=token_layout(stream))
+        x, layout = self.embedding(append_queries(stream, stream.query_positions), 0, place, self.body.embedding)
+        output: Output = self.body(x, layout, capture=capture, keys=token_layout(stream))
         return output
 
 

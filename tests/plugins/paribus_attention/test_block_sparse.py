@@ -32,7 +32,7 @@ def blocks_of(shape: Shape, **options: Any) -> BlockPattern:
 @sides
 @pytest.mark.parametrize(("near", "start", "limit"), [(1, 2, 3), (0, 0, 5), (3, 1, 0), (2, 9, 40)])
 def test_random_blocks_are_not_visible_otherwise(causal: bool, near: int, start: int, limit: int) -> None:
-    random_blocks = draw_blocks(30, limit, near=near, first=start, causal=causal, key=7)
+    random_blocks = draw_blocks(30, limit, neighbours=near, global_blocks=start, causal=causal, key=7)
     assert len(random_blocks) == 30
     for block, chosen in enumerate(random_blocks):
         unseen = {
@@ -46,7 +46,7 @@ def test_random_blocks_are_not_visible_otherwise(causal: bool, near: int, start:
 def test_random_blocks_are_uniform() -> None:
     counts = torch.zeros(12)
     for key in range(4000):
-        for changed in draw_blocks(12, 2, near=1, first=1, causal=False, key=key)[5]:
+        for changed in draw_blocks(12, 2, neighbours=1, global_blocks=1, causal=False, key=key)[5]:
             counts[changed] += 1
     unseen = [1, 2, 3, 7, 8, 9, 10, 11]
     assert counts.sum() == counts[unseen].sum() == 8000
@@ -167,7 +167,7 @@ def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> Non
     config = bigbird.BigBirdConfig(hidden_size=12, num_attention_heads=3, block_size=8, num_random_blocks=2)
     reference = bigbird.BigBirdBlockSparseAttention(config).double().eval()
     count, size = 12, 8
-    drawn_blocks = draw_blocks(count - 1, 2, near=1, first=1, causal=False, key=3)[1:]
+    drawn_blocks = draw_blocks(count - 1, 2, neighbours=1, global_blocks=1, causal=False, key=3)[1:]
     reference._bigbird_block_rand_mask_with_head = lambda **_: [torch.tensor(drawn_blocks).numpy()] * 3
     every = tuple(range(count))
     blocks = BlockPattern(size, 1, (every, *((*remaining, count - 1) for remaining in drawn_blocks), every))
