@@ -12,7 +12,7 @@ from benchmarks.paired import estimate
 
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index, index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.studies.study import parse_study
 
 LIMIT = 0.1  # CPU seconds
@@ -37,7 +37,7 @@ print("torch" in sys.modules, file=sys.stderr)
 def planned(vary: Mapping[str, Any], known: Index) -> Plan:
     """A grid with five seeds."""
     study = {"base": "encoder-tiny", "design": "grid", "vary": vary, "seeds": 5, "metric": {"name": "val/mlm/loss"}}
-    return plan(parse_study("thousand", plain(study, "study"), known), known, fingerprint=lambda spec: "text")
+    return plan(parse_study("thousand", plain_tree(study, "study"), known), known, fingerprint=lambda spec: "text")
 
 
 def test_planning(bench: Any) -> None:

@@ -130,12 +130,12 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     with store.lock(trial.identity) as claim, bar:
         from paribus.inference.translate import translated
         from paribus.runner.signals import StopRequest, catch_signals
-        from paribus.specs.trainer_options import lasting
+        from paribus.specs.trainer_options import max_seconds
         from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
         from paribus.train.trial_callback import InterruptedTrialError
 
         trainer = trial.spec["trainer"] or {}
-        steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
+        steps = trainer.get("max_steps") or (DEFAULT_STEPS if max_seconds(trainer) is None else None)
         task = bar.add_task("training", total=steps)
 
         refreshed = 0.0

@@ -165,9 +165,9 @@ def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, 
 
 def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tree]:
     if isinstance(source, Mapping):
-        from paribus.specs.input_limits import plain
+        from paribus.specs.input_limits import plain_tree
 
-        tree = plain(source, "study")
+        tree = plain_tree(source, "study")
         return default_name(tree.data), tree
     path, name = locate_study(source, index)
     return name, read_file(path)

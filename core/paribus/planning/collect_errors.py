@@ -17,7 +17,7 @@ from paribus.planning.plan import check_trial_count
 from paribus.planning.settings import Setting, expand_settings
 from paribus.planning.variants import ResolvedVariants, Specs, resolve, resolve_variants
 from paribus.registry import Index
-from paribus.specs.tree import Keys, Tree, unread
+from paribus.specs.tree import Keys, Tree, contains_unread
 from paribus.specs.values import Validator
 from paribus.storage.store import Trial
 from paribus.studies.budgets import BUDGETS, WHOLE
@@ -109,7 +109,7 @@ def _in(setting: Setting, whole: Study, index: Index, measured: MetricNames) -> 
 def _readable(study: Study, variant: Variant, index: Index, **more: Any) -> Specs:
     """The specs of a variant, of which nothing more is said where a value in them could not be read: that was told."""
     specs = resolve(study, variant, index, **more)
-    if unread(specs):
+    if contains_unread(specs):
         raise SpecError
     return specs
 
@@ -181,7 +181,7 @@ def _alone(study: Study, index: Index, axes: Collection[str]) -> Iterator[Proble
     """What varies, without a base to vary: a component can be looked up all the same."""
     for keys, slot, value in _components(study, index, axes):
         validator = Validator(Tree({}, dict(study.marks)), index)
-        validator.component(slot, value, keys, {})
+        validator.read_component(slot, value, keys, {})
         yield from validator.problems
 
 

@@ -15,7 +15,7 @@ from paribus.planning import rehearsal
 from paribus.planning.plan import Plan
 from paribus.planning.settings import TUNING, Setting
 from paribus.registry import Registry
-from paribus.specs.trainer_options import lasting
+from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
 from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.provenance import peak_memory, reset_peak_memory
@@ -94,7 +94,7 @@ def _row(
 ) -> Row:
     spec = trials[0].spec
     sample = _sample(rehearsal.first_step(trials[0]).spec, registry)
-    lasts, steps = lasting(spec["trainer"]), spec["trainer"].get("max_steps")
+    lasts, steps = max_seconds(spec["trainer"]), spec["trainer"].get("max_steps")
     seconds = sample.step * (steps or DEFAULT_STEPS) if lasts is None or steps else math.inf
     given = None if lasts and seconds > lasts else steps or DEFAULT_STEPS
     matched = setting.matched.get(variant)

@@ -14,8 +14,8 @@ from paribus.planning.time_matches import match_key
 from paribus.planning.variants import Spec, Specs, resolve
 from paribus.registry import Index
 from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import Memory
-from paribus.specs.tree import shown
+from paribus.specs.reading_cache import ReadingCache
+from paribus.specs.tree import value_text
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep, steps_for
 from paribus.studies.designs import BASELINE, Change, Variant
@@ -97,7 +97,7 @@ def matched_value(spec: Spec, dotted: str, study: Study) -> float | int:
         above, _, name = dotted.rpartition(".")
         there = get_path(spec, above) if above else spec
         missing = not isinstance(there, Mapping) or name not in there
-        found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {shown(value)}"
+        found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {value_text(value)}"
         what = f"{found} in the base, so it cannot be turned"
         where = study.location(("match", "by"))
         raise SpecError(
@@ -117,7 +117,7 @@ def resolve_with_budget(
     index: Index,
     more: Sequence[Change],
     spend: FlopsPerStep | None,
-    memory: Memory | None = None,
+    memory: ReadingCache | None = None,
 ) -> Specs:
     """The specs of a variant as `resolve` has them, with as many steps as a budget of operations is worth."""
     specs = resolve(study, variant, index, more, memory)

@@ -18,7 +18,7 @@ from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
 from paribus.planning.variants import Fingerprint, Specs, build_trials, lineage, matched_changes
 from paribus.registry import Index
 from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import Memory
+from paribus.specs.reading_cache import ReadingCache
 from paribus.storage.atomic import parse_number
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep
@@ -155,7 +155,7 @@ def tune_variants(
 ) -> Iterator[VariantTuning]:
     """What is to be tried with each variant of a setting, and what has come of it."""
     study = setting.study
-    following, memory = len(study.seeds) * len(study.stages), Memory()
+    following, memory = len(study.seeds) * len(study.stages), ReadingCache()
     for variant in (each for each in setting.variants if each.name not in setting.untimed):
         own, found = _tried(setting, variant, tune, index, spend, memory)
         cells: list[Candidate] = []
@@ -169,7 +169,7 @@ def tune_variants(
 
 
 def _tried(
-    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: FlopsPerStep | None, memory: Memory
+    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: FlopsPerStep | None, memory: ReadingCache
 ) -> tuple[int, list[tuple[Cell, Specs]]]:
     """Every combination once, with its specs, and which is the variant's own: that is tried, written or not."""
     study = setting.study

@@ -17,7 +17,7 @@ from paribus.planning.settings import Excluded
 from paribus.registry import Index
 from paribus.specs.check import check
 from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import Memory
+from paribus.specs.reading_cache import ReadingCache
 from paribus.specs.tree import Tree
 from paribus.storage.saved_model import reading
 from paribus.storage.store import Trial
@@ -37,7 +37,7 @@ def resolve(
     variant: Variant,
     index: Index,
     more: Sequence[Change] = (),
-    memory: Memory | None = None,
+    memory: ReadingCache | None = None,
     steps: Mapping[str, int] = MappingProxyType({}),
 ) -> Specs:
     """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named.
@@ -46,7 +46,9 @@ def resolve(
     """
     specs: Specs = {}
     for stage in study.stages:
-        tree = Tree(study.base.data, dict(study.base.marks), list(study.base.problems))  # what is put goes into copies
+        tree = Tree(
+            study.base.data, dict(study.base.locations), list(study.base.problems)
+        )  # what is put goes into copies
         stage.put(tree)
         for key, value in (*variant.changes, *more):
             here = key_in_stage(key, stage, study.stages)
@@ -207,7 +209,7 @@ def resolve_variants(
 ) -> ResolvedVariants:
     """Every variant of the design, or of those that are given, resolved."""
     variants = variants or [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
-    memory = Memory()
+    memory = ReadingCache()
     twins: dict[tuple[str, ...], str] = {}
     found = ResolvedVariants()
     excluding = ExclusionFilter(study.exclude)

@@ -33,7 +33,7 @@ from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.runner.timing import LOG, run_timing_job
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import Memory
+from paribus.specs.reading_cache import ReadingCache
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
 from paribus.storage.store import Store, Trial
@@ -114,7 +114,7 @@ def _untimed(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
 def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
     """Each once, by what its solution is kept under."""
     found: dict[str, MatchTask] = {}
-    memory = Memory()
+    memory = ReadingCache()
     for setting, trial in _untimed(planned):
         match = setting.study.match
         assert match is not None
@@ -130,7 +130,9 @@ def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
     return found
 
 
-def _turned(planned: PlannedStudy, setting: Setting, trial: Trial, memory: Memory, value: float) -> Mapping[str, Any]:
+def _turned(
+    planned: PlannedStudy, setting: Setting, trial: Trial, memory: ReadingCache, value: float
+) -> Mapping[str, Any]:
     """The first step of a variant with its knob at a value; a `SpecError` where there is no such model."""
     study = setting.study
     assert study.match is not None

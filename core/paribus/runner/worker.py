@@ -19,7 +19,7 @@ from paribus.errors import EXIT_OK, ParibusError
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
 from paribus.runner.trial_output import ProgressWriter
-from paribus.specs.trainer_options import lasting
+from paribus.specs.trainer_options import max_seconds
 from paribus.storage.atomic import FILES, Files, remove_temporary_files
 from paribus.storage.lease import HostIdentity, LostLeaseError
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
@@ -165,7 +165,7 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
         return EXIT_OK
     folder = store.folder(request.identity)
     trainer = request.spec["trainer"] or {}
-    steps = trainer.get("max_steps") or (DEFAULT_STEPS if lasting(trainer) is None else None)
+    steps = trainer.get("max_steps") or (DEFAULT_STEPS if max_seconds(trainer) is None else None)
     progress = ProgressWriter(folder / PROGRESS, steps, files=store.files)
     for message in store.messages:
         progress.write_message(message)

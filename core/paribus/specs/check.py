@@ -10,56 +10,67 @@ from typing import Any, Final
 from paribus.errors import join_names
 from paribus.registry import Entry, Index, error_from
 from paribus.specs import interpolation
-from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED, nodes, sizes_agree
-from paribus.specs.model_sources import SOURCES, source
-from paribus.specs.part_overrides import parts
-from paribus.specs.reading_cache import NO_DIMS, Memory
+from paribus.specs.fields import (
+    ALWAYS,
+    ARCHITECTURE,
+    DATA,
+    DIMS,
+    DROPOUT,
+    KEYS,
+    META,
+    SEED,
+    check_sizes,
+    resolve_components,
+)
+from paribus.specs.model_sources import SOURCES, resolve_source
+from paribus.specs.part_overrides import resolve_parts
+from paribus.specs.reading_cache import NO_DIMS, ReadingCache
 from paribus.specs.rules import RULES
-from paribus.specs.spec_view import Broken, facts
-from paribus.specs.trainer_options import about, trainer, unstepped
-from paribus.specs.tree import UNREAD, Keys, Tree, copied
+from paribus.specs.spec_view import Violation, view_spec
+from paribus.specs.trainer_options import check_header, resolve_trainer, sharding_violations
+from paribus.specs.tree import UNREAD, Keys, Tree, copy_values
 from paribus.specs.values import Validator
 
 UNSEEN: Final = ("dropout", "optimizer", "schedule", "trainer", "seed")  # by the rules; a study varies them most
 _OBJECTS: Final = re.compile(r"_[a-z]+_|hydra(:.*)?")
 
 
-def check(tree: Tree, index: Index, memory: Memory | None = None) -> dict[str, Any]:
+def check(tree: Tree, index: Index, memory: ReadingCache | None = None) -> dict[str, Any]:
     """The resolved spec: plain values, nothing left to default; or one error with every problem.
 
     `memory` is of earlier checks with this index. Specs may share values with each other: none of them is changed.
     """
-    memory = memory or Memory()
-    if memory.any(tree.data, _refers):
-        interpolation.resolve(tree)
+    memory = memory or ReadingCache()
+    if memory.contains(tree.data, _refers):
+        interpolation.resolve_references(tree)
     validator = Validator(tree, index)
-    if memory.any(tree.data, _names_object, key=True):
-        tree.data = copied(tree.data)
+    if memory.contains(tree.data, _names_object, key=True):
+        tree.data = copy_values(tree.data)
         _no_objects(validator, tree.data, ())
     given = tree.data
-    about(validator, given)
+    check_header(validator, given)
     for key in given:
         if key not in KEYS and key not in META:
-            validator.unknown(key, (key,), KEYS)
+            validator.add_unknown_key(key, (key,), KEYS)
     found = _resolved(validator, given, memory)
     topology = _entry(validator, found)
     if topology is not None:
         seen = {key: value for key, value in found.items() if key not in UNSEEN}
-        for problem in memory.judged(seen, partial(_judge, validator, topology, seen)):
+        for problem in memory.violations(seen, partial(_judge, validator, topology, seen)):
             validator.add_error(*problem)
-        for problem in unstepped(index, found):
+        for problem in sharding_violations(index, found):
             validator.add_error(*problem)
     if validator.problems:
         raise error_from(validator.problems)
     return {key: found[key] for key in KEYS if key in found}
 
 
-def _judge(validator: Validator, topology: Entry, seen: Mapping[str, Any]) -> list[Broken]:
-    known = facts(validator, topology, seen)
+def _judge(validator: Validator, topology: Entry, seen: Mapping[str, Any]) -> list[Violation]:
+    known = view_spec(validator, topology, seen)
     return [problem for rule in RULES for problem in rule(known)]
 
 
-def _resolved(validator: Validator, given: Mapping[str, Any], memory: Memory) -> dict[str, Any]:
+def _resolved(validator: Validator, given: Mapping[str, Any], memory: ReadingCache) -> dict[str, Any]:
     dims = memory.read(validator, ("dims",), given.get("dims"), NO_DIMS, partial(_dims, validator, given))
     reading = partial(_topology, validator, given, dims)
     found: dict[str, Any] = {"dims": dims}
@@ -67,26 +78,26 @@ def _resolved(validator: Validator, given: Mapping[str, Any], memory: Memory) ->
     topology = _entry(validator, found)
     for slot in (*ARCHITECTURE, *ALWAYS):
         if _wanted(validator, given, slot, topology):
-            reading = partial(nodes, validator, slot, given[slot], (slot,), dims)
+            reading = partial(resolve_components, validator, slot, given[slot], (slot,), dims)
             found[slot] = memory.read(validator, (slot,), given[slot], dims, reading)
     for option in (DROPOUT, SEED):
         name = option.name
         found[name] = (
-            validator.option(option, given[name], (name,), dims)
+            validator.read_option(option, given[name], (name,), dims)
             if name in given
-            else validator.default(option, (), dims)
+            else validator.read_default(option, (), dims)
         )
     data = given.get("data", {})
-    data = validator.mapping(data if data is not None else {}, ("data",), join_names(option.name for option in DATA))
-    reading = partial(validator.options, DATA, data or {}, ("data",), dims)
+    data = validator.as_mapping(data if data is not None else {}, ("data",), join_names(option.name for option in DATA))
+    reading = partial(validator.read_options, DATA, data or {}, ("data",), dims)
     found["data"] = memory.read(validator, ("data",), data or {}, dims, reading)
-    reading = partial(trainer, validator, given)
+    reading = partial(resolve_trainer, validator, given)
     found["trainer"] = memory.read(validator, ("trainer",), given.get("trainer"), NO_DIMS, reading)
     found["evaluate"] = _several(validator, given, "evaluate", "objective", dims)
     if given.get("measure") is not None:
         found["measure"] = _several(validator, given, "measure", "measure", dims)
-    found["parts"] = parts(validator, topology, given, dims) if given.get("parts") else memory.none
-    models = {key: source(validator, given, found, key) for key in SOURCES}
+    found["parts"] = resolve_parts(validator, topology, given, dims) if given.get("parts") else memory.none
+    models = {key: resolve_source(validator, given, found, key) for key in SOURCES}
     return {**found, **{key: model for key, model in models.items() if model is not None}}
 
 
@@ -122,11 +133,11 @@ def _dims(validator: Validator, given: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("dims") is None:
         validator.add_error("missing", ("dims",), "`dims` is missing: the sizes of the model", names)
         return {option.name: UNREAD for option in DIMS}
-    found = validator.mapping(given["dims"], ("dims",), names)
+    found = validator.as_mapping(given["dims"], ("dims",), names)
     if found is None:
         return {option.name: UNREAD for option in DIMS}
-    dims = validator.options(DIMS, found, ("dims",), {})
-    sizes_agree(validator, dims, ("dims",))
+    dims = validator.read_options(DIMS, found, ("dims",), {})
+    check_sizes(validator, dims, ("dims",))
     return dims
 
 
@@ -134,7 +145,7 @@ def _topology(validator: Validator, given: Mapping[str, Any], dims: Mapping[str,
     if given.get("topology") is None:
         names = join_names(validator.index.names("topology"))
         return validator.add_error("missing", ("topology",), "`topology` is missing: which stacks there are", names)
-    return validator.component("topology", given["topology"], ("topology",), dims)
+    return validator.read_component("topology", given["topology"], ("topology",), dims)
 
 
 def _wanted(validator: Validator, given: Mapping[str, Any], slot: str, topology: Entry | None) -> bool:
@@ -157,4 +168,4 @@ def _several(validator: Validator, given: Mapping[str, Any], key: str, slot: str
     if given.get(key) is None:
         return None
     listed_ = given[key] if isinstance(given[key], list) else [given[key]]
-    return nodes(validator, slot, listed_, (key,), dims)
+    return resolve_components(validator, slot, listed_, (key,), dims)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from paribus.errors import join_names
 from paribus.schema import Kind, Option, Range
-from paribus.specs.tree import UNREAD, Keys, dotted
+from paribus.specs.tree import UNREAD, Keys, join_keys
 from paribus.specs.values import Validator, divisors
 
 SCHEMA: Final = 1  # what `paribus: 1` in a spec means; another number is another way to write specs
@@ -19,7 +19,7 @@ ARCHITECTURE: Final = ("embedding", "attention", "position", "norm", "placement"
 ALWAYS: Final = ("initialisation", "objective", "corpus", "tokenizer", "optimizer", "schedule")  # whatever the topology
 CYCLED: Final = ("attention", "position", "norm", "placement", "feedforward")  # a list is cycled over the layers
 SUMMED: Final = ("objective",)  # a list is a sum
-ASKED: Final = ("measure",)  # a list is asked one after the other
+MEASURED: Final = ("measure",)  # a list is asked one after the other
 CROSS: Final = ("attention", "position")  # what a cross-attention has of its own
 NO_POSITION: Final = "none"  # what tells rows of a memory apart, unless the spec says so: nothing
 
@@ -82,18 +82,18 @@ KEYS: Final = (
 META: Final = ("preset", "paribus", "plugins")  # about the spec; not in what it resolves to
 
 
-def nodes(validator: Validator, slot: str, given: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
+def resolve_components(validator: Validator, slot: str, given: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
     """One component, or a list of them where the slot takes one."""
-    if not isinstance(given, list) or slot not in (*CYCLED, *SUMMED, *ASKED):
-        return validator.component(slot, given, keys, dims)
+    if not isinstance(given, list) or slot not in (*CYCLED, *SUMMED, *MEASURED):
+        return validator.read_component(slot, given, keys, dims)
     if not given:
         return validator.add_error("empty", keys, f"this list names no {slot}", "at least one")
-    found = [validator.component(slot, item, (*keys, place), dims) for place, item in enumerate(given)]
+    found = [validator.read_component(slot, item, (*keys, place), dims) for place, item in enumerate(given)]
     layers = dims["layers"]
     if slot in CYCLED and isinstance(layers, int) and len(found) > layers:
         what = f"a list of {len(found)} is cycled over {layers} layers, so its end would be ignored"
         validator.add_error("not-read", keys, what, f"a list of at most {layers}")
-    if slot in (*SUMMED, *ASKED):
+    if slot in (*SUMMED, *MEASURED):
         _once(validator, slot, found, keys)
     return found
 
@@ -104,22 +104,22 @@ def _once(validator: Validator, slot: str, found: list[Any], keys: Keys) -> None
         validator.add_error("twice", keys, f"`{name}` is in this list more than once", f"each {slot} once")
 
 
-def sizes_agree(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
+def check_sizes(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
     """Heads share the width evenly, and groups the layers."""
-    shares(validator, dims, keys)
+    check_width(validator, dims, keys)
     layers, groups = dims["layers"], dims["groups"]
     if isinstance(groups, int) and isinstance(layers, int) and layers % groups:
         what = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
         validator.add_error("not-divisible", (*keys, "groups"), what, join_names(divisors(layers)))
 
 
-def shares(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
+def check_width(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
     """Without a head width, the heads share the width evenly."""
     width, heads = dims["width"], dims["heads"]
     if dims["head_width"] is not None or not isinstance(width, int) or not isinstance(heads, int) or width % heads == 0:
         return
     near = " or ".join(str(size) for size in (width // heads * heads, (width // heads + 1) * heads) if size)
     few = [number for number in divisors(width) if number <= 2 * heads]
-    what = f"`dims.width` ({width}) is no multiple of `{dotted(keys)}.heads` ({heads})"
+    what = f"`dims.width` ({width}) is no multiple of `{join_keys(keys)}.heads` ({heads})"
     valid = f"dims.width {near}, heads {join_names(few[-6:])}, or a head_width of its own"
     validator.add_error("not-divisible", (*keys, "heads"), what, valid)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from paribus.errors import Problem, SpecError
-from paribus.specs.tree import UNREAD, Keys, Tree, dotted
+from paribus.specs.tree import UNREAD, Keys, Tree, join_keys
 
 if TYPE_CHECKING:
     from yaml.events import Event
@@ -18,7 +18,7 @@ NODES: Final = 100_000
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
 
-def text(data: bytes, name: str) -> str:
+def decode_text(data: bytes, name: str) -> str:
     """The text of a file, or what about its bytes is wrong, with line and column."""
     if len(data) > BYTES:
         raise _refused("too-large", name, f"this is too large: more than {BYTES:,} bytes", "less")
@@ -37,7 +37,7 @@ def text(data: bytes, name: str) -> str:
     return decoded
 
 
-def limited(events: Iterator[Event], name: str) -> Iterator[Event]:
+def limit_events(events: Iterator[Event], name: str) -> Iterator[Event]:
     """The same events, as long as there are not too many of them, nor too deep ones."""
     from yaml.events import CollectionEndEvent, CollectionStartEvent, NodeEvent
 
@@ -50,13 +50,17 @@ def limited(events: Iterator[Event], name: str) -> Iterator[Event]:
         elif isinstance(event, CollectionEndEvent):
             depth -= 1
         if depth > DEPTH:
-            raise _refused("too-deep", place(name, event), "this is nested too deep", f"at most {DEPTH} levels")
+            raise _refused(
+                "too-deep", event_location(name, event), "this is nested too deep", f"at most {DEPTH} levels"
+            )
         if nodes > NODES:
-            raise _refused("too-large", place(name, event), "this is too large: too many values", f"at most {NODES:,}")
+            raise _refused(
+                "too-large", event_location(name, event), "this is too large: too many values", f"at most {NODES:,}"
+            )
         yield event
 
 
-def plain(value: Any, name: str = "spec") -> Tree:
+def plain_tree(value: Any, name: str = "spec") -> Tree:
     """What was given in Python as plain values: dicts, lists, text, numbers, true, false and null; a copy."""
     tree = Tree()
     left = [NODES]
@@ -82,14 +86,14 @@ def plain(value: Any, name: str = "spec") -> Tree:
 
     def _wrong(what: str, keys: Keys) -> Any:
         valid = "mappings, lists, text, numbers, true, false, null"
-        tree.problems.append(Problem(code="not-plain", path=dotted(keys), location=name, message=what, valid=valid))
+        tree.problems.append(Problem(code="not-plain", path=join_keys(keys), location=name, message=what, valid=valid))
         return UNREAD
 
     tree.data = copied(value, ())
     return tree
 
 
-def place(name: str, event: Event, *, column: bool = True) -> str:
+def event_location(name: str, event: Event, *, column: bool = True) -> str:
     """`file.yaml:12:3`: where an event of the parser is."""
     mark = event.start_mark
     if mark is None:

@@ -9,13 +9,13 @@ from typing import Any, Final, final
 
 from paribus.errors import Problem, SpecError
 from paribus.specs import input_limits
-from paribus.specs.tree import UNREAD, Keys, Tree, copied, dotted
+from paribus.specs.tree import UNREAD, Keys, Tree, copy_values, join_keys
 
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}")
 MOST: Final = 1000
 
 
-def resolve(tree: Tree) -> None:
+def resolve_references(tree: Tree) -> None:
     """Puts the values in place of references, or says of each what is wrong with it, without echoing any value."""
     found = {keys: text for keys, text in _texts(tree.data, ()) if "${" in text}
     valid = "${dims.width}, with the path of another value of this spec"
@@ -23,10 +23,12 @@ def resolve(tree: Tree) -> None:
     if len(found) > MOST:
         bad[next(iter(found))] = f"there are {len(found)} references, and {MOST} are as many as there may be"
     for keys, what in bad.items():
-        problem = Problem(code="reference", path=dotted(keys), location=tree.where(keys), message=what, valid=valid)
+        problem = Problem(
+            code="reference", path=join_keys(keys), location=tree.location(keys), message=what, valid=valid
+        )
         tree.problems.append(problem)
     values = dict.fromkeys(found, UNREAD) if bad else _Expansion(tree, found).values()
-    tree.data = copied(tree.data)  # what other trees share stays as it is
+    tree.data = copy_values(tree.data)  # what other trees share stays as it is
     for keys, value in values.items():
         _set(tree.data, keys, value)
 
@@ -47,7 +49,7 @@ class _Expansion:
         self.left -= 1 + (len(value) if isinstance(value, str) else 0)
         if self.left < 0:
             what = "the references of this spec grow too large"
-            raise SpecError(Problem(code="too-large", location=self.tree.where(()), message=what))
+            raise SpecError(Problem(code="too-large", location=self.tree.location(()), message=what))
         if isinstance(value, Mapping):
             return {key: self.expanded(item) for key, item in value.items()}
         if isinstance(value, list):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Index
 from paribus.specs import input_limits, override
-from paribus.specs.tree import Tree, copied, shown
+from paribus.specs.tree import Tree, copy_values, value_text
 from paribus.specs.yaml_reader import read_file
 from paribus.storage.saved_model import read_model, unbound
 
@@ -25,11 +25,11 @@ _DEEPEST: Final = 16  # presets that begin from presets
 def load(source: Source, overrides: Sequence[str], index: Index) -> Tree:
     """All that was said, merged, and where each thing was said; nothing is checked yet but that it can be read."""
     tree = _based(_read(source, index), index, ())
-    override.apply(tree, overrides)
+    override.apply_overrides(tree, overrides)
     return tree
 
 
-def begun(own: Tree, index: Index) -> Tree:
+def apply_preset(own: Tree, index: Index) -> Tree:
     """What was read, on top of the preset that it begins from."""
     return _based(own, index, ())
 
@@ -47,8 +47,8 @@ def _read(source: Source, index: Index) -> Tree:
 
         given = OmegaConf.to_container(given, resolve=False)
     if not isinstance(given, Mapping):
-        raise SpecError(Problem(code="no-mapping", message=f"a spec is a mapping, but this is {shown(given)}"))
-    return input_limits.plain(given)
+        raise SpecError(Problem(code="no-mapping", message=f"a spec is a mapping, but this is {value_text(given)}"))
+    return input_limits.plain_tree(given)
 
 
 def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
@@ -58,11 +58,11 @@ def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
     dotted = {key: own.data.pop(key) for key in [key for key in own.data if "." in key]}
     if name is not None:
         tree = _preset(name, own, index, above)
-    tree.put(own)
+    tree.merge(own)
     for key, value in dotted.items():
-        where = own.where((key,))
-        below = {keys[1:]: mark for keys, mark in own.marks.items() if keys[:1] == (key,)}
-        override.put(tree, key, Tree(value, below or {(): where}), where)
+        where = own.location((key,))
+        below = {keys[1:]: mark for keys, mark in own.locations.items() if keys[:1] == (key,)}
+        override.set_path(tree, key, Tree(value, below or {(): where}), where)
     return tree
 
 
@@ -75,17 +75,17 @@ def _of_source(own: Tree) -> Tree:
     try:
         found = unbound(read_model(name).spec)
     except StoreError as error:  # all that is missing without it need not be told
-        where = own.where(("from",))
+        where = own.location(("from",))
         raise SpecError(
             *(replace(each, path="from", location=where or each.location) for each in error.problems)
         ) from error
-    return Tree(copied({key: value for key, value in found.items() if value is not None and key != "from"}))
+    return Tree(copy_values({key: value for key, value in found.items() if value is not None and key != "from"}))
 
 
 def _preset(name: Any, own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
-    where = own.where(("preset",))
+    where = own.location(("preset",))
     if not isinstance(name, str):
-        what = f"expected the name of a preset, but this is {shown(name)}"
+        what = f"expected the name of a preset, but this is {value_text(name)}"
         raise SpecError(*own.problems, Problem(code="wrong-type", path="preset", location=where, message=what))
     if name in above or len(above) >= _DEEPEST:
         chain = " → ".join((*above, name))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from paribus.errors import StoreError, join_names
-from paribus.specs.tree import UNREAD, shown
+from paribus.specs.tree import UNREAD, value_text
 from paribus.specs.values import Validator
 from paribus.storage.saved_model import SavedModel, read_model, reading
 
@@ -17,7 +17,7 @@ _LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
 _VOCABULARY: Final = ("kept", "new")
 
 
-def source(validator: Validator, given: Mapping[str, Any], found: Mapping[str, Any], key: str) -> Any:
+def resolve_source(validator: Validator, given: Mapping[str, Any], found: Mapping[str, Any], key: str) -> Any:
     """The folder, and the hash of what is in it: that the spec is of this very model, a trial's identity depends on.
 
     A hash alone is a model that was there once, as a trained one remembers its teacher: it can be loaded, not trained.
@@ -30,13 +30,13 @@ def source(validator: Validator, given: Mapping[str, Any], found: Mapping[str, A
         return None
     node = {"name": node} if isinstance(node, str) else node
     if not _is_source(node):
-        what = f"expected the folder of a saved model, but this is {shown(node)}"
+        what = f"expected the folder of a saved model, but this is {value_text(node)}"
         return validator.add_error("wrong-type", (key,), what, f"{key}: runs/train/HASH")
     for each in node:
         if each not in (*_KEYS, *_MORE[key]):
-            validator.unknown(each, (key, each), (*_KEYS, *_MORE[key]))
+            validator.add_unknown_key(each, (key, each), (*_KEYS, *_MORE[key]))
     if node.get("vocabulary", "kept") not in _VOCABULARY:
-        what = f"expected one of the words, but this is {shown(node['vocabulary'])}"
+        what = f"expected one of the words, but this is {value_text(node['vocabulary'])}"
         validator.add_error("wrong-type", (key, "vocabulary"), what, join_names(_VOCABULARY))
     more: dict[str, Any] = {"vocabulary": "new"} if node.get("vocabulary") == "new" else {}
     if "name" not in node or "trial" in node:
@@ -88,17 +88,17 @@ def _learned(validator: Validator, learned: Any, found: Mapping[str, Any], key: 
     if learned is None:
         return {}
     if not isinstance(learned, Mapping) or set(learned) != set(_LEARNED):
-        what = f"expected what a vocabulary was learned from, but this is {shown(learned)}"
+        what = f"expected what a vocabulary was learned from, but this is {value_text(learned)}"
         validator.add_error("wrong-type", (key, "learned"), what, join_names(_LEARNED))
         return {}
     nodes = {
-        slot: validator.component(slot, learned[slot], (key, "learned", slot), found["dims"])
+        slot: validator.read_component(slot, learned[slot], (key, "learned", slot), found["dims"])
         for slot in ("corpus", "tokenizer")
     }
     size = learned["vocabulary"]
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         validator.add_error(
-            "wrong-type", (key, "learned", "vocabulary"), f"this is {shown(size)}", "a number of ids, or null"
+            "wrong-type", (key, "learned", "vocabulary"), f"this is {value_text(size)}", "a number of ids, or null"
         )
     whole = {**nodes, "vocabulary": size}
     own = {**{slot: found.get(slot) for slot in nodes}, "vocabulary": found["dims"].get("vocabulary")}

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError
-from paribus.specs.tree import Keys, Tree, dotted
-from paribus.specs.yaml_reader import read
+from paribus.specs.tree import Keys, Tree, join_keys
+from paribus.specs.yaml_reader import read_yaml
 
 _WAY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 DEPTH: Final = 32
 
 
-def apply(tree: Tree, overrides: Sequence[str]) -> None:
+def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
     """Each override in turn; what is wrong with one is added to the tree's problems, and the others go on."""
     for number, override in enumerate(overrides, start=1):
         where = f"override {number}"
@@ -27,10 +27,10 @@ def apply(tree: Tree, overrides: Sequence[str]) -> None:
             what, valid = "there is nothing behind the `=`", f"{way}=null for none, {way}='\"\"' for empty text"
             tree.problems.append(Problem(code="no-override", path=way, location=where, message=what, valid=valid))
         else:
-            put(tree, way, _value(text, where), where)
+            set_path(tree, way, _value(text, where), where)
 
 
-def put(tree: Tree, way: str, value: Tree, where: str) -> None:
+def set_path(tree: Tree, way: str, value: Tree, where: str) -> None:
     """Merges one value in at a dotted path; numbers are places in lists."""
     keys: Keys = ()
     here: Any = tree.data
@@ -38,8 +38,8 @@ def put(tree: Tree, way: str, value: Tree, where: str) -> None:
         key: str | int = word
         if isinstance(here, list):
             if not word.isdecimal() or int(word) >= len(here):
-                what = f"`{dotted(keys)}` is a list of {len(here)}, and `{word}` is no place in it"
-                valid = f"0 to {len(here) - 1}" if here else f"{dotted(keys)}=[…], as it is empty"
+                what = f"`{join_keys(keys)}` is a list of {len(here)}, and `{word}` is no place in it"
+                valid = f"0 to {len(here) - 1}" if here else f"{join_keys(keys)}=[…], as it is empty"
                 tree.problems.append(Problem(code="no-place", path=way, location=where, message=what, valid=valid))
                 return
             key = int(word)
@@ -49,17 +49,17 @@ def put(tree: Tree, way: str, value: Tree, where: str) -> None:
         except (KeyError, TypeError):
             here = None
     problems = [Problem(**{**vars(problem), "path": _joined(keys, problem.path)}) for problem in value.problems]
-    tree.put(Tree(value.data, value.marks, problems), keys)
+    tree.merge(Tree(value.data, value.locations, problems), keys)
 
 
 def _value(text: str, where: str) -> Tree:
     try:
-        value = read(text, where, lines=False)
+        value = read_yaml(text, where, lines=False)
     except SpecError as error:
         value = Tree(None, {}, list(error.problems))
-    value.marks.setdefault((), where)
+    value.locations.setdefault((), where)
     return value
 
 
 def _joined(keys: Keys, path: str) -> str:
-    return dotted((*keys, path)) if path else dotted(keys)
+    return join_keys((*keys, path)) if path else join_keys(keys)

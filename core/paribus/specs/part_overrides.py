@@ -7,17 +7,17 @@ from typing import Any
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Entry, Part
-from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, nodes, sizes_agree
+from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, check_sizes, resolve_components
 from paribus.specs.synonyms import suggest_key
-from paribus.specs.tree import Keys, joined
+from paribus.specs.tree import Keys, merge_values
 from paribus.specs.values import Validator
 
 
-def parts(
+def resolve_parts(
     validator: Validator, topology: Entry | None, given: Mapping[str, Any], dims: dict[str, Any]
 ) -> dict[str, Any]:
     """Each part with what is its own, whole: merged over the spec, every option filled in."""
-    found = validator.mapping(given.get("parts") or {}, ("parts",), "a mapping of parts to what differs for them")
+    found = validator.as_mapping(given.get("parts") or {}, ("parts",), "a mapping of parts to what differs for them")
     if found is None or topology is None:
         return {}
     known = {part.name: part for part in topology.parts}
@@ -30,7 +30,7 @@ def parts(
             continue
         if own is None:
             continue
-        inside = validator.mapping(own, keys, "slots, dims, cross")
+        inside = validator.as_mapping(own, keys, "slots, dims, cross")
         if inside:
             resolved[name] = _part(validator, known[name], topology, given, inside, dims)
     return {name: part for name, part in sorted(resolved.items()) if part}
@@ -49,7 +49,7 @@ def _part(
     known = ["dims", *slots, *(["cross"] if part.cross and not part.recurrent else [])]
     for key in own:
         if key not in known:
-            validator.unknown(key, (*keys, key), known)
+            validator.add_unknown_key(key, (*keys, key), known)
     resolved: dict[str, Any] = {}
     sizes = _sizes(validator, own.get("dims"), (*keys, "dims"), dims)
     if sizes:
@@ -57,11 +57,13 @@ def _part(
     around = {**dims, **sizes}
     for slot in slots:
         if own.get(slot) is not None:
-            resolved[slot] = nodes(validator, slot, joined(given.get(slot), own[slot]), (*keys, slot), around)
+            resolved[slot] = resolve_components(
+                validator, slot, merge_values(given.get(slot), own[slot]), (*keys, slot), around
+            )
     if "cross" in known and own.get("cross") is not None:
         attention = given.get("attention")
         if own.get("attention") is not None:
-            attention = joined(attention, own["attention"])
+            attention = merge_values(attention, own["attention"])
         resolved["cross"] = _cross(validator, part, own["cross"], attention, around)
     return resolved
 
@@ -70,7 +72,7 @@ def _sizes(validator: Validator, given: Any, keys: Keys, dims: dict[str, Any]) -
     """The sizes of a part that are its own; those that parts share with the embedding cannot be."""
     options = [option for option in DIMS if option.name in PART_DIMS]
     names = [option.name for option in options]
-    found = validator.mapping(given or {}, keys, join_names(names))
+    found = validator.as_mapping(given or {}, keys, join_names(names))
     if not found:
         return {}
     own = [option for option in options if option.name in found]
@@ -79,20 +81,20 @@ def _sizes(validator: Validator, given: Any, keys: Keys, dims: dict[str, Any]) -
             shared = any(option.name == key for option in DIMS)
             what = f"`{key}` is the same for all parts, which share an embedding" if shared else f'unknown key "{key}"'
             validator.add_error("unknown-key", (*keys, key), what, join_names(names), suggest_key(key, names))
-    sizes = {option.name: validator.option(option, found[option.name], (*keys, option.name), {}) for option in own}
-    sizes_agree(validator, {**dims, **sizes}, keys)
+    sizes = {option.name: validator.read_option(option, found[option.name], (*keys, option.name), {}) for option in own}
+    check_sizes(validator, {**dims, **sizes}, keys)
     return sizes
 
 
 def _cross(validator: Validator, part: Part, own: Any, attention: Any, dims: dict[str, Any]) -> dict[str, Any]:
     """The cross-attention of a part: over what the part has, as far as it says something of its own."""
     keys: Keys = ("parts", part.name, "cross")
-    found = validator.mapping(own, keys, join_names(CROSS))
+    found = validator.as_mapping(own, keys, join_names(CROSS))
     resolved: dict[str, Any] = {}
     for key, node in (found or {}).items():
         if key not in CROSS:
-            validator.unknown(key, (*keys, key), CROSS)
+            validator.add_unknown_key(key, (*keys, key), CROSS)
         elif node is not None:
             base = attention if key == "attention" else NO_POSITION
-            resolved[key] = nodes(validator, key, joined(base, node), (*keys, key), dims)
+            resolved[key] = resolve_components(validator, key, merge_values(base, node), (*keys, key), dims)
     return resolved

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
-from paribus.specs.spec_view import Broken
+from paribus.specs.spec_view import Violation
 from paribus.specs.tree import Keys
 from paribus.specs.values import Validator
 
@@ -13,7 +13,7 @@ NO_DIMS: Final[Mapping[str, Any]] = {}  # what the sizes themselves are read wit
 
 
 @final
-class Memory:
+class ReadingCache:
     """Readings of values in which nothing was wrong. What was wrong is read again, and so told of wherever it is.
 
     Values are known by their ids; each is kept beside what is known of it, so that no other can come to have its id.
@@ -23,7 +23,7 @@ class Memory:
         self.none: dict[str, Any] = {}  # what all specs have of what they say nothing of
         self._found: dict[tuple[object, ...], tuple[Any, Any, Any]] = {}
         self._passed: dict[object, dict[int, Any]] = {}
-        self._judged: dict[tuple[object, ...], tuple[Any, Sequence[Broken]]] = {}
+        self._judged: dict[tuple[object, ...], tuple[Any, Sequence[Violation]]] = {}
 
     def read(
         self, validator: Validator, keys: Keys, given: Any, dims: Mapping[str, Any], reading: Callable[[], Any]
@@ -41,7 +41,7 @@ class Memory:
             self._found[key] = self._found[alike] = known = given, dims, found
         return known[2]
 
-    def judged(self, seen: Mapping[str, Any], judge: Callable[[], Sequence[Broken]]) -> Sequence[Broken]:
+    def violations(self, seen: Mapping[str, Any], judge: Callable[[], Sequence[Violation]]) -> Sequence[Violation]:
         """What `judge` says of all that it sees of a spec."""
         key = (*seen, *(id(value) if value else repr(value) for value in seen.values()))
         known = self._judged.get(key)
@@ -49,7 +49,7 @@ class Memory:
             self._judged[key] = known = [*seen.values()], judge()
         return known[1]
 
-    def any(self, value: Any, odd: Callable[[str], bool], *, key: bool = False) -> bool:
+    def contains(self, value: Any, odd: Callable[[str], bool], *, key: bool = False) -> bool:
         """Whether there is a text, or a key if that is asked, that is `odd`; what has none is not looked through again.
 
         `odd` is one function for one question.
@@ -65,7 +65,7 @@ class Memory:
             if isinstance(item, str):
                 if not key and odd(item):
                     return True
-            elif isinstance(item, (dict, list)) and id(item) not in passed and self.any(item, odd, key=key):
+            elif isinstance(item, (dict, list)) and id(item) not in passed and self.contains(item, odd, key=key):
                 return True
         passed[id(value)] = value
         return False

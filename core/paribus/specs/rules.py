@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from paribus.specs import attention_rules, data_rules, training_rules
-from paribus.specs.spec_view import Broken, Facts
+from paribus.specs.spec_view import SpecView, Violation
 
-Rule = Callable[[Facts], Iterable[Broken]]
+Rule = Callable[[SpecView], Iterable[Violation]]
 
 RULES: Final[tuple[Rule, ...]] = (
     attention_rules.position_fits,
@@ -21,19 +21,19 @@ RULES: Final[tuple[Rule, ...]] = (
     attention_rules.placement_can_wrap,
     attention_rules.recurrence_reads,
     training_rules.objective_fits,
-    training_rules.rows_may_ask,
-    training_rules.rows_are_ordered,
-    training_rules.streams_are_asked,
-    training_rules.one_forms_one_corrupts,
+    training_rules.visibility_fits_the_objective,
+    training_rules.attention_supports_order,
+    training_rules.streams_are_trained,
+    training_rules.objectives_combine,
     training_rules.needs_are_met,
-    training_rules.teacher_is_asked,
+    training_rules.teacher_is_used,
     training_rules.vocabulary_has_room,
-    training_rules.segments_have_rows,
+    training_rules.segments_have_embeddings,
     training_rules.widths_are_met,
     training_rules.groups_are_whole,
     data_rules.tokenizer_reads_the_corpus,
     data_rules.embedding_reads_the_examples,
     data_rules.embedding_has_a_vocabulary,
-    data_rules.corpus_has_the_last_word,
-    data_rules.measure_can_ask,
+    data_rules.options_match_the_corpus,
+    data_rules.measure_fits_the_model,
 )

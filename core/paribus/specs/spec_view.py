@@ -14,25 +14,25 @@ from paribus.specs.tree import Keys
 from paribus.specs.values import Validator
 
 
-class Broken(NamedTuple):
+class Violation(NamedTuple):
     """A rule that does not hold: as `Checking.wrong` takes it."""
 
     code: str
     keys: Keys
-    what: str
+    message: str
     valid: str = ""
 
 
-class Named(NamedTuple):
+class NamedComponent(NamedTuple):
     """A component of a spec, and where it is named."""
 
     entry: Entry
     keys: Keys
 
-    def has(self, trait: str) -> bool:
+    def has_trait(self, trait: str) -> bool:
         return bool(self.entry.traits.get(trait, False))
 
-    def list(self, trait: str) -> list[str]:
+    def list_trait(self, trait: str) -> list[str]:
         found = self.entry.traits.get(trait, [])
         return [str(item) for item in found] if isinstance(found, list) else []
 
@@ -40,11 +40,11 @@ class Named(NamedTuple):
         return f"{self.entry.slot} `{self.entry.name}`"
 
 
-class Mixing(NamedTuple):
+class AttentionPair(NamedTuple):
     """An attention and the position that it meets in some layer."""
 
-    attention: Named
-    position: Named | None
+    attention: NamedComponent
+    position: NamedComponent | None
 
 
 @final
@@ -53,32 +53,32 @@ class Stack:
     """One stack: what mixes its rows, layer by layer, each different pair once."""
 
     part: Part
-    own: tuple[Mixing, ...]
-    cross: tuple[Mixing, ...]
+    self_attention: tuple[AttentionPair, ...]
+    cross_attention: tuple[AttentionPair, ...]
 
 
 @final
 @dataclass(frozen=True)
-class Facts:
+class SpecView:
     """A spec as the rules see it. What could not be read is left out: it has been told of."""
 
     index: Index
     topology: Entry
     stacks: tuple[Stack, ...]
-    objectives: tuple[Named, ...]
-    evaluated: tuple[Named, ...]
-    measures: tuple[Named, ...]
+    objectives: tuple[NamedComponent, ...]
+    evaluated: tuple[NamedComponent, ...]
+    measures: tuple[NamedComponent, ...]
     spec: Mapping[str, Any]
 
     @property
     def body(self) -> Part:
         return next(part for part in self.topology.parts if part.path == "body")
 
-    def named(self, slot: str) -> Named | None:
+    def component(self, slot: str) -> NamedComponent | None:
         node = self.spec.get(slot)
         return _named(self.index, slot, node, (slot,)) if isinstance(node, Mapping) else None
 
-    def at(self, named: Named) -> Mapping[str, Any]:
+    def options_of(self, named: NamedComponent) -> Mapping[str, Any]:
         """The options that a component is given."""
         node: Any = self.spec
         for key in named.keys:
@@ -91,11 +91,11 @@ class Facts:
         own: Mapping[str, Any] = _own(self.spec, part).get("dims", {})
         return {**self.spec["dims"], **own}
 
-    def around(self, part: Part, slot: str) -> tuple[Any, Keys]:
+    def slot_of(self, part: Part, slot: str) -> tuple[Any, Keys]:
         """What fills a slot of one part, and where that is said."""
         return _around(self.spec, part, slot)
 
-    def all(self, slot: str, node: Any, keys: Keys) -> tuple[Named, ...]:
+    def components(self, slot: str, node: Any, keys: Keys) -> tuple[NamedComponent, ...]:
         """The components that a node names."""
         return _all(self.index, slot, node, keys)
 
@@ -103,15 +103,15 @@ class Facts:
         """All that could fill a slot."""
         return tuple(self.index.entries[slot].values())
 
-    def having(self, slot: str, *traits: str) -> str:
+    def names_with(self, slot: str, *traits: str) -> str:
         """The names of those that have one of the traits, for whoever wants to know what would do."""
         fitting = [entry.name for entry in self.entries(slot) if any(entry.traits.get(trait) for trait in traits)]
         return join_names(fitting) or "(none is installed)"
 
 
-def facts(validator: Validator, topology: Entry, spec: Mapping[str, Any]) -> Facts:
+def view_spec(validator: Validator, topology: Entry, spec: Mapping[str, Any]) -> SpecView:
     index = validator.index
-    return Facts(
+    return SpecView(
         index,
         topology,
         tuple(_stack(index, part, spec) for part in topology.parts),
@@ -126,7 +126,7 @@ def _stack(index: Index, part: Part, spec: Mapping[str, Any]) -> Stack:
     own = _own(spec, part)
     layers = own.get("dims", {}).get("layers", spec["dims"]["layers"])
     attention, position = _around(spec, part, "attention"), _around(spec, part, "position")
-    crossing: tuple[Mixing, ...] = ()
+    crossing: tuple[AttentionPair, ...] = ()
     if part.cross:
         inside = own.get("cross") or {}
         keys: Keys = ("parts", part.name, "cross")
@@ -149,22 +149,22 @@ def _around(spec: Mapping[str, Any], part: Part, slot: str) -> tuple[Any, Keys]:
 
 def _mixings(
     index: Index, attention: tuple[Any, Keys], position: tuple[Any, Keys], layers: object
-) -> tuple[Mixing, ...]:
+) -> tuple[AttentionPair, ...]:
     attentions = _all(index, "attention", *attention)
-    positions: tuple[Named | None, ...] = _all(index, "position", *position) or (None,)
+    positions: tuple[NamedComponent | None, ...] = _all(index, "position", *position) or (None,)
     if not attentions:
         return ()
     most = min(layers, len(attentions) * len(positions)) if isinstance(layers, int) else len(attentions)
     pairs = islice(zip(cycle(attentions), cycle(positions), strict=False), most)
-    different = {(own.keys, placed.keys if placed else None): Mixing(own, placed) for own, placed in pairs}
+    different = {(own.keys, placed.keys if placed else None): AttentionPair(own, placed) for own, placed in pairs}
     return tuple(different.values())
 
 
-def _all(index: Index, slot: str, node: Any, keys: Keys) -> tuple[Named, ...]:
+def _all(index: Index, slot: str, node: Any, keys: Keys) -> tuple[NamedComponent, ...]:
     return tuple(_each(index, slot, node, keys))
 
 
-def _each(index: Index, slot: str, node: Any, keys: Keys) -> Iterator[Named]:
+def _each(index: Index, slot: str, node: Any, keys: Keys) -> Iterator[NamedComponent]:
     listed = enumerate(node) if isinstance(node, list) else [(None, node)]
     for place, item in listed:
         if isinstance(item, Mapping):
@@ -173,6 +173,6 @@ def _each(index: Index, slot: str, node: Any, keys: Keys) -> Iterator[Named]:
                 yield named
 
 
-def _named(index: Index, slot: str, node: Mapping[str, Any], keys: Keys) -> Named | None:
+def _named(index: Index, slot: str, node: Mapping[str, Any], keys: Keys) -> NamedComponent | None:
     entry = index.entries[slot].get(node["name"])
-    return None if entry is None else Named(entry, keys)
+    return None if entry is None else NamedComponent(entry, keys)

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 from paribus.errors import closest_match, join_names
 from paribus.registry import Index
 from paribus.specs.fields import SCHEMA, STEPS
-from paribus.specs.spec_view import Broken
+from paribus.specs.spec_view import Violation
 from paribus.specs.synonyms import suggest_key
-from paribus.specs.tree import UNREAD, Keys, shown
+from paribus.specs.tree import UNREAD, Keys, value_text
 from paribus.specs.values import MISSING, Validator
 
 UNITS: Final = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0}
@@ -30,16 +30,18 @@ VALID: Final = "{seconds: 60}, also minutes, hours and days; or DD:HH:MM:SS"
 _CLOCK: Final = re.compile(r"(\d+):(\d+):(\d+):(\d+)")
 
 
-def lasting(trainer: Mapping[str, Any] | None) -> float | None:
+def max_seconds(trainer: Mapping[str, Any] | None) -> float | None:
     """The seconds after which a training ends, or None where steps alone decide."""
     return _seconds((trainer or {}).get("max_time"))
 
 
-def lasts(validator: Validator, trainer: Mapping[str, Any]) -> None:
+def check_max_time(validator: Validator, trainer: Mapping[str, Any]) -> None:
     """Tells of a `max_time` that is no time."""
     given = trainer.get("max_time")
     if given is not None and _seconds(given) is None:
-        validator.add_error("wrong-type", ("trainer", "max_time"), f"this is {shown(given)}, and no time > 0", VALID)
+        validator.add_error(
+            "wrong-type", ("trainer", "max_time"), f"this is {value_text(given)}, and no time > 0", VALID
+        )
 
 
 def _seconds(given: Any) -> float | None:
@@ -60,15 +62,15 @@ WHOLE: Final = ("ddp", "ddp_find_unused_parameters_true", "ddp_find_unused_param
 SHARDED: Final = (IN_PIECES, "deepspeed", "model_parallel")
 
 
-class Uncut(NamedTuple):
+class TrainerProblem(NamedTuple):
     """An argument of the trainer, what is wrong with it, and what would do."""
 
     key: str
-    what: str
+    message: str
     valid: str
 
 
-def counted(trainer: Mapping[str, Any]) -> int | None:
+def requested_processes(trainer: Mapping[str, Any]) -> int | None:
     """How many processes a trainer asks for; None where only the machine can tell."""
     devices = trainer.get("devices", 1)
     if isinstance(devices, list | tuple):
@@ -80,28 +82,28 @@ def counted(trainer: Mapping[str, Any]) -> int | None:
     return int(devices) if str(devices).isdecimal() else 1
 
 
-def sharded(trainer: Mapping[str, Any]) -> bool:
+def uses_sharding(trainer: Mapping[str, Any]) -> bool:
     return str(trainer.get("strategy", "auto")).startswith(SHARDED)
 
 
-def uncut(trainer: Mapping[str, Any]) -> Iterator[Uncut]:
+def trainer_problems(trainer: Mapping[str, Any]) -> Iterator[TrainerProblem]:
     """Why a trial cannot be spread as its trainer asks; nothing where it can."""
     if trainer.get("num_nodes", 1) != 1:
         what = "a trial on several machines is not supported: its processes are started on one"
-        yield Uncut("num_nodes", what, "1; many trials run on many machines by the study's `launcher:`")
+        yield TrainerProblem("num_nodes", what, "1; many trials run on many machines by the study's `launcher:`")
     strategy = trainer.get("strategy", "auto")
     if strategy not in ("auto", IN_PIECES, *WHOLE):
         what = (
             f"`{strategy}` is not supported: what is kept of a trial (checkpoints, digests of each parameter, the "
             "optimizer's state by name) is whole, and only of `fsdp` is known how pieces are put together"
         )
-        yield Uncut("strategy", what, ", ".join((*WHOLE, IN_PIECES)))
+        yield TrainerProblem("strategy", what, ", ".join((*WHOLE, IN_PIECES)))
     if trainer.get("max_time"):
         what = "a budget in seconds is held against the clock of one process, and here there are several"
-        yield Uncut("max_time", what, "a budget in steps, tokens or FLOPs")
+        yield TrainerProblem("max_time", what, "a budget in steps, tokens or FLOPs")
 
 
-def unstepped(index: Index, spec: Mapping[str, Any]) -> Iterator[Broken]:
+def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violation]:
     """An optimizer that is not known to step on parameters of which each process keeps a piece, where it is to."""
     trainer, optimizer = spec.get("trainer"), spec.get("optimizer")
     if not isinstance(trainer, Mapping) or not isinstance(optimizer, Mapping) or trainer.get("strategy") != IN_PIECES:
@@ -111,25 +113,25 @@ def unstepped(index: Index, spec: Mapping[str, Any]) -> Iterator[Broken]:
     if not entries[name].traits.get("pieces"):
         what = f"with `{IN_PIECES}` parameters lie in pieces, on which the optimizer `{name}` is not known to step"
         valid = join_names([entry.name for entry in entries.values() if entry.traits.get("pieces")])
-        yield Broken("does-not-fit", ("optimizer",), what, valid)
+        yield Violation("does-not-fit", ("optimizer",), what, valid)
 
 
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def about(validator: Validator, given: Mapping[str, Any]) -> None:
+def check_header(validator: Validator, given: Mapping[str, Any]) -> None:
     """What a spec says of itself: how it is written, and which plugins it needs."""
     schema = given.get("paribus", SCHEMA)
     if schema != SCHEMA or isinstance(schema, bool):
         advice = "upgrade paribus" if isinstance(schema, int) and schema > SCHEMA else "write it anew"
-        what = f"this spec is written in schema {shown(schema)}, and this paribus reads schema {SCHEMA}: {advice}"
+        what = f"this spec is written in schema {value_text(schema)}, and this paribus reads schema {SCHEMA}: {advice}"
         validator.add_error("schema", ("paribus",), what, str(SCHEMA))
     if "preset" in given:
         what = "a preset is what a spec begins from, so an override comes too late for it"
         validator.add_error("preset", ("preset",), what, "the preset's name in place of the spec's")
     needed = given.get("plugins") or []
     if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
-        validator.add_error("wrong-type", ("plugins",), f"expected a list of names, but this is {shown(needed)}")
+        validator.add_error("wrong-type", ("plugins",), f"expected a list of names, but this is {value_text(needed)}")
         return
     doors = [piece.source for piece in validator.index.plugins]
     for place, name in enumerate(needed):
@@ -143,10 +145,10 @@ def about(validator: Validator, given: Mapping[str, Any]) -> None:
             validator.add_error("plugin-missing", keys, what, join_names(known), closest_match(name, known))
 
 
-def trainer(validator: Validator, given: Mapping[str, Any]) -> Any:
+def resolve_trainer(validator: Validator, given: Mapping[str, Any]) -> Any:
     """Lightning's own arguments, of which it says what they mean; here, whether there are such, and plain values."""
     valid = "arguments of lightning.Trainer"
-    found = validator.mapping(given.get("trainer") or {}, ("trainer",), valid)
+    found = validator.as_mapping(given.get("trainer") or {}, ("trainer",), valid)
     if found is None:
         return UNREAD
     known = trainer_arguments() if set(found) - {STEPS.name} else frozenset({STEPS.name})
@@ -161,10 +163,10 @@ def trainer(validator: Validator, given: Mapping[str, Any]) -> Any:
         _finite(validator, value, ("trainer", key))
     steps = found.get("max_steps")
     if steps is not None:
-        validator.option(STEPS, steps, ("trainer", "max_steps"), {})
-    lasts(validator, found)
-    if sharded(found) or (counted(found) or 1) > 1 or found.get("num_nodes", 1) != 1:
-        for key, what, valid in uncut(found):
+        validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
+    check_max_time(validator, found)
+    if uses_sharding(found) or (requested_processes(found) or 1) > 1 or found.get("num_nodes", 1) != 1:
+        for key, what, valid in trainer_problems(found):
             validator.add_error("trainer-refused", ("trainer", key), what, valid)
     return dict(found)
 

@@ -22,19 +22,19 @@ class Unread:
 UNREAD: Final = Unread()
 
 
-def unread(value: object) -> bool:
+def contains_unread(value: object) -> bool:
     """Whether any of it could not be read."""
     if isinstance(value, Mapping):
-        return any(map(unread, value.values()))
-    return any(map(unread, value)) if isinstance(value, (list, tuple)) else value is UNREAD
+        return any(map(contains_unread, value.values()))
+    return any(map(contains_unread, value)) if isinstance(value, (list, tuple)) else value is UNREAD
 
 
-def dotted(keys: Keys) -> str:
+def join_keys(keys: Keys) -> str:
     """`attention.0.kv_heads`: keys as overrides and errors spell them."""
     return ".".join(map(str, keys))
 
 
-def shown(value: object) -> str:
+def value_text(value: object) -> str:
     """A value as an error names it, in YAML's words."""
     if value is None:
         return "null"
@@ -59,28 +59,28 @@ class Tree:
     """Plain values, the place of each, and what has been found wrong so far."""
 
     data: Any = field(default_factory=dict)
-    marks: dict[Keys, str] = field(default_factory=dict)
+    locations: dict[Keys, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def where(self, keys: Keys) -> str:
+    def location(self, keys: Keys) -> str:
         """The place of what stands at `keys`, or of something in it, or of the nearest thing around it."""
-        if keys not in self.marks:
-            inside = next((mark for place, mark in self.marks.items() if place[: len(keys)] == keys), "")
+        if keys not in self.locations:
+            inside = next((mark for place, mark in self.locations.items() if place[: len(keys)] == keys), "")
             if inside and keys:
                 return inside
         for end in range(len(keys), -1, -1):
-            if keys[:end] in self.marks:
-                return self.marks[keys[:end]]
+            if keys[:end] in self.locations:
+                return self.locations[keys[:end]]
         return ""
 
-    def put(self, other: Tree, at: Keys = ()) -> None:
+    def merge(self, other: Tree, at: Keys = ()) -> None:
         """Merges `other` in at `at`: mappings into mappings; a changed name replaces its node, as all else does."""
         value = other.data
         for key in reversed(at):
             value = _At(key, value) if isinstance(key, int) else {key: value}
         self.problems += other.problems
         self.data = self._merged(self.data, value, ())
-        self.marks.update({(*at, *keys): mark for keys, mark in other.marks.items()})
+        self.locations.update({(*at, *keys): mark for keys, mark in other.locations.items()})
 
     def _merged(self, base: Any, over: Any, keys: Keys) -> Any:
         if isinstance(over, _At):
@@ -92,17 +92,17 @@ class Tree:
         if isinstance(over, str) and isinstance(base, Mapping) and base.get("name") == over:
             return base
         if isinstance(over, Mapping) and isinstance(base, Mapping) and _same(base, over):
-            joined = dict(base)
+            merge_values = dict(base)
             for key, value in over.items():
-                joined[key] = self._merged(base.get(key), value, (*keys, key))
-            return joined
+                merge_values[key] = self._merged(base.get(key), value, (*keys, key))
+            return merge_values
         self._forget(keys)
-        return copied(over)
+        return copy_values(over)
 
     def _forget(self, keys: Keys) -> None:
         size = len(keys)
-        for mark in [mark for mark in self.marks if mark[:size] == keys and mark]:
-            del self.marks[mark]
+        for mark in [mark for mark in self.locations if mark[:size] == keys and mark]:
+            del self.locations[mark]
 
     def get(self, keys: Keys) -> Any:
         """The value at `keys`, or a KeyError."""
@@ -111,7 +111,7 @@ class Tree:
             try:
                 value = value[key]
             except (KeyError, IndexError, TypeError):
-                raise KeyError(dotted(keys)) from None
+                raise KeyError(join_keys(keys)) from None
         return value
 
 
@@ -124,17 +124,17 @@ class _At:
     value: Any
 
 
-def copied(value: Any) -> Any:
+def copy_values(value: Any) -> Any:
     """Plain values anew: mappings and lists are never shared between two trees."""
     if isinstance(value, Mapping):
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if isinstance(value, list) else value
+        return {key: copy_values(item) for key, item in value.items()}
+    return [copy_values(item) for item in value] if isinstance(value, list) else value
 
 
-def joined(base: Any, over: Any) -> Any:
+def merge_values(base: Any, over: Any) -> Any:
     """`over` merged into `base`, as an override would be."""
     tree = Tree(base)
-    tree.put(Tree(over))
+    tree.merge(Tree(over))
     return tree.data
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.errors import Problem, SpecError
 from paribus.specs import input_limits
-from paribus.specs.tree import UNREAD, Keys, Tree, dotted, shown
+from paribus.specs.tree import UNREAD, Keys, Tree, join_keys, value_text
 
 if TYPE_CHECKING:
     from yaml.events import Event, MappingStartEvent, NodeEvent, ScalarEvent
@@ -43,7 +43,7 @@ class MisreadError(ValueError):
     """A spelling that YAML reads as something else than it looks like."""
 
 
-def scalar(text: str) -> Any:  # noqa: PLR0911  # one answer for each of the kinds that there are
+def parse_scalar(text: str) -> Any:  # noqa: PLR0911  # one answer for each of the kinds that there are
     """The value of a plain scalar: null, true, false, a plain decimal number, or text."""
     if text in _NULL:
         return None
@@ -120,23 +120,23 @@ def read_file(path: Path, name: str = "") -> Tree:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         what = f"this file could not be read: {getattr(error, 'strerror', None) or error}"
         raise SpecError(Problem(code="cannot-read", location=name, message=what)) from None
-    tree = read(input_limits.text(data, name), name)
+    tree = read_yaml(input_limits.decode_text(data, name), name)
     if not isinstance(tree.data, dict):
-        found = "empty" if tree.data is None else shown(tree.data)
+        found = "empty" if tree.data is None else value_text(tree.data)
         raise SpecError(
             Problem(code="no-mapping", location=f"{name}:1:1", message=f"a spec is a mapping, but this is {found}")
         )
     return tree
 
 
-def read(text: str, name: str, *, lines: bool = True) -> Tree:
+def read_yaml(text: str, name: str, *, lines: bool = True) -> Tree:
     """The values of one YAML document. `name` is what errors call it; `lines`: whether it has lines worth naming."""
     import yaml
 
-    text = input_limits.text(text.encode(errors="surrogatepass"), name)
+    text = input_limits.decode_text(text.encode(errors="surrogatepass"), name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Reader(input_limits.limited(yaml.parse(text, Loader=loader), name), name, lines).document()
+        return _Reader(input_limits.limit_events(yaml.parse(text, Loader=loader), name), name, lines).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None and lines else name
@@ -181,7 +181,7 @@ class _Reader:
     def node(self, event: NodeEvent, keys: Keys) -> Any:
         from yaml.events import AliasEvent, MappingStartEvent, ScalarEvent, SequenceStartEvent
 
-        self.tree.marks[keys] = self.place(event)
+        self.tree.locations[keys] = self.place(event)
         if isinstance(event, AliasEvent):
             valid = "${dims.width}, a reference by path; or quotes, if text is meant"
             return self.wrong("alias", event, keys, f"`*{event.anchor}` is an alias, which a spec does not have", valid)
@@ -205,7 +205,7 @@ class _Reader:
         if not event.implicit[0]:  # quoted, or with a tag
             return event.value
         try:
-            return scalar(event.value)
+            return parse_scalar(event.value)
         except MisreadError as error:
             return self.wrong("misread", event, keys, str(error))
 
@@ -237,10 +237,12 @@ class _Reader:
         return found
 
     def place(self, event: Event) -> str:
-        return input_limits.place(self.name, event, column=False) if self.lines else self.name
+        return input_limits.event_location(self.name, event, column=False) if self.lines else self.name
 
     def wrong(self, code: str, event: Event, keys: Keys, what: str, valid: str = "") -> Any:
-        where = input_limits.place(self.name, event) if self.lines else self.name
+        where = input_limits.event_location(self.name, event) if self.lines else self.name
         if len(self.tree.problems) < MOST:
-            self.tree.problems.append(Problem(code=code, path=dotted(keys), location=where, message=what, valid=valid))
+            self.tree.problems.append(
+                Problem(code=code, path=join_keys(keys), location=where, message=what, valid=valid)
+            )
         return UNREAD

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.specs.paths import get_path
-from paribus.specs.tree import Keys, shown
+from paribus.specs.tree import Keys, value_text
 from paribus.specs.values import Validator
 
 WHOLE: Final = ("steps", "tokens")
@@ -25,14 +25,14 @@ def parse_budget(validator: Validator, value: Any, keys: Keys) -> dict[str, floa
     """Return a budget as it is written; empty for None."""
     if value is None:
         return {}
-    budget = validator.mapping(value, keys, join_names(BUDGETS)) or {}
+    budget = validator.as_mapping(value, keys, join_names(BUDGETS)) or {}
     for unit, amount in budget.items():
         if unit not in BUDGETS:
-            validator.unknown(unit, (*keys, unit), BUDGETS)
+            validator.add_unknown_key(unit, (*keys, unit), BUDGETS)
         elif unit in WHOLE and (not isinstance(amount, int) or isinstance(amount, bool) or amount < 1):
-            validator.add_error("wrong-type", (*keys, unit), f"got {shown(amount)}", "a whole number ≥ 1")
+            validator.add_error("wrong-type", (*keys, unit), f"got {value_text(amount)}", "a whole number ≥ 1")
         elif isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
-            validator.add_error("wrong-type", (*keys, unit), f"got {shown(amount)}", "a number > 0")
+            validator.add_error("wrong-type", (*keys, unit), f"got {value_text(amount)}", "a number > 0")
     if len(budget) > 1:
         message = f"expected a budget in one unit, got {join_names(budget)}"
         validator.add_error("too-many", keys, message, join_names(BUDGETS))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from paribus.errors import join_names
 from paribus.specs.diff import holds
-from paribus.specs.tree import Keys, shown
+from paribus.specs.tree import Keys, value_text
 from paribus.specs.values import Validator
 
 When = Mapping[str, Any]  # by axis: the value that it must have, or a list of allowed values
@@ -27,7 +27,7 @@ def parse_axis(validator: Validator, axis: Any, keys: Keys) -> tuple[list[Any], 
         axis_when = _parse_when(validator, axis.get("when", {}), (*keys, "when"))
         axis, keys = axis["values"], (*keys, "values")
     if not isinstance(axis, list) or not axis:
-        message = f"expected a list of values, got {shown(axis)}"
+        message = f"expected a list of values, got {value_text(axis)}"
         validator.add_error("wrong-type", keys, message, f"[a, b], or with a condition: {EXAMPLE}")
         return [], []
     values: list[Any] = []
@@ -43,7 +43,7 @@ def parse_axis(validator: Validator, axis: Any, keys: Keys) -> tuple[list[Any], 
 
 
 def _parse_when(validator: Validator, when: Any, keys: Keys) -> When:
-    return validator.mapping(when, keys, "when: {attention: restricted}") or {}
+    return validator.as_mapping(when, keys, "when: {attention: restricted}") or {}
 
 
 def check_conditions(validator: Validator, vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> None:

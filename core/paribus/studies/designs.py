@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
-from paribus.specs.override import put
-from paribus.specs.tree import Tree, joined
+from paribus.specs.override import set_path
+from paribus.specs.tree import Tree, merge_values
 from paribus.studies.conditions import Conditions, applicable_cells, count_combinations
 from paribus.studies.fractional_factorial import RegularFraction, best_fraction, describe_aliases, members, roman
 
@@ -213,9 +213,9 @@ def effective_changes(changes: Iterable[Change]) -> dict[str, Any]:
             del effective[inner]  # the new value contains it
         for outer in [other for other in effective if key.startswith(f"{other}.")]:
             tree = Tree({"": effective[outer]})
-            put(tree, f".{key.removeprefix(f'{outer}.')}", Tree(value), "")
+            set_path(tree, f".{key.removeprefix(f'{outer}.')}", Tree(value), "")
             effective[outer] = tree.data[""]
-        effective[key] = joined(effective[key], value) if key in effective else value
+        effective[key] = merge_values(effective[key], value) if key in effective else value
     return effective
 
 

@@ -9,8 +9,8 @@ from itertools import pairwise, product
 from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
-from paribus.specs.override import put
-from paribus.specs.tree import Keys, Tree, copied, shown
+from paribus.specs.override import set_path
+from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
 from paribus.studies.stages import Stage, check_stage_keys, is_overlap
@@ -26,7 +26,7 @@ def parse_seeds(validator: Validator, value: Any, keys: Keys, start: int, limit:
     valid = f"how many (1 to {limit}), or a list of different seeds"
     is_list = isinstance(value, list) and all(isinstance(seed, int) and not isinstance(seed, bool) for seed in value)
     if not is_list or not value or not all(0 <= seed < 2**63 for seed in value):
-        validator.add_error("wrong-type", keys, f"expected seeds, got {shown(value)}", valid)
+        validator.add_error("wrong-type", keys, f"expected seeds, got {value_text(value)}", valid)
         return (start,)
     duplicates = sorted({seed for seed in value if value.count(seed) > 1}) if len(set(value)) < len(value) else []
     if duplicates:
@@ -67,10 +67,10 @@ def parse_matches(validator: Validator, value: Any) -> tuple[Match | None, ...]:
 def _parse_match(validator: Validator, value: Any, keys: Keys) -> Match | None:
     if value is None:
         return None
-    options = validator.mapping(value, keys, "on, by") or {}
+    options = validator.as_mapping(value, keys, "on, by") or {}
     for key in options:
         if key not in ("on", "by"):
-            validator.unknown(key, (*keys, key), ("on", "by"))
+            validator.add_unknown_key(key, (*keys, key), ("on", "by"))
     if options.get("on") not in MATCHES:
         validator.add_error("wrong-type", (*keys, "on"), describe_value(options, "on"), join_names(MATCHES))
     if not isinstance(options.get("by"), str):
@@ -80,7 +80,7 @@ def _parse_match(validator: Validator, value: Any, keys: Keys) -> Match | None:
 
 def describe_value(options: Mapping[str, Any], key: str) -> str:
     """Return the message for a required key with a wrong value, or without one."""
-    return f"got {shown(options[key])}" if key in options else f"`{key}` is missing"
+    return f"got {value_text(options[key])}" if key in options else f"`{key}` is missing"
 
 
 # --- scales ---
@@ -99,7 +99,7 @@ def parse_scales(validator: Validator, value: Any, base: Any, load_base: LoadBas
         return {}
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         value = {name: {PRESET: name} for name in value}
-    scales = validator.mapping(value, ("scales",), _VALID_SCALES) or {}
+    scales = validator.as_mapping(value, ("scales",), _VALID_SCALES) or {}
     if len(scales) < MIN_SCALES:
         message = f"expected two or more sizes to compare at, got {len(scales)}"
         validator.add_error("too-few", ("scales",), message, _VALID_SCALES)
@@ -107,8 +107,8 @@ def parse_scales(validator: Validator, value: Any, base: Any, load_base: LoadBas
     for name, changes in scales.items():
         keys: Keys = ("scales", name)
         if not _SCALE_NAME.fullmatch(str(name)):
-            validator.add_error("bad-name", keys, f"a scale cannot be called {shown(name)}", "a word: s, m, l")
-        elif (overrides := validator.mapping(changes, keys, "{dims.width: 64}, or {preset: NAME}")) is not None:
+            validator.add_error("bad-name", keys, f"a scale cannot be called {value_text(name)}", "a word: s, m, l")
+        elif (overrides := validator.as_mapping(changes, keys, "{dims.width: 64}, or {preset: NAME}")) is not None:
             if not overrides:
                 validator.add_error("empty", keys, f"the scale `{name}` changes nothing", "{dims.width: 64}")
             trees[str(name)] = _scaled_base(validator, overrides, keys, base, load_base)
@@ -119,12 +119,12 @@ def _scaled_base(
     validator: Validator, overrides: Mapping[str, Any], keys: Keys, base: Any, load_base: LoadBase
 ) -> Tree:
     """Return the base with the scale's changes, on another preset where the scale names one."""
-    spec = copied(base if isinstance(base, Mapping) else {PRESET: base})
+    spec = copy_values(base if isinstance(base, Mapping) else {PRESET: base})
     tree = load_base({**spec, PRESET: overrides[PRESET]} if PRESET in overrides else spec)
     for key, value in overrides.items():
         if key != PRESET:
-            location = validator.tree.where((*keys, key))
-            put(tree, str(key), Tree(copied(value), {(): location}), location)
+            location = validator.tree.location((*keys, key))
+            set_path(tree, str(key), Tree(copy_values(value), {(): location}), location)
     return tree
 
 
@@ -177,7 +177,7 @@ def parse_tune(validator: Validator, value: Any, seeds: Sequence[int]) -> Tune |
     """Return the section `tune`. Its seeds must not be those of the verdict."""
     if value is None:
         return None
-    section = validator.mapping(value, ("tune",), _VALID_TUNE) or {}
+    section = validator.as_mapping(value, ("tune",), _VALID_TUNE) or {}
     values: dict[str, Sequence[Any]] = {}
     for key, choices in section.items():
         if key == "seeds":
@@ -185,7 +185,7 @@ def parse_tune(validator: Validator, value: Any, seeds: Sequence[int]) -> Tune |
         if isinstance(choices, list) and choices:
             values[str(key)] = choices
         else:
-            message = f"expected a list of values to try, got {shown(choices)}"
+            message = f"expected a list of values to try, got {value_text(choices)}"
             validator.add_error("wrong-type", ("tune", key), message, _VALID_TUNE)
     if not values and set(section) <= {"seeds"}:
         validator.add_error("empty", ("tune",), "this tunes nothing", _VALID_TUNE)
@@ -242,13 +242,13 @@ def parse_looks(validator: Validator, study: Mapping[str, Any], design: str, see
     if isinstance(stop, Mapping):
         for key in stop:
             if key not in ("when", "looks"):
-                validator.unknown(key, ("stop", key), ("when", "looks"))
+                validator.add_unknown_key(key, ("stop", key), ("when", "looks"))
         if stop.get("when", "decided") not in ("decided", WHEN):
-            validator.add_error("wrong-type", ("stop", "when"), f"got {shown(stop['when'])}", "decided")
+            validator.add_error("wrong-type", ("stop", "when"), f"got {value_text(stop['when'])}", "decided")
         if "looks" in stop:
             return _check_looks(validator, stop["looks"], len(seeds))
     elif stop != WHEN:
-        validator.add_error("wrong-type", ("stop",), f"got {shown(stop)}", VALID_STOP)
+        validator.add_error("wrong-type", ("stop",), f"got {value_text(stop)}", VALID_STOP)
         return ()
     return _default_looks(validator, len(seeds))
 
@@ -266,7 +266,9 @@ def _check_looks(validator: Validator, looks: Any, seeds: int) -> tuple[int, ...
     is_list = isinstance(looks, list) and all(isinstance(look, int) and not isinstance(look, bool) for look in looks)
     valid = f"increasing numbers of seeds from 2 to {seeds}, which is all: [3, {seeds}]"
     if not is_list or len(looks) < 2 or looks[0] < 2 or any(later <= look for look, later in pairwise(looks)):
-        validator.add_error("wrong-type", ("stop", "looks"), f"expected increasing numbers, got {shown(looks)}", valid)
+        validator.add_error(
+            "wrong-type", ("stop", "looks"), f"expected increasing numbers, got {value_text(looks)}", valid
+        )
         return ()
     if looks[-1] != seeds:
         message = f"the last look is at {looks[-1]} seeds, but the study has {seeds}"
@@ -296,7 +298,7 @@ def _logger_nodes(validator: Validator, items: list[Any]) -> Iterator[Mapping[st
         name = node.get("name") if isinstance(node, Mapping) else None
         keys: Keys = ("loggers", index)
         if not isinstance(name, str):
-            validator.add_error("wrong-type", keys, f"expected a logger, got {shown(item)}", _LOGGERS_EXAMPLE)
+            validator.add_error("wrong-type", keys, f"expected a logger, got {value_text(item)}", _LOGGERS_EXAMPLE)
         elif name not in LOGGERS:
             message = f'unknown logger "{name}"'
             validator.add_error("unknown-logger", keys, message, join_names(LOGGERS), closest_match(name, LOGGERS))
@@ -314,8 +316,8 @@ def _check_logger_options(validator: Validator, node: Mapping[str, Any], keys: K
         if key == "name":
             continue
         if key not in types:
-            validator.unknown(key, (*keys, key), tuple(types))
+            validator.add_unknown_key(key, (*keys, key), tuple(types))
         elif type(value) is not types[key]:
             validator.add_error(
-                "wrong-type", (*keys, key), f"got {shown(value)}", f"a value of type {types[key].__name__}"
+                "wrong-type", (*keys, key), f"got {value_text(value)}", f"a value of type {types[key].__name__}"
             )

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 from paribus.errors import Problem, closest_match, join_names
 from paribus.specs.diff import MISSING, holds
 from paribus.specs.paths import get_path
-from paribus.specs.tree import Keys, dotted, shown
+from paribus.specs.tree import Keys, join_keys, value_text
 from paribus.specs.values import Validator
 from paribus.studies.conditions import Conditions, check_conditions, parse_axis
 from paribus.studies.designs import (
@@ -43,7 +43,7 @@ def parse_design(validator: Validator, value: Any) -> str:
     if isinstance(value, str) and value in DESIGNS:
         return str(value)
     suggestion = closest_match(str(value), DESIGNS)
-    message = f'unknown design "{value}"' if isinstance(value, str) else f"expected a design, got {shown(value)}"
+    message = f'unknown design "{value}"' if isinstance(value, str) else f"expected a design, got {value_text(value)}"
     validator.add_error("unknown-design", ("design",), message, join_names(DESIGNS), suggestion)
     return ""
 
@@ -73,7 +73,7 @@ def varied_keys(varied: Variation) -> list[tuple[Keys, str]]:
 
 
 def _parse_axes(validator: Validator, study: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
-    section = validator.mapping(study.get("vary") or {}, ("vary",), "slot: [values]") or {}
+    section = validator.as_mapping(study.get("vary") or {}, ("vary",), "slot: [values]") or {}
     axes = {key: parse_axis(validator, axis, ("vary", key)) for key, axis in section.items()}
     vary = {key: values for key, (values, _) in axes.items() if values}
     when = {key: whens for key, (_, whens) in axes.items() if any(whens)}
@@ -84,14 +84,14 @@ def _parse_axes(validator: Validator, study: Mapping[str, Any]) -> tuple[dict[st
 def _parse_mappings(validator: Validator, study: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
     mappings = study.get(section) or []
     if not isinstance(mappings, list) or not all(isinstance(mapping, Mapping) and mapping for mapping in mappings):
-        message = f"expected a list of mappings, got {shown(mappings)}"
+        message = f"expected a list of mappings, got {value_text(mappings)}"
         validator.add_error("wrong-type", (section,), message, EXAMPLES[section])
         return []
     kind = "a variant" if section == "variants" else "a change"
     for index, mapping in enumerate(mappings):
         name = mapping.get(NAME, "a name")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or name == BASELINE:
-            message = f"{kind} cannot be called {shown(name)}"
+            message = f"{kind} cannot be called {value_text(name)}"
             valid = f"at most {MAX_NAME} letters, not {BASELINE}"
             validator.add_error("bad-name", (section, index, NAME), message, valid)
         if section == "changes" and set(mapping) == {NAME}:
@@ -148,7 +148,7 @@ def _parse_fraction(validator: Validator, value: Any, design: str, varied: Varia
     except (ValueError, ZeroDivisionError):
         fraction = Fraction(0)
     if fraction.numerator != 1 or fraction.denominator not in valid:
-        message = f"got {shown(value)}, and {factors} factors have no such fraction that tells main effects apart"
+        message = f"got {value_text(value)}, and {factors} factors have no such fraction that tells main effects apart"
         validator.add_error("no-fraction", keys, message, join_names(f"1/{it}" for it in valid) or "all of them")
         return 1
     return fraction.denominator
@@ -197,7 +197,7 @@ def parse_exclusions(validator: Validator, value: Any, design: str) -> tuple[Exc
     if not value:
         return ()
     if not isinstance(value, list) or not all(isinstance(cell, Mapping) for cell in value):
-        message = f"expected a list of mappings, got {shown(value)}"
+        message = f"expected a list of mappings, got {value_text(value)}"
         validator.add_error("wrong-type", ("exclude",), message, EXAMPLE)
         return ()
     if design and design not in PRODUCTS:
@@ -209,7 +209,7 @@ def parse_exclusions(validator: Validator, value: Any, design: str) -> tuple[Exc
 def _parse_exclusion(validator: Validator, mapping: Mapping[str, Any], keys: Keys) -> Exclusion:
     reason = mapping.get(REASON, "")
     if not isinstance(reason, str):
-        validator.add_error("wrong-type", (*keys, REASON), f"got {shown(reason)}", "a sentence")
+        validator.add_error("wrong-type", (*keys, REASON), f"got {value_text(reason)}", "a sentence")
     cell = {key: value for key, value in mapping.items() if key != REASON}
     if not cell:
         validator.add_error("empty", keys, "this would exclude every cell", EXAMPLE)
@@ -258,7 +258,7 @@ class ExclusionFilter:
                 name = named_variant(*exclusion.holds.items()).name
                 yield Problem(
                     code="no-cell",
-                    path=dotted(exclusion.keys),
+                    path=join_keys(exclusion.keys),
                     location=location(exclusion.keys),
                     message=f"no cell has {name}, so this excludes nothing",
                     valid="values of some cell",

@@ -9,8 +9,8 @@ from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
 from paribus.specs.fields import KEYS, META
-from paribus.specs.override import put
-from paribus.specs.tree import Keys, Tree, copied, shown
+from paribus.specs.override import set_path
+from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 
 STAGE_KEYS: Final = ("from", "budget", "tasks")  # keys of a stage that are not keys of a spec
@@ -42,9 +42,9 @@ class Stage:
     def put(self, tree: Tree) -> None:
         """Merge the overrides into a spec."""
         for key, value in self.overrides.data.items():
-            location = self.overrides.where((key,))
-            marks = {keys[1:]: mark for keys, mark in self.overrides.marks.items() if keys[:1] == (key,)}
-            put(tree, key, Tree(copied(value), marks or {(): location}), location)
+            location = self.overrides.location((key,))
+            marks = {keys[1:]: mark for keys, mark in self.overrides.locations.items() if keys[:1] == (key,)}
+            set_path(tree, key, Tree(copy_values(value), marks or {(): location}), location)
 
 
 SINGLE_STAGE: Final = (Stage(),)
@@ -68,7 +68,7 @@ def parse_stages(validator: Validator, value: Any, parse_budget: ParseBudget) ->
     """Return the stages of a study in order. A stage without a budget has the study's."""
     if value is None:
         return SINGLE_STAGE
-    nodes = validator.mapping(value, ("stages",), _VALID_STAGES) or {}
+    nodes = validator.as_mapping(value, ("stages",), _VALID_STAGES) or {}
     if not nodes:
         validator.add_error("empty", ("stages",), "this study has no stage", _VALID_STAGES)
     stages: list[Stage] = []
@@ -78,7 +78,7 @@ def parse_stages(validator: Validator, value: Any, parse_budget: ParseBudget) ->
             reason = ": it is a key of a spec" if name in KEYS else ""
             message = f"`{name}` cannot be the name of a stage{reason}"
             validator.add_error("bad-name", keys, message, "another word: pretrain, finetune")
-        mapping = validator.mapping(node, keys, join_names(STAGE_KEYS)) or {}
+        mapping = validator.as_mapping(node, keys, join_names(STAGE_KEYS)) or {}
         stages += _parse_stage(validator, str(name), mapping, stages, parse_budget)
     return tuple(stages) or SINGLE_STAGE
 
@@ -97,23 +97,23 @@ def _parse_stage(
     if node.get("tasks") is None:
         yield stage
         return
-    tasks = validator.mapping(node["tasks"], (*keys, "tasks"), _VALID_TASKS) or {}
+    tasks = validator.as_mapping(node["tasks"], (*keys, "tasks"), _VALID_TASKS) or {}
     if not tasks:
         validator.add_error("empty", (*keys, "tasks"), "this stage has no task", _VALID_TASKS)
     for task, task_node in tasks.items():
         task_keys = (*keys, "tasks", task)
         if not _NAME.fullmatch(str(task)) or task in (*KEYS, *META, *STAGE_KEYS):
             validator.add_error("bad-name", task_keys, f"`{task}` cannot be the name of a task", "another word")
-        mapping = validator.mapping(task_node, task_keys, "keys of a spec, and budget") or {}
+        mapping = validator.as_mapping(task_node, task_keys, "keys of a spec, and budget") or {}
         for key in ("from", "tasks"):
             if key in mapping:
                 message = f"`{key}` belongs to the stage, not to a task"
                 validator.add_error("not-read", (*task_keys, key), message, "budget, and keys of a spec")
-        tree = Tree({**stage.overrides.data}, dict(stage.overrides.marks))
+        tree = Tree({**stage.overrides.data}, dict(stage.overrides.locations))
         task_spec = {key: value for key, value in mapping.items() if key not in STAGE_KEYS}
         overrides = _subtree(validator, task_spec, task_keys)
         tree.data |= overrides.data
-        tree.marks |= overrides.marks
+        tree.locations |= overrides.locations
         has_budget = "budget" in mapping
         task_budget = parse_budget(mapping["budget"], (*task_keys, "budget")) if has_budget else stage.budget
         yield Stage(f"{name}/{task}", parent, vocabulary, task_budget, tree)
@@ -138,10 +138,10 @@ def _parse_parent(
         if isinstance(value, Mapping):
             for key in value:
                 if key not in _FROM_KEYS:
-                    validator.unknown(key, (*from_keys, key), _FROM_KEYS)
+                    validator.add_unknown_key(key, (*from_keys, key), _FROM_KEYS)
         vocabulary = value.get("vocabulary", "kept") if isinstance(value, Mapping) else "kept"
         if vocabulary not in ("kept", "new"):
-            validator.add_error("wrong-type", (*from_keys, "vocabulary"), f"got {shown(vocabulary)}", "kept, new")
+            validator.add_error("wrong-type", (*from_keys, "vocabulary"), f"got {value_text(vocabulary)}", "kept, new")
         return str(name), str(vocabulary)
     tasks = [stage for stage in names if stage.startswith(f"{name}/")]
     if tasks:
@@ -158,7 +158,7 @@ def _parse_parent(
 
 def _subtree(validator: Validator, data: Mapping[str, Any], keys: Keys) -> Tree:
     size = len(keys)
-    marks = {marked[size:]: mark for marked, mark in validator.tree.marks.items() if marked[:size] == keys}
+    marks = {marked[size:]: mark for marked, mark in validator.tree.locations.items() if marked[:size] == keys}
     return Tree(dict(data), marks)
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, final
 from paribus.errors import Problem, SpecError, join_names
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
-from paribus.specs.load import begun, load
-from paribus.specs.override import put
-from paribus.specs.tree import Keys, Tree, copied, shown
+from paribus.specs.load import apply_preset, load
+from paribus.specs.override import set_path
+from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.budgets import Budget, parse_budget
 from paribus.studies.designs import Variation
@@ -136,7 +136,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     data: Mapping[str, Any] = tree.data
     for key in data:
         if key not in KEYS:
-            validator.unknown(key, (key,), KEYS)
+            validator.add_unknown_key(key, (key,), KEYS)
     design = parse_design(validator, data.get("design", "one-at-a-time"))
     varied = parse_variation(validator, data, design)
     stages = parse_stages(validator, data.get("stages"), partial(parse_budget, validator))
@@ -158,12 +158,12 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
         budget=parse_budget(validator, data.get("budget"), ("budget",)),
         match=matches[0] if len(matches) == 1 else None,
         metric=_parse_metric(validator, data.get("metric"), stages),
-        launcher=validator.component("launcher", data.get("launcher", "local"), ("launcher",), {}),
+        launcher=validator.read_component("launcher", data.get("launcher", "local"), ("launcher",), {}),
         timeout=_parse_timeout(validator, data.get("timeout")),
         loggers=parse_loggers(validator, data.get("loggers")),
         stages=stages,
         exclude=parse_exclusions(validator, data.get("exclude"), design),
-        marks=tree.marks,
+        marks=tree.locations,
         matches=matches if len(matches) > 1 else (),
         scales=parse_scales(validator, data.get("scales"), data.get("base"), load_base),
         tune=tune,
@@ -178,7 +178,7 @@ def _parse_name(validator: Validator, data: Mapping[str, Any], default: str) -> 
     if isinstance(name, str) and NAME.fullmatch(name):
         return name
     valid = "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study"
-    validator.add_error("bad-name", ("name",), f"a study cannot be called {shown(name)}", valid)
+    validator.add_error("bad-name", ("name",), f"a study cannot be called {value_text(name)}", valid)
     return default
 
 
@@ -187,16 +187,16 @@ def _parse_base(validator: Validator, data: Mapping[str, Any], index: Index) -> 
     if isinstance(base, str):
         return _add_evaluation(validator, data, _load(validator, partial(load, base, (), index), ("base",)))
     if isinstance(base, dict):
-        tree = Tree(copied(base), _base_marks(validator))
-        return _add_evaluation(validator, data, _load(validator, partial(begun, tree, index), ("base",)))
-    problem = "missing" if base is None else shown(base)
+        tree = Tree(copy_values(base), _base_marks(validator))
+        return _add_evaluation(validator, data, _load(validator, partial(apply_preset, tree, index), ("base",)))
+    problem = "missing" if base is None else value_text(base)
     message = f"`base` is {problem}: expected the spec that every variant starts from"
     validator.add_error("missing", ("base",), message, "a preset's name")
     return Tree()
 
 
 def _base_marks(validator: Validator) -> dict[Keys, str]:
-    return {keys[1:]: mark for keys, mark in validator.tree.marks.items() if keys[:1] == ("base",)}
+    return {keys[1:]: mark for keys, mark in validator.tree.locations.items() if keys[:1] == ("base",)}
 
 
 def _load(validator: Validator, load_tree: Callable[[], Tree], keys: Keys) -> Tree:
@@ -204,7 +204,7 @@ def _load(validator: Validator, load_tree: Callable[[], Tree], keys: Keys) -> Tr
     try:
         return load_tree()
     except SpecError as error:
-        location = validator.tree.where(keys)
+        location = validator.tree.location(keys)
         problems = (it if it.location or it.path else replace(it, location=location) for it in error.problems)
         validator.problems += (problem for problem in problems if problem not in validator.problems)
         return Tree()
@@ -212,47 +212,47 @@ def _load(validator: Validator, load_tree: Callable[[], Tree], keys: Keys) -> Tr
 
 def _base_at_scale(validator: Validator, data: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
     tree = Tree(dict(base), _base_marks(validator))
-    return _add_evaluation(validator, data, _load(validator, partial(begun, tree, index), ("scales",)))
+    return _add_evaluation(validator, data, _load(validator, partial(apply_preset, tree, index), ("scales",)))
 
 
 def _add_evaluation(validator: Validator, data: Mapping[str, Any], tree: Tree) -> Tree:
     """Put the study's `evaluate` and `measure` into the base, so that all variants are measured alike."""
     for key in () if not tree.data else ("evaluate", "measure"):
         if key in data:
-            put_at(tree, key, data[key], validator.tree.where((key,)))
+            put_at(tree, key, data[key], validator.tree.location((key,)))
     return tree
 
 
 def put_at(tree: Tree, dotted: str, value: Any, location: str) -> None:
     """Set a dotted key, and remember where its value was written."""
-    put(tree, dotted, Tree(value, {(): location}), location)
+    set_path(tree, dotted, Tree(value, {(): location}), location)
 
 
 def _parse_metric(validator: Validator, value: Any, stages: Sequence[Stage]) -> Metric:
     if isinstance(value, str):
         value = {"name": value}
-    options = validator.mapping(value or {}, ("metric",), join_names(METRIC_KEYS)) or {}
+    options = validator.as_mapping(value or {}, ("metric",), join_names(METRIC_KEYS)) or {}
     for key in options:
         if key not in METRIC_KEYS:
-            validator.unknown(key, ("metric", key), METRIC_KEYS)
+            validator.add_unknown_key(key, ("metric", key), METRIC_KEYS)
     name, better, margin = options.get("name"), options.get("better", "lower"), options.get("margin")
     if not isinstance(name, str) or not METRIC.fullmatch(name):
         valid = "val/<objective>/<name>: val/mlm/loss"
         validator.add_error("missing", ("metric", "name"), describe_value(options, "name"), valid)
     if better not in ("lower", "higher"):
-        validator.add_error("wrong-type", ("metric", "better"), f"got {shown(better)}", "lower, higher")
+        validator.add_error("wrong-type", ("metric", "better"), f"got {value_text(better)}", "lower, higher")
     if margin is not None and not _is_positive(margin):
-        validator.add_error("wrong-type", ("metric", "margin"), f"got {shown(margin)}", "a number > 0, or none")
+        validator.add_error("wrong-type", ("metric", "margin"), f"got {value_text(margin)}", "a number > 0, or none")
     unlearned = options.get("unlearned", False)
     if not isinstance(unlearned, bool):
-        validator.add_error("wrong-type", ("metric", "unlearned"), f"got {shown(unlearned)}", "true, false")
+        validator.add_error("wrong-type", ("metric", "unlearned"), f"got {value_text(unlearned)}", "true, false")
     stage = parse_metric_stage(validator, options, stages)
     return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
 
 
 def _parse_timeout(validator: Validator, value: Any) -> float | None:
     if value is not None and not _is_positive(value):
-        validator.add_error("wrong-type", ("timeout",), f"got {shown(value)}", "seconds for a trial, > 0")
+        validator.add_error("wrong-type", ("timeout",), f"got {value_text(value)}", "seconds for a trial, > 0")
         return None
     return None if value is None else float(value)
 

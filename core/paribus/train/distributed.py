@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.parts.layer import Layer
-from paribus.specs.trainer_options import IN_PIECES, counted, sharded, uncut
+from paribus.specs.trainer_options import IN_PIECES, requested_processes, trainer_problems, uses_sharding
 from paribus.train.worker_pool import may_fork
 
 Record = TypeVar("Record")
@@ -72,7 +72,7 @@ class ProcessRank(NamedTuple):
 
 def process_count(trainer: Mapping[str, Any]) -> int:
     """Return the number of processes that a trainer needs on this machine."""
-    count = counted(trainer)
+    count = requested_processes(trainer)
     if count is not None:
         return count
     return max(1, torch.cuda.device_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
@@ -80,7 +80,7 @@ def process_count(trainer: Mapping[str, Any]) -> int:
 
 def validate_devices(trainer: Mapping[str, Any]) -> None:
     """Raise an error for options that do not work on several devices."""
-    for key, message, valid in uncut(trainer):
+    for key, message, valid in trainer_problems(trainer):
         raise _refused(key, message, valid)
 
 
@@ -93,7 +93,7 @@ def lightning_strategy(trainer: Mapping[str, Any], count: int) -> Any:
 def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Record]) -> Record:
     """Call `run` in as many processes as the trainer needs, this one as rank 0, and return its result in this one."""
     count = process_count(trainer)
-    if count == 1 and not sharded(trainer):
+    if count == 1 and not uses_sharding(trainer):
         return run(ProcessRank())
     validate_devices(trainer)
     if not may_fork():

@@ -19,7 +19,7 @@ from paribus.assembly.build import as_list
 from paribus.assembly.cost import model_cost, training_flops
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
-from paribus.specs.trainer_options import lasting
+from paribus.specs.trainer_options import max_seconds
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.train.ablation_probe import probe_variant
@@ -111,7 +111,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
         context.on_message(f"left out of the corpus: {dropped_summary(text.dropped)}")
     model, adaptation = initial_model(spec, classes, text, measured=True)
     data = build_data(spec, classes, text)
-    clock = TrainingClock(lasting(spec["trainer"]))
+    clock = TrainingClock(max_seconds(spec["trainer"]))
     max_steps = (spec["trainer"] or {}).get("max_steps") or (DEFAULT_STEPS if clock.limit is None else None)
     steps = max_steps or UNLIMITED_STEPS
     model.steps = data.steps = max_steps

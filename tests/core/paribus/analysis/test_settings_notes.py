@@ -23,7 +23,7 @@ from paribus.registry import index
 from paribus.report.markdown import markdown
 from paribus.report.table_views import study_grid
 from paribus.report.terminal import table_text
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import LOOKS, Store, Trial
@@ -149,7 +149,7 @@ Record = Callable[..., dict[str, Any]]
 def plan_of(said: Mapping[str, Any], root: Path) -> PlannedStudy:
     """As `paribus.study` plans it, over a text that nobody reads."""
     known, store = index(), Store(root, "study")
-    read = parse_study("study", plain(said, "study"), known)
+    read = parse_study("study", plain_tree(said, "study"), known)
 
     def anew() -> PlannedStudy:
         found = plan(

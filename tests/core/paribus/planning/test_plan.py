@@ -15,7 +15,7 @@ from paribus.planning.identity import code_of, components_of, identity_of
 from paribus.planning.plan import Plan, plan
 from paribus.planning.source_imports import closure
 from paribus.registry import Index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.studies.designs import BASELINE
 from paribus.studies.study import parse_study
 
@@ -29,7 +29,7 @@ STUDY: Mapping[str, Any] = {
 
 
 def planned(known: Index, most: int = 10_000, **changes: Any) -> Plan:
-    study = parse_study("mine", plain({**STUDY, **changes}, "study"), known)
+    study = parse_study("mine", plain_tree({**STUDY, **changes}, "study"), known)
     return plan(study, known, fingerprint=lambda spec: "text", most=most)
 
 
@@ -118,7 +118,9 @@ def test_a_budget_in_tokens_is_rounded_up_to_whole_steps(known: Index) -> None:
 
 
 def test_a_matched_study_solves_the_knob_of_each_variant(known: Index) -> None:
-    study = parse_study("mine", plain({**STUDY, "match": {"on": "params", "by": "feedforward.expand"}}, "study"), known)
+    study = parse_study(
+        "mine", plain_tree({**STUDY, "match": {"on": "params", "by": "feedforward.expand"}}, "study"), known
+    )
 
     def count(spec: dict[str, Any]) -> int:
         heads = {"mha": 4, "mqa": 1, "gqa": 2}[spec["attention"]["name"]]
@@ -135,7 +137,7 @@ def test_a_matched_study_solves_the_knob_of_each_variant(known: Index) -> None:
 
 def test_a_knob_that_is_no_number_cannot_be_turned(known: Index) -> None:
     changes = {**STUDY, "match": {"on": "params", "by": "feedforward.activation"}}
-    study = parse_study("mine", plain(changes, "study"), known)
+    study = parse_study("mine", plain_tree(changes, "study"), known)
     with pytest.raises(SpecError, match=r'`feedforward.activation` is the text "gelu" in the base, so it can'):
         plan(study, known, fingerprint=lambda spec: "text", count=lambda spec: 1)
 
@@ -143,12 +145,12 @@ def test_a_knob_that_is_no_number_cannot_be_turned(known: Index) -> None:
 def test_identities_are_the_same_in_another_process(known: Index) -> None:
     code = f"""
 from paribus.registry import index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.planning.plan import plan
 from paribus.studies.study import parse_study
 import sys
 known = index()
-study = parse_study("mine", plain({dict(STUDY)!r}, "study"), known)
+study = parse_study("mine", plain_tree({dict(STUDY)!r}, "study"), known)
 print(*(trial.identity for trial in plan(study, known, fingerprint=lambda spec: "text").trials))
 assert "torch" not in sys.modules
 """

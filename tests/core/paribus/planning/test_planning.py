@@ -26,8 +26,8 @@ from paribus.planning.plan import plan
 from paribus.planning.variants import resolve
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
-from paribus.specs.input_limits import plain
-from paribus.specs.reading_cache import Memory
+from paribus.specs.input_limits import plain_tree
+from paribus.specs.reading_cache import ReadingCache
 from paribus.storage.atomic import digest_json
 from paribus.studies.designs import BASELINE, DESIGNS, Variant
 from paribus.studies.study import Study, parse_study
@@ -48,7 +48,7 @@ MIXED: Mapping[str, Any] = {
 
 
 def read(known: Index, tree: Mapping[str, Any]) -> Study:
-    return parse_study("mine", plain(dict(tree), "study"), known)
+    return parse_study("mine", plain_tree(dict(tree), "study"), known)
 
 
 def outcome(study: Study, variant: Variant, known: Index, **more: Any) -> Any:
@@ -72,7 +72,7 @@ def test_a_thousand_trials_are_planned_in_a_blink(known: Index) -> None:
 
 
 def test_what_variants_share_comes_out_as_if_each_were_read_alone(known: Index) -> None:
-    study, memory = read(known, MIXED), Memory()
+    study, memory = read(known, MIXED), ReadingCache()
     variants = [Variant(BASELINE), *DESIGNS["grid"](study.varied)]
     together = [outcome(study, variant, known, memory=memory) for variant in variants]
     alone = [outcome(read(known, copy.deepcopy(dict(MIXED))), variant, known) for variant in variants]
@@ -90,9 +90,9 @@ def test_every_problem_of_a_study_is_told_whatever_is_shared(known: Index) -> No
 
 def test_planning_changes_nothing_in_the_study(known: Index) -> None:
     study = read(known, {**MIXED, "vary": {**MIXED["vary"], "optimizer.lr": [1e-3]}})
-    before = copy.deepcopy(study.base.data), dict(study.base.marks), copy.deepcopy(study.varied.vary)
+    before = copy.deepcopy(study.base.data), dict(study.base.locations), copy.deepcopy(study.varied.vary)
     plan(study, known, fingerprint=lambda spec: "text")
-    assert (study.base.data, study.base.marks, study.varied.vary) == before
+    assert (study.base.data, study.base.locations, study.varied.vary) == before
 
 
 JSON = st.recursive(

@@ -14,7 +14,7 @@ from paribus.planning.plan import Plan, plan
 from paribus.planning.settings import BEST, SAME
 from paribus.planning.tuning import FAILED, pending_notes, score_of
 from paribus.registry import Index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE
 from paribus.studies.study import Study, parse_study
@@ -32,7 +32,7 @@ TUNE: Mapping[str, Any] = {"optimizer.lr": [5e-4, 2e-3, 8e-3], "seeds": 2}
 
 
 def read(known: Index, **changes: Any) -> Study:
-    return parse_study("mine", plain({**STUDY, **changes}, "study"), known)
+    return parse_study("mine", plain_tree({**STUDY, **changes}, "study"), known)
 
 
 def counting(study: Study) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from paribus.errors import ParibusError
 from paribus.registry import Index
 from paribus.specs import resolved
-from paribus.specs.yaml_reader import read
+from paribus.specs.yaml_reader import read_yaml
 
 KEYS = st.sampled_from(
     [
@@ -74,7 +74,7 @@ def test_overrides_of_anything(index: Index, overrides: list[Any]) -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("{}[]:,&*!|>-?'\"#%@` \n\t${}\\~"), max_size=60))
 def test_text_of_anything(text: str) -> None:
     try:
-        tree = read(text, "s.yaml")
+        tree = read_yaml(text, "s.yaml")
     except ParibusError as error:
         told(error)
         return

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.specs.interpolation import resolve
+from paribus.specs.interpolation import resolve_references
 from paribus.specs.tree import UNREAD, Tree
 
 
 def resolved(**data: Any) -> dict[str, Any]:
     tree = Tree(data)
-    resolve(tree)
+    resolve_references(tree)
     assert tree.problems == []
     found: dict[str, Any] = tree.data
     return found
@@ -21,7 +21,7 @@ def resolved(**data: Any) -> dict[str, Any]:
 
 def wrong(**data: Any) -> str:
     tree = Tree(data)
-    resolve(tree)
+    resolve_references(tree)
     return "\n".join(map(str, tree.problems))
 
 
@@ -91,7 +91,7 @@ def test_a_circle_is_refused(data: dict[str, Any]) -> None:
 
 def test_one_bad_reference_leaves_none_half_resolved() -> None:
     tree = Tree({"a": 1, "b": "${a}", "c": "${nothing}"})
-    resolve(tree)
+    resolve_references(tree)
     assert tree.data == {"a": 1, "b": UNREAD, "c": UNREAD}
     assert len(tree.problems) == 1
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from paribus.specs.override import apply
-from paribus.specs.tree import Tree, joined
+from paribus.specs.override import apply_overrides
+from paribus.specs.tree import Tree, merge_values
 
 
 def over(base: dict[str, Any], *overrides: str) -> dict[str, Any]:
     tree = Tree(base)
-    apply(tree, overrides)
+    apply_overrides(tree, overrides)
     assert tree.problems == []
     data: dict[str, Any] = tree.data
     return data
@@ -18,7 +18,7 @@ def over(base: dict[str, Any], *overrides: str) -> dict[str, Any]:
 
 def wrong(base: dict[str, Any], *overrides: str) -> list[str]:
     tree = Tree(base)
-    apply(tree, overrides)
+    apply_overrides(tree, overrides)
     return [str(problem) for problem in tree.problems]
 
 
@@ -65,7 +65,7 @@ def test_a_tree_that_is_merged_in_is_not_shared() -> None:
     assert base == {"a": {"b": [1]}}
     assert changed == {"a": {"b": [2]}}
     other: dict[str, Any] = {"x": [1]}
-    merged = joined({}, {"y": other})
+    merged = merge_values({}, {"y": other})
     other["x"].append(2)
     assert merged == {"y": {"x": [1]}}
 
@@ -99,12 +99,12 @@ def test_an_override_that_cannot_be_read_is_told_by_its_number(override: str, wo
 
 def test_one_bad_override_does_not_keep_the_others_from_being_read() -> None:
     tree = Tree({})
-    apply(tree, ["bad", "seed=3", "x=no"])
+    apply_overrides(tree, ["bad", "seed=3", "x=no"])
     assert tree.data["seed"] == 3
     assert [problem.location for problem in tree.problems] == ["override 1", "override 3"]
 
 
 def test_what_an_override_replaced_is_no_longer_anybodys_place() -> None:
     tree = Tree({"attention": {"name": "window", "window": 8}}, {("attention", "window"): "s.yaml:3"})
-    apply(tree, ["attention=gqa"])
-    assert tree.where(("attention", "window")) == "override 1"
+    apply_overrides(tree, ["attention=gqa"])
+    assert tree.location(("attention", "window")) == "override 1"

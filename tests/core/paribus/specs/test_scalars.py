@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.specs.yaml_reader import MisreadError, scalar
+from paribus.specs.yaml_reader import MisreadError, parse_scalar
 
 
 @pytest.mark.parametrize(
@@ -23,20 +23,20 @@ from paribus.specs.yaml_reader import MisreadError, scalar
     ],
 )  # fmt: skip
 def test_a_plain_spelling_is_read_as_it_looks(text: str, value: object) -> None:
-    read = scalar(text)
+    read = parse_scalar(text)
     assert read == value
     assert type(read) is type(value)
 
 
 def test_not_a_number_is_read_and_refused_by_whoever_wants_a_number() -> None:
-    assert math.isnan(scalar(".nan"))
+    assert math.isnan(parse_scalar(".nan"))
 
 
 @pytest.mark.parametrize("text", ["yes", "No", "ON", "off", "no"])
 def test_a_boolean_of_norway_is_refused(text: str) -> None:
     read = "true" if text.lower() in ("yes", "on") else "false"
     with pytest.raises(MisreadError, match=rf"YAML read `{text}` as a boolean \({read}\); quote it"):
-        scalar(text)
+        parse_scalar(text)
 
 
 @pytest.mark.parametrize(
@@ -49,28 +49,28 @@ def test_a_boolean_of_norway_is_refused(text: str) -> None:
 )  # fmt: skip
 def test_a_number_that_is_no_plain_decimal_is_refused_with_the_value_as_read(text: str, read: str) -> None:
     with pytest.raises(MisreadError, match=rf"`{text}` would be read as {read}; write a plain decimal number"):
-        scalar(text)
+        parse_scalar(text)
 
 
 def test_a_number_that_nothing_can_be_is_refused() -> None:
     with pytest.raises(MisreadError, match=r"a number of 5000 digits is more than anything here can be"):
-        scalar("9" * 5000)
+        parse_scalar("9" * 5000)
 
 
 @given(st.integers(-(10**18), 10**18))
 def test_whole_numbers_come_back(number: int) -> None:
-    assert scalar(str(number)) == number
+    assert parse_scalar(str(number)) == number
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_come_back(number: float) -> None:
-    assert scalar(repr(number)) == number
+    assert parse_scalar(repr(number)) == number
 
 
 @given(st.text(alphabet="0123456789abcdefoxntruely+-._:~", max_size=8))
 def test_where_we_read_something_yaml_reads_the_same_or_text(text: str) -> None:
     try:
-        ours = scalar(text)
+        ours = parse_scalar(text)
     except MisreadError:
         return
     try:

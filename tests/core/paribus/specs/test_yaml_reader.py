@@ -10,9 +10,9 @@ import pytest
 
 from paribus.errors import SpecError
 from paribus.specs import input_limits
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.specs.tree import UNREAD
-from paribus.specs.yaml_reader import read, read_file
+from paribus.specs.yaml_reader import read_file, read_yaml
 
 Write = Callable[[str | bytes], str]
 
@@ -28,20 +28,20 @@ def said(write: Write, text: str | bytes) -> str:
 
 
 def test_values_come_with_the_line_of_each() -> None:
-    tree = read("a: 1\nb:\n  - x\n  - {c: 2.5}\n", "s.yaml")
+    tree = read_yaml("a: 1\nb:\n  - x\n  - {c: 2.5}\n", "s.yaml")
     assert tree.data == {"a": 1, "b": ["x", {"c": 2.5}]}
-    assert tree.marks[("a",)] == "s.yaml:1"
-    assert tree.marks[("b", 1, "c")] == "s.yaml:4"
-    assert tree.where(("b", 1, "unheard", "of")) == "s.yaml:4"
+    assert tree.locations[("a",)] == "s.yaml:1"
+    assert tree.locations[("b", 1, "c")] == "s.yaml:4"
+    assert tree.location(("b", 1, "unheard", "of")) == "s.yaml:4"
     assert tree.problems == []
 
 
 def test_a_quoted_scalar_is_text_whatever_it_looks_like() -> None:
-    assert read("a: '010'\nb: \"no\"\nc: |\n  1\n", "s").data == {"a": "010", "b": "no", "c": "1\n"}
+    assert read_yaml("a: '010'\nb: \"no\"\nc: |\n  1\n", "s").data == {"a": "010", "b": "no", "c": "1\n"}
 
 
 def test_a_key_is_what_is_written() -> None:
-    assert read("on: 1\n1: 2\n~: 3\n", "s").data == {"on": 1, "1": 2, "~": 3}
+    assert read_yaml("on: 1\n1: 2\n~: 3\n", "s").data == {"on": 1, "1": 2, "~": 3}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_spec_is_told_in_one_line_with_its_place(
 
 
 def problems(text: str) -> list[str]:
-    return [str(problem) for problem in read(text, "s.yaml").problems]
+    return [str(problem) for problem in read_yaml(text, "s.yaml").problems]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_a_spec_may_not_have_is_told_with_its_place(text: str, words: str) 
 
 
 def test_all_that_is_wrong_is_told_at_once_and_the_rest_is_read() -> None:
-    tree = read("a: no\nb: 010\nc: *d\ne: 5\n", "s")
+    tree = read_yaml("a: no\nb: 010\nc: *d\ne: 5\n", "s")
     assert [problem.path for problem in tree.problems] == ["a", "b", "c"]
     assert tree.data == {"a": UNREAD, "b": UNREAD, "c": UNREAD, "e": 5}
 
@@ -137,19 +137,19 @@ def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
 
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(SpecError, match=r"override 1.*this is not UTF-8"):
-        read("\udcff", "override 1", lines=False)
+        read_yaml("\udcff", "override 1", lines=False)
 
 
 def test_what_is_given_in_python_is_copied() -> None:
     inner: dict[str, Any] = {"b": [1, 2.5, None, True, "x"], "t": (1, 2)}
-    tree = plain({"a": inner})
+    tree = plain_tree({"a": inner})
     assert tree.data == {"a": {"b": [1, 2.5, None, True, "x"], "t": [1, 2]}}
     inner["b"].append(3)
     assert tree.data["a"]["b"] == [1, 2.5, None, True, "x"]
 
 
 def test_what_is_no_plain_value_is_told_of() -> None:
-    tree = plain({"a": object(), "b": {1: 2}, "c": {"d": {1, 2}}})
+    tree = plain_tree({"a": object(), "b": {1: 2}, "c": {"d": {1, 2}}})
     assert [str(problem) for problem in tree.problems] == [
         "error[not-plain] a (spec): a spec holds no object; valid: mappings, lists, text, numbers, true, false, null",
         "error[not-plain] b (spec): a key is text, but this is the int 1; "
@@ -162,9 +162,9 @@ def test_what_holds_itself_or_too_much_is_refused() -> None:
     itself: dict[str, Any] = {}
     itself["a"] = itself
     with pytest.raises(SpecError, match=r"nested too deep, or within itself"):
-        plain(itself)
+        plain_tree(itself)
     with pytest.raises(SpecError, match=r"too many values"):
-        plain({"a": [0] * (input_limits.NODES + 1)})
+        plain_tree({"a": [0] * (input_limits.NODES + 1)})
 
 
 @pytest.mark.parametrize(
@@ -180,4 +180,4 @@ def test_what_holds_itself_or_too_much_is_refused() -> None:
 )
 def test_a_stray_indent_is_reported_as_one(text: str) -> None:
     with pytest.raises(SpecError, match="indent"):
-        read(text, "s.yaml")
+        read_yaml(text, "s.yaml")

@@ -13,7 +13,7 @@ from paribus.errors import SpecError
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.rehearsal import first_step
 from paribus.registry import Registry
-from paribus.specs.trainer_options import lasting
+from paribus.specs.trainer_options import max_seconds
 from paribus.studies.designs import BASELINE
 from paribus.train.counting import flops_per_step
 from paribus.train.trial import Record, TrialContext, run_trial
@@ -90,7 +90,7 @@ def test_a_budget_that_is_spent_before_the_first_step_ends_is_refused(tiny: Make
 def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: MakeSpec, registry: Registry) -> None:
     found = planned(tiny, registry, {"seconds": 2.5}).plan
     for trial in found.trials:
-        assert lasting(trial.spec["trainer"]) == 2.5
+        assert max_seconds(trial.spec["trainer"]) == 2.5
         assert trial.spec["trainer"]["max_steps"] is None  # whatever the base has
         assert trial.budget_values == {"trainer.max_time": {"seconds": 2.5}}
     assert first_step(found.trials[0]).spec["trainer"] == {"max_steps": 1}

@@ -14,7 +14,7 @@ from paribus.analysis.factorial import factorial_cells
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.studies.designs import BASELINE, DESIGNS, Variation, describe_design, variant_count
 from paribus.studies.fractional_factorial import is_possible
 from paribus.studies.study import parse_study
@@ -41,7 +41,7 @@ axes = st.dictionaries(
 
 
 def planned(known: Index, **said: Any) -> Plan:
-    read = parse_study("mine", plain({**STUDY, **said}, "study"), known)
+    read = parse_study("mine", plain_tree({**STUDY, **said}, "study"), known)
     return plan(read, known, fingerprint=lambda spec: "text")
 
 

@@ -13,7 +13,7 @@ from paribus.analysis.api import rungs_below
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE, DESIGNS, Variation, baseline, effective_changes, variant_count
 from paribus.studies.study import parse_study
@@ -24,7 +24,7 @@ written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_s
 
 def planned(known: Index, **said: Any) -> Plan:
     study = {"base": "bert-tiny", "seeds": 2, "budget": {"steps": 10}, "metric": {"name": "val/mlm/loss"}}
-    read = parse_study("mine", plain({**study, "evaluate": ["mlm"], **said}, "study"), known)
+    read = parse_study("mine", plain_tree({**study, "evaluate": ["mlm"], **said}, "study"), known)
     return plan(read, known, fingerprint=lambda spec: "text")
 
 

@@ -14,7 +14,7 @@ from paribus.errors import SpecError
 from paribus.planning.identity import identity_of
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE
 from paribus.studies.stages import key_in_stage
@@ -46,7 +46,7 @@ TWICE: dict[str, Any] = {
 
 
 def study(known: Index, **changes: Any) -> Study:
-    return parse_study("mine", plain({**STUDY, **changes}, "study"), known)
+    return parse_study("mine", plain_tree({**STUDY, **changes}, "study"), known)
 
 
 def planned(known: Index, corpus: str = "text", **changes: Any) -> Plan:

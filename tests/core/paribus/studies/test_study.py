@@ -10,7 +10,7 @@ import pytest
 from paribus.errors import SpecError
 from paribus.planning.plan import plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain
+from paribus.specs.input_limits import plain_tree
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.study import Study, parse_study
 
@@ -134,5 +134,5 @@ HINTS = [
 def test_a_common_name_of_a_key_leads_to_the_key(changes: dict[str, Any], meant: str, known: Index) -> None:
     tree = {"base": "encoder-tiny", "vary": {"attention": ["mqa"]}, "metric": "val/mlm/loss", **changes}
     with pytest.raises(SpecError, match="unknown-key") as caught:
-        plan(parse_study("mine", plain(tree, "study"), known), known, fingerprint=lambda spec: "text")
+        plan(parse_study("mine", plain_tree(tree, "study"), known), known, fingerprint=lambda spec: "text")
     assert {(problem.code, problem.suggestion) for problem in caught.value.problems} == {("unknown-key", meant)}

@@ -12,7 +12,7 @@ import torch
 from paribus.errors import SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.specs.trainer_options import lasting
+from paribus.specs.trainer_options import max_seconds
 from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock, is_evaluation_due
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
@@ -95,7 +95,7 @@ def test_evaluations_lie_evenly_over_the_time() -> None:
     [({"seconds": 60}, 60), ("00:01:00:01", 3601), (None, None), ({"days": 1, "hours": 1}, 9e4)],
 )  # fmt: skip
 def test_a_time_is_read_as_lightning_reads_it(given: Any, seconds: float | None) -> None:
-    assert lasting({"max_time": given}) == seconds
+    assert max_seconds({"max_time": given}) == seconds
 
 
 @pytest.mark.parametrize("given", ["soon", "{seconds: 0}", "{weeks: 1}", "60", "{seconds: -1}", "{seconds: true}"])
