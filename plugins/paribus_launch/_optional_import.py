@@ -14,5 +14,5 @@ def import_extra(name: str, *, launcher: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         message = f"launcher `{launcher}` needs `{name}`, which is not installed"
-        valid = f"pip install 'paribus[{launcher}]'"
-        raise SpecError(Problem(code="not-installed", path="launcher", message=message, valid=valid)) from error
+        hint = f"pip install 'paribus[{launcher}]'"
+        raise SpecError(Problem(code="not-installed", path="launcher", message=message, hint=hint)) from error

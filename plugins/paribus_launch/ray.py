@@ -126,10 +126,8 @@ class Ray(Launcher):
             if not self._cluster_address:
                 raise
             message = f"could not connect to a Ray cluster at `{self._cluster_address}`"
-            valid = "the address printed by `ray start`, with the cluster's RAY_AUTH_MODE and RAY_AUTH_TOKEN"
-            raise SpecError(
-                Problem(code="unreachable", path="launcher.address", message=message, valid=valid)
-            ) from error
+            hint = "use the address printed by `ray start`, with the cluster's RAY_AUTH_MODE and RAY_AUTH_TOKEN"
+            raise SpecError(Problem(code="unreachable", path="launcher.address", message=message, hint=hint)) from error
 
     def _init_options(self) -> dict[str, Any]:
         """Return the options of `ray.init`; workers of an existing cluster get this process's PYTHONPATH."""

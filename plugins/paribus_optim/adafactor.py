@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from paribus import Optimizer, Range
+from paribus_optim.parameter_groups import decay_groups
 
 
 @final
@@ -36,10 +37,7 @@ class Adafactor(Optimizer):
         self.weight_decay = weight_decay
 
     def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [
-            {"params": list(matrices), "weight_decay": self.weight_decay},
-            {"params": list(others), "weight_decay": 0.0},
-        ]
+        groups = decay_groups(matrices, others, self.weight_decay)
         return torch.optim.Adafactor(
             groups, lr=self.lr, beta2_decay=-self.decay, eps=(None, self.min_rms), d=self.clip, foreach=True
         )

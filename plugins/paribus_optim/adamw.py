@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from paribus import Optimizer, Range, Traits
+from paribus_optim.parameter_groups import decay_groups
 
 
 @final
@@ -35,8 +36,5 @@ class AdamW(Optimizer):
         self.weight_decay = weight_decay
 
     def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [
-            {"params": list(matrices), "weight_decay": self.weight_decay},
-            {"params": list(others), "weight_decay": 0.0},
-        ]
+        groups = decay_groups(matrices, others, self.weight_decay)
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)

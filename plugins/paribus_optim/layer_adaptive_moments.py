@@ -10,6 +10,7 @@ from torch import nn
 
 from paribus import Optimizer, Range, Traits
 from paribus_optim.moments import update_moments
+from paribus_optim.parameter_groups import step_groups
 
 
 @final
@@ -50,15 +51,9 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            self._step(group)
-        return loss
+        return step_groups(self.param_groups, closure, self._update)
 
-    def _step(self, group: dict[str, Any]) -> None:
+    def _update(self, group: dict[str, Any]) -> None:
         parameters, _, _, directions = update_moments(group, self.state)
         if not parameters:
             return

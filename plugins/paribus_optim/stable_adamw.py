@@ -10,6 +10,7 @@ from torch import nn
 
 from paribus import Optimizer, Range, Traits
 from paribus_optim.moments import update_moments
+from paribus_optim.parameter_groups import decay_groups, step_groups
 
 
 @final
@@ -36,10 +37,7 @@ class StableAdamW(Optimizer):
         self.weight_decay = weight_decay
 
     def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [
-            {"params": list(matrices), "weight_decay": self.weight_decay},
-            {"params": list(others), "weight_decay": 0.0},
-        ]
+        groups = decay_groups(matrices, others, self.weight_decay)
         return ClippedAdamW(groups, {"lr": self.lr, "betas": self.betas, "eps": self.eps})
 
 
@@ -49,15 +47,9 @@ class ClippedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            self._step(group)
-        return loss
+        return step_groups(self.param_groups, closure, self._update)
 
-    def _step(self, group: dict[str, Any]) -> None:
+    def _update(self, group: dict[str, Any]) -> None:
         parameters, gradients, squares, directions = update_moments(group, self.state)
         if not parameters:
             return

@@ -1,0 +1,32 @@
+"""Parameter groups with weight decay, and a step over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def decay_groups(
+    matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter], weight_decay: float
+) -> list[dict[str, Any]]:
+    """Return the groups of an optimizer in which only matrices decay."""
+    return [
+        {"params": list(matrices), "weight_decay": weight_decay},
+        {"params": list(others), "weight_decay": 0.0},
+    ]
+
+
+def step_groups(
+    groups: Sequence[dict[str, Any]], closure: Callable[[], Any] | None, update: Callable[[dict[str, Any]], None]
+) -> Any:
+    """Evaluate the closure, update every group, and return the loss, as `torch.optim.Optimizer.step` does."""
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    for group in groups:
+        update(group)
+    return loss
