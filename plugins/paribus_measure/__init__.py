@@ -1,4 +1,4 @@
-"""Measures: what is asked of a trained model besides its losses, a file each."""
+"""Measures of a trained model besides its losses, one file each."""
 
 from __future__ import annotations
 

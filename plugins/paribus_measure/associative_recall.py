@@ -1,4 +1,4 @@
-"""How well a model predicts what its own text has said before."""
+"""Associative recall: prediction of tokens that the context has shown before."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor
 
 from paribus import Batch, EvaluatedModel, Measure, Range, Traits, TrialInfo
-from paribus_measure.predicted import nats, predicts
+from paribus_measure.next_token import is_predicted, token_losses
 
 NAMES = ("loss", "accuracy", "rest", "share")
 
 
 @final
 class AssociativeRecall(Measure):
-    """How well tokens are predicted that came before in the same context, behind the same token: "Zoology" (Arora
-    et al. 2023), where most of what architectures without attention lose is lost on these.
+    """Loss and accuracy of tokens that followed the same token earlier in the context: "Zoology" (Arora et al. 2023),
+    where these account for most of the gap of architectures without attention.
 
-    Of the validation split, every token that closes a pair of tokens which the example had before. `loss` and
-    `accuracy` are of these, `rest` is the loss of all others, and `share` how many of all they are.
+    These are the second tokens of all repeated pairs in the validation split. `loss` and `accuracy` are theirs, `rest`
+    is the loss of all other tokens, and `share` is their share of all tokens.
     """
 
     traits: ClassVar[Traits] = {"sight": "past", "often": True}
 
-    def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 64) -> None:
+    def __init__(self, *, examples: Annotated[int, "number of validation examples", Range(1)] = 64) -> None:
         self.examples = examples
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
@@ -37,22 +37,31 @@ class AssociativeRecall(Measure):
             scores = model.logits(batch)
             if scores.shape[:2] != batch.streams["body"].tokens.shape or scores.shape[-1] < model.vocabulary.size:
                 return dict.fromkeys(NAMES, "the first objective does not score the tokens of the body")
-            again, counted = came_before(batch), predicts(batch)
-            hits, rest, lost = again & counted, ~again & counted, nats(model, batch)
-            right = scores[:, :-1].argmax(-1) == batch.streams["body"].tokens[:, 1:]
-            sums += torch.stack([each.sum().double() for each in (lost * hits, right & hits, hits, lost * rest, rest)])
-        loss, right, hits, others, rest = sums.tolist()
-        if not hits or not rest:
-            return dict.fromkeys(NAMES, f"of what is predicted {int(hits)} tokens came before, and {int(rest)} did not")
-        return {"loss": loss / hits, "accuracy": right / hits, "rest": others / rest, "share": hits / (hits + rest)}
+            is_repeat, mask = repeated_pairs(batch), is_predicted(batch)
+            repeats, others, losses = is_repeat & mask, ~is_repeat & mask, token_losses(model, batch)
+            correct = scores[:, :-1].argmax(-1) == batch.streams["body"].tokens[:, 1:]
+            values = (losses * repeats, correct & repeats, repeats, losses * others, others)
+            sums += torch.stack([value.sum().double() for value in values])
+        loss, correct_count, count, other_loss, other_count = sums.tolist()
+        if not count or not other_count:
+            reason = f"expected repeated and new tokens, got {int(count)} repeated and {int(other_count)} new"
+            return dict.fromkeys(NAMES, reason)
+        return {
+            "loss": loss / count,
+            "accuracy": correct_count / count,
+            "rest": other_loss / other_count,
+            "share": count / (count + other_count),
+        }
 
 
-def came_before(batch: Batch) -> Tensor:
-    """(B, T - 1) bool: whether a token and the next one stood so before, in the same document."""
+def repeated_pairs(batch: Batch) -> Tensor:
+    """(B, T - 1) bool: a token and the next one occurred as a pair earlier in the same document."""
     body = batch.streams["body"]
-    now, later = body.tokens[:, :-1], body.tokens[:, 1:]
-    same = (now[:, :, None] == now[:, None, :]) & (later[:, :, None] == later[:, None, :])  # (B, T - 1, T - 1)
+    tokens, next_tokens = body.tokens[:, :-1], body.tokens[:, 1:]
+    is_same = (tokens[:, :, None] == tokens[:, None, :]) & (
+        next_tokens[:, :, None] == next_tokens[:, None, :]
+    )  # (B, T - 1, T - 1)
     if body.documents is not None:
-        here = body.documents[:, :-1]
-        same &= here[:, :, None] == here[:, None, :]
-    return same.tril(-1).any(-1)
+        documents = body.documents[:, :-1]
+        is_same &= documents[:, :, None] == documents[:, None, :]
+    return is_same.tril(-1).any(-1)

@@ -1,4 +1,4 @@
-"""How evenly attention is spread."""
+"""Attention entropy: evenness of the attention weights."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor, special
 
 from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
-from paribus_measure.weighed import SUMMARY, Seen, by_head, summary
+from paribus_measure.attention_weights import SUMMARY, VisibleTokens, mean_by_head, summarize
 
 
 @final
 class AttentionEntropy(Measure):
-    """How evenly rows weigh those that they see: -sum a ln a of a row's weights, over that of weights all alike.
+    """Attention entropy: -sum a ln a of the weights of a token, divided by that of uniform weights.
 
-    1 is an average, 0 a choice of one row: "Analyzing Multi-Head Self-Attention" (Voita et al. 2019), "Stabilizing
-    Transformer Training by Preventing Attention Entropy Collapse" (Zhai et al. 2023). `mean` is over all rows and heads
-    of the body, `lowest` and `highest` are its most and its least decided head. What a window hides has no weight.
+    1 is an average, 0 a choice of one token: "Analyzing Multi-Head Self-Attention" (Voita et al. 2019), "Stabilizing
+    Transformer Training by Preventing Attention Entropy Collapse" (Zhai et al. 2023). `mean` is over all tokens and
+    heads of the body, `lowest` and `highest` are the heads with the extreme means. Tokens outside a window have no
+    weight.
     """
 
     traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
 
-    def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
+    def __init__(self, *, examples: Annotated[int, "number of validation examples", Range(1)] = 32) -> None:
         self.examples = examples
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
         return SUMMARY
 
     def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
-        return summary(by_head(model, self.examples, _evenness))
+        return summarize(mean_by_head(model, self.examples, _evenness))
 
 
-def _evenness(weights: Tensor, seen: Seen) -> Tensor:
-    """(B, H, T, S) -> (B, H, T): of what a row weighs, whatever share of it goes nowhere."""
+def _evenness(weights: Tensor, visible: VisibleTokens) -> Tensor:
+    """(B, H, T, S) -> (B, H, T): for weights normalized to 1, without the share of a sink."""
     shares = weights / weights.sum(-1, keepdim=True).clamp(min=1e-12)
-    spread: Tensor = special.entr(shares).sum(-1)
-    return spread / seen.among.clamp(min=2).double().log()[:, None]
+    entropy: Tensor = special.entr(shares).sum(-1)
+    return entropy / visible.total.clamp(min=2).double().log()[:, None]

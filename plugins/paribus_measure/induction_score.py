@@ -1,4 +1,4 @@
-"""Whether heads look for what came after a token when it came before."""
+"""Induction score: attention to the token after an earlier occurrence of the current token."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
-from paribus_measure.predicted import nats
+from paribus_measure.next_token import token_losses
 
 NAMES = ("score", "mean", "loss", "gain")
 
 
 @final
 class InductionScore(Measure):
-    """How much heads weigh the token after the last one like theirs: "In-context Learning and Induction Heads" (Olsson
-    et al. 2022).
+    """Attention weight on the token after the previous occurrence of the current token: "In-context Learning and
+    Induction Heads" (Olsson et al. 2022).
 
-    Random tokens, each different, are followed by the same once more. `score` is the weight that the best head of all
-    layers gives, in the second half, to the row behind the one that holds the same token, and `mean` that of all heads:
-    an induction head has 1, an average 1 over how many rows there are. `loss` is that of the second half in nats a
-    token, and `gain` by how much it is below that of the first, where nothing could be known.
+    The input is a sequence of distinct random tokens, repeated once. `score` is the weight in the second half of the
+    best head of all layers, and `mean` that of all heads: an induction head has 1, uniform attention 1 divided by the
+    number of tokens. `loss` is the mean loss of the second half in nats, and `gain` the difference to that of the first
+    half, which is unpredictable.
     """
 
     traits: ClassVar[Traits] = {"needs": ["weights"], "sight": "past", "own": True, "often": True}
@@ -30,8 +30,8 @@ class InductionScore(Measure):
     def __init__(
         self,
         *,
-        tokens: Annotated[int, "tokens before they are repeated, at most; half of dims.length", Range(2, 4096)] = 32,
-        examples: Annotated[int, "sequences", Range(1)] = 16,
+        tokens: Annotated[int, "maximum number of repeated tokens; at most half of dims.length", Range(2, 4096)] = 32,
+        examples: Annotated[int, "number of sequences", Range(1)] = 16,
     ) -> None:
         self.tokens = tokens
         self.examples = examples
@@ -40,27 +40,34 @@ class InductionScore(Measure):
         return NAMES
 
     def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
-        tokens = repeated(model, self.tokens, self.examples)
+        tokens = repeated_sequences(model, self.tokens, self.examples)
         count = tokens.shape[1] // 2
         if count < 2:
-            return dict.fromkeys(NAMES, "there is no room for two tokens and the same again")
-        rows = torch.arange(count, 2 * count - 1, device=model.device)  # each but the last: nothing came after that
+            return dict.fromkeys(NAMES, "dims.length is too short for two tokens and their repetition")
+        positions = torch.arange(count, 2 * count - 1, device=model.device)  # the last token has no successor
         heads, losses = [], []
-        for some in tokens.split(8):
-            batch = model.token_batch(some)
-            layers = [weights[:, :, rows, rows - count + 1] for weights in model.attention_weights(batch)]  # (B, H, N)
+        for chunk in tokens.split(8):
+            batch = model.token_batch(chunk)
+            layers = [
+                weights[:, :, positions, positions - count + 1] for weights in model.attention_weights(batch)
+            ]  # (B, H, N)
             heads.append(torch.cat(layers, dim=1).double().mean(-1))
-            losses.append(nats(model, batch)[:, [*range(count - 1), *range(count, 2 * count - 1)]])
-        by_head = torch.cat(heads).mean(0)
-        first, second = (float(half.mean()) for half in torch.cat(losses).split(count - 1, dim=1))
-        return {"score": float(by_head.max()), "mean": float(by_head.mean()), "loss": second, "gain": first - second}
+            losses.append(token_losses(model, batch)[:, [*range(count - 1), *range(count, 2 * count - 1)]])
+        head_scores = torch.cat(heads).mean(0)
+        first_loss, second_loss = (float(half.mean()) for half in torch.cat(losses).split(count - 1, dim=1))
+        return {
+            "score": float(head_scores.max()),
+            "mean": float(head_scores.mean()),
+            "loss": second_loss,
+            "gain": first_loss - second_loss,
+        }
 
 
-def repeated(model: EvaluatedModel, most: int, examples: int) -> Tensor:
-    """(examples, 2 * N): N different tokens of text, drawn anew for each, and the same again."""
+def repeated_sequences(model: EvaluatedModel, limit: int, examples: int) -> Tensor:
+    """(examples, 2 * N): N distinct random tokens of text, and the same tokens again."""
     reserved = model.vocabulary.reserved
-    trial = torch.tensor([token for token in range(model.vocabulary.size) if token not in reserved])
-    count = min(most, model.trial.length // 2, len(trial))
-    order = model.draw(examples).uniform("induction", len(trial)).argsort(dim=1, stable=True)
-    tokens = trial[order[:, :count]]
+    text_tokens = torch.tensor([token for token in range(model.vocabulary.size) if token not in reserved])
+    count = min(limit, model.trial.length // 2, len(text_tokens))
+    order = model.draw(examples).uniform("induction", len(text_tokens)).argsort(dim=1, stable=True)
+    tokens = text_tokens[order[:, :count]]
     return torch.cat([tokens, tokens], dim=1).to(model.device)

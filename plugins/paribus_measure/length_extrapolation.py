@@ -1,4 +1,4 @@
-"""How a model fares on more rows than it was trained on."""
+"""Length extrapolation: metrics on sequences longer than in training."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from paribus import EvaluatedModel, Measure, ParibusError, Range, TrialInfo
 
 @final
 class LengthExtrapolation(Measure):
-    """What the objectives measure on so many times as many rows: "Train Short, Test Long" (Press et al. 2022).
+    """Metrics of the objectives on sequences several times as long as in training: "Train Short, Test Long" (Press et
+    al. 2022).
 
-    `val/extrapolation/clm.loss.x2` is the loss of `clm` on twice as many rows. They are more of the validation split's
-    text, or what a corpus draws for it, such as a probe's longer questions. Where a table of positions ends before that
-    there is no such metric, and the record says why; a study about it is refused before it runs.
+    `val/extrapolation/clm.loss.x2` is the loss of `clm` on sequences twice as long. They are longer pieces of the
+    validation text, or longer examples that the corpus generates, such as a probe's. If the positions of a model end
+    before, the metric is missing and the record has the reason; a study of such a metric is refused before it runs.
     """
 
     def __init__(
         self,
         *,
-        times: Annotated[tuple[int, ...], "how many times as many rows", Range(2, 1024)] = (2, 4),
-        examples: Annotated[int, "examples of each length", Range(1)] = 64,
+        times: Annotated[tuple[int, ...], "lengths as multiples of that in training", Range(2, 1024)] = (2, 4),
+        examples: Annotated[int, "number of examples of each length", Range(1)] = 64,
     ) -> None:
         self.times = tuple(dict.fromkeys(times))
         self.examples = examples
@@ -31,23 +32,23 @@ class LengthExtrapolation(Measure):
         return [_name(metric, times) for times in within for metric in trial.metrics]
 
     def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
-        found: dict[str, float | str] = {}
+        values: dict[str, float | str] = {}
         for times in self.times:
-            metrics = self._asked(model, times)
-            trial = dict.fromkeys(model.trial.metrics, metrics) if isinstance(metrics, str) else metrics
-            found |= {_name(metric, times): value for metric, value in trial.items()}
-        return found
+            metrics = self._metrics(model, times)
+            by_metric = dict.fromkeys(model.trial.metrics, metrics) if isinstance(metrics, str) else metrics
+            values |= {_name(metric, times): value for metric, value in by_metric.items()}
+        return values
 
-    def _asked(self, model: EvaluatedModel, times: int) -> Mapping[str, float] | str:
-        """The metrics, or why there are none."""
+    def _metrics(self, model: EvaluatedModel, times: int) -> Mapping[str, float] | str:
+        """Return the metrics, or the reason why they are missing."""
         length, longest = times * model.trial.length, model.trial.max_length
         if longest is not None and length > longest:
-            return f"the model has places for {longest} rows, and these are {length}"
+            return f"the model has {longest} positions, fewer than {length}"
         try:
             metrics = model.metrics(model.batches(self.examples, times=times))
-        except ParibusError as error:  # nothing is so long, or nothing may be
+        except ParibusError as error:  # no text is so long
             return error.problems[0].message
-        return metrics or f"the validation split has no example of {length} rows"
+        return metrics or f"the validation split has no example of length {length}"
 
 
 def _name(metric: str, times: int) -> str:

@@ -1,4 +1,4 @@
-"""How much hangs on where rows are."""
+"""Position sensitivity: change of predictions if positions change."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ NAMES = ("shifted", "shuffled")
 
 @final
 class PositionSensitivity(Measure):
-    """By how much predictions move when rows are told that they stand elsewhere, while their content, their order and
-    whom they see stay.
+    """Change of predictions if positions change, while the tokens, their order and their visibility stay.
 
-    The first half of each example is read as it is, as if it stood where the second half does (`shifted`), and as if
-    its rows had changed places (`shuffled`). What is measured is the total variation between two predictions, from 0 to
-    1, in the mean over rows. A position that knows distances alone has 0 for the shift; without any, both are 0.
+    The first half of each example is read with its own positions, with those of the second half (`shifted`), and with
+    permuted positions (`shuffled`). The value is the total variation distance of two predictions, from 0 to 1, averaged
+    over tokens. Relative positions have 0 for the shift; without positions, both are 0.
     """
 
-    def __init__(self, *, examples: Annotated[int, "validation examples that are looked at", Range(1)] = 32) -> None:
+    def __init__(self, *, examples: Annotated[int, "number of validation examples", Range(1)] = 32) -> None:
         self.examples = examples
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
@@ -31,39 +30,40 @@ class PositionSensitivity(Measure):
 
     def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
         sums = torch.zeros(3, dtype=torch.float64, device=model.device)
-        seen = 0
+        example_count = 0
         for batch in model.batches(self.examples):
             body = batch.streams["body"]
             length = body.tokens.shape[1] // 2
             if length < 2 or model.logits(batch).shape[1] != body.tokens.shape[1]:
-                return dict.fromkeys(NAMES, "the model places its rows itself, or has too few to move any")
-            vectors = body._replace(query_positions=None)
-            half = Stream(*(None if vector is None else vector[:, :length] for vector in vectors))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-            places = half.positions if half.positions is not None else _places(half.tokens)
-            luck = model.draw(self.examples).uniform("positions", length)[seen : seen + len(places)]
-            seen += len(places)
-            plain, shifted, shuffled = (
-                model.logits(_placed(batch, half, at)).double().softmax(-1)
-                for at in (places, places + length, _shuffled(places, half.documents, luck.to(places.device)))
+                return dict.fromkeys(NAMES, "the model computes its positions itself, or its sequences are too short")
+            fields = body._replace(query_positions=None)
+            half = Stream(*(None if values is None else values[:, :length] for values in fields))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            positions = half.positions if half.positions is not None else _positions(half.tokens)
+            keys = model.draw(self.examples).uniform("positions", length)
+            keys = keys[example_count : example_count + len(positions)].to(positions.device)
+            example_count += len(positions)
+            original, shifted, shuffled = (
+                model.logits(_with_positions(batch, half, changed)).double().softmax(-1)
+                for changed in (positions, positions + length, _shuffled(positions, half.documents, keys))
             )
-            rows = torch.ones_like(places) if half.documents is None else (half.documents != PADDING).long()
-            moves = [(((other - plain).abs().sum(-1) / 2) * rows).sum() for other in (shifted, shuffled)]
-            sums += torch.stack([*moves, rows.sum()])
+            mask = torch.ones_like(positions) if half.documents is None else (half.documents != PADDING).long()
+            changes = [(((other - original).abs().sum(-1) / 2) * mask).sum() for other in (shifted, shuffled)]
+            sums += torch.stack([*changes, mask.sum()])
         if not sums[2]:
-            return dict.fromkeys(NAMES, "there is no row to move")
+            return dict.fromkeys(NAMES, "the validation examples have no tokens")
         return {"shifted": float(sums[0] / sums[2]), "shuffled": float(sums[1] / sums[2])}
 
 
-def _places(tokens: Tensor) -> Tensor:
+def _positions(tokens: Tensor) -> Tensor:
     """(B, T): 0, 1 …"""
     return torch.arange(tokens.shape[1], device=tokens.device).repeat(tokens.shape[0], 1)
 
 
-def _placed(batch: Batch, half: Stream, positions: Tensor) -> Batch:
+def _with_positions(batch: Batch, half: Stream, positions: Tensor) -> Batch:
     return batch._replace(streams={**batch.streams, "body": half._replace(positions=positions)}, targets={})
 
 
-def _shuffled(places: Tensor, documents: Tensor | None, luck: Tensor) -> Tensor:
-    """(B, T): the places in another order; those of padding stay at the end."""
-    last = luck if documents is None else luck + 2 * (documents == PADDING)
-    return places.gather(1, last.argsort(dim=1, stable=True))
+def _shuffled(positions: Tensor, documents: Tensor | None, keys: Tensor) -> Tensor:
+    """(B, T): permuted positions; those of padding stay at the end."""
+    sort_keys = keys if documents is None else keys + 2 * (documents == PADDING)
+    return positions.gather(1, sort_keys.argsort(dim=1, stable=True))

@@ -1,4 +1,4 @@
-"""Objectives: what a model is trained for, a file each."""
+"""Training objectives: losses, their heads and their examples, one file each."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from paribus_objective.completion import Completion as completion
 from paribus_objective.control import Control as control
 from paribus_objective.denoising import Denoising as denoise
 from paribus_objective.detection import Detection as detection
+from paribus_objective.distill_hidden import DistillHidden as distill_hidden
 from paribus_objective.distill_relations import DistillRelations as distill_relations
-from paribus_objective.distill_rows import DistillRows as distill_rows
 from paribus_objective.distill_scores import DistillScores as distill_scores
 from paribus_objective.enhanced_mask_decoder import EnhancedMaskDecoder as emd
 from paribus_objective.extraction import Extraction as extract

@@ -1,4 +1,4 @@
-"""Activations by name, for the heads of this plugin."""
+"""Activations of prediction heads, by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal
 from torch import Tensor
 from torch.nn import functional
 
-Curve = Callable[[Tensor], Tensor]
+ActivationFunction = Callable[[Tensor], Tensor]
 Activation = Literal["gelu", "gelu-tanh", "relu"]
 
-ACTIVATIONS: Mapping[Activation, Curve] = {
+ACTIVATIONS: Mapping[Activation, ActivationFunction] = {
     "gelu": functional.gelu,
     "gelu-tanh": partial(functional.gelu, approximate="tanh"),
     "relu": functional.relu,

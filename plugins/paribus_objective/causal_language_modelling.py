@@ -1,21 +1,16 @@
-"""Predict the next token from those before it."""
+"""Causal language modelling: predict the next token."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, final
+from typing import Annotated, ClassVar, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from paribus import (
     IGNORED,
-    ConvertedTensor,
-    Cost,
     Draw,
-    ForwardPass,
     GenerationTarget,
-    Load,
-    LossTerm,
     Norms,
     Objective,
     Prompt,
@@ -23,22 +18,19 @@ from paribus import (
     Stream,
     TrainingExamples,
     Traits,
-    Unembed,
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import scoring, vocabulary_head
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
+from paribus_objective import vocabulary_head
 
 
 @final
 class CausalLanguageModelling(Objective, WeightConverter):
-    """Each row predicts the token after it: "Improving Language Understanding" (Radford et al. 2018).
+    """Causal language modelling: each position predicts the next token. "Improving Language Understanding" (Radford et
+    al. 2018).
 
-    An example eats one token more than it has rows, so that the last row has a label as well. Neither padding nor the
-    first token of another document is predicted: no row could know it. (B, T + 1) -> rows (B, T), labels (B, T).
+    An example takes one token more than its length, so that the last position has a label as well. Padding and the
+    first token of another document are not predicted. (B, T + 1) -> tokens (B, T), labels (B, T).
     """
 
     traits: ClassVar[Traits] = {
@@ -49,6 +41,14 @@ class CausalLanguageModelling(Objective, WeightConverter):
         "needs": [],
         "likelihood": True,
     }
+    logits = vocabulary_head.logits
+    token_logits = vocabulary_head.body_logits
+    forward = vocabulary_head.forward
+    cost = vocabulary_head.cost
+    head_positions = vocabulary_head.head_positions
+    metrics = vocabulary_head.metrics
+    update_metrics = vocabulary_head.update_metrics
+    convert_weights = vocabulary_head.convert_weights
 
     def __init__(
         self,
@@ -56,49 +56,31 @@ class CausalLanguageModelling(Objective, WeightConverter):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        bias: Annotated[bool, "whether each entry of the vocabulary has a bias (CTRL: yes)"] = False,
+        bias: Annotated[bool, "add a bias for each entry of the vocabulary (CTRL: yes)"] = False,
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.mark = vocabulary.specials.get("eos", vocabulary.specials.get("sep"))  # that closes each document
-        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
+        self.end_of_text = vocabulary.specials.get("eos", vocabulary.specials.get("sep"))  # closes each document
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=bias)
 
     def text_length(self, length: int) -> int:
         return length + 1
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        body = streams["body"]
-        labels = body.tokens[:, 1:].clone()  # not a view: whoever changes a label must not change a token
-        if body.documents is not None:
-            here, next_ = body.documents[:, :-1], body.documents[:, 1:]
-            labels = labels.masked_fill((here != next_) | (next_ < 0), IGNORED)
-        rows = Stream(*(None if vector is None else vector[:, :-1] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        return TrainingExamples({**streams, "body": rows}, {"labels": labels})
+        inputs, labels = shift(streams["body"])
+        return TrainingExamples({**streams, "body": inputs}, {"labels": labels})
 
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
-        """A text goes on as it began; an empty one begins, as all but the first did, behind the end of another."""
-        return Prompt(tuple(ids) or (() if self.mark is None else (self.mark,)), stop=self.mark)
+        """Continue a text; an empty one starts after the end of another, as in training."""
+        start = () if self.end_of_text is None else (self.end_of_text,)
+        return Prompt(tuple(ids) or start, stop=self.end_of_text)
 
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return vocabulary_head.logits(self, hidden, unembed)
 
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
-
-    def cost(self, load: Load) -> Cost:
-        return vocabulary_head.cost(self, load)
-
-    def head_positions(self, length: int) -> int:
-        return length
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(self.classes)}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
-
-    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        return vocabulary_head.adopted(self, other)
+def shift(body: Stream) -> tuple[Stream, Tensor]:
+    """Return all tokens but the last as inputs, and the next token of each as its label."""
+    labels = body.tokens[:, 1:].clone()  # a copy: a change to the labels must not change the inputs
+    if body.documents is not None:
+        document, next_document = body.documents[:, :-1], body.documents[:, 1:]
+        labels = labels.masked_fill((document != next_document) | (next_document < 0), IGNORED)
+    inputs = Stream(*(None if values is None else values[:, :-1] for values in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    return inputs, labels

@@ -1,44 +1,23 @@
-"""Tell of which class a text is, or a pair of texts."""
+"""Text classification: score classes from one vector of a text or a pair of texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
+from typing import Annotated, ClassVar, final
 
 import torch
-from torch import Tensor
 
-from paribus import (
-    Cost,
-    Draw,
-    ForwardPass,
-    Load,
-    LossTerm,
-    Norms,
-    Objective,
-    Range,
-    Shape,
-    Tokens,
-    TrainingExamples,
-    Traits,
-    Unembed,
-    Vocabulary,
-    labels_of,
-)
-from paribus_objective import labelled, scoring
-from paribus_objective.pooling import Plain, Pooled, pooled
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
+from paribus import Draw, Norms, Objective, Range, Shape, Tokens, TrainingExamples, Traits, Vocabulary, labels_of
+from paribus_objective import class_head, labelled
 
 
 @final
 class Classification(Objective):
-    """Scores classes by one row of `[cls] A [sep]`, or of `[cls] A [sep] B [sep]` where the corpus has pairs: "BERT"
-    (Devlin et al. 2019).
+    """Text classification of `[cls] A [sep]`, or of `[cls] A [sep] B [sep]` for a corpus of pairs: "BERT" (Devlin et
+    al. 2019).
 
-    The row is the first, the mean of all, or the last; behind BERT's pooler, a dense layer with tanh, unless that is
-    left out. What is longer than there are rows is cut at its end, of a pair the longer one first. (B, T, D) -> (B, C).
+    The scored vector is the first token, the mean of all, or the last token; before the scores is BERT's pooler, a
+    dense layer with tanh, unless it is switched off. Long texts are truncated at the end, of a pair the longer one
+    first. (B, T, D) -> (B, C).
     """
 
     traits: ClassVar[Traits] = {
@@ -51,6 +30,16 @@ class Classification(Objective):
         "told": {"classes": "least"},
         "unembeds": False,
     }
+    example_lengths = labelled.example_lengths
+    skipped_documents = labelled.skipped_documents
+    logits = class_head.logits
+    class_logits = class_head.pooled_logits
+    forward = class_head.smoothed_forward
+    unigram_loss = class_head.unigram_loss
+    cost = class_head.cost
+    head_positions = class_head.one_position
+    metrics = class_head.metrics
+    update_metrics = class_head.update_metrics
 
     def __init__(
         self,
@@ -58,59 +47,27 @@ class Classification(Objective):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        classes: Annotated[int, "classes that are scored, at least as many as the corpus has", Range(2, 65536)] = 2,
-        pool: Annotated[Literal["first", "mean", "last"], "the row that stands for all"] = "first",
-        pooler: Annotated[bool, "whether a dense layer with tanh comes before the scores"] = True,
-        smoothing: Annotated[float, "share of a label that is spread over all classes", Range(0, below=1)] = 0.0,
+        classes: Annotated[int, "number of classes, at least as many as the corpus has", Range(2, 65536)] = 2,
+        pool: Annotated[class_head.Pool, "vector that is scored: first or last token, or the mean"] = "first",
+        pooler: Annotated[bool, "put a dense layer with tanh before the scores"] = True,
+        smoothing: Annotated[float, "label smoothing: share spread over all classes", Range(0, below=1)] = 0.0,
     ) -> None:
         super().__init__()
         self.classes = classes
-        self.pool = pool
+        self.pool: class_head.Pool = pool
         self.smoothing = smoothing
-        self.texts = labelled.Texts(shape, vocabulary, "classify")
-        self.head = Pooled(shape.width, classes) if pooler else Plain(shape.width, classes)
+        self.texts = labelled.LabelledTexts(shape, vocabulary, "classify")
+        self.head: class_head.PooledHead | class_head.LinearHead = (
+            class_head.PooledHead(shape.width, classes) if pooler else class_head.LinearHead(shape.width, classes)
+        )
 
     def example_count(self, tokens: Tokens, length: int) -> int:
-        labelled.one_each(tokens, "classify")
-        labelled.within(labelled.told(tokens).values, self.classes, "classify")
+        labelled.check_one_label_each(tokens, "classify")
+        labelled.check_class_range(labelled.require_labels(tokens).values, self.classes, "classify")
         return len(tokens.documents) - 1
-
-    def example_lengths(self, tokens: Tokens, length: int) -> labelled.Array:
-        return self.texts.lengths(tokens, length)
-
-    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
-        return self.texts.left_out(tokens, length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         index = draw.index.numpy()
-        laid = self.texts(tokens, index, length)
+        batch = self.texts(tokens, index, length)
         labels = torch.from_numpy(labels_of(tokens, index))
-        return TrainingExamples({"body": laid.stream}, {"labels": labels, "last": laid.last})
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        scores: Tensor = self.head(hidden)
-        return scores
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        smoothing = self.smoothing if self.training else 0.0
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
-
-    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
-        """With one added to each class that is scored."""
-        return scoring.prior(scoring.counted(labels_of(train), self.classes), targets["labels"])
-
-    def cost(self, load: Load) -> Cost:
-        return self.head.cost(load)
-
-    def head_positions(self, length: int) -> int:
-        return 1
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return scoring.of_classes(self.classes)
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        for name in scoring.OF_CLASSES:
-            scoring.update(metrics[name], self._logits(run), run.targets["labels"])
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(pooled(run, self.pool), run.unembed))
+        return TrainingExamples({"body": batch.stream}, {"labels": labels, "last": batch.last})

@@ -1,49 +1,23 @@
-"""Complete a prompt: its answer is predicted token by token, and nothing else is."""
+"""Completion: predict the answer to a prompt, and nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, final
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, final
 
-import numpy as np
-from torch import Tensor, nn
-
-from paribus import (
-    ConvertedTensor,
-    Cost,
-    Draw,
-    ForwardPass,
-    GenerationTarget,
-    Load,
-    LossTerm,
-    Norms,
-    Objective,
-    Prompt,
-    Shape,
-    Tokens,
-    TrainingExamples,
-    Traits,
-    Unembed,
-    Vocabulary,
-    WeightConverter,
-)
-from paribus_objective import scoring, vocabulary_head
-from paribus_objective.answers import Answers, Long
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
-
-Ints = np.ndarray[tuple[int, ...], np.dtype[Any]]
+from paribus import GenerationTarget, Norms, Objective, Prompt, Shape, Traits, Vocabulary, WeightConverter
+from paribus_objective import pair_objective, vocabulary_head
+from paribus_objective.prompt_answer import Overlong, PromptAnswerPairs
 
 
 @final
 class Completion(Objective, WeightConverter):
-    """Causal language modelling of pairs: the source is a prompt, read and never predicted, the target its answer.
+    """Causal language modelling of pairs: the source is a prompt without a loss, the target is its answer.
 
-    So "Zoology: Measuring and Improving Recall in Efficient Language Models" (Arora et al. 2023) and others score their
-    tasks, as a loss over what no row could know would hide the answer. A task that has a mark of its own between the
-    two, or needs none, is asked without a `separator`; one whose answers are of one length without a `stop`. `exact` is
-    the share of pairs of which every label is the first guess. (B,) -> rows (B, T), labels (B, T).
+    "Zoology: Measuring and Improving Recall in Efficient Language Models" (Arora et al. 2023) and others evaluate their
+    tasks like this, because a loss over unpredictable tokens would hide the answer. A task with a mark of its own
+    between the two needs no `separator`; one with answers of one length needs no `stop`. `exact` is the share of pairs
+    of which every label is the first guess. (B,) -> tokens (B, T), labels (B, T).
     """
 
     traits: ClassVar[Traits] = {
@@ -55,6 +29,19 @@ class Completion(Objective, WeightConverter):
         "needs": ["pairs", "eos"],
         "told": {"marks": "same"},
     }
+    example_count = pair_objective.example_count
+    example_lengths = pair_objective.example_lengths
+    skipped_documents = pair_objective.skipped_documents
+    form = pair_objective.form
+    unigram_loss = pair_objective.unigram_loss
+    logits = vocabulary_head.logits
+    token_logits = vocabulary_head.body_logits
+    forward = vocabulary_head.forward
+    cost = vocabulary_head.cost
+    head_positions = vocabulary_head.head_positions
+    metrics = vocabulary_head.exact_match_metrics
+    update_metrics = vocabulary_head.update_exact_match_metrics
+    convert_weights = vocabulary_head.convert_weights
 
     def __init__(
         self,
@@ -62,57 +49,18 @@ class Completion(Objective, WeightConverter):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        separator: Annotated[bool, "whether sep stands between prompt and answer"] = True,
-        stop: Annotated[bool, "whether eos is predicted behind the answer"] = True,
-        marks: Annotated[bool, "whether labels say which sentences of the target count, and which are given"] = False,
-        long: Annotated[Long, "what becomes of pairs that are too long; prompts are cut in front"] = "drop",
-        bias: Annotated[bool, "whether each entry of the vocabulary has a bias"] = False,
+        separator: Annotated[bool, "put sep between prompt and answer"] = True,
+        stop: Annotated[bool, "predict eos after the answer"] = True,
+        marks: Annotated[bool, "read labels as marks of the sentences of the target that are predicted"] = False,
+        overlong: Annotated[Overlong, "handling of long pairs; prompts are truncated at the start"] = "drop",
+        bias: Annotated[bool, "add a bias for each entry of the vocabulary"] = False,
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
-        self.pairs = Answers(shape, vocabulary, "completion", separator=separator, stop=stop, marks=marks, long=long)
-
-    def example_count(self, tokens: Tokens, length: int) -> int:
-        return len(self.pairs.kept(tokens).at)
-
-    def example_lengths(self, tokens: Tokens, length: int) -> Ints:
-        return self.pairs.lengths(tokens)
-
-    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
-        return self.pairs.left_out(tokens)
-
-    def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
-        return self.pairs.form(tokens, length, draw)
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=bias)
+        self.pairs = PromptAnswerPairs(
+            shape, vocabulary, "completion", separator=separator, stop=stop, marks=marks, overlong=overlong
+        )
 
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return Prompt((*ids, *self.pairs.sep), stop=self.pairs.eos)
-
-    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
-        return scoring.prior(self.pairs.counted(train), targets["labels"])
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return vocabulary_head.logits(self, hidden, unembed)
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
-
-    def cost(self, load: Load) -> Cost:
-        return vocabulary_head.cost(self, load)
-
-    def head_positions(self, length: int) -> int:
-        return length
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(self.classes), "exact": scoring.exact()}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        logits, labels = self._logits(run), run.targets["labels"]
-        scoring.update(metrics["accuracy"], logits, labels)
-        scoring.update_exact(metrics["exact"], logits, labels)
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
-
-    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        return vocabulary_head.adopted(self, other)

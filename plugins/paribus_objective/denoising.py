@@ -1,21 +1,16 @@
-"""Spoil a text, and write it as it was."""
+"""Denoising: reconstruct a corrupted text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from paribus import (
-    ConvertedTensor,
-    Cost,
     Draw,
-    ForwardPass,
     GenerationTarget,
-    Load,
-    LossTerm,
     Norms,
     Objective,
     Problem,
@@ -27,26 +22,22 @@ from paribus import (
     Stream,
     TrainingExamples,
     Traits,
-    Unembed,
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import noise, scoring, specials, vocabulary_head
+from paribus_objective import noise, special_tokens, vocabulary_head
+from paribus_objective.encoder_decoder import Side, Sides
 from paribus_objective.masking import Array
-from paribus_objective.two_sides import Side, Sides
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
 
 
 @final
 class Denoising(Objective, WeightConverter):
-    """The encoder reads a text that was spoilt in some of five ways, the decoder writes it as it was: "BART" (Lewis et
-    al. 2020).
+    """Denoising: the encoder reads a text with up to five kinds of noise, the decoder writes the original. "BART"
+    (Lewis et al. 2020).
 
-    Sentences change places, texts are turned round, spans give way to a mask each, tokens are masked, and others go
-    without a trace: in this order, each at its own rate. A special token of the text stays as and where it is, and
-    nothing is moved beyond one. Both sides end in eos, and the spoilt one is filled up with padding.
+    The noise, in this order and each at its own rate: sentences are permuted, texts are rotated, spans are replaced by
+    one mask each, tokens are masked, and tokens are deleted. Special tokens keep their positions, and nothing moves
+    across one. Both sides end in eos, and the corrupted one is padded.
     (B, n) -> encoder (B, n + 1), body and labels (B, n + 1).
     """
 
@@ -59,34 +50,42 @@ class Denoising(Objective, WeightConverter):
         "needs": ["mask", "eos", "sentences"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
+    logits = vocabulary_head.logits
+    token_logits = vocabulary_head.body_logits
+    forward = vocabulary_head.forward
+    cost = vocabulary_head.cost
+    head_positions = vocabulary_head.head_positions
+    metrics = vocabulary_head.metrics
+    update_metrics = vocabulary_head.update_metrics
+    convert_weights = vocabulary_head.convert_weights
 
-    def __init__(  # six options, and what is injected
+    def __init__(  # six options and three injected values
         self,
         shape: Shape,
         vocabulary: Vocabulary,
         norm: Norms,
         *,
         infill: noise.Infilling = noise.Infilling(),
-        mask: Annotated[float, "share of a text's tokens that a mask stands for, each by itself", Range(0, 1)] = 0.0,
-        delete: Annotated[float, "share of a text's tokens that are left out without a trace", Range(0, 1)] = 0.0,
-        permute: Annotated[float, "share of a text's sentences that change places (BART: 1)", Range(0, 1)] = 1.0,
-        rotate: Annotated[float, "share of texts that begin with a token drawn from them", Range(0, 1)] = 0.0,
-        bias: Annotated[bool, "whether each entry of the vocabulary has a bias"] = False,
+        mask: Annotated[float, "share of the text's tokens that are masked independently", Range(0, 1)] = 0.0,
+        delete: Annotated[float, "share of the text's tokens that are deleted", Range(0, 1)] = 0.0,
+        permute: Annotated[float, "share of the text's sentences that are permuted (BART: 1)", Range(0, 1)] = 1.0,
+        rotate: Annotated[float, "share of texts that are rotated to start with a random token", Range(0, 1)] = 0.0,
+        bias: Annotated[bool, "add a bias for each entry of the vocabulary"] = False,
     ) -> None:
         super().__init__()
-        whole = infill.rate + mask + delete
-        if whole > 1 + 1e-9:
-            raise ValueError(f"`infill.rate`, `mask` and `delete` take {whole:g} of a text; valid: a sum ≤ 1")
+        total = infill.rate + mask + delete
+        if total > 1 + 1e-9:
+            raise ValueError(f"expected `infill.rate` + `mask` + `delete` ≤ 1, got {total:g}")
         if shape.length < 2:
-            what = f"denoise needs rows for a token and eos, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid="≥ 2"))
+            message = f"denoise needs positions for a token and eos; got a length of {shape.length}"
+            raise SpecError(Problem(code="too-short", path="dims.length", message=message, valid="≥ 2"))
         self.classes = shape.vocabulary
-        self.masked, self.deleted, self.permuted, self.rotated = mask, delete, permute, rotate
-        self.filling = noise.Filling(infill)
+        self.mask_rate, self.delete_rate, self.permute_rate, self.rotate_rate = mask, delete, permute, rotate
+        self.infilling = noise.SpanInfilling(infill)
         self.sides = Sides(vocabulary, "denoise")
-        self.token = specials.needed(vocabulary, "mask", "denoise")
-        self.reserved = specials.table(vocabulary)
-        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=bias)
+        self.mask_token = special_tokens.require(vocabulary, "mask", "denoise")
+        self.reserved = special_tokens.reserved_ids(vocabulary)
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=bias)
 
     def text_length(self, length: int) -> int:
         return length - 1
@@ -94,53 +93,32 @@ class Denoising(Objective, WeightConverter):
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
         tokens: Array = body.tokens.numpy()
-        places = np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
-        return self.sides.formed(streams, self.spoilt(body, draw), Side(tokens, places))
+        positions = np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
+        return self.sides.example(streams, self.add_noise(body, draw), Side(tokens, positions))
 
-    def spoilt(self, body: Stream, draw: Draw) -> Side:
-        """A text as the encoder reads it."""
+    def add_noise(self, body: Stream, draw: Draw) -> Side:
+        """Return the corrupted text, which the encoder reads."""
         tokens: Array = body.tokens.numpy().copy()
-        outside = specials.outside(body, self.reserved)
-        of = noise.stretches(outside, body)
+        non_text = special_tokens.non_text(body, self.reserved)
+        stretch = noise.stretches(non_text, body)
         order = np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
-        if self.permuted:
-            order = noise.permuted(body, outside, of, self.permuted, draw)
-        if self.rotated:
-            order = np.take_along_axis(order, noise.rotated(of, self.rotated, draw), axis=1)
-        gone, marks = self.filling(outside, of, draw)  # what is no text stands in the same rows as before
-        text = (~outside).sum(axis=1)
-        if self.masked:
-            hidden = noise.picked(~outside & ~gone, text, self.masked, "masked", draw)
-            np.put_along_axis(tokens, order, np.where(hidden, self.token, np.take_along_axis(tokens, order, 1)), 1)
-            outside = outside | hidden
-        if self.deleted:
-            gone = gone | noise.picked(~outside & ~gone, text, self.deleted, "deleted", draw)
-        return noise.woven(tokens, order, noise.Holes(gone, marks), self.token)
+        if self.permute_rate:
+            order = noise.permute_sentences(body, non_text, stretch, self.permute_rate, draw)
+        if self.rotate_rate:
+            order = np.take_along_axis(order, noise.rotate_stretches(stretch, self.rotate_rate, draw), axis=1)
+        # A special token keeps its position, so `non_text` and `stretch` hold after the permutation as well.
+        deleted, masks = self.infilling(non_text, stretch, draw)
+        text_length = (~non_text).sum(axis=1)
+        if self.mask_rate:
+            masked = noise.random_tokens(~non_text & ~deleted, text_length, self.mask_rate, "masked", draw)
+            ordered = np.where(masked, self.mask_token, np.take_along_axis(tokens, order, 1))
+            np.put_along_axis(tokens, order, ordered, 1)
+            non_text = non_text | masked
+        if self.delete_rate:
+            available = ~non_text & ~deleted
+            deleted = deleted | noise.random_tokens(available, text_length, self.delete_rate, "deleted", draw)
+        return noise.apply_holes(tokens, order, noise.Holes(deleted, masks), self.mask_token)
 
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
-        """A text with masks in it, or faults, is read, and written without."""
+        """Reconstruct a text with masks or errors."""
         return self.sides.prompt(ids)
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return vocabulary_head.logits(self, hidden, unembed)
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
-
-    def cost(self, load: Load) -> Cost:
-        return vocabulary_head.cost(self, load)
-
-    def head_positions(self, length: int) -> int:
-        return length
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(self.classes)}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
-
-    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        return vocabulary_head.adopted(self, other)

@@ -1,4 +1,4 @@
-"""Put random tokens into a text, and tell which they are."""
+"""Random token detection: classify which tokens were replaced by random ones."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from paribus import (
     Unembed,
     Vocabulary,
 )
-from paribus_objective import detecting, masking
-from paribus_objective.detecting import Detector
+from paribus_objective import detector, masking
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
 
 @final
 class Detection(Objective):
-    """Some tokens give way to random ones, and of all tokens it is told which: "ELECTRA" (Clark et al. 2020), with a
-    generator that knows nothing.
+    """Random token detection: some tokens are replaced by random ones, and every token is classified as replaced or
+    not. "ELECTRA" (Clark et al. 2020), without a trained generator.
 
-    It is the head of a discriminator that stands alone. (B, T, D) -> (B, T), for every row but padding.
+    This is the head of a discriminator without its generator. (B, T, D) -> (B, T), for every token except padding.
     """
 
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
@@ -49,25 +48,26 @@ class Detection(Objective):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        rate: Annotated[float, "share of a text's tokens that are replaced", Range(above=0, high=1)] = 0.15,
-        first: Annotated[bool, "whether the first row is added to each, and both normed (DeBERTa v3: yes)"] = False,
+        rate: Annotated[float, "share of the text's tokens that are replaced", Range(above=0, high=1)] = 0.15,
+        add_first_token: Annotated[bool, "add the first token to each, and normalize (DeBERTa v3: yes)"] = False,
     ) -> None:
         super().__init__()
         self.masking = masking.Masking(vocabulary, rate, mask=0.0, random=1.0)
-        self.detector = Detector(shape.width, norm if first else None)
+        self.detector = detector.Detector(shape.width, norm if add_first_token else None)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         body = streams["body"]
-        length = body.tokens.shape[1]
-        shown, _, _ = self.masking(body, min(length, max(1, math.ceil(self.masking.rate * length))), draw)
-        return TrainingExamples({**streams, "body": shown}, {"labels": detecting.replaced(body, shown.tokens)})
+        replaced, _, _ = self.masking(body, self.masking.slots(body.tokens.shape[1]), draw)
+        return TrainingExamples(
+            {**streams, "body": replaced}, {"labels": detector.replaced_labels(body, replaced.tokens)}
+        )
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores: Tensor = self.detector(hidden)
         return scores
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": detecting.loss(self._told(run), run.targets["labels"])}
+        return {"loss": detector.loss(self._scores(run), run.targets["labels"])}
 
     def cost(self, load: Load) -> Cost:
         return self.detector.cost(load.head_positions)
@@ -76,16 +76,17 @@ class Detection(Objective):
         return length
 
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
-        share = self.masking.rate * (1 - 1 / len(self.masking.words))  # a random token may be the text's own
+        """Return the loss of predicting the share of replaced tokens."""
+        share = self.masking.rate * (1 - 1 / len(self.masking.words))  # a random token may equal the original
         labels = targets["labels"][targets["labels"] != IGNORED]
         replaced = float((labels == 1).double().mean())
         return -replaced * math.log(share) - (1 - replaced) * math.log(1 - share)
 
     def metrics(self) -> Mapping[str, Metric]:
-        return detecting.metrics()
+        return detector.metrics()
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        detecting.update(metrics, self._told(run), run.targets["labels"])
+        detector.update(metrics, self._scores(run), run.targets["labels"])
 
-    def _told(self, run: ForwardPass) -> Tensor:
+    def _scores(self, run: ForwardPass) -> Tensor:
         return run.cached("logits", lambda: self.logits(run.hidden(), run.unembed)).squeeze(-1)

@@ -1,49 +1,37 @@
-"""Hide some of the tokens, and predict them from what is left and from where they stood."""
+"""Enhanced mask decoder: masked language modelling with absolute positions added before the head."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, final
+from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
 from paribus import (
     Capture,
-    ConvertedTensor,
-    Cost,
-    Draw,
     ForwardPass,
-    Load,
-    LossTerm,
     Norms,
     Objective,
     Range,
     Role,
     Shape,
-    Stream,
-    TrainingExamples,
     Traits,
-    Unembed,
     Vocabulary,
     WeightConverter,
     token_layout,
 )
-from paribus_objective import masking, scoring, vocabulary_head
+from paribus_objective import masking, vocabulary_head, whole_words
 from paribus_objective.span_masking import Spans
-from paribus_objective.word_picking import picking
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
 
 
 @final
 class EnhancedMaskDecoder(Objective, WeightConverter):
-    """Hidden tokens are predicted by rows that are told where they are, absolutely, and only then: "DeBERTa" (He et al.
-    2021), section 3.2.
+    """Enhanced mask decoder: masked tokens are predicted with absolute positions, which the layers before do not have.
+    "DeBERTa" (He et al. 2021), section 3.2.
 
-    To what the last layer reads of each, a vector of its place is added; the sum goes through that layer, twice in the
-    authors' code, over what the layer read, and what comes of it meets the head. So do the rows that are hidden, and no
-    others: the head alone (`logits`) knows of no place. (B, N, D) -> (B, N, V).
+    A position embedding is added to the input of the last layer at each masked position. The sum goes through that
+    layer, twice in the authors' code, as queries over the layer's input, and the result goes through the head. Only
+    masked positions do so; the head alone (`logits`) uses no positions. (B, N, D) -> (B, N, V).
     """
 
     traits: ClassVar[Traits] = {
@@ -55,6 +43,15 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
     }
     captures = Capture(last_layer_input=True)
     roles: ClassVar[Mapping[str, Role]] = {**vocabulary_head.ROLES, "places.weight": "embedding"}
+    corrupt = masking.corrupt
+    head_positions = masking.head_positions
+    logits = vocabulary_head.logits
+    forward = vocabulary_head.forward
+    fill_logits = vocabulary_head.fill_logits
+    cost = vocabulary_head.cost
+    metrics = vocabulary_head.metrics
+    update_metrics = vocabulary_head.update_metrics
+    convert_weights = vocabulary_head.convert_weights
 
     def __init__(
         self,
@@ -66,49 +63,24 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
         mask: masking.Mask = 0.8,
         random: masking.Random = 0.1,
         spans: Spans = Spans(),
-        steps: Annotated[int, "how often rows that know their place go through the last layer", Range(1)] = 2,
+        steps: Annotated[int, "number of passes through the last layer with positions", Range(1)] = 2,
     ) -> None:
         super().__init__()
-        self.classes, self.last = shape.vocabulary, shape.length - 1
-        self.masking = masking.Masking(vocabulary, rate, mask, random, picking(spans, rate, vocabulary))
+        self.classes, self.last_position = shape.vocabulary, shape.length - 1
+        select = whole_words.selection(spans, rate, vocabulary)
+        self.masking = masking.Masking(vocabulary, rate, mask, random, select)
         self.last_layer_reruns = steps
         self.places = nn.Embedding(shape.length, shape.width)
-        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm)
 
-    def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        body, pick, labels = self.masking(streams["body"], self.head_positions(streams["body"].tokens.shape[1]), draw)
-        return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels})
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return vocabulary_head.logits(self, hidden, unembed)
-
-    def decoded(self, run: ForwardPass) -> Tensor:
-        """(B, N, D): what is hidden, as it comes out behind the last layer once it knows its place."""
+    def decode(self, run: ForwardPass) -> Tensor:
+        """(B, N, D): the masked positions after the last layer, with their positions added."""
         pick = run.targets["pick"]
         positions = token_layout(run.streams["body"]).positions.expand(pick.shape[0], -1).gather(1, pick)
-        placed = self.places(positions.clamp(0, self.last))  # padding may stand beyond either end
-        return run.rerun_last_layer(masking.rows(run.last_layer_input(), pick) + placed, pick, self.last_layer_reruns)
+        embedded = self.places(positions.clamp(0, self.last_position))  # positions of padding may be out of range
+        return run.rerun_last_layer(
+            masking.gather(run.last_layer_input(), pick) + embedded, pick, self.last_layer_reruns
+        )
 
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
-
-    def fill_logits(self, run: ForwardPass) -> Tensor:
-        return self._logits(run)
-
-    def cost(self, load: Load) -> Cost:
-        return vocabulary_head.cost(self, load)
-
-    def head_positions(self, length: int) -> int:
-        return self.masking.most(length)
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(self.classes)}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(self.decoded(run), run.unembed))
-
-    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        return vocabulary_head.adopted(self, other)
+    def token_logits(self, run: ForwardPass) -> Tensor:
+        return run.cached("logits", lambda: self.logits(self.decode(run), run.unembed))

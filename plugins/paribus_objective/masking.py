@@ -1,69 +1,68 @@
-"""Which tokens are predicted, and what stands in their place: whole batches at a time, each row keyed by itself."""
+"""Token masking: select the tokens to predict and replace them; each example draws from its own key."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, final
+from typing import Annotated, Any, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import IGNORED, Draw, Range, Stream, Vocabulary
-from paribus_objective import specials
+from paribus import IGNORED, Draw, Range, Stream, TrainingExamples, Vocabulary
+from paribus_objective import special_tokens
 
-Rate = Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=1)]
-Mask = Annotated[float, "share of these that the mask token stands in for", Range(0, 1)]
-Random = Annotated[float, "share of these that a random token stands in for", Range(0, 1)]
+Rate = Annotated[float, "share of the text's tokens that are predicted", Range(above=0, high=1)]
+Mask = Annotated[float, "share of the predicted tokens that are replaced by the mask token", Range(0, 1)]
+Random = Annotated[float, "share of the predicted tokens that are replaced by a random token", Range(0, 1)]
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
-class Picked(NamedTuple):
-    """Which rows are predicted. Those of an example are distinct, and those that are left over are of it as well."""
+class Selection(NamedTuple):
+    """Distinct positions to predict, N in each example; unused slots come last and hold other positions of the same
+    example."""
 
-    rows: Array  # (B, N)
-    left: Array  # (B, N) bool: which of the N places are left over, behind all others
-    draws: Array | None = None  # (B, N): which draw decides what is shown in each place; None: each has its own
+    positions: Array  # (B, N)
+    unused: Array  # (B, N) bool: slots beyond the number of tokens that this example predicts
+    groups: Array | None = None  # (B, N): slots of one group share the draw of their replacement; None: one each
 
 
 @dataclass(frozen=True)
-class OverTime:
-    """How masks change while a model is trained."""
+class MaskSchedule:
+    """Change of the masks during training."""
 
     masks: Annotated[
         int | None,
-        "masks of a text, in turn (BERT: 10; 1: always the same); null: a new one each epoch",
+        "number of masks of a text, used in turn (BERT: 10; 1: static); null: a new mask each epoch",
         Range(1),
     ] = None
-    rate: Annotated[
+    final_rate: Annotated[
         float | None,
-        "what `rate` goes to, evenly, until `trainer.max_steps`, and what is evaluated at; null: it stays",
+        "`rate` at `trainer.max_steps`, reached linearly, and in evaluation; null: `rate` is constant",
         Range(above=0, high=1),
     ] = None
 
     def draw(self, draw: Draw) -> Draw:
-        """The draw of the mask whose turn it is; what is evaluated has one of its own."""
+        """Return the draw of the current mask; evaluation has its own."""
         if self.masks is None or draw.epoch < 0:
             return draw
         return Draw(draw.seed, draw.epoch % self.masks, draw.index, draw.progress)
 
-    def at(self, rate: float, draw: Draw) -> float:
-        """What `rate` has come to."""
-        return rate if self.rate is None else rate + (self.rate - rate) * draw.progress
+    def current_rate(self, rate: float, draw: Draw) -> float:
+        return rate if self.final_rate is None else rate + (self.final_rate - rate) * draw.progress
 
-    def most(self, rate: float) -> float:
-        """The highest that it is ever."""
-        return rate if self.rate is None else max(rate, self.rate)
+    def maximum_rate(self, rate: float) -> float:
+        return rate if self.final_rate is None else max(rate, self.final_rate)
 
 
 @final
 class Masking:
-    """Hides `rate` of a text's tokens: most behind the mask token, some behind a random one, some behind themselves.
+    """Replacement of a share of a text's tokens by the mask token, by a random token, or by themselves.
 
-    `pick` says which: of what is no text, (B, T) bool, the stream, the rate and the most that there is room for.
+    `select` chooses the positions from the non-text mask, (B, T) bool, the stream, the rate and the number of slots.
     """
 
     def __init__(
@@ -72,79 +71,100 @@ class Masking:
         rate: float,
         mask: float,
         random: float,
-        pick: Pick | None = None,
-        over_time: OverTime = OverTime(),
+        select: Select | None = None,
+        schedule: MaskSchedule = MaskSchedule(),
     ) -> None:
         if mask + random > 1 + 1e-9:
-            raise ValueError(f"`mask` ({mask:g}) and `random` ({random:g}) are shares of one whole; valid: a sum ≤ 1")
+            raise ValueError(f"expected `mask` + `random` ≤ 1, got {mask:g} + {random:g}")
         self.rate, self.mask, self.random = rate, mask, random
-        self.pick = pick or one_by_one
-        self.over_time = over_time
-        self.token = specials.needed(vocabulary, "mask", "masking")
-        self.reserved = specials.table(vocabulary)
+        self.select = select or select_single_tokens
+        self.schedule = schedule
+        self.token = special_tokens.require(vocabulary, "mask", "masking")
+        self.reserved = special_tokens.reserved_ids(vocabulary)
         self.words = np.flatnonzero(~self.reserved[: vocabulary.size])
 
-    def __call__(self, stream: Stream, most: int, draw: Draw) -> tuple[Stream, Tensor, Tensor]:
-        """The stream with some tokens hidden, which of its rows they are, (B, N), and what they were, (B, N)."""
+    def __call__(self, stream: Stream, slots: int, draw: Draw) -> tuple[Stream, Tensor, Tensor]:
+        """Return the masked stream, the positions to predict, (B, N), and their labels, (B, N)."""
         tokens: Array = stream.tokens.numpy()
-        rate, draw = self.over_time.at(self.rate, draw), self.over_time.draw(draw)
-        pick, left, draws = self.pick(self.outside(stream), stream, rate, most, draw)
-        labels = np.take_along_axis(tokens, pick, axis=1)
-        hidden = tokens.copy()
-        np.put_along_axis(hidden, pick, np.where(left, labels, self.shown(labels, draws, draw)), axis=1)
-        labels[left] = IGNORED
-        return stream._replace(tokens=torch.from_numpy(hidden)), torch.from_numpy(pick), torch.from_numpy(labels)
+        rate, draw = self.schedule.current_rate(self.rate, draw), self.schedule.draw(draw)
+        positions, unused, groups = self.select(self.non_text(stream), stream, rate, slots, draw)
+        labels = np.take_along_axis(tokens, positions, axis=1)
+        masked = tokens.copy()
+        np.put_along_axis(masked, positions, np.where(unused, labels, self.replacements(labels, groups, draw)), axis=1)
+        labels[unused] = IGNORED
+        return stream._replace(tokens=torch.from_numpy(masked)), torch.from_numpy(positions), torch.from_numpy(labels)
 
-    def most(self, length: int) -> int:
-        """How many tokens of a text of `length` there is room for."""
-        return min(length, max(1, math.ceil(self.over_time.most(self.rate) * length)))
+    def slots(self, length: int) -> int:
+        """Return the maximum number of predicted tokens of a text of `length` tokens."""
+        return min(length, max(1, math.ceil(self.schedule.maximum_rate(self.rate) * length)))
 
-    def outside(self, stream: Stream) -> Array:
-        """(B, T) bool: what is no text and stays as it is, that is special tokens and padding."""
-        return specials.outside(stream, self.reserved)
+    def non_text(self, stream: Stream) -> Array:
+        """(B, T) bool: special tokens and padding."""
+        return special_tokens.non_text(stream, self.reserved)
 
-    def shown(self, labels: Array, draws: Array | None, draw: Draw) -> Array:
-        """(B, N) -> (B, N): what is shown in the place of each token. A random token may happen to be the same."""
+    def replacements(self, labels: Array, groups: Array | None, draw: Draw) -> Array:
+        """(B, N) -> (B, N): the inputs at the predicted positions. A random token may equal the original."""
         fate = draw.uniform("fate", labels.shape[1]).numpy()
-        if draws is not None:
-            fate = np.take_along_axis(fate, draws, axis=1)
-        shown = np.where(fate < self.mask, self.token, labels)
-        swapped = (fate >= self.mask) & (fate < self.mask + self.random)
-        other = draw.below("other", len(self.words), labels.shape[1]).numpy()
-        shown[swapped] = self.words[other[swapped]]
-        return shown
+        if groups is not None:
+            fate = np.take_along_axis(fate, groups, axis=1)
+        inputs = np.where(fate < self.mask, self.token, labels)
+        is_random = (fate >= self.mask) & (fate < self.mask + self.random)
+        random_words = draw.below("other", len(self.words), labels.shape[1]).numpy()
+        inputs[is_random] = self.words[random_words[is_random]]
+        return inputs
 
 
-Pick = Callable[[Array, Stream, float, int, Draw], Picked]
+Select = Callable[[Array, Stream, float, int, Draw], Selection]
 
 
-def one_by_one(outside: Array, stream: Stream, rate: float, most: int, draw: Draw) -> Picked:
-    """Every set of as many tokens is as likely."""
-    text = outside.shape[1] - outside.sum(axis=1)
-    left = np.arange(most) >= share(text, rate, most, draw)[:, None]
-    return Picked(first(draw.uniform("pick", outside.shape[1]), most, outside), left)
+def select_single_tokens(non_text: Array, stream: Stream, rate: float, slots: int, draw: Draw) -> Selection:
+    """Select tokens independently of each other; every subset of the same size is equally likely."""
+    text_length = non_text.shape[1] - non_text.sum(axis=1)
+    unused = np.arange(slots) >= selected_count(text_length, rate, slots, draw)[:, None]
+    return Selection(smallest(draw.uniform("pick", non_text.shape[1]), slots, non_text), unused)
 
 
-def share(text: Array, rate: float, most: int, draw: Draw) -> Array:
-    """(B,): how many tokens of each text are predicted: `rate` of them, rounded up or down at random so that the
-    expected share is exact, and at least one where there is any."""
-    rounded = np.floor(text * rate + draw.uniform("share", 1)[:, 0].numpy()).astype(np.int64)
-    kept: Array = np.minimum(np.maximum(rounded, 1), np.minimum(text, most))
-    return kept
+def selected_count(text_length: Array, rate: float, limit: int, draw: Draw) -> Array:
+    """(B,): number of tokens to predict in each text: `rate` of them, rounded up or down at random so that the
+    expected share is exact, and at least one in a text that is not empty."""
+    rounded = np.floor(text_length * rate + draw.uniform("share", 1)[:, 0].numpy()).astype(np.int64)
+    count: Array = np.minimum(np.maximum(rounded, 1), np.minimum(text_length, limit))
+    return count
 
 
-def first(luck: Tensor, most: int, outside: Array | None = None) -> Array:
-    """(B, T) -> (B, N): the indices of the `most` smallest of each row in order, those outside behind all others."""
-    keys = luck.numpy().view(np.int32).astype(np.int64)  # floats ≥ 0 are ordered as their bits are
+def smallest(values: Tensor, count: int, excluded: Array | None = None) -> Array:
+    """(B, T) -> (B, N): indices of the `count` smallest values ≥ 0 of each example in order; excluded ones are last."""
+    keys = values.numpy().view(np.int32).astype(np.int64)  # floats ≥ 0 are ordered as their bits are
     keys <<= 32
     keys += np.arange(keys.shape[1])
-    if outside is not None:
-        keys[outside] |= 1 << 62
-    if most < keys.shape[1]:
-        keys.partition(most, axis=1)  # and then sorting those few: four times faster than argsort or topk
-    return np.sort(keys[:, :most], axis=1) & 0xFFFFFFFF
+    if excluded is not None:
+        keys[excluded] |= 1 << 62
+    if count < keys.shape[1]:
+        keys.partition(count, axis=1)  # followed by a sort of those few: four times faster than argsort or topk
+    return np.sort(keys[:, :count], axis=1) & 0xFFFFFFFF
 
 
-def rows(hidden: Tensor, pick: Tensor) -> Tensor:
-    """(B, T, D), (B, N) -> (B, N, D): a gather of fixed size, which a GPU need not wait for."""
-    return hidden.gather(1, pick.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
+def gather(hidden: Tensor, positions: Tensor) -> Tensor:
+    """(B, T, D), (B, N) -> (B, N, D); the size is static, so a GPU need not synchronize."""
+    return hidden.gather(1, positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
+
+
+class HasMasking(Protocol):
+    """Objective that masks tokens of the body."""
+
+    @property
+    def masking(self) -> Masking: ...
+
+
+def corrupt(
+    objective: HasMasking, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw
+) -> TrainingExamples:
+    """Mask the body, and return the masked positions as `pick` and their tokens as `labels`."""
+    body = streams["body"]
+    masked, positions, labels = objective.masking(body, objective.masking.slots(body.tokens.shape[1]), draw)
+    return TrainingExamples({**streams, "body": masked}, {"pick": positions, "labels": labels})
+
+
+def head_positions(objective: HasMasking, length: int) -> int:
+    """Return the number of masked positions."""
+    return objective.masking.slots(length)

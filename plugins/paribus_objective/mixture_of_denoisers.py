@@ -1,21 +1,16 @@
-"""Take much or little out of a text, or its end, and say which."""
+"""Mixture of denoisers: span corruption at several rates, and sequential denoising, with a mode token."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple, final
+from typing import Annotated, ClassVar, Final, NamedTuple, final
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from paribus import (
-    ConvertedTensor,
-    Cost,
     Draw,
-    ForwardPass,
     GenerationTarget,
-    Load,
-    LossTerm,
     Norms,
     Objective,
     Problem,
@@ -27,28 +22,24 @@ from paribus import (
     Stream,
     TrainingExamples,
     Traits,
-    Unembed,
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import scoring, vocabulary_head
-from paribus_objective.spans import Amount, Array, amount, apart, sides
-from paribus_objective.two_sides import Side, Sides
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
+from paribus_objective import vocabulary_head
+from paribus_objective.encoder_decoder import Side, Sides
+from paribus_objective.spans import Array, NoiseSize, corrupt_spans, noise_size, side_lengths
 
 
 class Denoiser(NamedTuple):
-    """One way to take spans out of a text."""
+    """Parameters of one kind of span corruption."""
 
-    mode: int  # which of the modes it is of
+    mode: int
     rate: float
     mean_span: float | None  # None: one span, at the end
 
-    def amount(self, length: int) -> Amount:
-        found = amount(length, self.rate, self.mean_span or 1.0)
-        return found if self.mean_span is not None else Amount(found.noise, 1)
+    def noise_size(self, length: int) -> NoiseSize:
+        size = noise_size(length, self.rate, self.mean_span or 1.0)
+        return size if self.mean_span is not None else NoiseSize(size.tokens, 1)
 
 
 REGULAR, SEQUENTIAL, EXTREME = range(3)
@@ -66,13 +57,13 @@ DENOISERS: Final = (  # table 1 of the paper
 
 @final
 class MixtureOfDenoisers(Objective, WeightConverter):
-    """Each example is spoilt in one of seven ways, and a token before it says of which mode that is: "UL2" (Tay et al.
-    2022).
+    """Mixture of denoisers: each example is corrupted by one of seven denoisers, and starts with a token of the mode of
+    that denoiser. "UL2" (Tay et al. 2022).
 
-    Regular: short spans, few of them. Sequential: the last quarter, as a prefix language model has it. Extreme: long
-    spans, or many. The denoisers of one mode are as likely as each other. All else is as in `span-corruption`; the
-    modes' tokens are the last three sentinels.
-    (B, n) -> encoder (B, S), body and labels (B, T), filled up with padding; S and T follow from n alone.
+    Regular: few short spans. Sequential: the last quarter, as in a prefix language model. Extreme: long spans, or many.
+    The denoisers of one mode are equally likely. Everything else is as in `span-corruption`; the mode tokens are the
+    last three sentinels.
+    (B, n) -> encoder (B, S), body and labels (B, T), padded; S and T depend on n only.
     """
 
     traits: ClassVar[Traits] = {
@@ -84,6 +75,13 @@ class MixtureOfDenoisers(Objective, WeightConverter):
         "needs": ["sentinels", "eos"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
+    logits = vocabulary_head.logits
+    token_logits = vocabulary_head.body_logits
+    forward = vocabulary_head.forward
+    cost = vocabulary_head.cost
+    metrics = vocabulary_head.metrics
+    update_metrics = vocabulary_head.update_metrics
+    convert_weights = vocabulary_head.convert_weights
 
     def __init__(
         self,
@@ -91,109 +89,89 @@ class MixtureOfDenoisers(Objective, WeightConverter):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        regular: Annotated[float, "how often spans are short and few, beside the other two", Range(0)] = 2.0,
-        sequential: Annotated[float, "how often the end of a text is taken", Range(0)] = 1.0,
-        extreme: Annotated[float, "how often spans are long or many", Range(0)] = 4.0,
+        regular: Annotated[float, "weight of few short spans", Range(0)] = 2.0,
+        sequential: Annotated[float, "weight of one span at the end of the text", Range(0)] = 1.0,
+        extreme: Annotated[float, "weight of long or many spans", Range(0)] = 4.0,
     ) -> None:
         super().__init__()
         weights = (regular, sequential, extreme)
         if not sum(weights):
-            raise ValueError("`regular`, `sequential` and `extreme` are all 0; valid: one above 0")
+            raise ValueError("expected `regular`, `sequential` or `extreme` > 0, got 0 for all")
         self.classes = shape.vocabulary
-        of = [sum(each.mode == mode for each in DENOISERS) for mode in range(MODES)]
-        shares = np.array([weights[each.mode] / of[each.mode] for each in DENOISERS])
-        self.denoisers = tuple(each for each, share in zip(DENOISERS, shares, strict=True) if share)
-        self.ends = (shares[shares > 0] / shares.sum()).cumsum()[:-1]
+        counts = [sum(denoiser.mode == mode for denoiser in DENOISERS) for mode in range(MODES)]
+        shares = np.array([weights[denoiser.mode] / counts[denoiser.mode] for denoiser in DENOISERS])
+        self.denoisers = tuple(denoiser for denoiser, share in zip(DENOISERS, shares, strict=True) if share)
+        self.cdf = (shares[shares > 0] / shares.sum()).cumsum()[:-1]
         self.sides = Sides(vocabulary, "ul2")
-        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm, transform=False, bias=False)
-        cut = max(len(vocabulary.sentinels) - MODES, 0)
-        self.sentinels, self.modes = np.array(vocabulary.sentinels[:cut], dtype=np.int64), vocabulary.sentinels[cut:]
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=False)
+        span_sentinels = max(len(vocabulary.sentinels) - MODES, 0)
+        self.sentinels = np.array(vocabulary.sentinels[:span_sentinels], dtype=np.int64)
+        self.mode_tokens = vocabulary.sentinels[span_sentinels:]
         self._check(shape.length)
 
     def text_length(self, length: int) -> int:
-        """The longest text of which both sides fit `length` rows, however it is spoilt."""
-        text = 2
-        while max(self._rows(text + 1)) <= length:
-            text += 1
-        return text
+        """Return the length of the longest text both sides of which fit `length`, for every denoiser."""
+        text_length = 2
+        while max(self._side_lengths(text_length + 1)) <= length:
+            text_length += 1
+        return text_length
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         tokens: Array = streams["body"].tokens.numpy()
-        kinds = np.searchsorted(self.ends, draw.uniform("denoiser", 1)[:, 0].numpy(), side="right")
-        widths = [rows - 1 for rows in self._rows(tokens.shape[1])]  # eos comes behind them
-        read, written = (_empty(len(tokens), width) for width in widths)
-        for kind, denoiser in enumerate(self.denoisers):
-            rows = np.flatnonzero(kinds == kind)
-            if not len(rows):
+        choices = np.searchsorted(self.cdf, draw.uniform("denoiser", 1)[:, 0].numpy(), side="right")
+        widths = [length - 1 for length in self._side_lengths(tokens.shape[1])]  # eos is appended later
+        source, target = (_empty_side(len(tokens), width) for width in widths)
+        for number, denoiser in enumerate(self.denoisers):
+            examples = np.flatnonzero(choices == number)
+            if not len(examples):
                 continue
-            own = Draw(draw.seed, draw.epoch, draw.index[rows], draw.progress)
-            left, taken = apart(tokens[rows], denoiser.amount(tokens.shape[1]), self.sentinels, own)
-            _put(read, rows, left, self.modes[denoiser.mode])
-            _put(written, rows, taken)
-        return self.sides.formed(streams, read, written)
+            examples_draw = Draw(draw.seed, draw.epoch, draw.index[examples], draw.progress)
+            size = denoiser.noise_size(tokens.shape[1])
+            text, noise = corrupt_spans(tokens[examples], size, self.sentinels, examples_draw)
+            _write(source, examples, text, self.mode_tokens[denoiser.mode])
+            _write(target, examples, noise)
+        return self.sides.example(streams, source, target)
 
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
-        """A text is read in the sequential mode, and what comes behind it is written."""
-        first = int(self.sentinels[0])
-        return self.sides.prompt((self.modes[SEQUENTIAL], *ids, first), (first,))
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        return vocabulary_head.logits(self, hidden, unembed)
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
-
-    def cost(self, load: Load) -> Cost:
-        return vocabulary_head.cost(self, load)
+        """Continue a text, in the sequential mode."""
+        sentinel = int(self.sentinels[0])
+        return self.sides.prompt((self.mode_tokens[SEQUENTIAL], *ids, sentinel), (sentinel,))
 
     def head_positions(self, length: int) -> int:
-        return self._rows(self.text_length(length))[1]
+        return self._side_lengths(self.text_length(length))[1]
 
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(self.classes)}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
-
-    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        return vocabulary_head.adopted(self, other)
-
-    def _rows(self, text: int) -> tuple[int, int]:
-        """How many rows the encoder and the decoder have of a text: as many as the denoiser that makes the most."""
-        both = [sides(text, each.amount(text)) for each in self.denoisers]
-        return max(read for read, _ in both) + 1, max(written for _, written in both)
+    def _side_lengths(self, text_length: int) -> tuple[int, int]:
+        """Return the lengths of the encoder's and the decoder's side: the maxima over the denoisers."""
+        lengths = [side_lengths(text_length, denoiser.noise_size(text_length)) for denoiser in self.denoisers]
+        return max(source for source, _ in lengths) + 1, max(target for _, target in lengths)
 
     def _check(self, length: int) -> None:
-        if max(self._rows(2)) > length:
-            what = f"ul2 needs rows for a mode, a token, a sentinel and eos, but there are {length}"
-            raise SpecError(
-                Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {max(self._rows(2))}")
+        minimum = max(self._side_lengths(2))
+        if minimum > length:
+            message = f"ul2 needs positions for a mode, a token, a sentinel and eos; got a length of {length}"
+            raise SpecError(Problem(code="too-short", path="dims.length", message=message, valid=f"≥ {minimum}"))
+        text_length = self.text_length(length)
+        needed = max(denoiser.noise_size(text_length).spans for denoiser in self.denoisers) + MODES
+        available = len(self.sentinels) + len(self.mode_tokens)
+        if needed > available:
+            message = (
+                f"ul2 needs {needed} sentinels, for {needed - MODES} spans of {text_length} tokens and {MODES} modes; "
+                f"the tokenizer has {available}"
             )
-        text = self.text_length(length)
-        needed = max(each.amount(text).spans for each in self.denoisers) + MODES
-        had = len(self.sentinels) + len(self.modes)
-        if needed > had:
-            what = (
-                f"ul2 takes {needed - MODES} spans out of {text} tokens, and needs a sentinel for each and for "
-                f"{MODES} modes, but the tokenizer has {had}"
-            )
-            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", message=what, valid=f"≥ {needed}"))
+            raise SpecError(Problem(code="too-few-sentinels", path="tokenizer", message=message, valid=f"≥ {needed}"))
 
 
-def _empty(examples: int, width: int) -> Side:
-    tokens, places = np.zeros((2, examples, width), dtype=np.int64)
-    return Side(tokens, places, np.zeros(examples, dtype=np.int64))
+def _empty_side(examples: int, width: int) -> Side:
+    tokens, origins = np.zeros((2, examples, width), dtype=np.int64)
+    return Side(tokens, origins, np.zeros(examples, dtype=np.int64))
 
 
-def _put(side: Side, rows: Array, part: Side, mode: int | None = None) -> None:
-    """Writes some examples into a side, each behind its mode."""
-    assert side.lengths is not None, "examples of several lengths are put together"
-    begin = 0 if mode is None else 1
-    end = begin + part.tokens.shape[1]
-    side.tokens[rows, begin:end], side.places[rows, begin:end] = part.tokens, part.places
-    side.lengths[rows] = end
-    if mode is not None:
-        side.tokens[rows, 0] = mode
+def _write(side: Side, examples: Array, content: Side, mode_token: int | None = None) -> None:
+    """Write the content of some examples into a side, after their mode token."""
+    assert side.lengths is not None, "examples of several lengths are padded"
+    start = 0 if mode_token is None else 1
+    end = start + content.tokens.shape[1]
+    side.tokens[examples, start:end], side.origins[examples, start:end] = content.tokens, content.origins
+    side.lengths[examples] = end
+    if mode_token is not None:
+        side.tokens[examples, 0] = mode_token

@@ -1,43 +1,24 @@
-"""Tell whether the second segment follows the first in the text, or comes from elsewhere."""
+"""Next sentence prediction: classify whether the second segment follows the first or is from another document."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from paribus import (
-    Cost,
-    Draw,
-    ForwardPass,
-    Load,
-    LossTerm,
-    Norms,
-    Objective,
-    Shape,
-    Tokens,
-    TrainingExamples,
-    Traits,
-    Unembed,
-    Vocabulary,
-)
-from paribus_objective import scoring
-from paribus_objective.pooling import Pooled
-from paribus_objective.segments import MARKS, Array, Index, Layout, Span, truncated
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
+from paribus import Draw, Norms, Objective, Shape, Tokens, TrainingExamples, Traits, Vocabulary
+from paribus_objective import class_head, segment_objective
+from paribus_objective.segments import MARKS, ChunkCache, SegmentLayout, Span, truncate
 
 
 @final
 class NextSentencePrediction(Objective):
-    """Label 0: B follows A in its document; 1: B is from another document, at even odds: "BERT" (Devlin et al. 2019).
+    """Next sentence prediction. Label 0: B follows A in its document; 1: B is from another document, with probability
+    one half. "BERT" (Devlin et al. 2019).
 
-    An example is a chunk of consecutive sentences, split between two of them. (B, T, D) -> (B, 2), from the first row.
+    An example is a chunk of consecutive sentences, split between two of them. (B, T, D) -> (B, 2), from the first
+    token.
     """
 
     traits: ClassVar[Traits] = {
@@ -49,52 +30,32 @@ class NextSentencePrediction(Objective):
         "needs": ["cls", "sep", "sentences", "documents"],
         "unembeds": False,
     }
+    example_count = segment_objective.example_count
+    example_lengths = segment_objective.example_lengths
+    logits = class_head.logits
+    class_logits = class_head.pooled_logits
+    forward = class_head.forward
+    unigram_loss = class_head.balanced_unigram_loss
+    cost = class_head.cost
+    head_positions = class_head.one_position
+    metrics = class_head.accuracy
+    update_metrics = class_head.update_metrics
 
     def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
         super().__init__()
-        self.layout = Layout(shape, vocabulary, "nsp")
-        self.index = Index("nsp", documents=2, rows=shape.length)
-        self.head = Pooled(shape.width, 2)
-
-    def example_count(self, tokens: Tokens, length: int) -> int:
-        return len(self.index(tokens, length).first)
-
-    def example_lengths(self, tokens: Tokens, length: int) -> Array:
-        return self.index(tokens, length).lengths(length)
+        self.classes = 2
+        self.pool: class_head.Pool = "first"
+        self.layout = SegmentLayout(shape, vocabulary, "nsp")
+        self.chunks = ChunkCache("nsp", minimum_documents=2, minimum_length=shape.length)
+        self.head = class_head.PooledHead(shape.width, self.classes)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
-        pairs = self.index(tokens, length)
-        a, b = pairs.split(draw)
-        other = pairs.elsewhere(a, b, draw)
-        random = (draw.uniform("next", 1)[:, 0] < 0.5).numpy()
-        b = Span(np.where(random, other.start, b.start), np.where(random, other.length, b.length))
-        a, b = truncated(a, b, length - MARKS, draw)
+        chunks = self.chunks(tokens, length)
+        a, b = chunks.split(draw)
+        other = chunks.from_other_documents(a, b, draw)
+        is_random = (draw.uniform("next", 1)[:, 0] < 0.5).numpy()
+        b = Span(np.where(is_random, other.start, b.start), np.where(is_random, other.length, b.length))
+        a, b = truncate(a, b, length - MARKS, draw)
         return TrainingExamples(
-            {"body": self.layout(tokens, a, b, length)}, {"labels": torch.from_numpy(random).long()}
+            {"body": self.layout(tokens, a, b, length)}, {"labels": torch.from_numpy(is_random).long()}
         )
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        scores: Tensor = self.head(hidden)
-        return scores
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"])}
-
-    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
-        """Of two labels at even odds."""
-        return math.log(2)
-
-    def cost(self, load: Load) -> Cost:
-        return self.head.cost(load)
-
-    def head_positions(self, length: int) -> int:
-        return 1
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(2)}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
-
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(run.hidden("body")[:, 0], run.unembed))

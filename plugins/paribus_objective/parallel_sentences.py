@@ -1,4 +1,4 @@
-"""Texts that say the same in two languages, laid out in one row, each at positions of its own."""
+"""Layout of a text and its translation in one sequence, with positions that restart for the second text."""
 
 from __future__ import annotations
 
@@ -8,100 +8,102 @@ import numpy as np
 import torch
 
 from paribus import PADDING, Draw, Problem, Shape, SpecError, Stream, Tokens, Vocabulary
-from paribus_objective import specials
+from paribus_objective import special_tokens
+from paribus_objective.labelled import document_bounds
 from paribus_objective.masking import Array
 
-MARKS = 4  # cls and sep of each
+MARKS = 4  # cls and sep of each text
 
 
 class Half(NamedTuple):
-    """One text of each example: which side of the corpus it is of, and where it lies in the flat ids of that side."""
+    """One text of each example: its side of the corpus, and its location in the flat ids of that side."""
 
-    target: Array  # (B,) bool: of the other side
+    is_target: Array  # (B,) bool
     start: Array  # (B,)
-    length: Array  # (B,): 0 where there is none
+    length: Array  # (B,): 0 if the example has no second text
 
 
 @final
-class Layout:
-    """`[cls] A [sep] [cls] B [sep]`, and padding; or `[cls] A [sep]` alone. Positions of B begin anew."""
+class ParallelLayout:
+    """Layout `[cls] A [sep] [cls] B [sep]`, or `[cls] A [sep]` alone, padded. Positions of B restart at 0."""
 
-    def __init__(self, shape: Shape, vocabulary: Vocabulary, who: str) -> None:
+    def __init__(self, shape: Shape, vocabulary: Vocabulary, component: str) -> None:
         if shape.length < MARKS + 2:
-            what = f"{who} needs rows for two cls, two sep and a token of each text, but there are {shape.length}"
-            raise SpecError(Problem(code="too-short", path="dims.length", message=what, valid=f"≥ {MARKS + 2}"))
-        self.cls = specials.needed(vocabulary, "cls", who)
-        self.sep = specials.needed(vocabulary, "sep", who)
-        self.pad = vocabulary.specials.get("pad", self.sep)  # no row sees it, whatever it is
+            message = f"{component} needs positions for two cls, two sep and a token of each text"
+            message += f"; got a length of {shape.length}"
+            raise SpecError(Problem(code="too-short", path="dims.length", message=message, valid=f"≥ {MARKS + 2}"))
+        self.cls = special_tokens.require(vocabulary, "cls", component)
+        self.sep = special_tokens.require(vocabulary, "sep", component)
+        self.pad = vocabulary.specials.get("pad", self.sep)  # any id serves: no token attends to padding
 
-    def lengths(self, tokens: Tokens, most: int) -> Array:
-        """(documents,) how many of `most` rows each pair takes, marks and all."""
-        assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
-        found: Array = np.diff(_bounds(tokens)) + np.diff(_bounds(tokens.targets)) + MARKS
-        return found.clip(max=most)
+    def lengths(self, tokens: Tokens, limit: int) -> Array:
+        """(documents,) sequence length of each pair, special tokens included, up to `limit`."""
+        assert tokens.targets is not None, "the engine checks that the corpus has pairs"
+        lengths: Array = np.diff(_bounds(tokens)) + np.diff(_bounds(tokens.targets)) + MARKS
+        return lengths.clip(max=limit)
 
-    def __call__(self, tokens: Tokens, length: int, alone: float, draw: Draw) -> Stream:
-        """The pairs `draw.index`; a share of them has one side `alone`, either as likely."""
-        a, b = self._halves(tokens, length, alone, draw)
+    def __call__(self, tokens: Tokens, length: int, monolingual: float, draw: Draw) -> Stream:
+        """Lay out the pairs `draw.index`; a share `monolingual` of them has one side alone, either equally likely."""
+        a, b = self._halves(tokens, length, monolingual, draw)
         place = np.arange(length)
-        second = (2 + a.length)[:, None]  # where the cls of the second text is, if there is one
+        second_start = (2 + a.length)[:, None]  # position of the second cls
         end = np.where(b.length > 0, MARKS + a.length + b.length, 2 + a.length)[:, None]
-        behind, padding = place >= second, place >= end
-        inside = np.where(behind, place - second, place)  # positions
-        of = np.where(behind, b.length[:, None], a.length[:, None])
-        ids = np.where(behind, _ids(tokens, b, inside - 1), _ids(tokens, a, inside - 1))
-        ids = np.where(inside == 0, self.cls, np.where(inside == of + 1, self.sep, ids))
+        in_second, is_padding = place >= second_start, place >= end
+        positions = np.where(in_second, place - second_start, place)
+        text_length = np.where(in_second, b.length[:, None], a.length[:, None])
+        ids = np.where(in_second, _ids(tokens, b, positions - 1), _ids(tokens, a, positions - 1))
+        ids = np.where(positions == 0, self.cls, np.where(positions == text_length + 1, self.sep, ids))
         return Stream(
-            torch.from_numpy(np.where(padding, self.pad, ids)),
-            documents=torch.from_numpy(np.where(padding, PADDING, 0)),
-            positions=torch.from_numpy(inside),
-            special=torch.from_numpy((inside == 0) | (inside > of) | padding),
-            languages=self._languages(tokens, a.target, b.target, behind, draw),
+            torch.from_numpy(np.where(is_padding, self.pad, ids)),
+            documents=torch.from_numpy(np.where(is_padding, PADDING, 0)),
+            positions=torch.from_numpy(positions),
+            special=torch.from_numpy((positions == 0) | (positions > text_length) | is_padding),
+            languages=self._languages(tokens, a.is_target, b.is_target, in_second, draw),
         )
 
-    def _halves(self, tokens: Tokens, length: int, alone: float, draw: Draw) -> tuple[Half, Half]:
-        """Both texts of each pair, in an order that is drawn. Where there is no room for both, each loses its end, the
+    def _halves(self, tokens: Tokens, length: int, monolingual: float, draw: Draw) -> tuple[Half, Half]:
+        """Return both texts of each pair in random order. Without room for both, their ends are truncated, that of the
         longer one first."""
-        turned = draw.uniform("turned", 1)[:, 0].numpy() < 0.5
-        single = draw.uniform("alone", 1)[:, 0].numpy() < alone
-        spans = [_span(tokens, target, draw) for target in (turned, ~turned)]
-        (a_start, a), (b_start, b) = spans
-        b = np.where(single, 0, b)
-        room = np.where(single, length - 2, length - MARKS)
-        kept = np.minimum(a, np.maximum(room - b, (room + 1) // 2))
-        a = np.where(single, np.minimum(a, room), kept)
-        return Half(turned, a_start, a), Half(~turned, b_start, np.minimum(b, room - a))
+        is_swapped = draw.uniform("turned", 1)[:, 0].numpy() < 0.5
+        is_single = draw.uniform("alone", 1)[:, 0].numpy() < monolingual
+        (start_a, length_a), (start_b, length_b) = (_span(tokens, side, draw) for side in (is_swapped, ~is_swapped))
+        length_b = np.where(is_single, 0, length_b)
+        room = np.where(is_single, length - 2, length - MARKS)
+        truncated = np.minimum(length_a, np.maximum(room - length_b, (room + 1) // 2))
+        length_a = np.where(is_single, np.minimum(length_a, room), truncated)
+        length_b = np.minimum(length_b, room - length_a)
+        return Half(is_swapped, start_a, length_a), Half(~is_swapped, start_b, length_b)
 
-    def _languages(self, tokens: Tokens, first: Array, last: Array, behind: Array, draw: Draw) -> torch.Tensor | None:
-        assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
+    def _languages(
+        self, tokens: Tokens, a_is_target: Array, b_is_target: Array, in_second: Array, draw: Draw
+    ) -> torch.Tensor | None:
+        assert tokens.targets is not None, "the engine checks that the corpus has pairs"
         if tokens.languages is None or tokens.targets.languages is None:
             return None
         index = draw.index.numpy()
-        here, there = tokens.languages[index], tokens.targets.languages[index]
-        one, other = (np.where(side, there, here)[:, None] for side in (first, last))
-        return torch.from_numpy(np.where(behind, other, one))
+        source, target = tokens.languages[index], tokens.targets.languages[index]
+        language_a, language_b = (np.where(side, target, source)[:, None] for side in (a_is_target, b_is_target))
+        return torch.from_numpy(np.where(in_second, language_b, language_a))
 
 
 def _bounds(tokens: Tokens) -> Array:
-    """(documents + 1,) where each begins in the flat ids."""
-    found: Array = np.asarray(tokens.sentences, dtype=np.int64)[np.asarray(tokens.documents)]
-    return found
+    return document_bounds(tokens).astype(np.int64)
 
 
-def _span(tokens: Tokens, target: Array, draw: Draw) -> tuple[Array, Array]:
-    """Where the text of one side of each pair begins, and how long it is."""
-    assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
+def _span(tokens: Tokens, is_target: Array, draw: Draw) -> tuple[Array, Array]:
+    """Return the start and the length of the text of one side of each pair."""
+    assert tokens.targets is not None, "the engine checks that the corpus has pairs"
     index = draw.index.numpy()
-    here, there = _bounds(tokens), _bounds(tokens.targets)
-    start = np.where(target, there[index], here[index])
-    return start, np.where(target, there[index + 1], here[index + 1]) - start
+    source, target = _bounds(tokens), _bounds(tokens.targets)
+    start = np.where(is_target, target[index], source[index])
+    return start, np.where(is_target, target[index + 1], source[index + 1]) - start
 
 
 def _ids(tokens: Tokens, half: Half, offset: Array) -> Array:
-    """(B, T) ids of a text from its beginning on; beyond it, whatever there is."""
-    assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
+    """(B, T) ids of a text from its start on; beyond its end, arbitrary ids."""
+    assert tokens.targets is not None, "the engine checks that the corpus has pairs"
     places = half.start[:, None] + offset
-    here, there = (
+    source, target = (
         np.asarray(side.ids[np.clip(places, 0, len(side.ids) - 1)], dtype=np.int64) for side in (tokens, tokens.targets)
     )
-    return np.where(half.target[:, None], there, here)
+    return np.where(half.is_target[:, None], target, source)

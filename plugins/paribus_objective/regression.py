@@ -1,4 +1,4 @@
-"""Tell a number of a text, or of a pair of texts."""
+"""Text regression: predict a number from a text or a pair of texts."""
 
 from __future__ import annotations
 
@@ -9,40 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import (
-    Cost,
-    Draw,
-    ForwardPass,
-    Load,
-    LossTerm,
-    Norms,
-    Objective,
-    Shape,
-    Tokens,
-    TrainingExamples,
-    Traits,
-    Unembed,
-    Vocabulary,
-)
-from paribus_objective import labelled
-from paribus_objective.pooling import Plain, Pooled, pooled
+from paribus import Draw, ForwardPass, LossTerm, Norms, Objective, Shape, Tokens, TrainingExamples, Traits, Vocabulary
+from paribus_objective import class_head, labelled
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 Kind = Literal["pearson", "spearman"]
-MEASURED: Final[tuple[Kind, ...]] = ("pearson", "spearman")
+METRICS: Final[tuple[Kind, ...]] = ("pearson", "spearman")
 
 
 @final
 class Regression(Objective):
-    """The squared error of one number that is told of `[cls] A [sep]`, or of `[cls] A [sep] B [sep]` where the corpus
-    has pairs: STS-B, as "BERT" (Devlin et al. 2019) is tuned on it.
+    """Text regression, with a squared error, of `[cls] A [sep]`, or of `[cls] A [sep] B [sep]` for a corpus of pairs:
+    STS-B, as "BERT" (Devlin et al. 2019) is fine-tuned on it.
 
-    (B, T, D) -> (B, 1), from the first row, the mean of all or the last.
+    (B, T, D) -> (B, 1), from the first token, the mean of all, or the last token.
     """
 
-    terms: ClassVar[Mapping[str, str]] = {"loss": "judged"}
+    terms: ClassVar[Mapping[str, str]] = {"loss": "has_score"}
     traits: ClassVar[Traits] = {
         "forms": "texts",
         "corrupts": False,
@@ -52,6 +37,11 @@ class Regression(Objective):
         "needs": ["cls", "sep", "documents", "scores"],
         "unembeds": False,
     }
+    example_lengths = labelled.example_lengths
+    skipped_documents = labelled.skipped_documents
+    logits = class_head.logits
+    cost = class_head.cost
+    head_positions = class_head.one_position
 
     def __init__(
         self,
@@ -59,55 +49,42 @@ class Regression(Objective):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        pool: Annotated[Literal["first", "mean", "last"], "the row that stands for all"] = "first",
-        pooler: Annotated[bool, "whether a dense layer with tanh comes before the score"] = True,
+        pool: Annotated[class_head.Pool, "vector that is scored: first or last token, or the mean"] = "first",
+        pooler: Annotated[bool, "put a dense layer with tanh before the score"] = True,
     ) -> None:
         super().__init__()
-        self.pool = pool
-        self.texts = labelled.Texts(shape, vocabulary, "regress")
-        self.head = Pooled(shape.width, 1) if pooler else Plain(shape.width, 1)
+        self.pool: class_head.Pool = pool
+        self.texts = labelled.LabelledTexts(shape, vocabulary, "regress")
+        self.head: class_head.PooledHead | class_head.LinearHead = (
+            class_head.PooledHead(shape.width, 1) if pooler else class_head.LinearHead(shape.width, 1)
+        )
 
     def example_count(self, tokens: Tokens, length: int) -> int:
-        labelled.one_each(tokens, "regress")
+        labelled.check_one_label_each(tokens, "regress")
         return len(tokens.documents) - 1
-
-    def example_lengths(self, tokens: Tokens, length: int) -> labelled.Array:
-        return self.texts.lengths(tokens, length)
-
-    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
-        return self.texts.left_out(tokens, length)
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         index = draw.index.numpy()
-        laid = self.texts(tokens, index, length)
-        scores = torch.from_numpy(labelled.told(tokens).values[index].astype(np.float32))
-        judged = torch.zeros(len(index), dtype=torch.int64)  # a score may be any number: what is counted is apart
-        return TrainingExamples({"body": laid.stream}, {"judged": judged, "scores": scores, "last": laid.last})
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        scores: Tensor = self.head(hidden)
-        return scores
+        batch = self.texts(tokens, index, length)
+        scores = torch.from_numpy(labelled.require_labels(tokens).values[index].astype(np.float32))
+        # A score may be any number, so another target marks the examples that have one.
+        has_score = torch.zeros(len(index), dtype=torch.int64)
+        return TrainingExamples({"body": batch.stream}, {"has_score": has_score, "scores": scores, "last": batch.last})
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        asked = run.targets["judged"] >= 0
-        error = (self._said(run) - run.targets["scores"]).square() * asked
-        return {"loss": LossTerm(error.sum(), asked.sum())}
-
-    def cost(self, load: Load) -> Cost:
-        return self.head.cost(load)
-
-    def head_positions(self, length: int) -> int:
-        return 1
+        mask = run.targets["has_score"] >= 0
+        error = (self._predictions(run) - run.targets["scores"]).square() * mask
+        return {"loss": LossTerm(error.sum(), mask.sum())}
 
     def metrics(self) -> Mapping[str, Metric]:
-        from paribus_objective import measures
+        from paribus_objective import metrics
 
-        return {kind: measures.Correlation(kind) for kind in MEASURED}
+        return {kind: metrics.Correlation(kind) for kind in METRICS}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        for name in MEASURED:
-            metrics[name].update(self._said(run), run.targets["scores"])
+        for name in METRICS:
+            metrics[name].update(self._predictions(run), run.targets["scores"])
 
-    def _said(self, run: ForwardPass) -> Tensor:
+    def _predictions(self, run: ForwardPass) -> Tensor:
         """(B,)."""
-        return run.cached("said", lambda: self.logits(pooled(run, self.pool), run.unembed).squeeze(-1))
+        return class_head.pooled_logits(self, run).squeeze(-1)

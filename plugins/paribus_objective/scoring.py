@@ -1,4 +1,4 @@
-"""What every objective does with its logits: a sum and a count for the loss, and how often the best guess is right."""
+"""Losses and accuracies that objectives share: summed cross-entropy, first guesses, label frequencies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from paribus import IGNORED, LossTerm
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-OF_CLASSES: Final = ("accuracy", "f1", "matthews")
+CLASS_METRICS: Final = ("accuracy", "f1", "matthews")
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> LossTerm:
-    """(…, C), (…) -> the summed loss over the labels that are not IGNORED, and how many they are."""
+    """(…, C), (…) -> the summed loss over the labels that are not IGNORED, and their count."""
     total = functional.cross_entropy(
         logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
     )
@@ -27,47 +27,47 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
 
 
 def accuracy(classes: int) -> Metric:
-    """The share of labels, of those that are not IGNORED, that were the first guess."""
+    """Share of the labels that are the first guess; IGNORED labels do not count."""
     from torchmetrics.classification import MulticlassAccuracy
 
     return MulticlassAccuracy(classes, average="micro", ignore_index=IGNORED, validate_args=False)
 
 
 def update(metric: Metric, logits: Tensor, labels: Tensor) -> None:
-    """Shows a batch to `accuracy`: (…, C), (…)."""
+    """Add a batch to `accuracy` or another metric of guesses: (…, C), (…)."""
     metric.update(logits.detach().argmax(-1).flatten(), labels.flatten())
 
 
-def exact() -> Metric:
-    """The share of examples of which every label that is not IGNORED was the first guess."""
+def exact_match() -> Metric:
+    """Share of the examples of which every label is the first guess; IGNORED labels do not count."""
     from torchmetrics import MeanMetric
 
     return MeanMetric()
 
 
-def update_exact(metric: Metric, logits: Tensor, labels: Tensor) -> None:
-    """Shows a batch to `exact`: (B, T, C), (B, T)."""
+def update_exact_match(metric: Metric, logits: Tensor, labels: Tensor) -> None:
+    """Add a batch to `exact_match`: (B, T, C), (B, T)."""
     metric.update(((logits.detach().argmax(-1) == labels) | (labels == IGNORED)).all(-1).double())
 
 
-def counted(labels: Ints, classes: int) -> Ints:
-    """(C,) how often each class is a label, of those that are not IGNORED."""
+def label_counts(labels: Ints, classes: int) -> Ints:
+    """(C,) frequency of each class; IGNORED labels do not count."""
     return np.bincount(labels[labels != IGNORED], minlength=classes)
 
 
-def prior(seen: np.ndarray[tuple[int, ...], np.dtype[Any]], labels: Tensor) -> float | None:
-    """Nats a label, of those that are not IGNORED, for whoever knows how often each was seen, and adds one to each.
+def frequency_loss(counts: np.ndarray[tuple[int, ...], np.dtype[Any]], labels: Tensor) -> float | None:
+    """Return the mean loss in nats of predicting the class frequencies, with add-one smoothing.
 
-    (C,), (…); None where all are.
+    (C,), (…); None if all labels are IGNORED.
     """
-    shares = (seen + 1) / (seen + 1).sum()
-    asked = counted(labels.flatten().numpy(), len(seen))
-    return float(-(asked @ np.log(shares)) / asked.sum()) if asked.sum() else None
+    shares = (counts + 1) / (counts + 1).sum()
+    targets = label_counts(labels.flatten().numpy(), len(counts))
+    return float(-(targets @ np.log(shares)) / targets.sum()) if targets.sum() else None
 
 
-def of_classes(classes: int) -> Mapping[str, Metric]:
-    """What a task of classes reports: the share that is right, F1, and the correlation of guesses with labels."""
-    from paribus_objective import measures
+def class_metrics(classes: int) -> Mapping[str, Metric]:
+    """Metrics of a classification task: accuracy, F1 and Matthews correlation."""
+    from paribus_objective import metrics
 
-    made = accuracy(classes), measures.f1(classes), measures.Matthews(classes)
-    return dict(zip(OF_CLASSES, made, strict=True))
+    values = accuracy(classes), metrics.f1(classes), metrics.Matthews(classes)
+    return dict(zip(CLASS_METRICS, values, strict=True))

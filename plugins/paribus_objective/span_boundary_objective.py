@@ -1,4 +1,4 @@
-"""Hide spans of a text, and predict them from their own rows, and again from the rows around them."""
+"""Span boundary objective: predict masked spans from their own positions and from the tokens around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from paribus import (
     IGNORED,
-    ConvertedTensor,
     Cost,
     Draw,
     ForwardPass,
@@ -30,7 +29,7 @@ from paribus import (
     WeightConverter,
 )
 from paribus_objective import masking, scoring, vocabulary_head
-from paribus_objective.span_masking import SpanPicking, Spans, borders
+from paribus_objective.span_masking import Spans, SpanSelection, boundaries
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -38,16 +37,21 @@ if TYPE_CHECKING:
 
 @final
 class SpanBoundaryObjective(Objective, WeightConverter):
-    """Each hidden token is predicted by two heads: from its own row, as `mlm` does, and from the rows before and behind
-    its span with its place in that: "SpanBERT" (Joshi et al. 2020).
+    """Span boundary objective: each masked token is predicted by two heads, from its own hidden state, as in `mlm`, and
+    from those of the tokens before and after its span and its offset in the span. "SpanBERT" (Joshi et al. 2020).
 
-    Both read what one draw hid, so this is one objective of two terms. A span at an end of its document has but one row
-    beside it, and no second term. (B, T, D) -> (B, N, V), twice.
+    Both heads use the same masks, so this is one objective with two terms. A span at an end of its document has one
+    neighbour only, and no second term. (B, T, D) -> (B, N, V), twice.
     """
 
     traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
-    terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "boundary": "framed"}
+    terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "boundary": "boundary_labels"}
+    head_positions = masking.head_positions
+    logits = vocabulary_head.logits
+    token_logits = vocabulary_head.masked_logits
+    fill_logits = vocabulary_head.fill_logits
+    convert_weights = vocabulary_head.convert_weights
 
     def __init__(
         self,
@@ -55,47 +59,38 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        rate: Annotated[float, "share of a text's tokens that are predicted", Range(above=0, high=0.5)] = 0.15,
+        rate: Annotated[float, "share of the text's tokens that are predicted", Range(above=0, high=0.5)] = 0.15,
         mask: masking.Mask = 0.8,
         random: masking.Random = 0.1,
-        spans: Spans = Spans(longest=10, ends=0.2, together=True),
-        places: Annotated[int, "width of the vectors that tell the places of a span apart", Range(1)] = 200,
+        spans: Spans = Spans(max_length=10, stop_probability=0.2, joint_replacement=True),
+        position_width: Annotated[int, "width of the embeddings of the offset in a span", Range(1)] = 200,
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.masking = masking.Masking(vocabulary, rate, mask, random, SpanPicking(spans, rate))
-        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.made(shape, norm)
-        self.boundary = Boundary(shape, norm, spans.longest, places)
+        self.masking = masking.Masking(vocabulary, rate, mask, random, SpanSelection(spans, rate))
+        self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm)
+        self.boundary = Boundary(shape, norm, spans.max_length, position_width)
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        body, pick, labels = self.masking(streams["body"], self.head_positions(streams["body"].tokens.shape[1]), draw)
-        found = borders(pick.numpy(), labels.numpy() == IGNORED, body)
-        told = {
-            "before": torch.from_numpy(found.before),
-            "behind": torch.from_numpy(found.behind),
-            "place": torch.from_numpy(found.place),
-            "framed": labels.masked_fill(torch.from_numpy(found.missing), IGNORED),
+        masked = masking.corrupt(self, streams, targets, draw)
+        pick, labels = masked.targets["pick"], masked.targets["labels"]
+        boundary = boundaries(pick.numpy(), labels.numpy() == IGNORED, masked.streams["body"])
+        boundary_targets = {
+            "left": torch.from_numpy(boundary.left),
+            "right": torch.from_numpy(boundary.right),
+            "offset": torch.from_numpy(boundary.offset),
+            "boundary_labels": labels.masked_fill(torch.from_numpy(boundary.missing), IGNORED),
         }
-        return TrainingExamples({**streams, "body": body}, {"pick": pick, "labels": labels, **told})
-
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        """The head that a token's own row goes through."""
-        return vocabulary_head.logits(self, hidden, unembed)
+        return TrainingExamples(masked.streams, {**masked.targets, **boundary_targets})
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {
-            "loss": scoring.cross_entropy(self._logits(run), run.targets["labels"]),
-            "boundary": scoring.cross_entropy(self._framed(run), run.targets["framed"]),
+            "loss": scoring.cross_entropy(self.token_logits(run), run.targets["labels"]),
+            "boundary": scoring.cross_entropy(self.boundary_logits(run), run.targets["boundary_labels"]),
         }
-
-    def fill_logits(self, run: ForwardPass) -> Tensor:
-        return self._logits(run)
 
     def cost(self, load: Load) -> Cost:
         return vocabulary_head.cost(self, load) + self.boundary.cost(load)
-
-    def head_positions(self, length: int) -> int:
-        return self.masking.most(length)
 
     def unembed_positions(self, length: int) -> int:
         return 2 * self.head_positions(length)
@@ -104,27 +99,23 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         return {"accuracy": scoring.accuracy(self.classes), "boundary_accuracy": scoring.accuracy(self.classes)}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self._logits(run), run.targets["labels"])
-        scoring.update(metrics["boundary_accuracy"], self._framed(run), run.targets["framed"])
+        scoring.update(metrics["accuracy"], self.token_logits(run), run.targets["labels"])
+        scoring.update(metrics["boundary_accuracy"], self.boundary_logits(run), run.targets["boundary_labels"])
 
-    def _logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(masking.rows(run.hidden(), run.targets["pick"]), run.unembed))
+    def boundary_logits(self, run: ForwardPass) -> Tensor:
+        """(B, N, V): logits from the tokens around each span, computed once per pass."""
 
-    def _framed(self, run: ForwardPass) -> Tensor:
-        def made() -> Tensor:
-            before, behind = (masking.rows(run.hidden(), run.targets[side]) for side in ("before", "behind"))
-            scores: Tensor = self.boundary(before, behind, run.targets["place"], run.unembed)
-            return scores
+        def compute() -> Tensor:
+            left, right = (masking.gather(run.hidden(), run.targets[side]) for side in ("left", "right"))
+            logits: Tensor = self.boundary(left, right, run.targets["offset"], run.unembed)
+            return logits
 
-        return run.cached("framed", made)
-
-    def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        return vocabulary_head.adopted(self, other)
+        return run.cached("boundary_logits", compute)
 
 
 @final
 class Boundary(nn.Module):
-    """Two layers, each with GELU and a norm, on the rows around a span and a vector of the place in it.
+    """Two layers, each with GELU and a norm, on the tokens around a span and an embedding of the offset in it.
 
     (B, N, D), (B, N, D), (B, N) -> (B, N, V).
     """
@@ -136,16 +127,16 @@ class Boundary(nn.Module):
         "bias": "bias",
     }
 
-    def __init__(self, shape: Shape, norm: Norms, longest: int, width: int) -> None:
+    def __init__(self, shape: Shape, norm: Norms, max_length: int, position_width: int) -> None:
         super().__init__()
-        self.places = nn.Embedding(longest, width)
-        self.inner = nn.Linear(2 * shape.width + width, shape.width)
+        self.places = nn.Embedding(max_length, position_width)
+        self.inner = nn.Linear(2 * shape.width + position_width, shape.width)
         self.outer = nn.Linear(shape.width, shape.embedding_width)
         self.norms = nn.ModuleDict({"inner": norm(), "outer": norm(shape.embedding_width)})
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
-    def forward(self, before: Tensor, behind: Tensor, place: Tensor, unembed: Unembed) -> Tensor:
-        h = torch.cat([before, behind, self.places(place)], dim=-1)
+    def forward(self, left: Tensor, right: Tensor, offset: Tensor, unembed: Unembed) -> Tensor:
+        h = torch.cat([left, right, self.places(offset)], dim=-1)
         h = self.norms["inner"](functional.gelu(self.inner(h)))
         return unembed(self.norms["outer"](functional.gelu(self.outer(h))), self.bias)
 

@@ -1,4 +1,4 @@
-"""Which spans of a text are noise, and the two sides that it falls into: what is left of it, and what was taken."""
+"""Noise spans of T5: how many, where they start, and the split of a text into the corrupted input and the target."""
 
 from __future__ import annotations
 
@@ -7,67 +7,68 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paribus import Draw
-from paribus_objective.masking import first
-from paribus_objective.two_sides import Side
+from paribus_objective.encoder_decoder import Side
+from paribus_objective.masking import smallest
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
-class Amount(NamedTuple):
-    """How much of a text is noise: a function of its length alone, so that every example has one size."""
+class NoiseSize(NamedTuple):
+    """Number of noise tokens and spans; it depends only on the length of the text, so all examples have one size."""
 
-    noise: int
+    tokens: int
     spans: int
 
 
-def amount(length: int, rate: float, mean_span: float) -> Amount:
-    """T5's: noise is rounded, at least one token and not all of them; spans are no more than there are gaps for."""
-    noise = min(max(round(length * rate), 1), length - 1)
-    return Amount(noise, min(max(round(noise / mean_span), 1), noise, length - noise))
+def noise_size(length: int, rate: float, mean_span: float) -> NoiseSize:
+    """T5's rule: the noise is rounded, between one token and all but one; each span needs a gap beside it."""
+    tokens = min(max(round(length * rate), 1), length - 1)
+    return NoiseSize(tokens, min(max(round(tokens / mean_span), 1), tokens, length - tokens))
 
 
-def sides(length: int, of: Amount) -> tuple[int, int]:
-    """The lengths of both sides: a sentinel a span on each, and an end mark."""
-    return length - of.noise + of.spans + 1, of.noise + of.spans + 1
+def side_lengths(length: int, size: NoiseSize) -> tuple[int, int]:
+    """Return the lengths of the input and the target: each has a sentinel per span, and an end mark."""
+    return length - size.tokens + size.spans + 1, size.tokens + size.spans + 1
 
 
-def spans(length: int, of: Amount, draw: Draw) -> tuple[Array, Array]:
-    """Which tokens are noise, and which of these begin a span; (B, T) bool each.
+def noise_mask(length: int, size: NoiseSize, draw: Draw) -> tuple[Array, Array]:
+    """Return the noise tokens and the first tokens of noise spans; (B, T) bool each.
 
-    Text and noise take turns, text first and noise last; all ways to cut either into `of.spans` are as likely.
+    Text and noise alternate, text first and noise last; all ways to split either into `size.spans` are equally likely.
     """
-    text = parts(length - of.noise, of.spans, "text spans", draw)
-    noise = parts(of.noise, of.spans, "noise spans", draw)
-    turns = np.stack([text, noise], axis=2).reshape(len(text), -1).cumsum(axis=1)  # (B, 2 * spans): where each ends
-    begins = np.zeros((len(text), length), dtype=bool)
-    np.put_along_axis(begins, turns[:, :-1], True, axis=1)
-    noisy = (begins.cumsum(axis=1) & 1).astype(bool)
-    return noisy, begins & noisy
+    text = random_partition(length - size.tokens, size.spans, "text spans", draw)
+    noise = random_partition(size.tokens, size.spans, "noise spans", draw)
+    span_ends = np.stack([text, noise], axis=2).reshape(len(text), -1).cumsum(axis=1)  # (B, 2 * spans)
+    starts = np.zeros((len(text), length), dtype=bool)
+    np.put_along_axis(starts, span_ends[:, :-1], True, axis=1)
+    is_noise = (starts.cumsum(axis=1) & 1).astype(bool)
+    return is_noise, starts & is_noise
 
 
-def parts(length: int, count: int, name: str, draw: Draw) -> Array:
-    """(B, count) lengths, each at least 1, that sum to `length`."""
-    cuts = first(draw.uniform(name, length - 1), count - 1) + 1  # in a random order
+def random_partition(length: int, count: int, name: str, draw: Draw) -> Array:
+    """(B, count) random lengths, each at least 1, that sum to `length`."""
+    cuts = smallest(draw.uniform(name, length - 1), count - 1) + 1  # in random order
     ends = np.pad(np.sort(cuts, axis=1), ((0, 0), (1, 1)))
     ends[:, -1] = length
     return np.diff(ends, axis=1)
 
 
-def apart(tokens: Array, of: Amount, sentinels: Array, draw: Draw) -> tuple[Side, Side]:
-    """What is left of each text, (B, n), and what was taken out of it, with a sentinel for each span on both sides."""
-    noisy, begins = spans(tokens.shape[1], of, draw)
-    ends = np.roll(begins, -1, axis=1)  # of the text between: no row begins in noise, so nothing comes around
-    inputs, from_ = folded(tokens, noisy, begins, sentinels)
-    labels, to = folded(tokens, ~noisy, ends, sentinels)
-    to += np.take_along_axis(ends, to, axis=1)  # a sentinel belongs to the document of the span behind it
-    return Side(inputs, from_), Side(labels, to)
+def corrupt_spans(tokens: Array, size: NoiseSize, sentinels: Array, draw: Draw) -> tuple[Side, Side]:
+    """Split each text, (B, n), into the text without noise and the noise, with a sentinel per span on both sides."""
+    is_noise, noise_starts = noise_mask(tokens.shape[1], size, draw)
+    text_starts = np.roll(noise_starts, -1, axis=1)  # no text starts with noise, so nothing wraps around
+    inputs, input_origins = replace_spans(tokens, is_noise, noise_starts, sentinels)
+    labels, label_origins = replace_spans(tokens, ~is_noise, text_starts, sentinels)
+    # A sentinel belongs to the document of the span that follows it.
+    label_origins += np.take_along_axis(text_starts, label_origins, axis=1)
+    return Side(inputs, input_origins), Side(labels, label_origins)
 
 
-def folded(tokens: Array, gone: Array, marks: Array, sentinels: Array) -> tuple[Array, Array]:
-    """What is left of each row, (B, N), without the tokens that are `gone`, a sentinel in the place of each of `marks`;
-    and where in the row it was, (B, N). Every row must give as many."""
-    rows, places = np.nonzero(~gone | marks)
+def replace_spans(tokens: Array, removed: Array, span_starts: Array, sentinels: Array) -> tuple[Array, Array]:
+    """Return the tokens that are not `removed`, with a sentinel at each of `span_starts`, and their original positions;
+    (B, N) each. N must be the same for every example."""
+    examples, positions = np.nonzero(~removed | span_starts)
     shape = (len(tokens), -1)
-    number = np.where(marks, marks.cumsum(axis=1) - 1, 0)
-    left = np.where(marks, sentinels[number], tokens)
-    return left[rows, places].reshape(shape), places.reshape(shape)
+    number = np.where(span_starts, span_starts.cumsum(axis=1) - 1, 0)
+    replaced = np.where(span_starts, sentinels[number], tokens)
+    return replaced[examples, positions].reshape(shape), positions.reshape(shape)

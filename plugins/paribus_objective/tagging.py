@@ -1,10 +1,10 @@
-"""Tell of each word what it is."""
+"""Tagging: score a label for each word."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, final
+from typing import Annotated, ClassVar, final
 
 import numpy as np
 import torch
@@ -12,12 +12,9 @@ from torch import Tensor, nn
 
 from paribus import (
     IGNORED,
-    Cost,
     DataError,
     Draw,
     ForwardPass,
-    Load,
-    LossTerm,
     Norms,
     Objective,
     Problem,
@@ -27,23 +24,19 @@ from paribus import (
     Tokens,
     TrainingExamples,
     Traits,
-    Unembed,
     Vocabulary,
 )
-from paribus_objective import labelled, scoring
-from paribus_objective.segments import MARKS, Layout, Span
-from paribus_objective.windows import Array, Once, Words, runs
-
-if TYPE_CHECKING:
-    from torchmetrics import Metric
+from paribus_objective import class_head, labelled, scoring
+from paribus_objective.segments import MARKS, SegmentLayout, Span
+from paribus_objective.windows import Array, CorpusCache, WordRuns, word_runs
 
 
 @final
 class Tagging(Objective):
-    """A label for each word, scored at the row of its first piece: "BERT" (Devlin et al. 2019), 5.3.
+    """Tagging: a label for each word, scored at its first token. "BERT" (Devlin et al. 2019), 5.3.
 
-    Rows of other pieces, of marks and of padding have none. A text longer than there are rows is cut between words into
-    several examples, so that each word is in one. (B, T, D) -> (B, T, C).
+    Other tokens, special tokens and padding have no label. A text longer than the sequence is split between words into
+    several examples, so each word is in one. (B, T, D) -> (B, T, C).
     """
 
     traits: ClassVar[Traits] = {
@@ -57,6 +50,12 @@ class Tagging(Objective):
         "unembeds": False,
     }
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}
+    logits = class_head.logits
+    forward = class_head.smoothed_forward
+    cost = class_head.linear_cost
+    head_positions = class_head.every_position
+    metrics = class_head.metrics
+    update_metrics = class_head.update_metrics
 
     def __init__(
         self,
@@ -64,87 +63,66 @@ class Tagging(Objective):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        classes: Annotated[int, "tags that are scored, at least as many as the corpus has", Range(2, 65536)] = 2,
-        smoothing: Annotated[float, "share of a label that is spread over all tags", Range(0, below=1)] = 0.0,
+        classes: Annotated[int, "number of tags, at least as many as the corpus has", Range(2, 65536)] = 2,
+        smoothing: Annotated[float, "label smoothing: share spread over all tags", Range(0, below=1)] = 0.0,
     ) -> None:
         super().__init__()
         self.classes = classes
         self.smoothing = smoothing
-        self.layout = Layout(shape, vocabulary, "tag")
-        self.most = shape.length - MARKS + 1
-        self.runs = Once(partial(runs, most=self.most))
+        self.layout = SegmentLayout(shape, vocabulary, "tag")
+        self.text_limit = shape.length - MARKS + 1
+        self.runs = CorpusCache(partial(word_runs, limit=self.text_limit))
         self.head = nn.Linear(shape.width, classes)
 
     def example_count(self, tokens: Tokens, length: int) -> int:
-        labels = labelled.told(tokens)
+        labels = labelled.require_labels(tokens)
         counts, words = np.diff(labels.documents), np.diff(np.asarray(tokens.documents))
         wrong = np.flatnonzero(counts != words)
         if wrong.size:
-            what = f"document {wrong[0]:,} has {counts[wrong[0]]} tags and {words[wrong[0]]} words"
-            raise DataError(Problem(code="labels", path="corpus", message=what, valid="a tag for each word"))
-        labelled.within(labels.values[labels.values != IGNORED], self.classes, "tag")
-        return len(self.runs(tokens).first)
+            message = f"document {wrong[0]:,} has {counts[wrong[0]]} tags and {words[wrong[0]]} words"
+            raise DataError(Problem(code="labels", path="corpus", message=message, valid="a tag for each word"))
+        labelled.check_class_range(labels.values[labels.values != IGNORED], self.classes, "tag")
+        return len(self.runs(tokens).start)
 
     def example_lengths(self, tokens: Tokens, length: int) -> Array:
-        found = self.runs(tokens)
-        rows: Array = np.minimum(self._span(tokens, found).length + MARKS - 1, length)
-        return rows
+        span = self._span(tokens, self.runs(tokens))
+        sequence_lengths: Array = np.minimum(span.length + MARKS - 1, length)
+        return sequence_lengths
 
     def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
-        found, bounds = self.runs(tokens), np.asarray(tokens.sentences)
-        cut = bounds[found.last] - bounds[found.first] - self._span(tokens, found).length
-        return {"tokens of words that are longer than their rows": int(cut.sum())}
+        runs, bounds = self.runs(tokens), np.asarray(tokens.sentences)
+        truncated = bounds[runs.stop] - bounds[runs.start] - self._span(tokens, runs).length
+        return {"tokens truncated from words longer than the sequence": int(truncated.sum())}
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
-        found = Words(*(column[draw.index.numpy()] for column in self.runs(tokens)))
-        span = self._span(tokens, found)
+        runs = WordRuns(*(column[draw.index.numpy()] for column in self.runs(tokens)))
+        span = self._span(tokens, runs)
         return TrainingExamples(
             {"body": self.layout(tokens, span, None, length)},
-            {"labels": torch.from_numpy(_at_first_pieces(tokens, found, span, length))},
+            {"labels": torch.from_numpy(_first_token_labels(tokens, runs, span, length))},
         )
 
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        scores: Tensor = self.head(hidden)
-        return scores
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        smoothing = self.smoothing if self.training else 0.0
-        return {"loss": scoring.cross_entropy(self._logits(run), run.targets["labels"], smoothing)}
-
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
-        """With one added to each tag that is scored."""
-        told = labelled.told(train).values.astype(np.int64)
-        return scoring.prior(scoring.counted(told, self.classes), targets["labels"])
+        """Return the loss of predicting the tag frequencies of the training split, with add-one smoothing."""
+        tags = labelled.require_labels(train).values.astype(np.int64)
+        return scoring.frequency_loss(scoring.label_counts(tags, self.classes), targets["labels"])
 
-    def cost(self, load: Load) -> Cost:
-        return Cost(flops=2 * load.head_positions * self.head.weight.numel())
-
-    def head_positions(self, length: int) -> int:
-        return length
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return scoring.of_classes(self.classes)
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        for name in scoring.OF_CLASSES:
-            scoring.update(metrics[name], self._logits(run), run.targets["labels"])
-
-    def _span(self, tokens: Tokens, found: Words) -> Span:
-        """A word longer than there are rows is cut, and keeps its label."""
-        bounds = np.asarray(tokens.sentences)
-        return Span(bounds[found.first], np.minimum(bounds[found.last] - bounds[found.first], self.most))
-
-    def _logits(self, run: ForwardPass) -> Tensor:
+    def class_logits(self, run: ForwardPass) -> Tensor:
         return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
+    def _span(self, tokens: Tokens, runs: WordRuns) -> Span:
+        """Return the tokens of each run; a word longer than the sequence is truncated, and keeps its label."""
+        bounds = np.asarray(tokens.sentences)
+        return Span(bounds[runs.start], np.minimum(bounds[runs.stop] - bounds[runs.start], self.text_limit))
 
-def _at_first_pieces(tokens: Tokens, found: Words, span: Span, length: int) -> Array:
-    """(B, T) the label of each word in the row of its first piece, behind the mark."""
-    told, counts = labelled.told(tokens), found.last - found.first
-    row = np.repeat(np.arange(len(counts)), counts)
-    word = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + found.first[row]
-    document = found.document[row]
-    values = told.values[told.documents[document] + word - np.asarray(tokens.documents)[document]]
-    labels = np.full((len(counts), length), IGNORED, dtype=np.int64)
-    labels[row, 1 + np.asarray(tokens.sentences)[word] - span.start[row]] = values.astype(np.int64)
-    return labels
+
+def _first_token_labels(tokens: Tokens, runs: WordRuns, span: Span, length: int) -> Array:
+    """(B, T) the label of each word at its first token; tokens follow one special token."""
+    labels, counts = labelled.require_labels(tokens), runs.stop - runs.start
+    example = np.repeat(np.arange(len(counts)), counts)
+    word = np.arange(len(example)) - np.repeat(np.cumsum(counts) - counts, counts) + runs.start[example]
+    document = runs.document[example]
+    values = labels.values[labels.documents[document] + word - np.asarray(tokens.documents)[document]]
+    token_labels = np.full((len(counts), length), IGNORED, dtype=np.int64)
+    token_labels[example, 1 + np.asarray(tokens.sentences)[word] - span.start[example]] = values.astype(np.int64)
+    return token_labels

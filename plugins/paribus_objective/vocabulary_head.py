@@ -1,39 +1,56 @@
-"""The head that scores rows against the vocabulary: what it is made of, what it says, and what it keeps of another.
+"""Vocabulary head: its modules, and the methods that objectives with such a head share.
 
-Its tensors are the objective's own, under the names that `made` gives them: checkpoints know them by these.
+The modules are attributes of the objective, under the names of `HeadModules`, which are their names in checkpoints. An
+objective assigns the functions it shares in its class body: `forward = vocabulary_head.forward`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import ConvertedTensor, Cost, Load, Norm, Norms, Role, Shape, Unembed, copy_table_rows
-from paribus_objective.activation import Curve
-from paribus_objective.narrowing import Narrow
+from paribus import (
+    ConvertedTensor,
+    Cost,
+    ForwardPass,
+    Load,
+    LossTerm,
+    Norm,
+    Norms,
+    Role,
+    Shape,
+    Unembed,
+    copy_table_rows,
+)
+from paribus_objective import masking, scoring
+from paribus_objective.activation import ActivationFunction
+from paribus_objective.projection import OutputProjection
+
+if TYPE_CHECKING:
+    from torchmetrics import Metric
 
 ROLES: Final[Mapping[str, Role]] = {"dense.weight": "head", "dense.bias": "bias", "bias": "bias"}
 
 
-class Parts(NamedTuple):
-    """What a head has, in the order in which an objective takes it over; None: it has no such."""
+class HeadModules(NamedTuple):
+    """Modules of a head, in the order in which an objective unpacks them; None: the head has no such module."""
 
-    narrow: Narrow | None  # brings rows to the width of the table, where no dense layer does
+    narrow: OutputProjection | None  # to the width of the embedding table, without a dense layer
     dense: nn.Linear | None
     norm: Norm | None
     bias: nn.Parameter | None  # of each entry of the vocabulary
 
 
 @runtime_checkable
-class Headed(Protocol):
-    """Who has taken such parts over."""
+class VocabularyHead(Protocol):
+    """Module with the attributes of `HeadModules`."""
 
     @property
-    def narrow(self) -> Narrow | None: ...
+    def narrow(self) -> OutputProjection | None: ...
 
     @property
     def dense(self) -> nn.Linear | None: ...
@@ -45,18 +62,35 @@ class Headed(Protocol):
     def bias(self) -> nn.Parameter | None: ...
 
 
-def made(shape: Shape, norm: Norms, *, transform: bool = True, transform_bias: bool = True, bias: bool = True) -> Parts:
-    """A dense layer to the width of the table and a norm, "BERT" (Devlin et al. 2019); or, without `transform`, no more
-    than brings rows to that width."""
-    return Parts(
-        None if transform else Narrow(shape),
+class TokenPredictor(Protocol):
+    """Objective whose main loss is the cross-entropy of tokens."""
+
+    @property
+    def classes(self) -> int: ...
+
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor: ...
+
+    def token_logits(self, run: ForwardPass) -> Tensor:
+        """Logits of the positions that have labels, computed once per pass."""
+        ...
+
+
+def build(
+    shape: Shape, norm: Norms, *, transform: bool = True, transform_bias: bool = True, bias: bool = True
+) -> HeadModules:
+    """Build a dense layer to the width of the embedding table and a norm, "BERT" (Devlin et al. 2019); without
+    `transform`, only a projection to that width."""
+    return HeadModules(
+        None if transform else OutputProjection(shape),
         nn.Linear(shape.width, shape.embedding_width, bias=transform_bias) if transform else None,
         norm(shape.embedding_width) if transform else None,
         nn.Parameter(torch.zeros(shape.vocabulary)) if bias else None,
     )
 
 
-def logits(head: Headed, hidden: Tensor, unembed: Unembed, activation: Curve = functional.gelu) -> Tensor:
+def logits(
+    head: VocabularyHead, hidden: Tensor, unembed: Unembed, activation: ActivationFunction = functional.gelu
+) -> Tensor:
     """(…, D) -> (…, V)."""
     if head.narrow is not None:
         hidden = head.narrow(hidden)
@@ -65,16 +99,59 @@ def logits(head: Headed, hidden: Tensor, unembed: Unembed, activation: Curve = f
     return unembed(hidden if head.norm is None else head.norm(hidden), head.bias)
 
 
-def cost(head: Headed, load: Load) -> Cost:
-    """What it does for `load.head_positions` rows, up to where they are scored."""
+def cost(head: VocabularyHead, load: Load) -> Cost:
+    """Return the cost of the head for `load.head_positions` tokens, without the embedding table."""
     if head.narrow is not None:
         return head.narrow.cost(load)
     return Cost() if head.dense is None else Cost(flops=2 * load.head_positions * head.dense.weight.numel())
 
 
-def adopted(head: Headed, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-    """Of a larger or smaller vocabulary, the biases of the ids that both have."""
-    if not isinstance(other, Headed) or head.bias is None or other.bias is None:
+def convert_weights(head: VocabularyHead, other: nn.Module) -> Mapping[str, ConvertedTensor]:
+    """Copy the biases of ids that both vocabularies have."""
+    if not isinstance(other, VocabularyHead) or head.bias is None or other.bias is None:
         return {}
-    kept = copy_table_rows(head.bias, other.bias)
-    return {} if kept is None else {"bias": kept}
+    bias = copy_table_rows(head.bias, other.bias)
+    return {} if bias is None else {"bias": bias}
+
+
+def body_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, T, V): logits of every position of the body."""
+    return run.cached("logits", lambda: objective.logits(run.hidden("body"), run.unembed))
+
+
+def masked_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, N, V): logits of the masked positions of the body."""
+    return run.cached(
+        "logits", lambda: objective.logits(masking.gather(run.hidden(), run.targets["pick"]), run.unembed)
+    )
+
+
+def forward(objective: TokenPredictor, run: ForwardPass) -> Mapping[str, LossTerm]:
+    return {"loss": scoring.cross_entropy(objective.token_logits(run), run.targets["labels"])}
+
+
+def fill_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, N, V): logits of the masked positions."""
+    return objective.token_logits(run)
+
+
+def head_positions(objective: TokenPredictor, length: int) -> int:
+    """Return `length`: the head runs on every position."""
+    return length
+
+
+def metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
+    return {"accuracy": scoring.accuracy(objective.classes)}
+
+
+def update_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    scoring.update(metrics["accuracy"], objective.token_logits(run), run.targets["labels"])
+
+
+def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
+    return {"accuracy": scoring.accuracy(objective.classes), "exact": scoring.exact_match()}
+
+
+def update_exact_match_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    scoring.update(metrics["accuracy"], objective.token_logits(run), run.targets["labels"])
+    scoring.update_exact_match(metrics["exact"], objective.token_logits(run), run.targets["labels"])

@@ -1,4 +1,4 @@
-"""Where a corpus is cut into examples, found once: runs of words, and contexts that slide beside their questions."""
+"""Cached cuts of a corpus into examples: runs of words, and sliding windows over contexts beside their questions."""
 
 from __future__ import annotations
 
@@ -14,68 +14,69 @@ Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 @final
-class Once(Generic[T]):
-    """What was found in each corpus that was asked about. Copies and other processes start without any."""
+class CorpusCache(Generic[T]):
+    """Results of `compute` for each corpus; copies and other processes start with an empty cache."""
 
-    def __init__(self, find: Callable[[Tokens], T]) -> None:
-        self.find = find
-        self._found: dict[int, tuple[Tokens, T]] = {}
+    def __init__(self, compute: Callable[[Tokens], T]) -> None:
+        self.compute = compute
+        self._cache: dict[int, tuple[Tokens, T]] = {}
 
-    def __reduce__(self) -> tuple[type[Once[T]], tuple[Callable[[Tokens], T]]]:
-        return Once, (self.find,)
+    def __reduce__(self) -> tuple[type[CorpusCache[T]], tuple[Callable[[Tokens], T]]]:
+        return CorpusCache, (self.compute,)
 
     def __call__(self, tokens: Tokens) -> T:
-        if id(tokens) not in self._found:  # the tokens are kept, so that nobody else gets their id
-            self._found[id(tokens)] = (tokens, self.find(tokens))
-        return self._found[id(tokens)][1]
+        if id(tokens) not in self._cache:  # it holds the tokens too, so that no other corpus gets their id
+            self._cache[id(tokens)] = (tokens, self.compute(tokens))
+        return self._cache[id(tokens)][1]
 
 
-class Words(NamedTuple):
+class WordRuns(NamedTuple):
     """Runs of words, each of one document: (N,) each."""
 
     document: Array
-    first: Array  # its first word, and the one behind its last
-    last: Array
+    start: Array  # its first word
+    stop: Array  # the word after its last
 
 
-def runs(tokens: Tokens, most: int) -> Words:
-    """Each document in runs of words that are at most `most` tokens together; a longer word is a run of its own."""
+def word_runs(tokens: Tokens, limit: int) -> WordRuns:
+    """Cut each document into runs of words with at most `limit` tokens; a longer word is a run of its own."""
     bounds, documents = np.asarray(tokens.sentences), np.asarray(tokens.documents)
     ends = np.repeat(documents[1:], np.diff(documents))  # of each word's document
-    fits = np.searchsorted(bounds, bounds[:-1] + most, side="right") - 1  # up to which word there is room
-    after = np.minimum(np.maximum(fits, np.arange(len(ends)) + 1), ends)
-    first, at = [], 0
-    while at < len(after):
-        first.append(at)
-        at = int(after[at])
-    found = np.array(first, dtype=np.int64)
-    return Words(np.searchsorted(documents, found, side="right") - 1, found, after[found])
+    fitting = np.searchsorted(bounds, bounds[:-1] + limit, side="right") - 1  # the word up to which a run fits
+    stops = np.minimum(np.maximum(fitting, np.arange(len(ends)) + 1), ends)
+    starts, word = [], 0
+    while word < len(stops):
+        starts.append(word)
+        word = int(stops[word])
+    start = np.array(starts, dtype=np.int64)
+    return WordRuns(np.searchsorted(documents, start, side="right") - 1, start, stops[start])
 
 
-class Contexts(NamedTuple):
-    """Pieces of contexts, each beside its question: (N,) each."""
+class ContextWindows(NamedTuple):
+    """Windows of contexts, each with its question: (N,) each."""
 
     document: Array
-    start: Array  # its first token, counted from the context's own
+    start: Array  # its first token, counted from the start of the context
     length: Array
-    asked: Array  # tokens of the question that are kept
+    question_length: Array  # after truncation
 
 
-def contexts(tokens: Tokens, most: int, question: int, stride: int) -> Contexts:
-    """Each context whole where it fits behind its question, or else in pieces that begin `stride` tokens apart.
+def context_windows(tokens: Tokens, limit: int, max_question_length: int, stride: int) -> ContextWindows:
+    """Return each context whole if it fits beside its question, otherwise in windows that start `stride` tokens apart.
 
-    No token of a context is in no piece: a stride that is longer than there is room is cut to it.
+    The windows cover every token of a context: a stride that is longer than a window is reduced to it.
     """
-    assert tokens.targets is not None, "the rules let only a corpus of pairs come here"
-    asked = np.minimum(_sizes(tokens), question)
-    sizes, room = _sizes(tokens.targets), most - asked
+    assert tokens.targets is not None, "the engine checks that the corpus has pairs"
+    question_lengths = np.minimum(_document_lengths(tokens), max_question_length)
+    lengths, room = _document_lengths(tokens.targets), limit - question_lengths
     step = np.minimum(stride, room)
-    pieces = 1 + np.maximum(-(-(sizes - room) // step), 0)
-    document = np.repeat(np.arange(len(sizes)), pieces)
-    start = (np.arange(len(document)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * step[document]
-    return Contexts(document, start, np.minimum(room[document], sizes[document] - start), asked[document])
+    counts = 1 + np.maximum(-(-(lengths - room) // step), 0)
+    document = np.repeat(np.arange(len(lengths)), counts)
+    start = (np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)) * step[document]
+    length = np.minimum(room[document], lengths[document] - start)
+    return ContextWindows(document, start, length, question_lengths[document])
 
 
-def _sizes(tokens: Tokens) -> Array:
-    sizes: Array = np.diff(np.asarray(tokens.sentences)[np.asarray(tokens.documents)])
-    return sizes
+def _document_lengths(tokens: Tokens) -> Array:
+    lengths: Array = np.diff(np.asarray(tokens.sentences)[np.asarray(tokens.documents)])
+    return lengths

@@ -1,4 +1,4 @@
-"""Probes: tasks drawn from a seed, each of which asks for one mechanism, a file each. Importing it imports no torch."""
+"""Probes: synthetic tasks, each of which tests one mechanism, one file each. The import does not load torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say what belongs to a key."""
+"""Associative recall task."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, DataError, Document, Problem, Range, SpecError, Split, Traits
-from paribus_probe.drawing import MOST, Asked, Drawn, Examples, HeldOut, Luck, Seed, letters
+from paribus_probe.task_examples import (
+    MAX_SYMBOLS,
+    Examples,
+    HeldOut,
+    KeyedRandom,
+    Question,
+    Seed,
+    TaskExamples,
+    letters,
+)
 
 
 @final
 class AssociativeRecall(Corpus):
-    """Pairs of a key and a value, and then keys whose values are asked for: multi-query associative recall, "Zoology:
+    """Multi-query associative recall: pairs of a key and a value, then keys whose values are predicted. "Zoology:
     Measuring and Improving Recall in Efficient Language Models" (Arora et al. 2023).
 
-    `a C d B f C d` asks for `B`; of several queries the answer goes on, `B f C`, where `f` is given and does not count:
-    its labels say so, and an objective is told to heed them (`marks: true`). Longer ones have more pairs, of as many
-    keys, so that these must be enough.
+    The answer to `a C d B f C d` is `B`. With several queries it continues, `B f C`, where `f` is given and not
+    predicted, as its labels mark for an objective with `marks: true`. Longer questions have more pairs of the same
+    keys, so these must suffice.
     """
 
     traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "longer"], "tells": {"marks": 1}}
@@ -24,10 +33,10 @@ class AssociativeRecall(Corpus):
     def __init__(
         self,
         *,
-        pairs: Annotated[int, "pairs, at most", Range(1, MOST)] = 8,
-        queries: Annotated[int, "keys that are asked for, at most", Range(1, MOST)] = 4,
-        keys: Annotated[int, "different keys", Range(2, MOST)] = 64,
-        values: Annotated[int, "different values", Range(2, MOST)] = 64,
+        pairs: Annotated[int, "maximum number of pairs", Range(1, MAX_SYMBOLS)] = 8,
+        queries: Annotated[int, "maximum number of queries", Range(1, MAX_SYMBOLS)] = 4,
+        keys: Annotated[int, "different keys", Range(2, MAX_SYMBOLS)] = 64,
+        values: Annotated[int, "different values", Range(2, MAX_SYMBOLS)] = 64,
         examples: Examples = 8192,
         held_out: HeldOut = 512,
         seed: Seed = 0,
@@ -38,28 +47,28 @@ class AssociativeRecall(Corpus):
         self._queries = queries
         self._keys = letters(keys)
         self._values = letters(values, capital=True)
-        self._drawn = Drawn(self._ask, examples, held_out, seed, __file__, pairs, queries, keys, values)
+        self._examples = TaskExamples(self._question, examples, held_out, seed, __file__, pairs, queries, keys, values)
 
     def documents(self, split: Split) -> Iterator[Document]:
-        return self._drawn.documents(split)
+        return self._examples.documents(split)
 
     def longer_documents(self, times: int) -> Iterator[Document]:
-        return self._drawn.longer(times)
+        return self._examples.longer_documents(times)
 
     def fingerprint(self) -> str:
-        return self._drawn.fingerprint()
+        return self._examples.fingerprint()
 
-    def _ask(self, luck: Luck, times: int) -> Asked:
+    def _question(self, rng: KeyedRandom, times: int) -> Question:
         if len(self._keys) < times * self._pairs:
             raise DataError(_too_few(len(self._keys), times * self._pairs))
-        keys = luck.some(self._keys, luck.size(self._pairs, times))
-        value = {key: luck.one(self._values) for key in keys}
-        first, *others = luck.some(keys, min(self._queries, len(keys)))
+        keys = rng.sample(self._keys, rng.size(self._pairs, times))
+        value = {key: rng.choice(self._values) for key in keys}
+        first, *queries = rng.sample(keys, min(self._queries, len(keys)))
         text = " ".join(f"{key} {value[key]}" for key in keys)
-        more = [each for key in others for each in (key, value[key])]
-        return Asked(f"{text} {first}", (value[first], *more), (1.0, *[0.0, 1.0] * len(others)))
+        answer = [symbol for key in queries for symbol in (key, value[key])]
+        return Question(f"{text} {first}", (value[first], *answer), (1.0, *[0.0, 1.0] * len(queries)))
 
 
 def _too_few(keys: int, pairs: int) -> Problem:
-    what = f"{pairs} pairs need as many different keys, and there are {keys}"
-    return Problem(code="too-few-keys", path="corpus.keys", message=what, valid=f"≥ {pairs}")
+    message = f"{pairs} pairs need {pairs} different keys, got {keys}"
+    return Problem(code="too-few-keys", path="corpus.keys", message=message, valid=f"≥ {pairs}")

@@ -1,4 +1,4 @@
-"""Write a sequence again."""
+"""Copy task."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_probe.drawing import END, MOST, PROBE, Asked, Drawn, Examples, HeldOut, Luck, Seed, letters
+from paribus_probe.task_examples import (
+    END,
+    MAX_SYMBOLS,
+    PROBE,
+    Examples,
+    HeldOut,
+    KeyedRandom,
+    Question,
+    Seed,
+    TaskExamples,
+    letters,
+)
 
 
 @final
 class Copy(Corpus):
-    """Random symbols, and the same symbols again: "Neural Turing Machines" (Graves et al. 2014).
+    """Copy task: random symbols, and the same symbols again. "Neural Turing Machines" (Graves et al. 2014).
 
-    `b a d >` is asked and `b a d` the answer. Sequences are of 1 up to `length` symbols; the longer ones have up to so
-    many times as many, and more than those of a time less.
+    The answer to `b a d >` is `b a d`. Sequences have 1 to `length` symbols; n times longer ones have more than n - 1
+    and up to n times `length`.
     """
 
     traits: ClassVar[Traits] = PROBE
@@ -22,25 +33,25 @@ class Copy(Corpus):
     def __init__(
         self,
         *,
-        length: Annotated[int, "symbols of a sequence, at most", Range(2, 65_536)] = 16,
-        symbols: Annotated[int, "different symbols", Range(2, MOST)] = 16,
+        length: Annotated[int, "maximum length of a sequence", Range(2, 65_536)] = 16,
+        symbols: Annotated[int, "different symbols", Range(2, MAX_SYMBOLS)] = 16,
         examples: Examples = 8192,
         held_out: HeldOut = 512,
         seed: Seed = 0,
     ) -> None:
         self._length = length
         self._symbols = letters(symbols)
-        self._drawn = Drawn(self._ask, examples, held_out, seed, __file__, length, symbols)
+        self._examples = TaskExamples(self._question, examples, held_out, seed, __file__, length, symbols)
 
     def documents(self, split: Split) -> Iterator[Document]:
-        return self._drawn.documents(split)
+        return self._examples.documents(split)
 
     def longer_documents(self, times: int) -> Iterator[Document]:
-        return self._drawn.longer(times)
+        return self._examples.longer_documents(times)
 
     def fingerprint(self) -> str:
-        return self._drawn.fingerprint()
+        return self._examples.fingerprint()
 
-    def _ask(self, luck: Luck, times: int) -> Asked:
-        text = " ".join(luck.one(self._symbols) for _ in range(luck.size(self._length, times)))
-        return Asked(f"{text} {END}", (text,))
+    def _question(self, rng: KeyedRandom, times: int) -> Question:
+        text = " ".join(rng.choice(self._symbols) for _ in range(rng.size(self._length, times)))
+        return Question(f"{text} {END}", (text,))

@@ -1,4 +1,4 @@
-"""Close all brackets that are open."""
+"""Bracket closing task (Dyck languages)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_probe.drawing import END, MOST, PROBE, Asked, Drawn, Examples, HeldOut, Luck, Seed, letters
+from paribus_probe.task_examples import (
+    END,
+    MAX_SYMBOLS,
+    PROBE,
+    Examples,
+    HeldOut,
+    KeyedRandom,
+    Question,
+    Seed,
+    TaskExamples,
+    letters,
+)
 
 
 @final
 class Dyck(Corpus):
-    """The beginning of a text of nested brackets, and what closes it: Dyck languages of bounded depth, "RNNs can
-    generate bounded hierarchical languages with optimal memory" (Hewitt et al. 2020).
+    """Bracket closing: a prefix of nested brackets, and the brackets that close it. Dyck languages of bounded
+    depth, "RNNs can generate bounded hierarchical languages with optimal memory" (Hewitt et al. 2020).
 
-    `(a (b b) (c >` asks for `c) a)`. Longer ones are no deeper.
+    The answer to `(a (b b) (c >` is `c) a)`. Longer questions are not deeper.
     """
 
     traits: ClassVar[Traits] = PROBE
@@ -22,9 +33,9 @@ class Dyck(Corpus):
     def __init__(
         self,
         *,
-        length: Annotated[int, "brackets of a beginning, at most", Range(2, 65_536)] = 32,
-        depth: Annotated[int, "brackets that are open at once, at most", Range(1, 4096)] = 6,
-        kinds: Annotated[int, "kinds of brackets", Range(1, MOST)] = 3,
+        length: Annotated[int, "maximum number of brackets of a question", Range(2, 65_536)] = 32,
+        depth: Annotated[int, "maximum number of open brackets", Range(1, 4096)] = 6,
+        kinds: Annotated[int, "kinds of brackets", Range(1, MAX_SYMBOLS)] = 3,
         examples: Examples = 8192,
         held_out: HeldOut = 512,
         seed: Seed = 0,
@@ -32,25 +43,25 @@ class Dyck(Corpus):
         self._length = length
         self._depth = depth
         self._kinds = letters(kinds)
-        self._drawn = Drawn(self._ask, examples, held_out, seed, __file__, length, depth, kinds)
+        self._examples = TaskExamples(self._question, examples, held_out, seed, __file__, length, depth, kinds)
 
     def documents(self, split: Split) -> Iterator[Document]:
-        return self._drawn.documents(split)
+        return self._examples.documents(split)
 
     def longer_documents(self, times: int) -> Iterator[Document]:
-        return self._drawn.longer(times)
+        return self._examples.longer_documents(times)
 
     def fingerprint(self) -> str:
-        return self._drawn.fingerprint()
+        return self._examples.fingerprint()
 
-    def _ask(self, luck: Luck, times: int) -> Asked:
+    def _question(self, rng: KeyedRandom, times: int) -> Question:
         text: list[str] = []
         open_: list[str] = []
-        for left in range(luck.size(self._length, times), 0, -1):
-            closes = left > 1 if len(open_) == 1 else bool(open_)  # one stays open at the end
-            if len(open_) < self._depth and (not closes or luck.below(2)):
-                open_.append(luck.one(self._kinds))
+        for remaining in range(rng.size(self._length, times), 0, -1):
+            closes = remaining > 1 if len(open_) == 1 else bool(open_)  # one must be open at the end
+            if len(open_) < self._depth and (not closes or rng.below(2)):
+                open_.append(rng.choice(self._kinds))
                 text.append(f"({open_[-1]}")
             elif closes:
                 text.append(f"{open_.pop()})")
-        return Asked(" ".join([*text, END]), (" ".join(f"{kind})" for kind in reversed(open_)),))
+        return Question(" ".join([*text, END]), (" ".join(f"{kind})" for kind in reversed(open_)),))

@@ -1,4 +1,4 @@
-"""Say what came after a symbol when it came before."""
+"""Induction task."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_probe.drawing import MOST, PROBE, Asked, Drawn, Examples, HeldOut, Luck, Seed, letters
+from paribus_probe.task_examples import (
+    MAX_SYMBOLS,
+    PROBE,
+    Examples,
+    HeldOut,
+    KeyedRandom,
+    Question,
+    Seed,
+    TaskExamples,
+    letters,
+)
 
 
 @final
 class Induction(Corpus):
-    """Random symbols of which the last came once before; the answer is what followed it there: "In-context Learning and
-    Induction Heads" (Olsson et al. 2022).
+    """Induction: random symbols, the last of which occurred once before; the answer is its successor there.
+    "In-context Learning and Induction Heads" (Olsson et al. 2022).
 
-    `c a d b a` asks for `d`. No mark says which symbol is asked for: it is the last one. `length` is how many symbols
-    there are in front of it, at most.
+    The answer to `c a d b a` is `d`. The query has no mark: it is the last symbol, after up to `length` symbols.
     """
 
     traits: ClassVar[Traits] = PROBE
@@ -23,30 +32,30 @@ class Induction(Corpus):
     def __init__(
         self,
         *,
-        length: Annotated[int, "symbols before the last, at most", Range(2, 65_536)] = 32,
-        symbols: Annotated[int, "different symbols", Range(3, MOST)] = 16,
+        length: Annotated[int, "maximum number of symbols before the last", Range(2, 65_536)] = 32,
+        symbols: Annotated[int, "different symbols", Range(3, MAX_SYMBOLS)] = 16,
         examples: Examples = 8192,
         held_out: HeldOut = 512,
         seed: Seed = 0,
     ) -> None:
         self._length = length
         self._symbols = letters(symbols)
-        self._drawn = Drawn(self._ask, examples, held_out, seed, __file__, length, symbols)
+        self._examples = TaskExamples(self._question, examples, held_out, seed, __file__, length, symbols)
 
     def documents(self, split: Split) -> Iterator[Document]:
-        return self._drawn.documents(split)
+        return self._examples.documents(split)
 
     def longer_documents(self, times: int) -> Iterator[Document]:
-        return self._drawn.longer(times)
+        return self._examples.longer_documents(times)
 
     def fingerprint(self) -> str:
-        return self._drawn.fingerprint()
+        return self._examples.fingerprint()
 
-    def _ask(self, luck: Luck, times: int) -> Asked:
-        length = luck.size(self._length, times, least=2)
-        asked = luck.below(len(self._symbols))
-        others = self._symbols[:asked] + self._symbols[asked + 1 :]
-        text = [luck.one(others) for _ in range(length)]
-        place = luck.below(length - 1)
-        text[place] = self._symbols[asked]
-        return Asked(" ".join([*text, self._symbols[asked]]), (text[place + 1],))
+    def _question(self, rng: KeyedRandom, times: int) -> Question:
+        length = rng.size(self._length, times, minimum=2)
+        query = rng.below(len(self._symbols))
+        others = self._symbols[:query] + self._symbols[query + 1 :]
+        text = [rng.choice(others) for _ in range(length)]
+        position = rng.below(length - 1)
+        text[position] = self._symbols[query]
+        return Question(" ".join([*text, self._symbols[query]]), (text[position + 1],))

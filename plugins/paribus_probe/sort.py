@@ -1,4 +1,4 @@
-"""Write a sequence in order."""
+"""Sorting task."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_probe.drawing import END, PROBE, Asked, Drawn, Examples, HeldOut, Luck, Seed
+from paribus_probe.task_examples import END, PROBE, Examples, HeldOut, KeyedRandom, Question, Seed, TaskExamples
 
 
 @final
 class Sort(Corpus):
-    """Random numbers, and the same from the smallest to the largest, each as often as it was there.
+    """Sorting task: random numbers, and the same numbers in ascending order. "Order Matters: Sequence to Sequence for
+    Sets" (Vinyals et al. 2015).
 
-    `7 2 7 4 >` is asked and `2 4 7 7` the answer: "Order Matters: Sequence to Sequence for Sets" (Vinyals et al. 2015).
-    Sequences are of 1 up to `length` numbers; the longer ones have up to so many times as many, and more than those of
-    a time less.
+    The answer to `7 2 7 4 >` is `2 4 7 7`. Sequences have 1 to `length` numbers; n times longer ones have more than
+    n - 1 and up to n times `length`.
     """
 
     traits: ClassVar[Traits] = PROBE
@@ -23,7 +23,7 @@ class Sort(Corpus):
     def __init__(
         self,
         *,
-        length: Annotated[int, "numbers of a sequence, at most", Range(2, 65_536)] = 16,
+        length: Annotated[int, "maximum length of a sequence", Range(2, 65_536)] = 16,
         numbers: Annotated[int, "different numbers", Range(2, 10_000)] = 16,
         examples: Examples = 8192,
         held_out: HeldOut = 512,
@@ -31,17 +31,17 @@ class Sort(Corpus):
     ) -> None:
         self._length = length
         self._numbers = numbers
-        self._drawn = Drawn(self._ask, examples, held_out, seed, __file__, length, numbers)
+        self._examples = TaskExamples(self._question, examples, held_out, seed, __file__, length, numbers)
 
     def documents(self, split: Split) -> Iterator[Document]:
-        return self._drawn.documents(split)
+        return self._examples.documents(split)
 
     def longer_documents(self, times: int) -> Iterator[Document]:
-        return self._drawn.longer(times)
+        return self._examples.longer_documents(times)
 
     def fingerprint(self) -> str:
-        return self._drawn.fingerprint()
+        return self._examples.fingerprint()
 
-    def _ask(self, luck: Luck, times: int) -> Asked:
-        numbers = [luck.below(self._numbers) for _ in range(luck.size(self._length, times))]
-        return Asked(" ".join([*map(str, numbers), END]), (" ".join(map(str, sorted(numbers))),))
+    def _question(self, rng: KeyedRandom, times: int) -> Question:
+        numbers = [rng.below(self._numbers) for _ in range(rng.size(self._length, times))]
+        return Question(" ".join([*map(str, numbers), END]), (" ".join(map(str, sorted(numbers))),))

@@ -1,6 +1,6 @@
-"""Text, and images written as text: tokenizers and corpora.
+"""Tokenizers and corpora of text, and of images as text.
 
-Importing it imports no torch, and no library of anybody's until one is used.
+The import loads neither torch nor optional libraries; those are imported where they are used.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A sentence with a blank, and a context that has what belongs there."""
+"""Question answering corpus: sentences with a blank, and contexts that contain the answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Annotated, ClassVar, Final, NamedTuple, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_text.derived import Derived, below, prose, words
+from paribus_text.derived import DerivedCorpus, prose, random_below, words
 from paribus_text.reference import Reference, Topic
 
 BLANK: Final = "___"
@@ -25,11 +25,11 @@ class _Sentence(NamedTuple):
 
 @final
 class Cloze(Corpus):
-    """A sentence of `python-docs` with a piece of code left out; which words of the sentences around it belong there?
+    """A sentence of `python-docs` with a piece of code blanked out; the answer is in the sentences around it.
 
-    Shaped like SQuAD 2.0: "Know What You Don't Know" (Rajpurkar, Jia & Liang 2018); the question is made as in
-    "Teaching Machines to Read and Comprehend" (Hermann et al. 2015). The context has the answer exactly once, or, where
-    nothing answers, not at all: it is then of another topic. Split by topic.
+    The format is that of SQuAD 2.0: "Know What You Don't Know" (Rajpurkar, Jia & Liang 2018); questions are made as in
+    "Teaching Machines to Read and Comprehend" (Hermann et al. 2015). The context contains the answer exactly once. For
+    a question without an answer it is from another topic, and does not contain it. Split by topic.
     """
 
     traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "answers"]}
@@ -37,17 +37,17 @@ class Cloze(Corpus):
     def __init__(
         self,
         *,
-        context: Annotated[int, "words of a context, about", Range(8, 4096)] = 80,
-        unanswered: Annotated[float, "share of the questions that nothing answers", Range(0, 0.9)] = 0.25,
-        docstrings: Annotated[bool, "add the standard library's docstrings"] = False,
+        context: Annotated[int, "approximate number of words of a context", Range(8, 4096)] = 80,
+        unanswered: Annotated[float, "share of the questions without an answer", Range(0, 0.9)] = 0.25,
+        docstrings: Annotated[bool, "add the docstrings of the standard library"] = False,
         held_out: Annotated[float, "share of the text held out for validation", Range(above=0, high=0.5)] = 0.2,
-        seed: Annotated[int, "what decides which questions nothing answers", Range(0)] = 0,
+        seed: Annotated[int, "seed of the questions without an answer", Range(0)] = 0,
     ) -> None:
         self._context = context
         self._unanswered = unanswered
         self._seed = seed
         reference = Reference(held_out, docstrings=docstrings)
-        self._derived = Derived(reference, self._made, __file__, docstrings, context, unanswered, seed)
+        self._derived = DerivedCorpus(reference, self._make, __file__, docstrings, context, unanswered, seed)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._derived.documents(split)
@@ -56,63 +56,64 @@ class Cloze(Corpus):
         return self._derived.fingerprint()
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._derived.dropped()
+        return self._derived.skipped_inputs()
 
-    def _made(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
-        every = [
+    def _make(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
+        sentences = [
             _Sentence(topic.name, sentence, tuple(words(sentence.replace('"', ""))))
             for topic, paragraph in prose(topics)
             for sentence in paragraph.sentences
         ]
-        for place, sentence in enumerate(every):
+        for index, sentence in enumerate(sentences):
             terms = list(dict.fromkeys(_QUOTED.findall(sentence.text)))
             if not terms:
                 continue
             for term in terms:
-                made = self._asked(every, place, term)
-                if made is not None:
-                    yield made
+                document = self._question(sentences, index, term)
+                if document is not None:
+                    yield document
                 else:
-                    dropped["blanks that the sentences around them do not fill exactly once"] += 1
+                    dropped["blanks whose answer is not in the context exactly once"] += 1
 
-    def _asked(self, every: list[_Sentence], place: int, term: str) -> Document | None:
-        """The question about one term, if the sentences around it answer it once."""
-        sentence, answer = every[place], words(term)
-        before, after = sentence.text.split(f'"{term}"', 1)
-        question = (f"{before}{BLANK}{after}".replace('"', ""),)
-        own = [other for other in every if other.topic == sentence.topic and other.text != sentence.text]
-        at = sum(other.topic == sentence.topic and other.text != sentence.text for other in every[:place])
-        context = self._around(own, at)
-        places = _places(context, answer)
-        if len(places) != 1 or not answer:
+    def _question(self, sentences: list[_Sentence], index: int, term: str) -> Document | None:
+        """Return the question about one term; None if the context does not contain it exactly once."""
+        sentence, answer = sentences[index], words(term)
+        prefix, suffix = sentence.text.split(f'"{term}"', 1)
+        question = (f"{prefix}{BLANK}{suffix}".replace('"', ""),)
+        same_topic = [other for other in sentences if other.topic == sentence.topic and other.text != sentence.text]
+        position = sum(other.topic == sentence.topic and other.text != sentence.text for other in sentences[:index])
+        context = self._context_around(same_topic, position)
+        starts = _answer_starts(context, answer)
+        if len(starts) != 1 or not answer:
             return None
-        if below(1000, self._seed, "unanswered", *question) < 1000 * self._unanswered:
-            start = below(len(every), self._seed, "elsewhere", *question)
-            turned = (*every[start:], *every[:start])
-            context = self._around([other for other in turned if other.topic != sentence.topic], 0)
-            nothing = context and not _places(context, answer)
-            return Document(sentence.topic, question, context, labels=(-1, -1)) if nothing else None
-        return Document(sentence.topic, question, context, labels=(places[0], places[0] + len(answer) - 1))
+        if random_below(1000, self._seed, "unanswered", *question) < 1000 * self._unanswered:
+            offset = random_below(len(sentences), self._seed, "elsewhere", *question)
+            rotated = (*sentences[offset:], *sentences[:offset])
+            context = self._context_around([other for other in rotated if other.topic != sentence.topic], 0)
+            if not context or _answer_starts(context, answer):
+                return None
+            return Document(sentence.topic, question, context, labels=(-1, -1))
+        return Document(sentence.topic, question, context, labels=(starts[0], starts[0] + len(answer) - 1))
 
-    def _around(self, sentences: list[_Sentence], at: int) -> tuple[str, ...]:
-        """The words of whole sentences before and behind a place, the nearest first to be taken."""
-        taken: list[int] = []
+    def _context_around(self, sentences: list[_Sentence], position: int) -> tuple[str, ...]:
+        """Return the words of whole sentences around a position, the nearest first up to the size of a context."""
+        selected: list[int] = []
         size = 0
-        for place in islice(_nearest(len(sentences), at), len(sentences)):
-            if taken and size + len(sentences[place].words) > self._context:
+        for index in islice(_by_distance(len(sentences), position), len(sentences)):
+            if selected and size + len(sentences[index].words) > self._context:
                 break
-            taken.append(place)
-            size += len(sentences[place].words)
-        return tuple(word for place in sorted(taken) for word in sentences[place].words)
+            selected.append(index)
+            size += len(sentences[index].words)
+        return tuple(word for index in sorted(selected) for word in sentences[index].words)
 
 
-def _nearest(count: int, at: int) -> Iterator[int]:
-    """All places, from the nearest on: the one behind, the one before, and so on."""
+def _by_distance(count: int, position: int) -> Iterator[int]:
+    """Yield all indices by their distance from a position, alternating after and before it."""
     for step in range(count + 1):
-        yield from (place for place in (at + step, at - 1 - step) if 0 <= place < count)
+        yield from (index for index in (position + step, position - 1 - step) if 0 <= index < count)
 
 
-def _places(context: tuple[str, ...], answer: list[str]) -> list[int]:
-    """Where the answer begins in the context."""
+def _answer_starts(context: tuple[str, ...], answer: list[str]) -> list[int]:
+    """Return the positions at which the answer starts in the context."""
     size = len(answer)
-    return [at for at in range(len(context) - size + 1) if list(context[at : at + size]) == answer]
+    return [start for start in range(len(context) - size + 1) if list(context[start : start + size]) == answer]

@@ -1,4 +1,4 @@
-"""Hugging Face's data sets, on disk or streamed."""
+"""Corpus of Hugging Face data sets, from files or streamed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from itertools import islice
 from typing import Annotated, Any, ClassVar, final
 
 from paribus import Corpus, DataError, Document, Example, Problem, Range, Split, Traits
-from paribus_text.files import Found
+from paribus_text.columns import Columns
 from paribus_text.splitting import Splitting
-from paribus_text.told import Columns
+from paribus_text.text_files import FileSet
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @final
 @dataclass(frozen=True)
-class _Reading:
-    """Rows of one split, as they are asked for."""
+class _Reader:
+    """Reader of the rows of one split."""
 
     rows: Iterable[Mapping[str, Any]]
     name: str
     columns: Columns
-    files: Found
+    files: FileSet
 
     @property
     def option(self) -> str:
@@ -36,24 +36,25 @@ class _Reading:
     def problems(self) -> list[Problem]:
         return self.files.problems
 
-    def all(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[Document]:
         for number, values in enumerate(self.rows):
-            where = f"{self.name}, row {number:,}"
+            location = f"{self.name}, row {number:,}"
             missing = [field for field in self.columns.fields if field not in values]
             if missing:
-                had = ", ".join(map(repr, list(values)[:8]))
-                self.files.wrong("no-field", where, f"there is no field {missing[0]!r}", f"a field of the rows: {had}")
+                keys = ", ".join(map(repr, list(values)[:8]))
+                valid = f"a field of the rows: {keys}"
+                self.files.add_problem("no-field", location, f"unknown field {missing[0]!r}", valid)
                 return
-            yield from self.columns.documents(self.files, where, values)
+            yield from self.columns.documents(self.files, location, values)
 
 
 @final
 class Datasets(Corpus):
-    """A data set of the library `datasets`: by name from the hub, or `json`, `csv`, `parquet`, `text` with files here.
+    """A data set of the library `datasets`: by name from the hub, or `json`, `csv`, `parquet`, `text` with local files.
 
-    It is loaded by that library, which runs no code of the data set's and keeps what it fetched in a cache of its own.
-    Streamed, nothing is fetched before it is read, and nothing kept: each reading goes over the network again. What is
-    on the hub changes: only a `revision` that is a commit is known without another reading to be what it was.
+    The library loads it without running code of the data set, and caches it. With `streaming`, rows are fetched as they
+    are read and not cached, so each reading uses the network. Data sets on the hub may change: only with a commit as
+    `revision` is the content known to be the same without reading it again.
     """
 
     traits: ClassVar[Traits] = {
@@ -62,24 +63,24 @@ class Datasets(Corpus):
         "tells": {"classes": "classes"},
     }
 
-    def __init__(  # noqa: PLR0913  # which data set, which rows, and which field is what
+    def __init__(  # noqa: PLR0913  # the data set, its rows and the roles of its fields
         self,
         *,
-        dataset: Annotated[str, "its name, or json, csv, parquet or text for files", Example("json")],
-        config: Annotated[str | None, "which of its configurations"] = None,
+        dataset: Annotated[str, "name, or json, csv, parquet or text for files", Example("json")],
+        config: Annotated[str | None, "configuration of the data set"] = None,
         files: Annotated[tuple[str, ...], "patterns of files, for json, csv, parquet and text"] = (),
         revision: Annotated[str | None, "a commit, a branch or a tag of the hub"] = None,
-        split: Annotated[str, "the split to train on, in the library's words: train[:10%]"] = "train",
-        validation: Annotated[str | None, "the split to validate on; null: a part of the other"] = None,
-        held_out: Annotated[float, "share held out, where `validation` is null", Range(above=0, high=0.5)] = 0.1,
-        most: Annotated[int | None, "so many rows of each split at most", Range(1)] = None,
-        streaming: Annotated[bool, "read rows as they come, and keep none"] = False,
-        text: Annotated[str, "the field that holds the text"] = "text",
-        second: Annotated[str | None, "the field that holds the other text of a pair"] = None,
-        label: Annotated[str | None, "the field that holds the class"] = None,
-        score: Annotated[str | None, "the field that holds a number to be told"] = None,
-        classes: Annotated[int, "how many classes there are", Range(2, 65536)] = 2,
-        names: Annotated[tuple[str, ...], "what the classes are called, in their order, where labels are words"] = (),
+        split: Annotated[str, "training split, in the library's syntax: train[:10%]"] = "train",
+        validation: Annotated[str | None, "validation split; null: a part of the training split"] = None,
+        held_out: Annotated[float, "share held out, if `validation` is null", Range(above=0, high=0.5)] = 0.1,
+        max_rows: Annotated[int | None, "maximum number of rows of each split", Range(1)] = None,
+        streaming: Annotated[bool, "fetch rows as they are read, without a cache"] = False,
+        text: Annotated[str, "field of the text"] = "text",
+        second: Annotated[str | None, "field of the second text of a pair"] = None,
+        label: Annotated[str | None, "field of the class"] = None,
+        score: Annotated[str | None, "field of the score to predict"] = None,
+        classes: Annotated[int, "number of classes", Range(2, 65536)] = 2,
+        names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = (),
     ) -> None:
         self._columns = Columns(text, second, label, score, classes, names)
         self._columns.check()
@@ -87,9 +88,9 @@ class Datasets(Corpus):
         if files:
             self._source["data_files"] = list(files)
         self._names: dict[Split, str] = {"train": split, "val": validation or ""}
-        self._most = most
-        self._options = [held_out, most, split, validation]
-        self._splits = Splitting(self._reading, own=validation is not None, share=held_out)
+        self._max_rows = max_rows
+        self._options = [held_out, max_rows, split, validation]
+        self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._splits.documents(split)
@@ -107,27 +108,27 @@ class Datasets(Corpus):
         return tuple(self._columns.names)
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._splits.dropped()
+        return self._splits.skipped_inputs()
 
-    def _reading(self, split: Split, dropped: Counter[str]) -> _Reading:
+    def _reader(self, split: Split, dropped: Counter[str]) -> _Reader:
         option = "corpus.split" if split == "train" else "corpus.validation"
         name = self._names[split]
         rows = self._rows(name, option) if name else ()
-        return _Reading(rows, f"{self._source['path']} {name}", self._columns, Found(option, (), (), [], dropped))
+        return _Reader(rows, f"{self._source['path']} {name}", self._columns, FileSet(option, (), (), [], dropped))
 
     def _rows(self, split: str, option: str) -> Iterable[Mapping[str, Any]]:
         try:
             import datasets
         except ImportError as error:
-            what = "the corpus `datasets` takes the library of that name, which is not installed"
+            message = "the corpus `datasets` needs the library of that name, which is not installed"
             valid = "pip install 'paribus[datasets]', or files for the corpora `text` and `table`"
-            raise DataError(Problem(code="not-installed", path="corpus", message=what, valid=valid)) from error
+            raise DataError(Problem(code="not-installed", path="corpus", message=message, valid=valid)) from error
         datasets.disable_progress_bars()
         try:
-            found: Iterable[Mapping[str, Any]] = datasets.load_dataset(**self._source, split=split)
-        except Exception as error:  # of many kinds, the library's, its file systems' and the network's
-            first = next(iter(str(error).splitlines()), "")
-            what = f"the library `datasets` does not load {self._source['path']!r}: {type(error).__name__}: {first}"
-            valid = "a data set, files and a split that there are"
-            raise DataError(Problem(code="no-dataset", path=option, message=what, valid=valid)) from error
-        return islice(found, self._most) if self._most is not None else found
+            rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(**self._source, split=split)
+        except Exception as error:  # of the library, its file systems or the network
+            reason = next(iter(str(error).splitlines()), "")
+            message = f"cannot load the data set {self._source['path']!r}: {type(error).__name__}: {reason}"
+            valid = "an existing data set, files and split"
+            raise DataError(Problem(code="no-dataset", path=option, message=message, valid=valid)) from error
+        return islice(rows, self._max_rows) if self._max_rows is not None else rows

@@ -1,4 +1,4 @@
-"""Dates as they are written in one place and in another: translation that every machine has."""
+"""Synthetic translation corpus: dates in the formats of two locales."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, final
 
 from paribus import Corpus, Document, Problem, Range, SpecError, Split, Traits
-from paribus_text import locales
-from paribus_text.holding import digest
-from paribus_text.locales import Field, Locale, Style
+from paribus_text import date_formats
+from paribus_text.date_formats import Field, Locale, Style
+from paribus_text.holdout import digest
 
-ONE_IN: Final = 8  # of all dates, this share is held out
+HELD_OUT_DIVISOR: Final = 8  # one in eight dates is held out
 
 
 @final
 class Dates(Corpus):
-    """Pairs of one date, written as one place writes it and as another does: "Neural Machine Translation by Jointly
-    Learning to Align and Translate" (Bahdanau et al. 2015) on the smallest scale that has something to align.
+    """Pairs of one date in the formats of two locales: a small task for "Neural Machine Translation by Jointly Learning
+    to Align and Translate" (Bahdanau et al. 2015).
 
-    Pair i of a split is a function of the seed, the split and i, so that more pairs are the same ones and others. A
-    date is held out or it is not, wherever it stands and however it is written, and so is the one that has its day and
-    its month in each other's place, which another locale writes alike. `fields` knows which characters tell what.
+    Pair i of a split depends on the seed, the split and i only, so a larger corpus extends a smaller one. A date is
+    held out in every format, together with the date with day and month swapped, which another locale writes alike.
+    `fields` returns the characters of the day, the month and the year.
     """
 
     traits: ClassVar[Traits] = {"provides": ["documents", "pairs"], "tells": {"languages": "locales"}}
@@ -31,25 +31,24 @@ class Dates(Corpus):
     def __init__(
         self,
         *,
-        locales: Annotated[tuple[Locale, ...], "who writes: two or more"] = ("en-us", "de"),
-        ways: Annotated[Literal["one", "all"], "from the first into each other, or from each into each"] = "one",
-        styles: Annotated[tuple[Style, ...], "numbers alone, short names of months, long ones"] = (
+        locales: Annotated[tuple[Locale, ...], "two or more locales"] = ("en-us", "de"),
+        directions: Annotated[Literal["one", "all"], "from the first locale to the others, or between all"] = "one",
+        styles: Annotated[tuple[Style, ...], "date styles: numeric, with short or with long names of months"] = (
             "short",
             "medium",
             "long",
         ),
-        first: Annotated[int, "the first year", Range(1, 9998)] = 1900,
-        years: Annotated[int, "how many years", Range(1, 9998)] = 150,
+        first: Annotated[int, "first year", Range(1, 9998)] = 1900,
+        years: Annotated[int, "number of years", Range(1, 9998)] = 150,
         pairs: Annotated[int, "pairs of the training split", Range(1, 10_000_000)] = 16384,
         held_out: Annotated[int, "pairs of the validation split", Range(1, 1_000_000)] = 512,
-        seed: Annotated[int, "what all pairs are drawn from", Range(0)] = 0,
+        seed: Annotated[int, "seed of all pairs", Range(0)] = 0,
     ) -> None:
-        _several(locales, styles, first + years)
-        others = locales[1:]
-        self._ways = (
-            [(locales[0], other) for other in others]
-            if ways == "one"
-            else [(one, other) for one in locales for other in locales if one != other]
+        _check_options(locales, styles, first + years)
+        self._directions = (
+            [(locales[0], target) for target in locales[1:]]
+            if directions == "one"
+            else [(source, target) for source in locales for target in locales if source != target]
         )
         self._styles = styles
         self._first = date(first, 1, 1)
@@ -59,8 +58,8 @@ class Dates(Corpus):
 
     def documents(self, split: Split) -> Iterator[Document]:
         for index in range(self._counts[split]):
-            day, (source, target), style = self._drawn(split, index)
-            texts = [locales.written(day, locale, style) for locale in (source, target)]
+            day, (source, target), style = self._draw(split, index)
+            texts = [date_formats.format_date(day, locale, style) for locale in (source, target)]
             yield Document(
                 f"{split} {index}, {day.isoformat()}",
                 (texts[0],),
@@ -70,45 +69,53 @@ class Dates(Corpus):
             )
 
     def fields(self, document: Document) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
-        """Of a pair, which characters of the source and of the target tell the day, the month and the year."""
+        """Return the spans of the day, the month and the year in the source and in the target of a pair."""
         sides = ((document.sentences, document.language), (document.target, document.target_language))
-        source, target = (locales.read(" ".join(text), language)[1] for text, language in sides)  # type: ignore[arg-type]  # a document of this corpus is of one of its locales
+        source, target = (date_formats.parse_date(" ".join(text), language)[1] for text, language in sides)  # type: ignore[arg-type]  # documents of this corpus have a locale
         return source, target
 
     def fingerprint(self) -> str:
-        """Of the options and of the code that draws and writes."""
-        options = (self._ways, self._styles, self._first, self._days, *self._counts.values(), self._seed)
-        code = (Path(file).read_text(encoding="utf-8") for file in (__file__, locales.__file__))
+        """Return a hash of the options and of the code that draws and formats."""
+        options = (self._directions, self._styles, self._first, self._days, *self._counts.values(), self._seed)
+        code = (Path(file).read_text(encoding="utf-8") for file in (__file__, date_formats.__file__))
         return digest([*map(str, options), *code])
 
-    def _drawn(self, split: Split, index: int) -> tuple[date, tuple[Locale, Locale], Style]:
+    def _draw(self, split: Split, index: int) -> tuple[date, tuple[Locale, Locale], Style]:
         for attempt in range(1000):
             numbers = _numbers(f"{self._seed} {split} {index} {attempt}", 3)
             day = self._first + timedelta(days=numbers[0] % self._days)
-            if held(day) == (split == "val"):
-                return day, self._ways[numbers[1] % len(self._ways)], self._styles[numbers[2] % len(self._styles)]
-        raise AssertionError("a year has dates of either kind")
+            if is_held_out(day) == (split == "val"):
+                return (
+                    day,
+                    self._directions[numbers[1] % len(self._directions)],
+                    self._styles[numbers[2] % len(self._styles)],
+                )
+        raise AssertionError("every year has dates of both splits")
 
 
-def held(day: date) -> bool:
-    """Whether a date is held out: decided by the date, and the same for its mirror."""
+def is_held_out(day: date) -> bool:
+    """Return True if a date is held out; the same for the date with day and month swapped."""
     low, high = sorted((day.day, day.month))
-    return _numbers(f"{day.year} {low} {high}", 1)[0] % ONE_IN == 0
+    return _numbers(f"{day.year} {low} {high}", 1)[0] % HELD_OUT_DIVISOR == 0
 
 
 def _numbers(key: str, count: int) -> list[int]:
-    """Whole numbers of 32 bits, the same on every machine."""
+    """Return random 32-bit integers, the same on every machine."""
     bits = hashlib.shake_256(key.encode()).digest(4 * count)
-    return [int.from_bytes(bits[4 * place : 4 * place + 4], "little") for place in range(count)]
+    return [int.from_bytes(bits[4 * number : 4 * number + 4], "little") for number in range(count)]
 
 
-def _several(named: tuple[Locale, ...], styles: tuple[Style, ...], end: int) -> None:
-    if len(set(named)) < max(2, len(named)):
-        what = f"a date is written by one and by another, but the locales are {', '.join(named) or 'none'}"
-        raise SpecError(Problem(code="too-few", path="corpus.locales", message=what, valid="two or more, none twice"))
+def _check_options(names: tuple[Locale, ...], styles: tuple[Style, ...], end: int) -> None:
+    if len(set(names)) < max(2, len(names)):
+        message = f"expected two or more distinct locales, got {', '.join(names) or 'none'}"
+        raise SpecError(
+            Problem(code="too-few", path="corpus.locales", message=message, valid="two or more, none twice")
+        )
     if not styles:
-        what = "a date is written in some style, but there is none"
-        raise SpecError(Problem(code="too-few", path="corpus.styles", message=what, valid=", ".join(locales.STYLES)))
+        message = "expected a style, got none"
+        raise SpecError(
+            Problem(code="too-few", path="corpus.styles", message=message, valid=", ".join(date_formats.STYLES))
+        )
     if end > 9999:
-        what = f"years of four digits end with 9998, but these end with {end - 1}"
-        raise SpecError(Problem(code="out-of-range", path="corpus.years", message=what, valid="fewer"))
+        message = f"expected years up to 9998, got {end - 1}"
+        raise SpecError(Problem(code="out-of-range", path="corpus.years", message=message, valid="fewer"))

@@ -9,29 +9,29 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-# Tests and demonstrations, what is generated, what others installed, and the topics themselves.
-_LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "pydoc_data"}
+# Tests, demonstrations, generated and installed packages, and the topics of the reference.
+_EXCLUDED = {"test", "tests", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "pydoc_data"}
 
 
 def docstrings() -> dict[str, str]:
-    """Each module's docstrings as one text, by the module's name."""
+    """Return the docstrings of each module as one text, by the name of the module."""
     root = Path(sysconfig.get_paths()["stdlib"])
     texts: dict[str, str] = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        if _LEFT_OUT.isdisjoint(parts) and not parts[0].startswith(("config-", "_sysconfigdata")):
-            text = "\n\n".join(_of(path))
+        if _EXCLUDED.isdisjoint(parts) and not parts[0].startswith(("config-", "_sysconfigdata")):
+            text = "\n\n".join(_read(path))
             if text:
                 texts["module " + ".".join(parts).removesuffix(".__init__")] = text
     return texts
 
 
-def _of(path: Path) -> Iterator[str]:
-    """The docstrings of one file, in the order of its text."""
+def _read(path: Path) -> Iterator[str]:
+    """Yield the docstrings of one file, in breadth-first order."""
     try:
         with tokenize.open(path) as file:
             tree = ast.parse(file.read())
-    except (SyntaxError, UnicodeDecodeError, OSError):  # a distribution's own broken file is nobody's corpus
+    except (SyntaxError, UnicodeDecodeError, OSError):  # skips a broken file of the distribution
         return
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""Pairs of sentences, and whether the second follows the first."""
+"""Pair classification corpus: sentences that follow each other, and negatives."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_text.derived import Derived, below, prose
+from paribus_text.derived import DerivedCorpus, prose, random_below
 from paribus_text.reference import Reference, Topic
 
 
 @final
 class Follows(Corpus):
-    """Two sentences of `python-docs`: 1 where the second follows the first, 0 where it does not, at even odds.
+    """Two sentences of `python-docs`: label 1 if the second follows the first, 0 otherwise, with probability one half.
 
-    Shaped like the pairs of GLUE: "GLUE" (Wang et al. 2019). What does not follow comes from another topic, stands
-    elsewhere in the same one, or is what came before: in this order it is harder to tell. Split by topic.
+    The format is that of the pairs of "GLUE" (Wang et al. 2019). A negative is from another topic, from elsewhere in
+    the same topic, or the pair in reverse order, from easy to hard. Split by topic.
     """
 
     traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "labels"], "tells": {"classes": 2}}
@@ -25,17 +25,17 @@ class Follows(Corpus):
     def __init__(
         self,
         *,
-        other: Annotated[
-            Literal["topic", "place", "order"], "what does not follow: of another topic, of another place, or swapped"
+        negatives: Annotated[
+            Literal["topic", "place", "order"], "from another topic, from another place in the topic, or swapped"
         ] = "topic",
-        docstrings: Annotated[bool, "add the standard library's docstrings"] = False,
+        docstrings: Annotated[bool, "add the docstrings of the standard library"] = False,
         held_out: Annotated[float, "share of the text held out for validation", Range(above=0, high=0.5)] = 0.2,
-        seed: Annotated[int, "what decides which pairs are torn, and how", Range(0)] = 0,
+        seed: Annotated[int, "seed of the negatives", Range(0)] = 0,
     ) -> None:
-        self._other = other
+        self._negatives = negatives
         self._seed = seed
         reference = Reference(held_out, docstrings=docstrings)
-        self._derived = Derived(reference, self._made, __file__, docstrings, other, seed)
+        self._derived = DerivedCorpus(reference, self._make, __file__, docstrings, negatives, seed)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._derived.documents(split)
@@ -47,27 +47,31 @@ class Follows(Corpus):
         return self._derived.fingerprint()
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._derived.dropped()
+        return self._derived.skipped_inputs()
 
-    def _made(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
+    def _make(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
         pairs: dict[str, list[tuple[str, str]]] = {}
         for topic, paragraph in prose(topics):
-            # Neighbours that share no sentence with the next pair: each stands in one example alone.
+            # Adjacent pairs without overlap: each sentence is in one example only.
             pairs.setdefault(topic.name, []).extend(list(pairwise(paragraph.sentences))[::2])
-        everything = [(name, second) for name, own in pairs.items() for _, second in own]
-        for name, own in pairs.items():
-            for first, second in own:
-                kept = below(2, self._seed, "kept", first, second)
-                a, b = (first, second) if kept else self._torn(name, first, second, everything)
+        all_sentences = [(name, second) for name, topic_pairs in pairs.items() for _, second in topic_pairs]
+        for name, topic_pairs in pairs.items():
+            for first, second in topic_pairs:
+                is_positive = random_below(2, self._seed, "kept", first, second)
+                a, b = (first, second) if is_positive else self._negative(name, first, second, all_sentences)
                 if not b:
-                    dropped["pairs that nothing else could be put beside"] += 1
+                    dropped["pairs without another sentence for a negative"] += 1
                 else:
-                    yield Document(name, (a,), (b,), labels=(kept,))
+                    yield Document(name, (a,), (b,), labels=(is_positive,))
 
-    def _torn(self, name: str, first: str, second: str, everything: list[tuple[str, str]]) -> tuple[str, str]:
-        """The pair that does not follow; without its second where there is none."""
-        if self._other == "order":
+    def _negative(self, name: str, first: str, second: str, sentences: list[tuple[str, str]]) -> tuple[str, str]:
+        """Return a negative; its second sentence is empty if there is no candidate."""
+        if self._negatives == "order":
             return second, first
-        same = self._other == "place"
-        others = [text for topic, text in everything if (topic == name) == same and text not in (first, second)]
-        return first, others[below(len(others), self._seed, "other", first, second)] if others else ""
+        same_topic = self._negatives == "place"
+        candidates = [
+            text for topic, text in sentences if (topic == name) == same_topic and text not in (first, second)
+        ]
+        if not candidates:
+            return first, ""
+        return first, candidates[random_below(len(candidates), self._seed, "other", first, second)]

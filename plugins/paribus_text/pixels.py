@@ -1,4 +1,4 @@
-"""Every value of every pixel is a token."""
+"""Pixel tokenizer: one token per pixel value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from paribus import DataError, Problem, Tokenizer, Traits, Vocabulary, pixels_to_text, text_to_pixels
-from paribus_text.reserved import names, packed, shown, too_small, unpacked
+from paribus_text.reserved_tokens import display, display_names, pack_state, unpack_state, vocabulary_too_small
 
 VALUES = 256
 VOCABULARY = Vocabulary(VALUES + 1, {"mask": VALUES})
@@ -16,24 +16,25 @@ VOCABULARY = Vocabulary(VALUES + 1, {"mask": VALUES})
 
 @final
 class Pixels(Tokenizer):
-    """The values of an image's pixels, 0 to 255, row by row: "Generative Pretraining from Pixels" (Chen et al. 2020).
+    """Pixel tokenizer: the values of an image, 0 to 255, row by row. "Generative Pretraining from Pixels" (Chen et al.
+    2020).
 
-    There is no mark between images, so that with as many rows as an image has values, each example is one image.
+    No token separates images: with a sequence length equal to the values of an image, each example is one image.
     """
 
     traits: ClassVar[Traits] = {"provides": ["mask"], "modality": "images"}
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
         if size is not None and size < VOCABULARY.size:
-            raise too_small("pixels", size, VOCABULARY.size, "a pixel has 256 values, and one id is the mask")
+            raise vocabulary_too_small("pixels", size, VOCABULARY.size, "256 are pixel values, and one is the mask")
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [_values(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        special = names(VOCABULARY)
+        special = display_names(VOCABULARY)
         return "".join(
-            pixels_to_text(np.array([token], np.uint8)) if 0 <= token < VALUES else shown(special, token)
+            pixels_to_text(np.array([token], np.uint8)) if 0 <= token < VALUES else display(special, token)
             for token in ids
         )
 
@@ -41,19 +42,19 @@ class Pixels(Tokenizer):
         return VOCABULARY
 
     def state(self) -> bytes:
-        return packed("pixels", {})
+        return pack_state("pixels", {})
 
     def load(self, state: bytes) -> None:
-        with unpacked("pixels", state) as learned:
-            assert learned == {}, "there is nothing to learn"
+        with unpack_state("pixels", state) as content:
+            assert content == {}, "the tokenizer is not trained"
 
 
 def _values(text: str) -> list[int]:
-    found = text_to_pixels(text)
-    wrong = np.flatnonzero((found < 0) | (found >= VALUES))
+    values = text_to_pixels(text)
+    wrong = np.flatnonzero((values < 0) | (values >= VALUES))
     if wrong.size:
         letter = text[int(wrong[0])]
-        what = f"the tokenizer `pixels` reads images, and this document has the letter {letter!r} in it"
-        raise DataError(Problem(code="no-image", path="tokenizer", message=what, valid="a corpus of images"))
-    listed: list[int] = found.tolist()
-    return listed
+        message = f"the tokenizer `pixels` expects images, got a document with the character {letter!r}"
+        raise DataError(Problem(code="no-image", path="tokenizer", message=message, valid="a corpus of images"))
+    ids: list[int] = values.tolist()
+    return ids

@@ -1,4 +1,4 @@
-"""The language reference that ships inside CPython."""
+"""Corpus of the language reference that ships with CPython."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paribus_text.reference import Reference
 
 @final
 class PythonDocs(Corpus):
-    """The topics of `pydoc_data`, about 65 thousand words that are on every machine with Python; one document a topic.
+    """The topics of `pydoc_data`, about 65 thousand words that every machine with Python has; one document per topic.
 
-    It differs from one Python to the next, which its fingerprint tells. Topics repeat each other's sections: a
-    paragraph stays in the smallest topic that has it, or text held out would stand in the training split as well. It
-    ranks mechanisms; it does not show scaling.
+    The text differs between versions of Python, and so does its fingerprint. Topics repeat sections of each other: a
+    paragraph remains in the smallest topic that has it, otherwise held-out text would be in the training split as well.
+    The corpus is large enough to rank mechanisms, and too small to show scaling.
     """
 
     traits: ClassVar[Traits] = {"provides": ["sentences", "documents"]}
@@ -23,7 +23,7 @@ class PythonDocs(Corpus):
     def __init__(
         self,
         *,
-        docstrings: Annotated[bool, "add the standard library's docstrings, a document a module"] = False,
+        docstrings: Annotated[bool, "add the docstrings of the standard library, one document per module"] = False,
         held_out: Annotated[float, "share of the text held out for validation", Range(above=0, high=0.5)] = 0.1,
     ) -> None:
         self._reference = Reference(held_out, docstrings=docstrings)

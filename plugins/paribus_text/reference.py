@@ -1,4 +1,4 @@
-"""Topics of the language reference that ships inside CPython, paragraph by paragraph, each paragraph once."""
+"""Topics of the language reference that ships with CPython, as paragraphs, without repetitions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NamedTuple, final
 
 from paribus import Split
 from paribus_text.docstrings import docstrings as read_docstrings
-from paribus_text.holding import digest, hold_out
+from paribus_text.holdout import digest, hold_out
 from paribus_text.sentences import paragraphs, sentences
 
 _UNDERLINE = re.compile(r"\n[*=\-~^\"']{3,}[ \t]*(?=\n|$)")
-_HYPHEN = re.compile(r"(?<=[a-z]-)\n\s*(?=[a-z])")  # a line broken inside of a compound word
-_LONG = 60  # characters from which a paragraph that comes again is no coincidence
-_FILES = ("reference", "docstrings", "holding", "sentences")  # that decide what is read
+_HYPHEN = re.compile(r"(?<=[a-z]-)\n\s*(?=[a-z])")  # a line break within a compound word
+_MINIMUM_REPEAT = 60  # characters; a shorter paragraph may repeat by chance
+_FILES = ("reference", "docstrings", "holdout", "sentences")  # whose code determines the text
 
 
 class Paragraph(NamedTuple):
-    """Prose as its sentences; a block of code or of grammar is one, with its lines kept."""
+    """Sentences of prose, or a block of code or grammar as one sentence that keeps its lines."""
 
     sentences: tuple[str, ...]
     code: bool
@@ -39,10 +39,10 @@ class Topic(NamedTuple):
 
 @final
 class Reference:
-    """The topics, split by topic: of each group of them about the same share is held out.
+    """The topics, split by topic: about the same share of each group is held out.
 
-    Topics repeat each other's sections: a paragraph stays in the smallest topic that has it, or text held out would
-    stand in the training split as well.
+    Topics repeat sections of each other: a paragraph remains in the smallest topic that has it, otherwise held-out text
+    would be in the training split as well.
     """
 
     def __init__(
@@ -51,34 +51,33 @@ class Reference:
         self._share = share
         self._docstrings = docstrings
         self._group = group
-        self._read: Mapping[Split, tuple[Topic, ...]] | None = None
+        self._cache: Mapping[Split, tuple[Topic, ...]] | None = None
         self._repeated = 0
 
     def topics(self, split: Split) -> tuple[Topic, ...]:
-        if self._read is None:
-            found = self._distinct(self._texts())
-            held = self._held({topic.name: len(" ".join(topic.sentences)) for topic in found})
-            self._read = {
-                "train": tuple(topic for topic in found if topic.name not in held),
-                "val": tuple(topic for topic in found if topic.name in held),
+        if self._cache is None:
+            topics = self._distinct(self._texts())
+            held_out = self._hold_out({topic.name: len(" ".join(topic.sentences)) for topic in topics})
+            self._cache = {
+                "train": tuple(topic for topic in topics if topic.name not in held_out),
+                "val": tuple(topic for topic in topics if topic.name in held_out),
             }
-        return self._read[split]
+        return self._cache[split]
 
-    def fingerprint(self, *said: str) -> str:
-        """Of the topics as they ship, of the code that reads them, and of what is `said` of the rest: quicker than
-        reading them."""
+    def fingerprint(self, *options: str) -> str:
+        """Return a hash of the topics, of the code that reads them, and of `options`: quicker than reading them."""
         texts = self._texts()
         code = (Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in _FILES)
         return digest(
-            [str(self._share), *said, *(text for name in sorted(texts) for text in (name, texts[name])), *code]
+            [str(self._share), *options, *(text for name in sorted(texts) for text in (name, texts[name])), *code]
         )
 
     def repeated(self) -> int:
-        """How many paragraphs were left out, as another topic has them."""
+        """Return the number of paragraphs that were dropped because another topic has them."""
         self.topics("train")
         return self._repeated
 
-    def _held(self, sizes: Mapping[str, int]) -> frozenset[str]:
+    def _hold_out(self, sizes: Mapping[str, int]) -> frozenset[str]:
         groups: dict[str, dict[str, int]] = {}
         for name, size in sizes.items():
             groups.setdefault(self._group(name), {})[name] = size
@@ -91,37 +90,37 @@ class Reference:
         return texts | read_docstrings() if self._docstrings else texts
 
     def _distinct(self, texts: Mapping[str, str]) -> list[Topic]:
-        """A topic for each text, in the order of their names; a paragraph that repeats is left out."""
-        seen: set[str] = set()
-        whole: set[tuple[str, ...]] = set()
-        found: list[Topic] = []
+        """Return a topic for each text, sorted by name, without repeated paragraphs."""
+        paragraph_keys: set[str] = set()
+        topic_keys: set[tuple[str, ...]] = set()
+        distinct_topics: list[Topic] = []
         for name in sorted(texts, key=lambda name: (len(texts[name]), name)):
-            kept: list[Paragraph] = []
+            retained: list[Paragraph] = []
             for paragraph in paragraphs(_UNDERLINE.sub("", texts[name])):
                 key = " ".join(paragraph.split())
-                if key in seen:
+                if key in paragraph_keys:
                     self._repeated += 1
                     continue
-                if len(key) >= _LONG:
-                    seen.add(key)
-                kept.append(_read(paragraph))
-            topic = Topic(name, tuple(kept))
-            if topic.sentences in whole:  # of short paragraphs alone, which may come again
-                self._repeated += len(kept)
-            elif kept:
-                whole.add(topic.sentences)
-                found.append(topic)
-        return sorted(found, key=lambda topic: topic.name)
+                if len(key) >= _MINIMUM_REPEAT:
+                    paragraph_keys.add(key)
+                retained.append(_parse(paragraph))
+            topic = Topic(name, tuple(retained))
+            if topic.sentences in topic_keys:  # only short paragraphs, which may repeat
+                self._repeated += len(retained)
+            elif retained:
+                topic_keys.add(topic.sentences)
+                distinct_topics.append(topic)
+        return sorted(distinct_topics, key=lambda topic: topic.name)
 
 
-def _read(paragraph: str) -> Paragraph:
+def _parse(paragraph: str) -> Paragraph:
     lines = paragraph.rstrip().splitlines()
-    if "::=" not in paragraph and _wrapped(lines):
+    if "::=" not in paragraph and _is_wrapped(lines):
         return Paragraph(tuple(sentences(_HYPHEN.sub("", paragraph))), code=False)
     indent = min(len(line) - len(line.lstrip()) for line in lines)
     return Paragraph(("\n".join(line[indent:].rstrip() for line in lines),), code=True)
 
 
-def _wrapped(lines: list[str], width: int = 64) -> bool:
-    """Whether lines were broken because they were full, as those of prose are, and those of code are not."""
-    return all(len(line) + 1 + len(following.split()[0]) > width for line, following in pairwise(lines))
+def _is_wrapped(lines: list[str], width: int = 64) -> bool:
+    """Return True if lines are full, as those of wrapped prose are, and those of code are not."""
+    return all(len(line) + 1 + len(next_line.split()[0]) > width for line, next_line in pairwise(lines))

@@ -1,4 +1,4 @@
-"""Which part of the language reference a paragraph is of."""
+"""Classification corpus: the part of the language reference that a paragraph belongs to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_text.derived import Derived, prose
+from paribus_text.derived import DerivedCorpus, prose
 from paribus_text.reference import Reference, Topic
 
 SECTIONS: Final[Mapping[str, str]] = {
@@ -23,17 +23,17 @@ SECTIONS: Final[Mapping[str, str]] = {
     "types": "formatstrings string-methods truth typesfunctions typesmapping typesmethods typesmodules typesseq "
     "typesseq-mutable typesset",
 }
-"""The topics of each class: where the reference has them."""
+"""The topics of each class, which is a part of the reference."""
 
-_OF: Final = {topic: section for section, topics in SECTIONS.items() for topic in topics.split()}
+_SECTION_OF_TOPIC: Final = {topic: section for section, topics in SECTIONS.items() for topic in topics.split()}
 
 
 @final
 class Sections(Corpus):
-    """Paragraphs of `python-docs`, each labelled with one of six parts of the reference that its topic stands in.
+    """Paragraphs of `python-docs`, labelled with one of six parts of the reference.
 
-    About 1,000 paragraphs. Topics are held out, and of each class about the same share of the text; the classes are
-    uneven, from a twentieth of the paragraphs to a third.
+    About 1,000 paragraphs. Whole topics are held out, about the same share of the text of each class; the classes
+    contain between a twentieth and a third of the paragraphs.
     """
 
     traits: ClassVar[Traits] = {"provides": ["documents", "labels"], "tells": {"classes": 6}}
@@ -42,10 +42,12 @@ class Sections(Corpus):
         self,
         *,
         held_out: Annotated[float, "share of each class held out for validation", Range(above=0, high=0.5)] = 0.2,
-        words: Annotated[int, "least words of a paragraph", Range(1, 1000)] = 8,
+        words: Annotated[int, "minimum number of words of a paragraph", Range(1, 1000)] = 8,
     ) -> None:
         self._words = words
-        self._derived = Derived(Reference(held_out, group=lambda name: _OF.get(name, "")), self._made, __file__, words)
+        self._derived = DerivedCorpus(
+            Reference(held_out, group=lambda name: _SECTION_OF_TOPIC.get(name, "")), self._make, __file__, words
+        )
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._derived.documents(split)
@@ -57,15 +59,15 @@ class Sections(Corpus):
         return self._derived.fingerprint()
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._derived.dropped()
+        return self._derived.skipped_inputs()
 
-    def _made(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
+    def _make(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
         numbers = {name: number for number, name in enumerate(SECTIONS)}
         for topic, paragraph in prose(topics):
-            if topic.name not in _OF:
-                dropped["paragraphs of topics of no section"] += 1
+            if topic.name not in _SECTION_OF_TOPIC:
+                dropped["paragraphs of topics without a section"] += 1
             elif sum(len(sentence.split()) for sentence in paragraph.sentences) < self._words:
                 dropped[f"paragraphs of fewer than {self._words} words"] += 1
             else:
-                section = _OF[topic.name]
+                section = _SECTION_OF_TOPIC[topic.name]
                 yield Document(f"{topic.name}, {section}", paragraph.sentences, labels=(numbers[section],))

@@ -1,4 +1,4 @@
-"""Shapes drawn anew from a seed: images that every machine has."""
+"""Synthetic corpus of images of shapes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar, Final, final
 import numpy as np
 
 from paribus import Corpus, Document, Pixels, Range, Split, Traits, image_document
-from paribus_text.holding import digest
+from paribus_text.holdout import digest
 
-FINE: Final = 16  # places that are told apart across a pixel
-LEVELS: Final = 80  # of the dark side and of the light side, from the end of each
+SUBPIXELS: Final = 16  # positions across a pixel
+LEVELS: Final = 80  # number of dark values, from 0, and of light values, up to 255
 
 Grid = np.ndarray[Any, np.dtype[Any]]
-Inside = Callable[[Grid, Grid, int], Grid]  # distances to the middle, across and down, and how far the shape reaches
+Shape = Callable[[Grid, Grid, int], Grid]  # from horizontal and vertical distances to the center, and the radius
 
-SHAPES: Final[Mapping[str, Inside]] = {
+SHAPES: Final[Mapping[str, Shape]] = {
     "disc": lambda x, y, r: x * x + y * y <= r * r,
     "cross": lambda x, y, r: (np.minimum(abs(x), abs(y)) * 4 <= r) & (np.maximum(abs(x), abs(y)) <= r),
     "ring": lambda x, y, r: (x * x + y * y <= r * r) & (4 * (x * x + y * y) >= r * r),
@@ -28,15 +28,15 @@ SHAPES: Final[Mapping[str, Inside]] = {
     "diamond": lambda x, y, r: abs(x) + abs(y) <= r,
     "frame": lambda x, y, r: (np.maximum(abs(x), abs(y)) <= r) & (2 * np.maximum(abs(x), abs(y)) >= r),
 }
-"""In the order in which `classes` takes them; whole numbers throughout, so that no machine rounds otherwise."""
+"""Shapes in the order of the classes; integers only, so the images are the same on every machine."""
 
 
 @final
 class Shapes(Corpus):
-    """Images of one shape each, in a place, a size and colours of its own, under noise; which shape is the label.
+    """Images of one shape each, of random position, size and colours, with noise; the shape is the label.
 
-    Image i of a split is a function of the seed, the split and i, so that more images are the same ones and others. Its
-    bits are those of SHAKE-256, which is the same everywhere. Each class has as many images, to within one.
+    Image i of a split depends on the seed, the split and i only, so a larger corpus extends a smaller one. Random bits
+    are those of SHAKE-256, the same on every machine. The sizes of the classes differ by at most one.
     """
 
     traits: ClassVar[Traits] = {
@@ -50,11 +50,11 @@ class Shapes(Corpus):
         *,
         image: Annotated[int, "height and width of an image, in pixels", Range(4, 4096)] = 32,
         channels: Annotated[int, "values of a pixel: 1 is grey, 3 colour", Range(1, 64)] = 3,
-        classes: Annotated[int, "kinds of shapes", Range(2, len(SHAPES))] = 4,
+        classes: Annotated[int, "number of shapes", Range(2, len(SHAPES))] = 4,
         images: Annotated[int, "images of the training split", Range(1, 10_000_000)] = 4096,
         held_out: Annotated[int, "images of the validation split", Range(1, 1_000_000)] = 512,
-        noise: Annotated[int, "by how much noise moves a value at most, of 255", Range(0, 255)] = 32,
-        seed: Annotated[int, "what all images are drawn from", Range(0)] = 0,
+        noise: Annotated[int, "maximum change of a value by noise, of 255", Range(0, 255)] = 32,
+        seed: Annotated[int, "seed of all images", Range(0)] = 0,
     ) -> None:
         self._side = image
         self._channels = channels
@@ -67,37 +67,35 @@ class Shapes(Corpus):
         for index in range(self._counts[split]):
             label = index % len(self._kinds)
             name = f"{split} {index}"
-            yield image_document(
-                f"{name}, a {self._kinds[label]}", self._drawn(name, SHAPES[self._kinds[label]]), label
-            )
+            yield image_document(f"{name}, a {self._kinds[label]}", self._draw(name, SHAPES[self._kinds[label]]), label)
 
     def fingerprint(self) -> str:
-        """Of the options and of the code that draws."""
+        """Return a hash of the options and of the code that draws."""
         options = (self._side, self._channels, *self._kinds, *self._counts.values(), self._noise, self._seed)
         return digest([*map(str, options), Path(__file__).read_text(encoding="utf-8")])
 
-    def _drawn(self, name: str, inside: Inside) -> Pixels:
-        """(height, width, channels) of one image."""
+    def _draw(self, name: str, is_inside: Shape) -> Pixels:
+        """Return one image, (height, width, channels)."""
         numbers = _numbers(f"{self._seed} {name}", 3 + 3 * self._channels)
-        side = self._side * FINE
+        side = self._side * SUBPIXELS
         radius = side // 4 + numbers[0] % (side // 5)
         x, y = (radius + number % (side - 2 * radius + 1) for number in numbers[1:3])
-        places = np.arange(self._side) * FINE + FINE // 2
-        shape = inside(places[None, :] - x, places[:, None] - y, radius)[:, :, None]
-        dark, light, turned = np.array(numbers[3:]).reshape(3, self._channels)
-        levels = np.where(turned % 2, [light % LEVELS, 255 - dark % LEVELS], [255 - light % LEVELS, dark % LEVELS])
+        centers = np.arange(self._side) * SUBPIXELS + SUBPIXELS // 2
+        shape = is_inside(centers[None, :] - x, centers[:, None] - y, radius)[:, :, None]
+        dark, light, is_inverted = np.array(numbers[3:]).reshape(3, self._channels)
+        levels = np.where(is_inverted % 2, [light % LEVELS, 255 - dark % LEVELS], [255 - light % LEVELS, dark % LEVELS])
         values = np.where(shape, levels[0], levels[1])
-        pixels: Pixels = np.clip(values + self._moved(name, values.shape), 0, 255).astype(np.uint8)
+        pixels: Pixels = np.clip(values + self._noise_values(name, values.shape), 0, 255).astype(np.uint8)
         return pixels
 
-    def _moved(self, name: str, shape: tuple[int, ...]) -> Grid:
-        """By how much noise moves each value: from -noise to noise, each as likely."""
+    def _noise_values(self, name: str, shape: tuple[int, ...]) -> Grid:
+        """Return uniform noise from -noise to noise."""
         bits = hashlib.shake_256(f"{self._seed} {name} noise".encode()).digest(2 * int(np.prod(shape)))
-        drawn = np.frombuffer(bits, "<u2").astype(np.int64).reshape(shape)
-        return drawn * (2 * self._noise + 1) // 65536 - self._noise
+        uniform = np.frombuffer(bits, "<u2").astype(np.int64).reshape(shape)
+        return uniform * (2 * self._noise + 1) // 65536 - self._noise
 
 
 def _numbers(key: str, count: int) -> list[int]:
-    """Whole numbers of 32 bits."""
+    """Return random 32-bit integers."""
     bits = hashlib.shake_256(key.encode()).digest(4 * count)
     return [int(number) for number in np.frombuffer(bits, "<u4")]

@@ -1,4 +1,4 @@
-"""The two splits of documents that are read again and again: which are held out, and what all of them are."""
+"""Training and validation splits of documents that are read repeatedly, and the fingerprint of both."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol, final
 
 from paribus import DataError, Document, Problem, Split
-from paribus_text.holding import digest, hashed, hold_out
-from paribus_text.telling import check
+from paribus_text.holdout import digest, hold_out, text_hash
+from paribus_text.problems import raise_problems
 
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
-class Read(Protocol):
-    """Documents as they are read, and what was found wrong on the way."""
+class DocumentReader(Protocol):
+    """One reading of documents, and the problems in it."""
 
     @property
     def option(self) -> str: ...
@@ -22,84 +22,91 @@ class Read(Protocol):
     @property
     def problems(self) -> list[Problem]: ...
 
-    def all(self) -> Iterator[Document]: ...
+    def documents(self) -> Iterator[Document]: ...
 
 
 class _Scan(NamedTuple):
-    """What one reading of everything found."""
+    """Result of reading all documents once."""
 
-    held: frozenset[str]  # hashes of the texts that are held out
+    held_out: frozenset[str]  # hashes of the held-out texts
     fingerprint: str
     dropped: Mapping[str, int]
 
 
 @final
 class Splitting:
-    """`read(split, dropped)` reads a split; where there is none of its own to validate on, a part of the first is held
-    out by a hash of each text: the same text is never in both, and neither order nor names matter."""
+    """Splits of the documents that `read(split, dropped)` reads.
 
-    def __init__(self, read: Callable[[Split, Counter[str]], Read], *, own: bool, share: float) -> None:
+    Without files for validation, a part of the training documents is held out by a hash of each text: the same text is
+    never in both splits, and neither the order nor the names of files matter.
+    """
+
+    def __init__(
+        self, read: Callable[[Split, Counter[str]], DocumentReader], *, has_validation: bool, share: float
+    ) -> None:
         self._read = read
-        self._own = own  # whether there are documents of their own to validate on
+        self._has_validation = has_validation
         self._share = share
-        self._scanned: _Scan | None = None
+        self._cache: _Scan | None = None
 
     def documents(self, split: Split) -> Iterator[Document]:
-        held = self._scan().held
-        reading = self._read(split if self._own else "train", Counter())
-        for document in reading.all():
-            if self._own or (_text(document) in held) == (split == "val"):
+        held_out = self._scan().held_out
+        reader = self._read(split if self._has_validation else "train", Counter())
+        for document in reader.documents():
+            if self._has_validation or (_hash_text(document) in held_out) == (split == "val"):
                 yield document
-        check(reading.problems)
+        raise_problems(reader.problems)
 
     def fingerprint(self) -> str:
-        self._scanned = None  # always of what there is now
+        self._cache = None  # the files may have changed
         return self._scan().fingerprint
 
-    def dropped(self) -> dict[str, int]:
+    def skipped_inputs(self) -> dict[str, int]:
         return dict(self._scan().dropped)
 
     def _scan(self) -> _Scan:
-        if self._scanned is None:
+        if self._cache is None:
             dropped: Counter[str] = Counter()
-            read = {split: self._read(split, dropped) for split in SPLITS}
+            readers = {split: self._read(split, dropped) for split in SPLITS}
             sizes: Counter[str] = Counter()
-            kept: list[str] = []
-            for document in read["train"].all():
-                kept.append(_key(document))
-                sizes[_text(document)] += len(document.text)
-            kept.append("validation")
-            held = [_key(document) for document in read["val"].all()] if self._own else []
-            check(problem for each in read.values() for problem in each.problems)
-            if self._own:
-                _enough(len(sizes), 1, read["train"].option, dropped)
-                _enough(len(held), 1, read["val"].option, dropped)
+            hashes: list[str] = []
+            for document in readers["train"].documents():
+                hashes.append(_hash_document(document))
+                sizes[_hash_text(document)] += len(document.text)
+            hashes.append("validation")
+            held_out: list[str] = []
+            if self._has_validation:
+                held_out = [_hash_document(document) for document in readers["val"].documents()]
+            raise_problems(problem for reader in readers.values() for problem in reader.problems)
+            if self._has_validation:
+                _check_count(len(sizes), 1, readers["train"].option, dropped)
+                _check_count(len(held_out), 1, readers["val"].option, dropped)
             else:
-                _enough(len(sizes), 2, read["train"].option, dropped)
-                held = sorted(hold_out(sizes, self._share))
-            self._scanned = _Scan(frozenset(held), digest([*kept, *held]), +dropped)
-        return self._scanned
+                _check_count(len(sizes), 2, readers["train"].option, dropped)
+                held_out = sorted(hold_out(sizes, self._share))
+            self._cache = _Scan(frozenset(held_out), digest([*hashes, *held_out]), +dropped)
+        return self._cache
 
 
-def _text(document: Document) -> str:
-    return hashed("\0".join((document.text, *document.target)))
+def _hash_text(document: Document) -> str:
+    return text_hash("\0".join((document.text, *document.target)))
 
 
-def _key(document: Document) -> str:
-    """All that becomes of a document; without a language, another side and labels, as it was before there were any."""
-    more = [f"\0{document.language}"] if document.language else []
+def _hash_document(document: Document) -> str:
+    """Hash everything that reaches a model; optional fields are hashed only if present, so old hashes stay valid."""
+    optional = [f"\0{document.language}"] if document.language else []
     if document.target or document.labels:
-        more += ["\0\0", *document.target, "\0\0", *map(repr, document.labels)]
-    return hashed("\0".join((*document.sentences, *more)))
+        optional += ["\0\0", *document.target, "\0\0", *map(repr, document.labels)]
+    return text_hash("\0".join((*document.sentences, *optional)))
 
 
-def _enough(found: int, least: int, option: str, dropped: Mapping[str, int]) -> None:
-    if found >= least:
+def _check_count(count: int, minimum: int, option: str, dropped: Mapping[str, int]) -> None:
+    if count >= minimum:
         return
-    left_out = "; ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
-    count = "no document" if not found else "only one document that differs from the others"
-    what = f"there is {count} to read" + (f" (left out: {left_out})" if left_out else "")
+    reasons = "; ".join(f"{number:,} {reason}" for reason, number in dropped.items() if number)
+    message = f"expected {minimum} or more distinct documents, got {count}"
+    message += f" (dropped: {reasons})" if reasons else ""
     valid = "files with text in them"
-    if found:
-        valid = "a second one to hold out: more files, `documents: paragraph`, or files for `validation`"
-    raise DataError(Problem(code="no-documents", path=option, message=what, valid=valid))
+    if count:
+        valid = "another document to hold out: more files, `documents: paragraph`, or files for `validation`"
+    raise DataError(Problem(code="no-documents", path=option, message=message, valid=valid))

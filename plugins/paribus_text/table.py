@@ -1,4 +1,4 @@
-"""The user's own labelled files."""
+"""Corpus of labelled rows in the user's files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, final
 
 from paribus import Corpus, Document, Example, Problem, Range, Split, Traits
-from paribus_text.files import Found
-from paribus_text.glancing import glance
-from paribus_text.rows import TABLES
+from paribus_text.columns import Columns
+from paribus_text.preview import preview
 from paribus_text.splitting import SPLITS, Splitting
-from paribus_text.told import Columns
+from paribus_text.table_rows import TABLES
+from paribus_text.text_files import FileSet
 
 
-class _Reading(NamedTuple):
-    files: Found
+class _Reader(NamedTuple):
+    files: FileSet
     columns: Columns
 
     @property
@@ -27,18 +27,18 @@ class _Reading(NamedTuple):
     def problems(self) -> list[Problem]:
         return self.files.problems
 
-    def all(self) -> Iterator[Document]:
+    def documents(self) -> Iterator[Document]:
         for path in self.files.paths():
-            for where, values in self.files.rows(path, self.columns.fields):
-                yield from self.columns.documents(self.files, where, values)
+            for location, values in self.files.rows(path, self.columns.fields):
+                yield from self.columns.documents(self.files, location, values)
 
 
 @final
 class Table(Corpus):
-    """Rows of CSV, TSV, JSON-lines and Parquet files: a text each, or a pair, and its class or its score.
+    """Rows of CSV, TSV, JSON-lines and Parquet files, each with a text or a pair of texts, and a class or a score.
 
-    Labels are whole numbers from 0 on, or words, if `names` has them in their order. Without files of its own, the
-    validation split is chosen by a hash of each row's texts, so that the same text is never in both.
+    Labels are integers from 0, or words that `names` lists in order. Without files for validation, the validation split
+    is chosen by a hash of each row's texts, so the same text is never in both.
     """
 
     traits: ClassVar[Traits] = {
@@ -51,20 +51,20 @@ class Table(Corpus):
         self,
         *,
         path: Annotated[tuple[str, ...], "folders, and patterns of files with rows", Example(("labelled/**/*.csv",))],
-        validation: Annotated[tuple[str, ...] | None, "patterns of the validation split's files"] = None,
-        held_out: Annotated[float, "share held out, where `validation` is null", Range(above=0, high=0.5)] = 0.1,
-        text: Annotated[str, "the field that holds the text"] = "text",
-        second: Annotated[str | None, "the field that holds the other text of a pair"] = None,
-        label: Annotated[str | None, "the field that holds the class"] = None,
-        score: Annotated[str | None, "the field that holds a number to be told"] = None,
-        classes: Annotated[int, "how many classes there are", Range(2, 65536)] = 2,
-        names: Annotated[tuple[str, ...], "what the classes are called, in their order, where labels are words"] = (),
+        validation: Annotated[tuple[str, ...] | None, "patterns of the files of the validation split"] = None,
+        held_out: Annotated[float, "share held out, if `validation` is null", Range(above=0, high=0.5)] = 0.1,
+        text: Annotated[str, "field of the text"] = "text",
+        second: Annotated[str | None, "field of the second text of a pair"] = None,
+        label: Annotated[str | None, "field of the class"] = None,
+        score: Annotated[str | None, "field of the score to predict"] = None,
+        classes: Annotated[int, "number of classes", Range(2, 65536)] = 2,
+        names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = (),
     ) -> None:
         self._columns = Columns(text, second, label, score, classes, names)
         self._columns.check()
         self._patterns: dict[Split, tuple[str, ...]] = {"train": path, "val": validation or ()}
         self._share = held_out
-        self._splits = Splitting(self._reading, own=validation is not None, share=held_out)
+        self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._splits.documents(split)
@@ -73,16 +73,16 @@ class Table(Corpus):
         return self._splits.fingerprint()
 
     def quick_fingerprint(self) -> str | None:
-        found = (self._reading(split, Counter()).files for split in SPLITS)
+        file_sets = (self._reader(split, Counter()).files for split in SPLITS)
         options = [self._patterns, self._share, self._columns, str(Path.cwd())]
-        return glance(options, (path for files in found for path in files.paths()))
+        return preview(options, (path for files in file_sets for path in files.paths()))
 
     def classes(self) -> tuple[str, ...]:
         return tuple(self._columns.names)
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._splits.dropped()
+        return self._splits.skipped_inputs()
 
-    def _reading(self, split: Split, dropped: Counter[str]) -> _Reading:
+    def _reader(self, split: Split, dropped: Counter[str]) -> _Reader:
         option = "corpus.path" if split == "train" else "corpus.validation"
-        return _Reading(Found(option, self._patterns[split], TABLES, [], dropped), self._columns)
+        return _Reader(FileSet(option, self._patterns[split], TABLES, [], dropped), self._columns)

@@ -1,4 +1,4 @@
-"""The user's own text files."""
+"""Corpus of the user's text files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Example, Range, Split, Traits
-from paribus_text.files import KINDS, Found, Reading, Unit
-from paribus_text.glancing import glance
+from paribus_text.preview import preview
 from paribus_text.splitting import SPLITS, Splitting
+from paribus_text.text_files import KINDS, FileSet, TextReader, Unit
 
 
 @final
 class Text(Corpus):
     """Files of plain text, Markdown, JSON lines, CSV and Parquet, named by patterns (`data/**/*.txt`) or folders.
 
-    A row of a table is a document; of plain text a file is, or a paragraph. Without files of its own, the
-    validation split is chosen by a hash of each document's text: the same text is never in both splits, and neither the
-    order nor the names of the files matter.
+    A document is a row of a table, or a file or paragraph of plain text. Without files for validation, the validation
+    split is chosen by a hash of each document's text: the same text is never in both splits, and neither the order nor
+    the names of the files matter.
     """
 
     traits: ClassVar[Traits] = {"provides": ["sentences", "documents"]}
@@ -32,18 +32,18 @@ class Text(Corpus):
             "folders, and patterns of .txt, .md, .jsonl, .csv, .tsv and .parquet files",
             Example(("corpus/**/*.txt",)),
         ],
-        validation: Annotated[tuple[str, ...] | None, "patterns of the validation split's files"] = None,
-        held_out: Annotated[float, "share held out, where `validation` is null", Range(above=0, high=0.5)] = 0.1,
-        documents: Annotated[Unit, "what one document is, in a file of plain text"] = "file",
-        field: Annotated[str, "the field of a row that holds the text"] = "text",
-        languages: Annotated[bool, "whether the folder that a file lies in is its language (de/news.txt)"] = False,
+        validation: Annotated[tuple[str, ...] | None, "patterns of the files of the validation split"] = None,
+        held_out: Annotated[float, "share held out, if `validation` is null", Range(above=0, high=0.5)] = 0.1,
+        documents: Annotated[Unit, "unit of a document in a file of plain text"] = "file",
+        field: Annotated[str, "field of the text in a row"] = "text",
+        languages: Annotated[bool, "take the folder of a file as its language (de/news.txt)"] = False,
     ) -> None:
         self._patterns: dict[Split, tuple[str, ...]] = {"train": path, "val": validation or ()}
         self._options = [path, validation, held_out, documents, field, languages]
         self._unit: Unit = documents
         self._field = field
         self._languages = languages
-        self._splits = Splitting(self._reading, own=validation is not None, share=held_out)
+        self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._splits.documents(split)
@@ -52,13 +52,13 @@ class Text(Corpus):
         return self._splits.fingerprint()
 
     def quick_fingerprint(self) -> str | None:
-        found = (self._reading(split, Counter()).files for split in SPLITS)
-        return glance([*self._options, str(Path.cwd())], (path for files in found for path in files.paths()))
+        file_sets = (self._reader(split, Counter()).files for split in SPLITS)
+        return preview([*self._options, str(Path.cwd())], (path for files in file_sets for path in files.paths()))
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._splits.dropped()
+        return self._splits.skipped_inputs()
 
-    def _reading(self, split: Split, dropped: Counter[str]) -> Reading:
+    def _reader(self, split: Split, dropped: Counter[str]) -> TextReader:
         option = "corpus.path" if split == "train" else "corpus.validation"
-        files = Found(option, self._patterns[split], KINDS, [], dropped)
-        return Reading(files, self._unit, self._field, self._languages)
+        files = FileSet(option, self._patterns[split], KINDS, [], dropped)
+        return TextReader(files, self._unit, self._field, self._languages)

@@ -1,4 +1,4 @@
-"""Sentences as they were written, and others whose words were moved."""
+"""Acceptability corpus: sentences in their original and in shuffled word order."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
 from paribus import Corpus, Document, Range, Split, Traits
-from paribus_text.derived import Derived, below, prose, shuffled
+from paribus_text.derived import DerivedCorpus, prose, random_below, shuffled
 from paribus_text.reference import Reference, Topic
 
 
 @final
 class WordOrder(Corpus):
-    """Sentences of `python-docs`: 1 is as it was written, 0 has words that lie together in another order, at even odds.
+    """Sentences of `python-docs`: label 1 is the original, 0 has adjacent words shuffled, with probability one half.
 
-    Shaped like CoLA: "Neural Network Acceptability Judgments" (Warstadt et al. 2019). The first and the last word stay
-    in their places, or a capital letter and a full stop would tell. Split by topic.
+    The format is that of CoLA: "Neural Network Acceptability Judgments" (Warstadt et al. 2019). The first and the last
+    word are not moved, because the capital letter and the full stop would reveal it. Split by topic.
     """
 
     traits: ClassVar[Traits] = {"provides": ["documents", "labels"], "tells": {"classes": 2}}
@@ -24,15 +24,15 @@ class WordOrder(Corpus):
     def __init__(
         self,
         *,
-        moved: Annotated[int, "words that are moved: the fewer, the harder it is to tell", Range(2, 64)] = 6,
-        docstrings: Annotated[bool, "add the standard library's docstrings"] = False,
+        moved: Annotated[int, "number of shuffled words; fewer are harder to detect", Range(2, 64)] = 6,
+        docstrings: Annotated[bool, "add the docstrings of the standard library"] = False,
         held_out: Annotated[float, "share of the text held out for validation", Range(above=0, high=0.5)] = 0.2,
-        seed: Annotated[int, "what decides which sentences are corrupted, and how", Range(0)] = 0,
+        seed: Annotated[int, "seed of the corruption", Range(0)] = 0,
     ) -> None:
         self._moved = moved
         self._seed = seed
         reference = Reference(held_out, docstrings=docstrings)
-        self._derived = Derived(reference, self._made, __file__, docstrings, moved, seed)
+        self._derived = DerivedCorpus(reference, self._make, __file__, docstrings, moved, seed)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._derived.documents(split)
@@ -44,22 +44,23 @@ class WordOrder(Corpus):
         return self._derived.fingerprint()
 
     def skipped_inputs(self) -> dict[str, int]:
-        return self._derived.dropped()
+        return self._derived.skipped_inputs()
 
-    def _made(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
+    def _make(self, topics: tuple[Topic, ...], dropped: Counter[str]) -> Iterator[Document]:
         for topic, paragraph in prose(topics):
             for sentence in paragraph.sentences:
                 words = sentence.split()
                 if len(words) < self._moved + 2:
                     dropped[f"sentences of fewer than {self._moved + 2} words"] += 1
                     continue
-                kept = below(2, self._seed, "kept", sentence)
-                yield Document(topic.name, (" ".join(words if kept else self._corrupted(words)),), labels=(kept,))
+                is_original = random_below(2, self._seed, "kept", sentence)
+                text = " ".join(words if is_original else self._shuffle(words))
+                yield Document(topic.name, (text,), labels=(is_original,))
 
-    def _corrupted(self, words: list[str]) -> list[str]:
-        """The same words; where those that are moved are all one word, there is nothing to see."""
-        first = 1 + below(len(words) - self._moved - 1, self._seed, "first", *words)
-        window = words[first : first + self._moved]
+    def _shuffle(self, words: list[str]) -> list[str]:
+        """Shuffle a window of words; if they are all the same word, the sentence stays equal."""
+        start = 1 + random_below(len(words) - self._moved - 1, self._seed, "first", *words)
+        window = words[start : start + self._moved]
         orders = (shuffled(window, self._seed, "order", attempt, *words) for attempt in range(32))
-        other = next((order for order in orders if order != window), window)
-        return [*words[:first], *other, *words[first + self._moved :]]
+        shuffled_window = next((order for order in orders if order != window), window)
+        return [*words[:start], *shuffled_window, *words[start + self._moved :]]

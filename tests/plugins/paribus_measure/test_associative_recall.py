@@ -55,14 +55,14 @@ def test_it_is_what_loops_find(shown: Any) -> None:
 def test_where_nothing_came_before_there_is_no_number(shown: Any) -> None:
     once = Batch({"body": Stream(torch.arange(2, 18)[None])}, {}, torch.arange(1))
     found = AssociativeRecall().measure(shown([once], says=says))
-    assert set(found.values()) == {"of what is predicted 0 tokens came before, and 15 did not"}
+    assert set(found.values()) == {"expected repeated and new tokens, got 0 repeated and 15 new"}
 
 
 CURVE = [{"step": step, "val/clm/accuracy": value} for step, value in ((10, 0.1), (20, 0.6), (30, 0.4), (40, 0.9))]
 
 
 @pytest.mark.parametrize(
-    ("at", "below", "found"),
+    ("value", "below", "expected"),
     [
         (0.5, False, {"steps": 20.0, "reached": 1.0}),
         (0.9, False, {"steps": 40.0, "reached": 1.0}),
@@ -71,14 +71,14 @@ CURVE = [{"step": step, "val/clm/accuracy": value} for step, value in ((10, 0.1)
     ],
 )
 def test_a_threshold_is_passed_at_the_first_point_that_passes(
-    at: float, below: bool, found: dict[str, float], shown: Any
+    value: float, below: bool, expected: dict[str, float], shown: Any
 ) -> None:
-    measure = StepsToThreshold(metric="val/clm/accuracy", at=at, below=below)
-    assert measure.measure(shown(learning_curve=CURVE)) == found
+    measure = StepsToThreshold(metric="val/clm/accuracy", value=value, below=below)
+    assert measure.measure(shown(learning_curve=CURVE)) == expected
 
 
 def test_a_metric_that_no_evaluation_has_is_told_of(shown: Any) -> None:
-    measure = StepsToThreshold(metric="val/clm/acuracy", at=0.5)
-    said = "no evaluation has `val/clm/acuracy`; valid: val/clm/accuracy"
+    measure = StepsToThreshold(metric="val/clm/acuracy", value=0.5)
+    said = "unknown metric `val/clm/acuracy`; valid: val/clm/accuracy"
     assert measure.measure(shown(learning_curve=CURVE)) == {"steps": said, "reached": said}
     assert "valid: none" in str(measure.measure(shown())["steps"])

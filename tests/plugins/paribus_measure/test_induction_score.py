@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus import Batch
-from paribus_measure.induction_score import InductionScore, repeated
+from paribus_measure.induction_score import InductionScore, repeated_sequences
 
 N = 7  # half of the rows that fit
 
@@ -63,15 +63,15 @@ def test_what_is_copied_is_no_loss_and_a_gain_over_knowing_nothing(shown: Any) -
 
 
 def test_tokens_are_of_text_each_different_and_repeated(shown: Any) -> None:
-    tokens = repeated(shown(), 100, 9)
+    tokens = repeated_sequences(shown(), 100, 9)
     assert tokens.shape == (9, 16)
     assert torch.equal(tokens[:, :8], tokens[:, 8:])
     assert all(len(set(row)) == 8 and not {0, 1} & set(row) for row in tokens[:, :8].tolist())
     assert len({tuple(row) for row in tokens.tolist()}) == 9
-    assert torch.equal(repeated(shown(), 100, 9), tokens)
+    assert torch.equal(repeated_sequences(shown(), 100, 9), tokens)
 
 
 def test_a_model_of_three_rows_is_asked_nothing(shown: Any) -> None:
     subject = shown(weighs=weighs(uniform), says=says)
-    subject.trial = subject.trial._replace(length=3)
+    subject.known = subject.known._replace(length=3)
     assert set(InductionScore().measure(subject).values()) == {"there is no room for two tokens and the same again"}

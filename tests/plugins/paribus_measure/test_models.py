@@ -94,7 +94,7 @@ def test_longer_questions_are_those_that_the_corpus_draws(ask: Ask, registry: Re
 
 def test_a_learned_table_ends_and_the_record_says_so(ask: Ask, registry: Registry) -> None:
     found = ask("{name: longer, times: [2]}", "position=learned")
-    assert set(found.values()) == {"the model has places for 36 rows, and these are 72"}
+    assert set(found.values()) == {"the model has 36 positions, fewer than 72"}
     found = ask("{name: longer, times: [2]}", "position={name: learned, length: 72}")
     assert all(isinstance(value, float) for value in found.values())
 
@@ -111,4 +111,4 @@ def test_a_study_of_what_a_table_cannot_have_is_refused_before_it_runs(registry:
 def test_more_pairs_than_there_are_keys_are_no_question(ask: Ask) -> None:
     recalled = ("corpus=recalled", "corpus.keys=8", "corpus.examples=64", "corpus.held_out=20", "objective.marks=true")
     found = ask("{name: longer, times: [2]}", *recalled, "position=rope")
-    assert set(found.values()) == {"16 pairs need as many different keys, and there are 8"}
+    assert set(found.values()) == {"16 pairs need 16 different keys, got 8"}

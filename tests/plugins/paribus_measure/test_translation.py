@@ -42,9 +42,7 @@ def test_the_model_writes_as_the_options_say(shown: Any) -> None:
 
     Translation(scores=(), examples=9, beam=4, length_penalty=0.6, tokens=7).measure(shown(wrote=write))
     assert asked == {"examples": 9, "beam": 4, "length_penalty": 0.6, "tokens": 7}
-    match = (
-        r"measure.length_penalty: it compares the hypotheses of a beam, and there is one; valid: a beam of at least 2"
-    )
+    match = r"error\[unread\] measure.length_penalty: .*; valid: a beam of at least 2"
     with pytest.raises(SpecError, match=match):
         Translation(length_penalty=0.6)
 
@@ -62,15 +60,11 @@ def test_where_nothing_is_written_the_reason_stands_for_every_number(shown: Any)
 def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sacrebleu", "sacrebleu.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
-    match = (
-        r"error\[not-installed\] measure: the measure `translation` takes the library `sacrebleu`, which is not "
-        r"installed; valid: pip install 'paribus\[translation\]', or `scores: \[\]` for `exact` alone"
-    )
+    match = r"error\[not-installed\] measure: .*; valid: pip install 'paribus\[translation\]'"
     with pytest.raises(SpecError, match=match):
         Translation().names(KNOWN)
 
 
-@pytest.mark.extras
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "zh", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bool) -> None:
@@ -86,7 +80,6 @@ def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bo
         assert found["chrf"] == pytest.approx(library.corpus_chrf(written, targets).score, rel=1e-12)
 
 
-@pytest.mark.extras
 def test_who_copies_the_targets_has_all_of_every_score(shown: Any) -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     pairs = [each._replace(generated=each.target) for each in PAIRS]
@@ -94,7 +87,6 @@ def test_who_copies_the_targets_has_all_of_every_score(shown: Any) -> None:
     assert found == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
 
 
-@pytest.mark.extras
 def test_the_signature_is_what_the_docstring_says() -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     metrics = Translation(tokenize="intl").metrics()

@@ -80,7 +80,7 @@ def test_what_is_given_in_an_answer_does_not_count(build: Build, vocabulary: Voc
     made = build("completion", vocabulary, marks=True, separator=False, stop=False)
     labels = all_of(made, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
     assert [[label for label in row if label != IGNORED] for row in labels.tolist()] == [[20, 21], [], [23, 26]]
-    with pytest.raises(DataError, match=r"a mark for each sentence of a target, of which there are 5, but"):
+    with pytest.raises(DataError, match=r"error\[no-marks\] .* 5 sentences .* has 2;"):
         all_of(made, corpus(PAIRS, [1, 0]), 6)
 
 
@@ -112,8 +112,8 @@ def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabul
     def observed(guesses: Tensor) -> float:
         from paribus_objective import scoring
 
-        metric = scoring.exact()
-        scoring.update_exact(metric, functional.one_hot(guesses, 100).double(), labels)
+        metric = scoring.exact_match()
+        scoring.update_exact_match(metric, functional.one_hot(guesses, 100).double(), labels)
         return float(metric.compute())
 
     assert observed(labels.clamp(min=0)) == 1.0
@@ -130,17 +130,17 @@ def test_a_prompt_is_what_training_showed(build: Build, vocabulary: Vocabulary) 
 
 def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build, vocabulary: Vocabulary) -> None:
     pairs: list[Pair] = [([10, 11, 12, 13, 14], [[20, 21]]), ([15], [[22]])]
-    match = r"1 of 2 pairs take more than 6 rows, and as many as 8; valid: dims.length of 8 or more, or completion with"
+    match = r"error\[too-long\] dims.length: 1 of 2 pairs are longer than 6, up to 8; valid: dims.length ≥ 8"
     with pytest.raises(DataError, match=match):
-        build("completion", vocabulary, length=6, long="refuse").example_count(corpus(pairs), 6)
-    dropping: Any = build("completion", vocabulary, length=6, long="drop")
+        build("completion", vocabulary, length=6, overlong="error").example_count(corpus(pairs), 6)
+    dropping: Any = build("completion", vocabulary, length=6, overlong="drop")
     assert all_of(dropping, corpus(pairs), 6).streams["body"].tokens[:, :3].tolist() == [[15, SEP, 22]]
-    assert dropping.skipped_documents(corpus(pairs), 6) == {"pairs that take more than 6 rows": 1}
-    cutting = build("completion", vocabulary, length=6, long="cut")
+    assert dropping.skipped_documents(corpus(pairs), 6) == {"pairs dropped because they are longer than 6": 1}
+    cutting = build("completion", vocabulary, length=6, overlong="truncate")
     assert all_of(cutting, corpus(pairs), 6).streams["body"].tokens[0].tolist() == [12, 13, 14, SEP, 20, 21]
-    with pytest.raises(DataError, match=r"1 of 1 pairs take more than 3 rows"):
-        build("completion", vocabulary, length=3, long="drop").example_count(corpus(pairs[:1]), 3)
-    with pytest.raises(SpecError, match=r"needs rows for a prompt and an answer, but there are 2; valid: ≥ 3"):
+    with pytest.raises(DataError, match=r"error\[too-long\] .*: 1 of 1 pairs"):
+        build("completion", vocabulary, length=3, overlong="drop").example_count(corpus(pairs[:1]), 3)
+    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("completion", vocabulary, length=2)
 
 

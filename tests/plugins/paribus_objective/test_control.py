@@ -21,7 +21,7 @@ from paribus import (
     TrainingExamples,
     Vocabulary,
 )
-from paribus_objective.control import Index
+from paribus_objective.control import PieceCache
 
 Build = Callable[..., Objective]
 Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
@@ -106,20 +106,20 @@ def test_a_copy_and_another_process_find_the_same(build: Build, tokens: Any) -> 
     made = build("control", VOCABULARY, 8)
     whole = everything(made, tokens, 8)
     assert torch.equal(everything(copy.deepcopy(made), tokens, 8).targets["labels"], whole.targets["labels"])
-    other = pickle.loads(pickle.dumps(Index(3)))  # our own
-    with pytest.raises(DataError, match="but the tokenizer has 3"):
+    other = pickle.loads(pickle.dumps(PieceCache(3)))  # our own
+    with pytest.raises(DataError, match="the tokenizer has 3"):
         other(tokens, 8)
 
 
 def test_more_classes_than_sentinels_are_refused(build: Build, tokens: Any) -> None:
     made = build("control", VOCABULARY._replace(sentinels=CODES[:4]), 8)
-    words = r"tokenizer: control has a sentinel for each of 5 classes, but the tokenizer has 4; .* 5 or"
+    words = r"error\[too-few-sentinels\] tokenizer: .* 5 classes; the tokenizer has 4; .* 5"
     with pytest.raises(DataError, match=words):
         made.example_count(tokens, 8)
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match="control needs the special token `eos`"):
+    with pytest.raises(SpecError, match=r"error\[no-special\] .*`eos`"):
         build("control", Vocabulary(5000, {"pad": 0}, CODES))
 
 
@@ -130,5 +130,5 @@ def test_a_text_goes_on_behind_the_code_that_was_asked_for(build: Build) -> None
     assert first is not None
     assert (asked.body, asked.source, asked.stop, asked.bidirectional) == ((CODES[3], 20, 21), None, EOS, False)
     assert first.body == (CODES[0],)
-    with pytest.raises(SpecError, match=rf"label: control has codes for {len(CODES)} classes, and 99 is none of them"):
+    with pytest.raises(SpecError, match=rf"error\[unknown-class\] label: .* 99; .* {len(CODES)} classes"):
         made.prompt([20], GenerationTarget(label=99))

@@ -66,7 +66,7 @@ def test_the_loss_is_a_coins_of_these_odds_and_so_is_what_frequencies_alone_come
 def test_the_cost_of_the_head_is_what_torch_counts(build: Build, vocabulary: Vocabulary) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    made = build("detection", vocabulary, first=True)
+    made = build("detection", vocabulary, add_first_token=True)
     with FlopCounterMode(display=False) as counter:
         made.logits(torch.randn(2, 9, 8, dtype=torch.float64), lambda h, bias=None: h)
     assert 2 * made.cost(Load(9, 9, head_positions=made.head_positions(9))).flops == counter.get_total_flops()

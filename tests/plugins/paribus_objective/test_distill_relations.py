@@ -18,7 +18,7 @@ from paribus.parts.context import Capture
 from paribus.registry import installed
 from paribus.specs import resolved
 from paribus.train.trial import TrialContext, run_trial
-from paribus_objective.distill_relations import related, visible
+from paribus_objective.distill_relations import attention_mask, log_relation
 
 Build = Callable[..., Objective]
 Heads = dict[tuple[int, str], Tensor]
@@ -72,16 +72,16 @@ def test_relations_are_those_of_the_papers(
     ours = heads(-1, 2, 4, kv=1 if shape == "grouped" else None)
     theirs = heads(3, *{"alike": (2, 6), "grouped": (4, 4, 2), "another": (3, 8)}[shape])
     documents = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, PADDING]])
-    rows = torch.zeros(2, 5, dtype=torch.long).masked_fill(documents < 0, IGNORED)
-    made = build("distill-relations", vocabulary, relations=relations, heads=into, of=3, weight=0.5)
+    counted = torch.zeros(2, 5, dtype=torch.long).masked_fill(documents < 0, IGNORED)
+    made = build("distill-relations", vocabulary, relations=relations, heads=into, teacher_layer=3, weight=0.5)
     nothing = torch.empty(0)
 
     class Streamed(Taught):
         @property
         def streams(self) -> dict[str, Stream]:
-            return {"body": Stream(rows, documents)}
+            return {"body": Stream(counted, documents)}
 
-    run = Streamed(nothing, nothing, {"rows": rows}, Taught(nothing, nothing, {}, layers=theirs), ours)
+    run = Streamed(nothing, nothing, {"counted": counted}, Taught(nothing, nothing, {}, layers=theirs), ours)
     term = made(run)["loss"]
 
     def sees(b: int, t: int, s: int) -> bool:
@@ -96,9 +96,9 @@ def test_relations_are_those_of_the_papers(
 
 def test_a_row_relates_to_those_that_it_sees(build: Build, vocabulary: Vocabulary) -> None:
     rows = torch.zeros(1, 3, dtype=torch.long)
-    assert visible(None, rows, causal=False)[0, 0].int().tolist() == [[1, 1, 1]] * 3
+    assert attention_mask(None, rows, causal=False)[0, 0].int().tolist() == [[1, 1, 1]] * 3
     documents = torch.tensor([[0, 0, 1]])
-    assert visible(documents, rows, causal=True)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    assert attention_mask(documents, rows, causal=True)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
 
 
 def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
@@ -106,29 +106,29 @@ def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
     batch = Batch({"body": Stream(torch.arange(24).reshape(2, 12))}, {}, torch.arange(2))
     with torch.no_grad():
         kept = BatchForward(model.topology, batch, capture=Capture(weights=True, heads=(2,))).output("body").captured[1]
-    seen = visible(None, torch.zeros(2, 12), causal=True)
-    found = related(kept["q"], kept["k"], 4, 4, seen).exp()
+    seen = attention_mask(None, torch.zeros(2, 12), causal=True)
+    found = log_relation(kept["q"], kept["k"], 4, 4, seen).exp()
     torch.testing.assert_close(found, kept["weights"], rtol=0, atol=1e-12)
 
 
 def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, vocabulary: Vocabulary) -> None:
-    rows, nothing = torch.zeros(2, 5, dtype=torch.long), torch.empty(0)
+    counted, nothing = torch.zeros(2, 5, dtype=torch.long), torch.empty(0)
 
     class Streamed(Taught):
         @property
         def streams(self) -> dict[str, Stream]:
-            return {"body": Stream(rows)}
+            return {"body": Stream(counted)}
 
     def run(**options: Any) -> None:
         teacher = Taught(nothing, nothing, {}, layers=heads(-1, 3, 8))
         made = build("distill-relations", vocabulary, **options)
-        made(Streamed(nothing, nothing, {"rows": rows}, teacher, heads(-1, 2, 4)))
+        made(Streamed(nothing, nothing, {"counted": counted}, teacher, heads(-1, 2, 4)))
 
-    with pytest.raises(SpecError, match=r"the teacher has 3 heads, and the model 2; valid: `heads`"):
+    with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective: the teacher has 3 heads, and the model 2"):
         run()
-    with pytest.raises(SpecError, match=r"the model's attention is 8 wide, which is no multiple of 3 relation heads"):
+    with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective.heads: .* width 8, .* 3 relation heads"):
         run(heads=3)
-    with pytest.raises(ValueError, match=r"`relations` are qq, qq; valid: some of qk, qq, kk and vv, each once"):
+    with pytest.raises(ValueError, match=r"`relations` .* got qq, qq"):
         build("distill-relations", vocabulary, relations=("qq", "qq"))
     with pytest.raises(ValueError, match="layer 0 has no attention"):
         build("distill-relations", vocabulary, layer=0)

@@ -40,14 +40,14 @@ def test_it_is_the_divergence_at_a_temperature_times_its_square(
     rows = torch.zeros(2, 5, dtype=torch.long)
     rows[1, 3:] = IGNORED
     made = build("distill-scores", vocabulary, temperature=temperature, weight=2.5)
-    term = made(Taught(ours, ours, {"rows": rows}, Taught(theirs, theirs, {})))["loss"]
+    term = made(Taught(ours, ours, {"counted": rows}, Taught(theirs, theirs, {})))["loss"]
     assert float(term.total) == pytest.approx(by_hand(ours, theirs, rows, temperature), rel=1e-12)
     assert (int(term.count), term.weight) == (8, 2.5)
 
 
 def test_who_scores_as_the_teacher_does_has_nothing_to_learn(build: Build, vocabulary: Vocabulary) -> None:
     scores = torch.randn(2, 5, 7, dtype=torch.float64).requires_grad_()
-    rows = {"rows": torch.zeros(2, 5, dtype=torch.long)}
+    rows = {"counted": torch.zeros(2, 5, dtype=torch.long)}
     shifted = scores.detach() + 3.0  # what all classes have in common says nothing
     term = build("distill-scores", vocabulary)(Taught(scores, scores, rows, Taught(shifted, shifted, {})))["loss"]
     term.total.backward()
@@ -62,7 +62,7 @@ def test_gradients_are_of_one_size_at_high_temperatures(build: Build, vocabulary
     for temperature in (50.0, 500.0):
         scores = ours.clone().requires_grad_()
         made = build("distill-scores", vocabulary, temperature=temperature)
-        rows = {"rows": torch.zeros(1, 3, dtype=torch.long)}
+        rows = {"counted": torch.zeros(1, 3, dtype=torch.long)}
         made(Taught(scores, scores, rows, Taught(theirs, theirs, {})))["loss"].total.backward()
         assert scores.grad is not None
         found.append(scores.grad)
@@ -75,12 +75,12 @@ def test_gradients_are_of_one_size_at_high_temperatures(build: Build, vocabulary
 def test_padding_is_no_row_to_learn(build: Build, vocabulary: Vocabulary) -> None:
     stream = Stream(torch.ones(2, 3, dtype=torch.long), documents=torch.tensor([[0, 0, -1], [0, 1, 1]]))
     formed = build("distill-scores", vocabulary).corrupt({"body": stream}, {}, DRAW)
-    assert formed.targets["rows"].tolist() == [[0, 0, IGNORED], [0, 0, 0]]
+    assert formed.targets["counted"].tolist() == [[0, 0, IGNORED], [0, 0, 0]]
     assert formed.streams["body"] is stream
 
 
 def test_another_vocabulary_is_refused(build: Build, vocabulary: Vocabulary) -> None:
     ours, theirs = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
-    run = Taught(ours, ours, {"rows": torch.zeros(1, 2)}, Taught(theirs, theirs, {}))
-    with pytest.raises(SpecError, match="the teacher scores so many classes: 8, and the model 7"):
+    run = Taught(ours, ours, {"counted": torch.zeros(1, 2)}, Taught(theirs, theirs, {}))
+    with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model"):
         build("distill-scores", vocabulary)(run)

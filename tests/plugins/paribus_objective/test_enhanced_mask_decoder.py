@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_authors_code(components: Registry) -> None:
         asking = read.gather(1, pick.unsqueeze(-1).expand(-1, -1, 12)) + objective.places.weight[pick]
         for _ in range(2):
             asking = layer(made, read, asking, pick)
-        torch.testing.assert_close(objective.decoded(run), asking, rtol=0, atol=1e-12)
+        torch.testing.assert_close(objective.decode(run), asking, rtol=0, atol=1e-12)
         inner = functional.layer_norm(
             functional.gelu(asking @ objective.dense.weight.T + objective.dense.bias), (12,),
             objective.norm.weight, objective.norm.bias, 1e-7,
@@ -109,7 +109,7 @@ def test_a_hidden_row_knows_its_place_and_its_position_may_say_another(component
         moved = Batch({"body": here.streams["body"]._replace(positions=places + 1)}, {"emd": here.targets}, places[0])
         there = BatchForward(made.topology, moved, capture=Capture(last_layer_input=True)).of("emd")
         torch.testing.assert_close(there.hidden(), here.hidden(), rtol=0, atol=0)
-        assert (objective.decoded(there) - objective.decoded(here)).abs().amax(-1).min() > 1e-3
+        assert (objective.decode(there) - objective.decode(here)).abs().amax(-1).min() > 1e-3
 
 
 def test_what_has_no_last_layer_to_ask_is_refused(components: Registry) -> None:

@@ -22,8 +22,8 @@ from paribus import (
     TrainingExamples,
     Vocabulary,
 )
-from paribus_objective.extraction import spanned
-from paribus_objective.windows import contexts
+from paribus_objective.extraction import best_span
+from paribus_objective.windows import context_windows
 
 Build = Callable[..., Objective]
 Corpus = Callable[[list[list[int]]], Tokens]
@@ -45,7 +45,7 @@ def asked(corpus: Corpus) -> Tokens:
 
 @pytest.fixture
 def extract(build: Build, vocabulary: Vocabulary) -> Any:
-    return build("extract", vocabulary, 23, question=6, stride=7)
+    return build("extract", vocabulary, 23, max_question_length=6, stride=7)
 
 
 def pieces(size: int, room: int, stride: int) -> list[tuple[int, int]]:
@@ -62,11 +62,11 @@ def pieces(size: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("stride", [1, 3, 7, 100])
 def test_windows_are_those_of_berts_loop(stride: int, asked: Tokens) -> None:
-    found = contexts(asked, 20, 6, stride)
+    found = context_windows(asked, 20, 6, stride)
     for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
         mine = found.document == number
         kept = min(sum(question), 6)
-        assert (found.asked[mine] == kept).all()
+        assert (found.question_length[mine] == kept).all()
         spans = list(zip(found.start[mine].tolist(), found.length[mine].tolist(), strict=True))
         assert spans == pieces(sum(context), 20 - kept, stride)
 
@@ -95,9 +95,12 @@ def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(ex
 
 def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, asked: Tokens) -> None:
     """In rows for four tokens of context, the answer of three words that begins with the 21st is in no window."""
-    lost = "answers that no window has whole", "tokens of questions that are longer than asked for"
+    lost = (
+        "answers that are not whole in any window",
+        "tokens truncated from questions longer than max_question_length",
+    )
     for stride, answers in ((1, 0), (4, 1)):
-        narrow: Any = build("extract", vocabulary, 11, question=4, stride=stride)
+        narrow: Any = build("extract", vocabulary, 11, max_question_length=4, stride=stride)
         assert narrow.skipped_documents(asked, 11) == {lost[0]: answers, lost[1]: 27}
     wide: Any = build("extract", vocabulary, 128)
     assert set(wide.skipped_documents(asked, 128).values()) == {0}
@@ -110,12 +113,12 @@ def test_only_the_first_row_and_those_of_the_context_are_scored(extract: Any, as
     for row in range(count):
         ends = (documents[row] >= 0).sum() - 1  # its last mark is none of the context
         wanted = [place == 0 or (bool(segments[row, place]) and place < ends) for place in range(23)]
-        assert formed.targets["open"][row].tolist() == wanted
+        assert formed.targets["candidates"][row].tolist() == wanted
     run = passed(formed)
     scores = extract.head(run.hidden("body"))
     total = torch.zeros((), dtype=torch.float64)
     for row in range(count):
-        open_ = [place for place in range(23) if formed.targets["open"][row, place]]
+        open_ = [place for place in range(23) if formed.targets["candidates"][row, place]]
         for side in (0, 1):
             at = open_.index(int(formed.targets["labels"][row, side]))
             total -= scores[row, open_, side].log_softmax(0)[at]
@@ -131,12 +134,12 @@ def test_the_best_span_is_the_best_of_all_that_are_short_enough(most: int) -> No
     torch.manual_seed(0)
     scores = torch.randn(6, 2, 9)
     scores[3, :, 5:] = torch.finfo(torch.float32).min
-    found = spanned(scores, most)
+    found = best_span(scores, most)
     for row in range(6):
         spans = [(a, b) for a in range(1, 9) for b in range(a, min(a + most, 9))]
         best = max(spans, key=lambda span: float(scores[row, 0, span[0]]) + float(scores[row, 1, span[1]]))
-        assert (int(found.first[row]), int(found.last[row])) == best
-        assert float(found.none[row]) == pytest.approx(float(scores[row, :, 0].sum()))
+        assert (int(found.start[row]), int(found.end[row])) == best
+        assert float(found.null_score[row]) == pytest.approx(float(scores[row, :, 0].sum()))
 
 
 def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_nothing_answers(
@@ -163,7 +166,7 @@ def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extrac
     none = (targets["labels"] == 0).all(1)
     share = (int(none.sum()) + 1) / (count + 2)
     nats = [
-        -math.log(share) if none[row] else -math.log((1 - share) / (int(targets["open"][row].sum()) - 1))
+        -math.log(share) if none[row] else -math.log((1 - share) / (int(targets["candidates"][row].sum()) - 1))
         for row in range(count)
     ]
     assert extract.unigram_loss(asked, targets) == pytest.approx(sum(nats) / count)
@@ -174,7 +177,7 @@ def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extrac
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ([1.0, 4.0], "document 0 has the answer 1 to 4, in a context of 4 words; valid: 0 ≤ first ≤ last < 4, or -1"),
+        ([1.0, 4.0], "the answer 1 to 4 in a context of 4 words; valid: 0 ≤ first ≤ last < 4"),
         ([2.0, 1.0], "document 0 has the answer 2 to 1"),
         ([-1.0, 1.0], "document 0 has the answer -1 to 1"),
     ],
@@ -189,12 +192,12 @@ def test_an_answer_that_is_not_in_its_context_is_refused(
 
 def test_answers_have_two_ends(extract: Any, asked: Tokens) -> None:
     asked.labels = Labels(np.zeros(7), np.array([0, 2, 3, 5, 7]))
-    with pytest.raises(DataError, match=r"document 1 has 1 labels, and extract takes two of each"):
+    with pytest.raises(DataError, match=r"error\[labels\] corpus: .* document 1 has 1"):
         extract.example_count(asked, 23)
 
 
 def test_rows_that_hold_neither_question_nor_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"dims.length: extract needs rows for cls, two sep.* there are 4; valid: ≥ 5"):
+    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
         build("extract", vocabulary, 4)
     build("extract", vocabulary, 5)
 

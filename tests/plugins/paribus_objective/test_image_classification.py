@@ -113,7 +113,7 @@ def test_no_label_is_in_what_the_model_sees(build: Build, vocabulary: Vocabulary
 def test_images_of_two_sizes_make_no_batch(build: Build, vocabulary: Vocabulary) -> None:
     objective, tokens = build("image-classify", vocabulary), corpus([0, 1, 2], [12, 12, 9])
     assert form(objective, tokens, [0, 1]).streams["body"].tokens.shape == (2, 12)
-    with pytest.raises(DataError, match="a batch has images of 9 and of 12 values"):
+    with pytest.raises(DataError, match=r"error\[uneven-images\] .* 9 and 12 values"):
         form(objective, tokens, [1, 2])
 
 

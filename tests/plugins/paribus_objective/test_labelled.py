@@ -83,7 +83,7 @@ def test_the_rows_that_are_told_are_those_that_are_taken(
             marks, sides = 3 if tokens.targets else 2, [tokens, *([tokens.targets] if tokens.targets else [])]
             lost = sum(len(side.ids) for side in sides) + 3 * marks - sum(taken)
             assert objective.skipped_documents(tokens, length) == {
-                "tokens of texts that are longer than their rows": lost
+                "tokens truncated from texts longer than the sequence": lost
             }
 
 
@@ -138,7 +138,7 @@ def test_the_model_that_goes_on_predicts_every_token_behind_the_first(
     singles.ids = singles.ids % 90
     objective = build("classify-causal", vocabulary, 64, auxiliary=0.25)
     formed = objective.form(singles, 34, Draw(0, 0, torch.arange(3)))
-    tokens, following = formed.streams["body"].tokens, formed.targets["following"]
+    tokens, following = formed.streams["body"].tokens, formed.targets["next_tokens"]
     for row, size in enumerate([9, 32, 3]):
         assert following[row].tolist() == [*tokens[row, 1:size].tolist(), *[IGNORED] * (34 - size + 1)]
     run = passed(formed)
@@ -154,7 +154,7 @@ def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, voca
     for name in ("classify", "classify-causal"):
         found = build(name, vocabulary).unigram_loss(singles, {"labels": torch.tensor([1, 1])})
         assert found == pytest.approx(-np.log(3 / 5))
-    assert build("regress", vocabulary).unigram_loss(singles, {"judged": torch.tensor([1, 1])}) is None
+    assert build("regress", vocabulary).unigram_loss(singles, {"has_score": torch.tensor([1, 1])}) is None
 
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5])
@@ -162,7 +162,7 @@ def test_a_label_that_is_no_class_is_refused(
     wrong: float, build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     tokens = told(corpus([[2], [3]]), [1.0, wrong])
-    with pytest.raises(DataError, match=rf"corpus: the corpus has the label {wrong:g}, but classify scores 2 classes"):
+    with pytest.raises(DataError, match=rf"error\[labels\] corpus: .* 2 classes; .* label {wrong:g}"):
         build("classify", vocabulary).example_count(tokens, 32)
 
 
@@ -172,14 +172,14 @@ def test_a_document_without_its_one_label_is_refused(
 ) -> None:
     tokens = corpus([[2], [3]])
     tokens.labels = Labels(np.array([1.0, 0.0, 1.0]), np.array([0, 1, 3]))
-    with pytest.raises(DataError, match=rf"document 1 has 2 labels, and {name} takes one of each; valid: one label a"):
+    with pytest.raises(DataError, match=rf"error\[labels\] corpus: {name} .* document 1 has 2"):
         build(name, vocabulary).example_count(tokens, 32)
 
 
 def test_rows_that_hold_no_pair_are_refused(build: Build, vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"classify needs rows for cls, two sep and a token .* there are 4; valid: ≥ 5"):
+    with pytest.raises(SpecError, match=r"error\[too-short\] .* cls, two sep .* got a length of 4; valid: ≥ 5"):
         build("classify", vocabulary, 4)
-    with pytest.raises(SpecError, match="classify-causal needs rows for bos, sep, cls and a token"):
+    with pytest.raises(SpecError, match=r"error\[too-short\] .* bos, sep, cls "):
         build("classify-causal", vocabulary, 4)
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from paribus import IGNORED, PADDING, Draw, Stream, Vocabulary
-from paribus_objective.masking import Masking, first
+from paribus_objective.masking import Masking, smallest
 
 SPECIALS = {"pad": 0, "cls": 1, "sep": 50, "mask": 3, "eos": 99}
 VOCABULARY = Vocabulary(100, SPECIALS, (97, 98))
@@ -138,11 +138,11 @@ def test_the_first_in_a_random_order_are_distinct_and_those_outside_come_last() 
     luck = Draw(0, 0, torch.arange(9)).uniform("x", 12)
     outside = (luck * 1000).long().numpy() % 3 == 0
     for most in (0, 1, 5, 12):
-        order = first(luck, most, outside)
+        order = smallest(luck, most, outside)
         for b in range(9):
             by_hand = sorted(range(12), key=lambda t: (outside[b, t], float(luck[b, t]), t))
             assert order[b].tolist() == by_hand[:most]
 
 
 def test_equal_draws_are_ordered_by_their_place() -> None:
-    assert first(torch.tensor([[0.5, 0.25, 0.5, 0.25]]), 4).tolist() == [[1, 3, 0, 2]]
+    assert smallest(torch.tensor([[0.5, 0.25, 0.5, 0.25]]), 4).tolist() == [[1, 3, 0, 2]]

@@ -9,7 +9,7 @@ from scipy import stats
 
 from paribus import IGNORED, PADDING, Draw, Objective, SpecError, Stream, TrainingExamples, Vocabulary
 from paribus_objective.mixture_of_denoisers import DENOISERS, SEQUENTIAL
-from paribus_objective.spans import sides
+from paribus_objective.spans import side_lengths
 
 Build = Callable[..., Objective]
 
@@ -67,7 +67,7 @@ def kind(read: list[int], written: list[int]) -> tuple[int, int]:
 
 def test_each_denoiser_is_as_likely_and_says_which_mode_it_is_of(build: Build) -> None:
     made = build("ul2", VOCABULARY, 256)
-    amounts = {each.amount(N): each.mode for each in DENOISERS}
+    amounts = {each.noise_size(N): each.mode for each in DENOISERS}
     assert len(amounts) == len(DENOISERS)
     counts = dict.fromkeys(amounts, 0)
     for epoch in range(8):
@@ -102,13 +102,13 @@ def test_the_regular_and_the_extreme_mode_take_as_much_as_they_say(mode: str, ra
 def test_batches_of_any_mixture_have_one_size(build: Build) -> None:
     made = build("ul2", VOCABULARY, 256)
     text = made.text_length(256)
-    widths = [sides(text, each.amount(text)) for each in DENOISERS]
+    widths = [side_lengths(text, each.noise_size(text)) for each in DENOISERS]
     assert max(max(read for read, _ in widths) + 1, *(written for _, written in widths)) <= 256
-    longer = [sides(text + 1, each.amount(text + 1)) for each in DENOISERS]
+    longer = [side_lengths(text + 1, each.noise_size(text + 1)) for each in DENOISERS]
     assert max(max(read for read, _ in longer) + 1, *(written for _, written in longer)) > 256
     for index in (torch.arange(2), torch.arange(40)):
         batch = formed(made, 0, index)
-        of = [sides(N, each.amount(N)) for each in DENOISERS]
+        of = [side_lengths(N, each.noise_size(N)) for each in DENOISERS]
         assert batch.streams["encoder"].tokens.shape == (len(index), max(read for read, _ in of) + 1)
         assert batch.targets["labels"].shape == (len(index), max(written for _, written in of))
         assert made.head_positions(256) == max(written for _, written in widths)
@@ -138,9 +138,9 @@ def test_documents_and_languages_come_along(build: Build) -> None:
 @pytest.mark.parametrize(
     ("length", "sentinels", "words"),
     [
-        (3, 8, r"dims\.length: ul2 needs rows for a mode, a token, a sentinel and eos, but there are 3; valid: ≥ 4"),
-        (64, 8, r"tokenizer: ul2 takes 11 spans out of \d+ tokens, and needs a sentinel for each and for 3 modes, but"),
-        (4, 2, r"tokenizer: ul2 takes 1 spans out of 2 tokens, .* but the tokenizer has 2; valid: ≥ 4"),
+        (3, 8, r"error\[too-short\] dims\.length: .* got a length of 3; valid: ≥ 4"),
+        (64, 8, r"error\[too-few-sentinels\] tokenizer: .* 11 spans .* the tokenizer has 8;"),
+        (4, 2, r"error\[too-few-sentinels\] tokenizer: .* 1 spans .* the tokenizer has 2; valid: ≥ 4"),
     ],
 )
 def test_what_there_is_no_room_for_is_refused(length: int, sentinels: int, words: str, build: Build) -> None:
@@ -149,7 +149,7 @@ def test_what_there_is_no_room_for_is_refused(length: int, sentinels: int, words
 
 
 def test_a_mixture_of_nothing_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match="`regular`, `sequential` and `extreme` are all 0; valid: one above 0"):
+    with pytest.raises(ValueError, match="`extreme` > 0, got 0 for all"):
         build("ul2", VOCABULARY, regular=0.0, sequential=0.0, extreme=0.0)
 
 

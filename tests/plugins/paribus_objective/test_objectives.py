@@ -29,7 +29,16 @@ Corpus = Callable[[list[list[int]]], Tokens]
 
 OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
 # Which need pairs, score rows and no classes, or learn from a teacher: the same is held of them in tests of their own.
-APART = ("completion", "detection", "distill-relations", "distill-rows", "distill-scores", "extract", "regress", "rtd")
+APART = (
+    "completion",
+    "detection",
+    "distill-relations",
+    "distill-hidden",
+    "distill-scores",
+    "extract",
+    "regress",
+    "rtd",
+)
 NAMES = tuple(sorted(set(objective()) - OF_IMAGES - set(APART)))
 FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]

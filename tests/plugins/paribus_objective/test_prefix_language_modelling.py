@@ -34,7 +34,7 @@ def parted() -> Objective:
     """As an encoder-decoder has it."""
     shape = Shape(8, 2, 4, N - 1, 1000, layers=1)
     both = Shape(8, 2, 4, N - 1, 1000, layers=1, other_shapes=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),))
-    assert not PrefixLanguageModelling(shape, VOCABULARY, no_norm).encodes
+    assert not PrefixLanguageModelling(shape, VOCABULARY, no_norm).has_encoder
     return PrefixLanguageModelling(both, VOCABULARY, no_norm)
 
 

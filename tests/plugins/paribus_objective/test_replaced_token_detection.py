@@ -20,7 +20,7 @@ from paribus.train.data import _share
 from paribus.train.model import Model
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.unigram_baseline import token_unigram_loss, validation_targets
-from paribus_objective.replaced_token_detection import sampled
+from paribus_objective.replaced_token_detection import sample
 
 Build = Callable[..., Objective]
 Passed = Callable[[TrainingExamples], ForwardPass]
@@ -53,7 +53,7 @@ def by_hand(made: Any, run: ForwardPass) -> tuple[Tensor, Tensor, list[list[int]
             inner = made.generator.norm(nn.functional.gelu(made.generator.dense(filled[row, place])))
             odds = run.unembed(inner, made.generator.bias).softmax(-1)
             generator = generator - odds[label].log()
-            left, drawn, shares = float(targets["luck"][row, n]), 0, odds.tolist()
+            left, drawn, shares = float(targets["uniform"][row, n]), 0, odds.tolist()
             while left >= shares[drawn]:
                 left -= shares[drawn]
                 drawn += 1
@@ -90,7 +90,7 @@ def test_their_counts_are_known_before_the_model_runs(build: Build, passed: Pass
         assert terms[term].count == (batch.targets[label] != IGNORED).sum() > 0
     documents = batch.streams["body"].documents
     assert documents is not None
-    assert torch.equal(batch.targets["told"] == IGNORED, documents == PADDING)
+    assert torch.equal(batch.targets["tokens"] == IGNORED, documents == PADDING)
 
 
 def test_the_generator_reads_gaps_and_the_body_the_text_but_for_them(
@@ -114,17 +114,19 @@ def test_a_draw_that_hits_the_original_is_an_original(build: Build, passed: Pass
     made: Any = build("rtd", vocabulary)
     batch = formed(made)
     run = passed(batch)
-    run.cached("filled", lambda: nn.functional.one_hot(batch.targets["labels"].clamp(min=0), 100).double() * 1e4)
+    run.cached(
+        "generator_logits", lambda: nn.functional.one_hot(batch.targets["labels"].clamp(min=0), 100).double() * 1e4
+    )
     assert torch.equal(made._tokens(run), batch.streams["body"].tokens)
-    replaced = made._replaced(run)
+    replaced = made._detection_labels(run)
     assert not (replaced == 1).any()
-    assert torch.equal(replaced, batch.targets["told"])
+    assert torch.equal(replaced, batch.targets["tokens"])
 
 
 def test_draws_have_the_odds_that_the_scores_say() -> None:
     scores = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     luck = Draw(0, 0, torch.arange(200)).uniform("filled", 500)
-    drawn = sampled(scores.expand(200, 500, 20), luck)
+    drawn = sample(scores.expand(200, 500, 20), luck)
     found = torch.bincount(drawn.flatten(), minlength=20).double()
     assert stats.chisquare(found, scores.softmax(-1) * 100_000).pvalue > 1e-3
 
@@ -133,11 +135,11 @@ def test_draws_have_the_odds_that_the_scores_say() -> None:
 def test_no_draw_is_of_what_cannot_be(dtype: torch.dtype) -> None:
     scores = torch.tensor([-math.inf, 0.0, -math.inf, 0.0, -math.inf], dtype=dtype)
     luck = torch.tensor([0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-24])
-    assert sampled(scores.expand(6, 5), luck).tolist() == [1, 1, 1, 3, 3, 3]
+    assert sample(scores.expand(6, 5), luck).tolist() == [1, 1, 1, 3, 3, 3]
 
 
 def test_a_draw_from_what_has_diverged_is_a_token() -> None:
-    assert sampled(torch.full((3, 5), math.nan), torch.tensor([0.0, 0.5, 0.99])).max() < 5
+    assert sample(torch.full((3, 5), math.nan), torch.tensor([0.0, 0.5, 0.99])).max() < 5
 
 
 def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: Build, vocabulary: Vocabulary) -> None:
@@ -145,7 +147,7 @@ def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: 
     whole, again, later = formed(made, 5), formed(made, 3), formed(made, 5, epoch=1)
     for name, target in again.targets.items():
         assert torch.equal(whole.targets[name][:3], target)
-    assert not torch.equal(later.targets["luck"], whole.targets["luck"])
+    assert not torch.equal(later.targets["uniform"], whole.targets["uniform"])
     assert not torch.equal(later.targets["pick"], whole.targets["pick"])
 
 
@@ -161,9 +163,9 @@ def test_what_is_measured_is_what_can_be_counted(build: Build, passed: Passed, v
         made(run)
         made.update_metrics(run, metrics)
         labels = batch.targets["labels"]
-        filled += (made._filled(run).argmax(-1) == labels)[labels != IGNORED].tolist()
-        told = batch.targets["told"] != IGNORED
-        said, so = made._told(run)[told] > 0, (made._tokens(run) != batch.streams["body"].tokens)[told]
+        filled += (made.fill_logits(run).argmax(-1) == labels)[labels != IGNORED].tolist()
+        told = batch.targets["tokens"] != IGNORED
+        said, so = made._scores(run)[told] > 0, (made._tokens(run) != batch.streams["body"].tokens)[told]
         cells += zip(said.tolist(), so.tolist(), strict=True)
     found = {name: float(metric.compute()) for name, metric in metrics.items()}
     hits = sum(said and so for said, so in cells)
@@ -234,7 +236,7 @@ def test_the_detection_teaches_no_generator_and_the_generator_no_body(model: Mod
 def test_micro_batches_of_unequal_counts_add_up_to_the_whole(model: Model) -> None:
     batch, named = batch_of(model, 7), list(model.parameters())
     shares = [_share(batch, share, 3) for share in range(3)]
-    counts = {int((share.targets["rtd"]["told"] != IGNORED).sum()) for share in shares}
+    counts = {int((share.targets["rtd"]["tokens"] != IGNORED).sum()) for share in shares}
     assert len(counts) == 3
     whole = torch.autograd.grad(model.loss(batch), named)
     parts = [torch.autograd.grad(model.loss(share), named) for share in shares]

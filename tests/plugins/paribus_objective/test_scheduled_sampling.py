@@ -15,7 +15,7 @@ from paribus.parts.batch import Batch
 from paribus.train.model import Model
 
 Build = Callable[..., Any]
-WORDS = ("drawn", "best", "straight-through", "soft")
+FEEDBACK = ("sampled", "argmax", "straight-through", "soft")
 SIZES = (
     "dims.width=6",
     "dims.vocabulary=300",
@@ -68,13 +68,16 @@ def test_a_sigmoid_grows_from_next_to_nothing_to_next_to_all() -> None:
 def test_coins_fall_as_often_as_they_should_and_never_on_the_start(made: Build, tokens: Any) -> None:
     objective = made(rate=0.5, growth="linear")
     for progress in (0.2, 1.0):
-        own = formed(objective, tokens, torch.arange(3000) % 3, progress).targets["own"]
-        distinct = torch.cat([formed(objective, tokens, torch.arange(3), progress).targets["own"]])
+        own = formed(objective, tokens, torch.arange(3000) % 3, progress).targets["use_prediction"]
+        distinct = torch.cat([formed(objective, tokens, torch.arange(3), progress).targets["use_prediction"]])
         assert not own[:, 0].any()
         assert torch.equal(own[:3], distinct), "each example has its own"
     draws = [Draw(seed, 0, torch.arange(3), 1.0) for seed in range(700)]
     shares = torch.stack(
-        [objective.corrupt(objective.form(tokens, 10, draw).streams, {}, draw).targets["own"] for draw in draws]
+        [
+            objective.corrupt(objective.form(tokens, 10, draw).streams, {}, draw).targets["use_prediction"]
+            for draw in draws
+        ]
     )
     count = shares[..., 1:].numel()
     assert abs(shares[..., 1:].double().mean() - 0.5) < 4 * (0.25 / count) ** 0.5
@@ -85,11 +88,11 @@ def test_what_an_example_draws_moves_with_nothing_else(made: Build, tokens: Any)
     few, more = (
         formed(made(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets for rate in (0.2, 0.4)
     )
-    assert (few["own"] <= more["own"]).all()
-    assert few["own"].sum() < more["own"].sum()
+    assert (few["use_prediction"] <= more["use_prediction"]).all()
+    assert few["use_prediction"].sum() < more["use_prediction"].sum()
     assert torch.equal(few["keys"], more["keys"])
     alone = formed(made(rate=0.4, growth="constant"), tokens, torch.tensor([2]), 1.0).targets
-    assert torch.equal(alone["own"][0], more["own"][2])
+    assert torch.equal(alone["use_prediction"][0], more["use_prediction"][2])
     assert alone["keys"][0] == more["keys"][2]
     assert len(set(more["keys"].tolist())) == 3
 
@@ -97,26 +100,29 @@ def test_what_an_example_draws_moves_with_nothing_else(made: Build, tokens: Any)
 # --- words ---
 
 
-@pytest.mark.parametrize("words", WORDS)
-def test_where_a_coin_says_no_the_target_is_read(words: str, made: Build) -> None:
-    objective, scores = made(words=words), torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double()
+@pytest.mark.parametrize("feedback", FEEDBACK)
+def test_where_a_coin_says_no_the_target_is_read(feedback: str, made: Build) -> None:
+    objective, scores = (
+        made(feedback=feedback),
+        torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double(),
+    )
     target, keys = torch.tensor([11, 12, 13, 14]), torch.arange(4)
     own = torch.tensor([True, False, True, False])
-    fed = objective.fed(scores, 3, own, target, keys)
+    fed = objective.next_input(scores, 3, own, target, keys)
     assert fed.tokens[~own].tolist() == [12, 14]
-    if words == "best":
+    if feedback == "argmax":
         assert torch.equal(fed.tokens[own], scores[own].argmax(-1))
     if fed.token_weights is not None:
         assert not fed.token_weights[~own].any()
         torch.testing.assert_close(fed.token_weights.sum(-1), torch.zeros(4).double(), rtol=0, atol=1e-12)
-    assert (fed.token_weights is None) == (words in ("drawn", "best"))
+    assert (fed.token_weights is None) == (feedback in ("sampled", "argmax"))
 
 
 def test_words_are_drawn_by_the_softmax_of_their_scores(made: Build) -> None:
     scores = torch.zeros(20_000, 100)
     scores[:, 7], scores[:, 9] = 5.0, 4.0
     nobody = torch.zeros(len(scores), dtype=torch.int64)
-    tokens = made().fed(scores, 2, torch.ones(len(scores)).bool(), nobody, torch.arange(len(scores))).tokens
+    tokens = made().next_input(scores, 2, torch.ones(len(scores)).bool(), nobody, torch.arange(len(scores))).tokens
     for token in (7, 9, 50):
         share = float(scores[0].softmax(-1)[token])
         assert abs((tokens == token).double().mean() - share) < 4 * (share * (1 - share) / len(scores)) ** 0.5
@@ -127,9 +133,9 @@ def test_a_straight_through_word_is_one_word_with_the_gradient_of_the_soft_one(m
     table, weigh = (torch.randn(shape, generator=generator).double() for shape in ((100, 3), (4, 3)))
     own, target, keys = torch.ones(4).bool(), torch.zeros(4).long(), torch.arange(4)
     grads, values = [], []
-    for words in ("straight-through", "soft"):
+    for feedback in ("straight-through", "soft"):
         scores = torch.randn(4, 100, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
-        fed = made(words=words, temperature=0.7).fed(scores, 1, own, target, keys)
+        fed = made(feedback=feedback, temperature=0.7).next_input(scores, 1, own, target, keys)
         assert fed.token_weights is not None
         row = table[fed.tokens] + fed.token_weights @ table
         (row * weigh).sum().backward()
@@ -156,33 +162,33 @@ def batch() -> Callable[..., tuple[Model, Batch]]:
     return of
 
 
-@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("preset", [(), ("topology.query=current", "topology.cell=lstm", "topology.readout=tanh")])
 def test_a_pass_is_that_of_the_words_that_were_read(
-    words: str, preset: tuple[str, ...], batch: Callable[..., tuple[Model, Batch]]
+    feedback: str, preset: tuple[str, ...], batch: Callable[..., tuple[Model, Batch]]
 ) -> None:
     """Row by row: what each row of a teacher-forced pass over the words that were fed says, the led pass says too."""
-    model, given = batch(f"objective.words={words}", "objective.rate=0.5", "objective.growth=constant", *preset)
+    model, given = batch(f"objective.feedback={feedback}", "objective.rate=0.5", "objective.growth=constant", *preset)
     objective: Any = model.objective("scheduled-sampling")
     read: dict[int, Tensor] = {}
-    original = objective.fed
+    original = objective.next_input
 
     def noted(scores: Tensor, row: int, *others: Tensor) -> Any:
         fed = original(scores, row, *others)
         read[row] = fed.tokens
         return fed
 
-    objective.fed = noted
+    objective.next_input = noted
     loss = model.train().loss(given)
     tokens = given.streams["body"].tokens.clone()
     for row, fed in read.items():
         tokens[:, row] = fed
-    own = given.targets["scheduled-sampling"]["own"]
+    own = given.targets["scheduled-sampling"]["use_prediction"]
     assert torch.equal(tokens[~own], given.streams["body"].tokens[~own])
     assert (tokens != given.streams["body"].tokens).any()
     forced = given._replace(streams={**given.streams, "body": given.streams["body"]._replace(tokens=tokens)})
     objective.rate = 0.0
-    if words == "soft":
+    if feedback == "soft":
         assert abs(model.loss(forced) - loss) > 1e-6, "a mean of words is no word"
     else:
         torch.testing.assert_close(model.loss(forced), loss, rtol=1e-12, atol=0)
@@ -199,7 +205,7 @@ def test_a_model_is_evaluated_and_trained_without_a_rate_on_the_target_alone(
         raise AssertionError("nothing is fed its own words here")
 
     trained = model.train().loss(given)
-    monkeypatch.setattr(type(model.topology), "run_with_feedback", never)
+    monkeypatch.setattr(type(model.topology), "hidden_with_feedback", never)
     evaluated = model.eval().loss(given)
     objective: Any = model.objective("scheduled-sampling")
     objective.rate = 0.0

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from paribus import PADDING, DataError, Draw, Shape, SpecError, Tokens, Vocabulary
-from paribus_objective.segments import Index, Layout, Pairs, Span, floored, pairs, truncated
+from paribus_objective.segments import ChunkCache, Chunks, SegmentLayout, Span, cut_chunks, random_below, truncate
 
 Corpus = Callable[[list[list[int]]], Tokens]
 
@@ -42,19 +42,19 @@ def draw(count: int, epoch: int = 0) -> Draw:
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 8, 100])
 def test_chunks_are_what_a_loop_over_sentences_takes(budget: int, corpus: Corpus) -> None:
-    found = pairs(corpus(DOCUMENTS), budget)
-    spans = zip(found.first.tolist(), found.last.tolist(), strict=True)
+    found = cut_chunks(corpus(DOCUMENTS), budget)
+    spans = zip(found.start.tolist(), found.stop.tolist(), strict=True)
     assert [list(range(first, last)) for first, last in spans] == chunks(DOCUMENTS, budget)
 
 
 def test_empty_sentences_and_documents_are_left_out(corpus: Corpus) -> None:
-    found = pairs(corpus([[0], [2, 0, 3], [], [0, 0], [1, 1], []]), 10)
+    found = cut_chunks(corpus([[0], [2, 0, 3], [], [0, 0], [1, 1], []]), 10)
     assert found.bounds.tolist() == [0, 2, 5, 6, 7]
     assert found.documents.tolist() == [0, 2, 4]
 
 
 def test_a_chunk_is_split_between_any_two_of_its_sentences(corpus: Corpus) -> None:
-    found = pairs(corpus([[2, 3, 4, 5]]), 100)
+    found = cut_chunks(corpus([[2, 3, 4, 5]]), 100)
     splits = []
     for epoch in range(3000):
         a, b = found.split(draw(1, epoch))
@@ -67,9 +67,9 @@ def test_a_chunk_is_split_between_any_two_of_its_sentences(corpus: Corpus) -> No
 
 
 def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(corpus: Corpus) -> None:
-    found = pairs(corpus([[2, 2], [2, 2], [2, 2, 2], [2]]), 100)
+    found = cut_chunks(corpus([[2, 2], [2, 2], [2, 2, 2], [2]]), 100)
     a, b = Span(np.full(6000, 4), np.full(6000, 2)), Span(np.full(6000, 6), np.full(6000, 2))
-    start = found.elsewhere(a, b, draw(6000)).start
+    start = found.from_other_documents(a, b, draw(6000)).start
     counts = {sentence: int((start == sentence).sum()) for sentence in np.unique(start).tolist()}
     assert set(counts) == {0, 2, 8, 10, 12, 14}
     expected = np.array([1 / 6, 1 / 6, 1 / 9, 1 / 9, 1 / 9, 1 / 3]) * 6000
@@ -77,18 +77,18 @@ def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(
 
 
 def test_a_segment_from_elsewhere_is_as_long_as_the_one_it_replaces_where_its_document_is(corpus: Corpus) -> None:
-    found = pairs(corpus([[3, 3], [1, 2, 3, 4]]), 100)
+    found = cut_chunks(corpus([[3, 3], [1, 2, 3, 4]]), 100)
     for epoch in range(200):
         a, b = Span(np.array([0]), np.array([3])), Span(np.array([3]), np.array([3]))
-        other = found.elsewhere(a, b, draw(1, epoch))
+        other = found.from_other_documents(a, b, draw(1, epoch))
         assert (int(other.start[0]), int(other.length[0])) in {(6, 3), (7, 5), (9, 3), (12, 4)}
 
 
 def test_a_segment_from_elsewhere_starts_where_there_is_enough_of_its_document_left(corpus: Corpus) -> None:
-    found = pairs(corpus([[9, 9], [1, 2, 3, 4]]), 100)
+    found = cut_chunks(corpus([[9, 9], [1, 2, 3, 4]]), 100)
     for length, starts in ((4, {18, 19, 21, 24}), (5, {18, 19, 21}), (8, {18, 19}), (10, {18}), (99, {18})):
         a, b = Span(np.full(200, 0), np.full(200, 9)), Span(np.full(200, 9), np.full(200, length))
-        other = found.elsewhere(a, b, draw(200))
+        other = found.from_other_documents(a, b, draw(200))
         assert set(other.start.tolist()) == starts
         assert (other.length >= min(length, 10)).all()
 
@@ -107,7 +107,7 @@ def bert(a: int, b: int, most: int) -> tuple[int, int]:
 def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(most: int) -> None:
     lengths = np.array([(a, b) for a in range(1, 15) for b in range(1, 15)])
     a, b = Span(np.full(len(lengths), 100), lengths[:, 0]), Span(np.full(len(lengths), 200), lengths[:, 1])
-    kept = truncated(a, b, most, draw(len(lengths)))
+    kept = truncate(a, b, most, draw(len(lengths)))
     assert [(int(x), int(y)) for x, y in zip(kept[0].length, kept[1].length, strict=True)] == [
         bert(int(x), int(y), most) for x, y in lengths
     ]
@@ -119,14 +119,14 @@ def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(most: int) -> None:
 
 def test_what_is_kept_lies_anywhere_in_the_segment() -> None:
     a, b = Span(np.full(5000, 0), np.full(5000, 9)), Span(np.full(5000, 50), np.full(5000, 5))
-    kept, other = truncated(a, b, 10, draw(5000))
+    kept, other = truncate(a, b, 10, draw(5000))
     assert stats.chisquare(np.bincount(kept.start, minlength=5)).pvalue > 1e-4
     assert (other.start == 50).all()
 
 
 def test_draws_below_limits_of_their_own_stay_below_them_and_are_even() -> None:
     high = np.arange(1, 6).repeat(3000)
-    drawn = floored(draw(len(high)), "x", high)
+    drawn = random_below(draw(len(high)), "x", high)
     for limit in range(1, 6):
         counts = np.bincount(drawn[high == limit])
         assert len(counts) == limit
@@ -134,11 +134,11 @@ def test_draws_below_limits_of_their_own_stay_below_them_and_are_even() -> None:
 
 
 @pytest.fixture
-def layout(vocabulary: Vocabulary) -> Layout:
-    return Layout(Shape(8, 2, 4, 16, 100, 1), vocabulary, "nsp")
+def layout(vocabulary: Vocabulary) -> SegmentLayout:
+    return SegmentLayout(Shape(8, 2, 4, 16, 100, 1), vocabulary, "nsp")
 
 
-def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: Layout, corpus: Corpus) -> None:
+def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: SegmentLayout, corpus: Corpus) -> None:
     a, b = Span(np.array([0, 7]), np.array([2, 5])), Span(np.array([4, 2]), np.array([3, 4]))
     stream = layout(corpus([[20]]), a, b, 12)
     assert stream.tokens.tolist() == [
@@ -155,7 +155,7 @@ def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: Layout, corpus: Co
     assert stream.positions.tolist() == [list(range(12))] * 2
 
 
-def test_each_segment_is_of_the_language_of_its_document(layout: Layout, corpus: Corpus) -> None:
+def test_each_segment_is_of_the_language_of_its_document(layout: SegmentLayout, corpus: Corpus) -> None:
     tokens = corpus([[5, 5], [4], [6]])
     a, b = Span(np.array([0, 11]), np.array([2, 3])), Span(np.array([5, 16]), np.array([3, 2]))
     assert layout(tokens, a, b, 10).languages is None
@@ -166,7 +166,7 @@ def test_each_segment_is_of_the_language_of_its_document(layout: Layout, corpus:
 
 
 def test_a_tokenizer_without_padding_is_padded_with_what_nobody_sees(corpus: Corpus) -> None:
-    layout = Layout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(9, {"cls": 7, "sep": 8}), "nsp")
+    layout = SegmentLayout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(9, {"cls": 7, "sep": 8}), "nsp")
     stream = layout(corpus([[20]]), Span(np.array([0]), np.array([1])), Span(np.array([1]), np.array([1])), 7)
     assert stream.tokens.tolist() == [[7, 100, 8, 101, 8, 8, 8]]
     assert stream.documents is not None
@@ -174,19 +174,19 @@ def test_a_tokenizer_without_padding_is_padded_with_what_nobody_sees(corpus: Cor
 
 
 def test_rows_that_hold_no_pair_are_refused(vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"dims.length: nsp needs rows for cls, two sep .* there are 4; valid: ≥ 5"):
-        Layout(Shape(8, 2, 4, 4, 100, 1), vocabulary, "nsp")
+    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
+        SegmentLayout(Shape(8, 2, 4, 4, 100, 1), vocabulary, "nsp")
 
 
 @pytest.mark.parametrize("missing", ["cls", "sep"])
 def test_a_tokenizer_without_marks_is_refused(missing: str, vocabulary: Vocabulary) -> None:
     has = {name: token for name, token in vocabulary.specials.items() if name != missing}
-    with pytest.raises(SpecError, match=f"sop needs the special token `{missing}`"):
-        Layout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(100, has), "sop")
+    with pytest.raises(SpecError, match=rf"error\[no-special\] .*`{missing}`"):
+        SegmentLayout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(100, has), "sop")
 
 
 def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> None:
-    index = Index("nsp", documents=2)
+    index = ChunkCache("nsp", minimum_documents=2)
     one, other = corpus([[2, 2], [2, 2]]), corpus([[2, 2], [2, 2]])
     assert index(one, 20) is index(one, 20)
     assert index(one, 20) is not index(other, 20)
@@ -194,24 +194,24 @@ def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> Non
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
-def test_a_copy_of_an_index_holds_no_corpus(again: Callable[[Index], Any], corpus: Corpus) -> None:
-    index = Index("nsp", documents=2)
+def test_a_copy_of_an_index_holds_no_corpus(again: Callable[[ChunkCache], Any], corpus: Corpus) -> None:
+    index = ChunkCache("nsp", minimum_documents=2)
     tokens = corpus([[2, 2], [2, 2]])
     found = index(tokens, 20)
     made = again(index)
-    assert isinstance(made, Index)
-    assert (made.who, made.documents) == ("nsp", 2)
+    assert isinstance(made, ChunkCache)
+    assert (made.component, made.minimum_documents) == ("nsp", 2)
     fresh = made(tokens, 20)
-    assert isinstance(fresh, Pairs)
+    assert isinstance(fresh, Chunks)
     assert fresh is not found
 
 
 def test_a_corpus_of_one_document_has_no_negatives(corpus: Corpus) -> None:
-    with pytest.raises(DataError, match=r"from another document, but the corpus has 1; valid: at least 2 documents"):
-        Index("nsp", documents=2)(corpus([[2, 2, 2], [], [0]]), 20)
+    with pytest.raises(DataError, match=r"error\[too-few-documents\] corpus: .* the corpus has 1;"):
+        ChunkCache("nsp", minimum_documents=2)(corpus([[2, 2, 2], [], [0]]), 20)
 
 
 def test_a_corpus_without_two_sentences_in_a_document_has_no_pairs(corpus: Corpus) -> None:
-    with pytest.raises(DataError, match=r"no document has two; valid: a document of at least 2 sentences"):
-        Index("sop", documents=1)(corpus([[2], [3, 0], [4]]), 20)
+    with pytest.raises(DataError, match=r"error\[too-few-sentences\] corpus"):
+        ChunkCache("sop", minimum_documents=1)(corpus([[2], [3, 0], [4]]), 20)
     assert DataError.exit_code == 4

@@ -66,5 +66,5 @@ def test_both_orders_are_as_likely(sop: Objective, corpus: Corpus) -> None:
 
 def test_one_document_of_two_sentences_is_enough_and_one_sentence_is_not(sop: Objective, corpus: Corpus) -> None:
     assert sop.example_count(corpus([[3, 3]]), 32) == 1
-    with pytest.raises(DataError, match="sop pairs consecutive sentences, but no document has two"):
+    with pytest.raises(DataError, match="too-few-sentences"):
         sop.example_count(corpus([[3], [4]]), 32)

@@ -128,29 +128,27 @@ def test_a_pair_that_is_too_long_is_cut_on_the_side_that_is(build: Build, pairs:
     assert formed.streams["encoder"].tokens[0].tolist() == [*text(tokens, 0)[:4], EOS]
     assert formed.targets["labels"][1].tolist() == [*text(tokens.targets, 1)[:4], EOS]
     assert formed.targets["labels"][2].tolist() == [*text(tokens.targets, 2), EOS]
-    assert made.skipped_documents(tokens, 5) == {"ends of pairs that take more than 5 rows": 2}
+    assert made.skipped_documents(tokens, 5) == {"pairs truncated because a side is longer than 5": 2}
 
 
 def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 5, long="drop")
+    made = build("seq2seq", vocabulary, 5, overlong="drop")
     tokens = pairs([[9], [2], [4], [1]], [[3], [7], [4], [2]])
     assert made.example_count(tokens, 5) == 2
     formed = made.form(tokens, 5, draw(0, 1))
     assert formed.targets["labels"][0].tolist() == [*text(tokens.targets, 2), EOS]
     assert formed.streams["encoder"].tokens[1].tolist() == [*text(tokens, 3), EOS, PAD, PAD, PAD]
-    assert made.skipped_documents(tokens, 5) == {"pairs that take more than 5 rows": 2}
+    assert made.skipped_documents(tokens, 5) == {"pairs dropped because a side is longer than 5": 2}
     assert made.example_lengths(tokens, 5).tolist() == [5, 3]
 
 
 def test_where_no_pair_is_left_the_error_says_how_long_they_are(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 5, long="drop")
-    with pytest.raises(
-        DataError, match=r"all 2 pairs take more than 5 rows \(8 at least\).*dims.length of 8 or more.* long: cut"
-    ):
+    made = build("seq2seq", vocabulary, 5, overlong="drop")
+    with pytest.raises(DataError, match=r"error\[too-long\] dims.length: all 2 pairs .* longer than 5 \(8 or more\)"):
         made.example_count(pairs([[9], [2]], [[3], [7]]), 5)
 
 
@@ -169,7 +167,7 @@ def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
 
 
 def test_rows_that_hold_no_token_are_refused(build: Build, vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"dims.length: seq2seq needs rows .* there are 2; valid: ≥ 3"):
+    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("seq2seq", vocabulary, 2, languages=2)
     build("seq2seq", vocabulary, 2)
 
@@ -188,7 +186,7 @@ def test_a_source_begins_with_its_language_and_the_body_is_started_with_the_targ
     assert encoder.tokens[1].tolist() == [FIRST + 2, *text(tokens, 1)[:6], EOS], "its mark and its end are kept"
     assert body.tokens[:, 0].tolist() == [FIRST + 2, FIRST + 1]
     assert formed.targets["labels"][0, :3].tolist() == [*text(tokens.targets, 0), EOS]
-    assert made.skipped_documents(tokens, 8) == {"ends of pairs that take more than 8 rows": 1}
+    assert made.skipped_documents(tokens, 8) == {"pairs truncated because a side is longer than 8": 1}
 
 
 def test_rows_are_of_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
@@ -200,7 +198,7 @@ def test_rows_are_of_the_language_of_their_side(build: Build, pairs: Any, vocabu
 
 
 def test_too_few_sentinels_for_the_languages_are_refused(build: Build, vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"tokenizer: seq2seq marks 21 languages by sentinels, .* has 20; valid: ≥ 21"):
+    with pytest.raises(SpecError, match=r"error\[too-few-sentinels\] tokenizer: .* has 20; valid: ≥ 21"):
         build("seq2seq", vocabulary, languages=21)
 
 
@@ -208,11 +206,9 @@ def test_a_corpus_without_languages_or_with_too_many_is_refused(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
     made = build("seq2seq", vocabulary, languages=2)
-    with pytest.raises(
-        DataError, match=r"marks 2 languages, but the corpus says of no text which it is in; valid: null"
-    ):
+    with pytest.raises(DataError, match=r"error\[no-languages\] objective.languages"):
         made.example_count(pairs([[3]], [[2]]), 32)
-    with pytest.raises(DataError, match=r"objective.languages: seq2seq marks 2 languages, .* corpus has 3; valid: ≥ 3"):
+    with pytest.raises(DataError, match=r"error\[too-few\] objective.languages: .* corpus has 3; valid: ≥ 3"):
         made.example_count(pairs([[3]], [[2]], ([0], [2])), 32)
 
 
@@ -239,11 +235,11 @@ def test_among_three_languages_a_prompt_is_told_both(build: Build, vocabulary: V
     asked: Any = made.prompt
     assert asked([9], GenerationTarget(2, 1)).source == (FIRST + 1, 9, EOS)
     assert asked([FIRST, 9], GenerationTarget(2)).source == (FIRST, 9, EOS)
-    with pytest.raises(SpecError, match=r"nobody says which of them it is to be read in; valid: 0 to 2"):
+    with pytest.raises(SpecError, match=r"error\[no-language\] language: .* source language; got none; valid: 0 to 2"):
         asked([9], GenerationTarget(2))
-    with pytest.raises(SpecError, match=r"nobody says which of them it is to be written in; valid: 0 to 2"):
+    with pytest.raises(SpecError, match=r"error\[no-language\] language: .* target language; got none"):
         asked([9])
-    with pytest.raises(SpecError, match=r"3 is none of them it is to be written in; valid: 0 to 2"):
+    with pytest.raises(SpecError, match=r"error\[no-language\] language: .* target language; got 3"):
         asked([9], GenerationTarget(3))
 
 
@@ -311,8 +307,8 @@ def test_exact_counts_the_pairs_that_are_written_without_a_fault(
 
 def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     train, val = pairs([[3], [9], [2]], [[2], [3], [7]]), pairs([[3], [3]], [[4], [9]])
-    for length, long in ((30, "cut"), (6, "cut"), (6, "drop")):
-        made = build("seq2seq", vocabulary, length, long=long)
+    for length, overlong in ((30, "truncate"), (6, "truncate"), (6, "drop")):
+        made = build("seq2seq", vocabulary, length, overlong=overlong)
         seen, asked = (
             [
                 token
@@ -334,7 +330,7 @@ def test_the_kept_pairs_are_found_once_and_not_copied(build: Build, pairs: Any, 
 
     made: Any = build("seq2seq", vocabulary, 8)
     tokens: Tokens = pairs([[3], [7]], [[2], [5]])
-    assert made.pairs.kept(tokens) is made.pairs.kept(tokens)
+    assert made.pairs.documents(tokens) is made.pairs.documents(tokens)
     other = copy.deepcopy(made)
-    assert not other.pairs._kept
+    assert not other.pairs._cache
     assert other.example_count(tokens, 8) == 2

@@ -11,7 +11,7 @@ import paribus
 from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, Stream, TrainingExamples, Vocabulary
 from paribus_objective.span_masking import Spans
 
-SPANS = Spans(longest=10, ends=0.2, together=True)
+SPANS = Spans(max_length=10, stop_probability=0.2, joint_replacement=True)
 Build = Callable[..., Objective]
 Passed = Callable[[TrainingExamples], ForwardPass]
 
@@ -24,7 +24,7 @@ def corrupted(made: Objective, rows: int = 6, **vectors: Tensor) -> TrainingExam
 def test_the_second_term_is_read_off_the_rows_around_each_span(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
-    made = build("sbo", vocabulary, places=3)
+    made = build("sbo", vocabulary, position_width=3)
     for parameter in made.parameters():
         nn.init.normal_(parameter)
     batch = corrupted(made)
@@ -69,17 +69,17 @@ def test_a_span_that_nothing_of_its_document_frames_has_no_second_term(build: Bu
     made = build("sbo", vocabulary, rate=0.5, spans=SPANS)
     documents = torch.arange(32).div(2, rounding_mode="floor").expand(6, 32).clone()  # two rows each
     targets = corrupted(made, documents=documents).targets
-    assert (targets["framed"] == IGNORED).all()
+    assert (targets["boundary_labels"] == IGNORED).all()
     assert (targets["labels"] != IGNORED).any(1).all()
     apart = corrupted(made, documents=torch.zeros(6, 32, dtype=torch.int64)).targets
-    assert (apart["framed"] != IGNORED).any()
+    assert (apart["boundary_labels"] != IGNORED).any()
 
 
 def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: Vocabulary) -> None:
     made = build("sbo", vocabulary)
     targets = corrupted(made, documents=torch.full((6, 32), PADDING)).targets
     assert (targets["labels"] == IGNORED).all()
-    assert (targets["framed"] == IGNORED).all()
+    assert (targets["boundary_labels"] == IGNORED).all()
 
 
 def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
@@ -92,8 +92,8 @@ def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
     run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
     made(run)["boundary"].total.backward()
     assert hidden.grad is not None
-    framed = batch.targets["framed"] != IGNORED
-    read = {int(row) for side in ("before", "behind") for row in batch.targets[side][framed]}
+    framed = batch.targets["boundary_labels"] != IGNORED
+    read = {int(row) for side in ("left", "right") for row in batch.targets[side][framed]}
     assert set(hidden.grad.abs().sum(-1)[0].nonzero().flatten().tolist()) == read
     assert not read & set(batch.targets["pick"][batch.targets["labels"] != IGNORED].tolist())
 
@@ -102,13 +102,23 @@ def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
 def test_there_is_a_vector_for_each_place_of_the_longest_span(
     longest: int, build: Build, vocabulary: Vocabulary
 ) -> None:
-    made = build("sbo", vocabulary, spans=Spans(longest=longest), places=4)
+    made = build("sbo", vocabulary, spans=Spans(max_length=longest), position_width=4)
     assert made.boundary.places.weight.shape == (longest, 4)  # type: ignore[union-attr]  # a module
-    place = corrupted(made).targets["place"]
+    place = corrupted(made).targets["offset"]
     assert set(place.flatten().tolist()) <= set(range(longest))
 
 
 def test_what_is_said_of_spans_leaves_the_rest_as_it_is_here_and_not_as_it_is_in_mlm() -> None:
-    spec = paribus.spec("bert-tiny", "objective=[{name: sbo, spans: {longest: 5}}, {name: nsp}]", "evaluate=[mlm]")
-    assert spec["objective"][0]["spans"] == {"longest": 5, "ends": 0.2, "words": False, "together": True}
-    assert spec["evaluate"][0]["spans"] == {"longest": 1, "ends": None, "words": False, "together": False}
+    spec = paribus.spec("bert-tiny", "objective=[{name: sbo, spans: {max_length: 5}}, {name: nsp}]", "evaluate=[mlm]")
+    assert spec["objective"][0]["spans"] == {
+        "max_length": 5,
+        "stop_probability": 0.2,
+        "whole_words": False,
+        "joint_replacement": True,
+    }
+    assert spec["evaluate"][0]["spans"] == {
+        "max_length": 1,
+        "stop_probability": None,
+        "whole_words": False,
+        "joint_replacement": False,
+    }

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paribus import IGNORED, PADDING, Draw, Objective, Prompt, SpecError, Stream, TrainingExamples, Vocabulary
-from paribus_objective.spans import amount, sides
+from paribus_objective.spans import noise_size, side_lengths
 
 Build = Callable[..., Objective]
 
@@ -58,7 +58,7 @@ def test_lengths_follow_from_the_length_of_the_text_alone(t5: Objective) -> None
     for length in (2, 3, 50, 568):
         _, batch = corrupted(t5, length, 40)
         found = batch.streams["encoder"].tokens.shape[1], batch.targets["labels"].shape[1]
-        assert found == sides(length, amount(length, 0.15, 3.0))
+        assert found == side_lengths(length, noise_size(length, 0.15, 3.0))
 
 
 def test_the_decoder_is_fed_its_labels_shifted_behind_pad(t5: Objective) -> None:
@@ -88,7 +88,7 @@ def test_t5_eats_568_tokens_for_512_rows(build: Build) -> None:
 def test_a_text_is_the_longest_of_which_both_sides_fit(rate: float, mean_span: float, build: Build) -> None:
     made = build("span-corruption", VOCABULARY, 64, rate=rate, mean_span=mean_span)
     for length in (3, 4, 17, 64):
-        fits = [n for n in range(2, 200) if max(sides(n, amount(n, rate, mean_span))) <= length]
+        fits = [n for n in range(2, 200) if max(side_lengths(n, noise_size(n, rate, mean_span))) <= length]
         assert made.text_length(length) == max(fits)
 
 
@@ -134,18 +134,18 @@ def test_padding_is_not_predicted(t5: Objective) -> None:
 
 def test_too_few_sentinels_are_refused_with_the_number_that_it_takes(build: Build) -> None:
     few = Vocabulary(1300, {"eos": EOS}, tuple(SENTINELS[:27]))
-    with pytest.raises(SpecError, match=r"takes 28 spans .* out of 568 tokens, .* the tokenizer has 27; valid: ≥ 28"):
+    with pytest.raises(SpecError, match=r"error\[too-few-sentinels\] .* 568 tokens.* has 27; valid: ≥ 28"):
         build("span-corruption", few, 512)
     build("span-corruption", Vocabulary(1300, {"eos": EOS}, tuple(SENTINELS[:28])), 512)
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match="span-corruption needs the special token `eos`"):
+    with pytest.raises(SpecError, match=r"error\[no-special\] .*`eos`"):
         build("span-corruption", Vocabulary(1300, {"pad": 0}, tuple(SENTINELS)), 64)
 
 
 def test_rows_that_hold_no_span_are_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match=r"dims.length: span-corruption needs rows .* there are 2; valid: ≥ 3"):
+    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("span-corruption", VOCABULARY, 2)
     build("span-corruption", VOCABULARY, 3)
 

@@ -1,4 +1,4 @@
-"""Spans that are hidden: their lengths against the law, their places counted, their borders against a loop."""
+"""Spans that are hidden: their lengths against the law, their places counted, their boundaries against a loop."""
 
 from functools import cache
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from paribus import IGNORED, PADDING, Draw, Stream, Vocabulary
 from paribus_objective.masking import Masking
-from paribus_objective.span_masking import SpanPicking, Spans, borders, runs
-from paribus_objective.word_picking import picking
+from paribus_objective.span_masking import Spans, SpanSelection, boundaries, runs
+from paribus_objective.whole_words import selection
 
 SPECIALS = {"pad": 0, "cls": 1, "sep": 50, "mask": 3, "eos": 99}
 VOCABULARY = Vocabulary(100, SPECIALS, (97, 98))
 WORDS = 100 - 7
 B, T, EPOCHS, RATE = 256, 160, 8, 0.15
 MOST = 24
-GEOMETRIC = Spans(longest=10, ends=0.2, together=True)
+GEOMETRIC = Spans(max_length=10, stop_probability=0.2, joint_replacement=True)
 
 
 def masking(spans: Spans = GEOMETRIC, rate: float = RATE) -> Masking:
-    return Masking(VOCABULARY, rate, 0.8, 0.1, picking(spans, rate, VOCABULARY))
+    return Masking(VOCABULARY, rate, 0.8, 0.1, selection(spans, rate, VOCABULARY))
 
 
 def stream(first: int = 0, count: int = B) -> Stream:
@@ -72,21 +72,21 @@ def spans_of(picked: Tensor) -> list[tuple[int, int, int]]:
 
 
 def test_the_law_of_spanbert_is_geometric_up_to_10_with_a_mean_of_3_8() -> None:
-    chances = GEOMETRIC.chances()
+    chances = GEOMETRIC.length_probabilities()
     np.testing.assert_allclose(chances, 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10))
     assert (chances * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
 
 
 def test_the_law_of_albert_is_one_over_the_length() -> None:
-    np.testing.assert_allclose(Spans(longest=3).chances(), np.array([6, 3, 2]) / 11)
+    np.testing.assert_allclose(Spans(max_length=3).length_probabilities(), np.array([6, 3, 2]) / 11)
 
 
-@pytest.mark.parametrize("spans", [GEOMETRIC, Spans(longest=3), Spans(longest=4, ends=0.5)])
+@pytest.mark.parametrize("spans", [GEOMETRIC, Spans(max_length=3), Spans(max_length=4, stop_probability=0.5)])
 def test_lengths_are_drawn_by_the_law(spans: Spans) -> None:
-    found = SpanPicking(spans, RATE).lengths(20, Draw(0, 0, torch.arange(2000)))
-    counts = np.bincount(found.ravel(), minlength=spans.longest + 1)
+    found = SpanSelection(spans, RATE).lengths(20, Draw(0, 0, torch.arange(2000)))
+    counts = np.bincount(found.ravel(), minlength=spans.max_length + 1)
     assert counts[0] == 0
-    assert stats.chisquare(counts[1:], spans.chances() * found.size).pvalue > 1e-4
+    assert stats.chisquare(counts[1:], spans.length_probabilities() * found.size).pvalue > 1e-4
 
 
 def test_the_rate_is_exact_in_expectation() -> None:
@@ -139,7 +139,7 @@ def test_one_draw_decides_for_a_span_80_percent_masked_10_random_10_kept() -> No
 
 
 def test_where_each_token_has_its_own_draw_a_span_is_of_several_kinds() -> None:
-    tokens, made = plain().tokens, masking(Spans(longest=10, ends=0.2))
+    tokens, made = plain().tokens, masking(Spans(max_length=10, stop_probability=0.2))
     shown, picked = masked(0, torch.arange(B), plain(), made)
     masks = shown == SPECIALS["mask"]
     mixed = sum(bool(masks[r, a : b + 1].any() and not masks[r, a : b + 1].all()) for r, a, b in spans_of(picked))
@@ -166,7 +166,7 @@ def test_an_example_with_any_text_has_a_target() -> None:
 
 
 def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
-    made = masking(Spans(longest=2), rate=0.5)
+    made = masking(Spans(max_length=2), rate=0.5)
     _, pick, labels = made(plain(15), 8, Draw(0, 0, torch.arange(B)))
     assert torch.isin((labels != IGNORED).sum(1), torch.tensor([7])).all()  # half of 15 would leave no room for 8
     chosen = torch.zeros(B, 15, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
@@ -174,9 +174,9 @@ def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
 
 
 def test_what_leaves_no_room_between_spans_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"`rate` is 0.6, but spans that lie apart leave room for no more than 0.5"):
-        picking(GEOMETRIC, 0.6, VOCABULARY)
-    picking(Spans(), 0.6, VOCABULARY)  # single tokens may touch
+    with pytest.raises(ValueError, match=r"`rate` ≤ 0.5 .* got 0.6"):
+        selection(GEOMETRIC, 0.6, VOCABULARY)
+    selection(Spans(), 0.6, VOCABULARY)  # single tokens may touch
 
 
 def test_spans_are_fresh_in_every_epoch_and_do_not_depend_on_the_batch() -> None:
@@ -198,10 +198,10 @@ def test_padding_further_changes_nothing_of_what_is_picked() -> None:
 
 
 @pytest.mark.parametrize("documents", [True, False])
-def test_borders_are_the_rows_around_a_run_of_one_document(documents: bool) -> None:
+def test_boundaries_are_the_rows_around_a_run_of_one_document(documents: bool) -> None:
     body = stream() if documents else plain()
-    pick, left, _ = masking().pick(masking().outside(body), body, RATE, MOST, Draw(0, 0, torch.arange(B)))
-    found = borders(pick, left, body)
+    pick, left, _ = masking().select(masking().non_text(body), body, RATE, MOST, Draw(0, 0, torch.arange(B)))
+    found = boundaries(pick, left, body)
     numbers = body.documents.tolist() if body.documents is not None else [[0] * T] * B
     missing = 0
     for b in range(B):
@@ -220,15 +220,15 @@ def test_borders_are_the_rows_around_a_run_of_one_document(documents: bool) -> N
             missing += not framed
             assert found.missing[b, n] == (not framed)
             expected = (first - 1, last + 1, row - first) if framed else (0, 0, 0)
-            assert (found.before[b, n], found.behind[b, n], found.place[b, n]) == expected
+            assert (found.left[b, n], found.right[b, n], found.offset[b, n]) == expected
     assert 0 < missing < pick.size / 10
 
 
 def test_of_nothing_there_are_no_runs() -> None:
     body = Stream(torch.full((2, 5), SPECIALS["pad"]))
-    pick, left, draws = masking().pick(masking().outside(body), body, RATE, 2, Draw(0, 0, torch.arange(2)))
+    pick, left, draws = masking().select(masking().non_text(body), body, RATE, 2, Draw(0, 0, torch.arange(2)))
     assert left.all()
     assert draws is not None
     assert (draws >= 0).all()
     assert (runs(pick, left, body).number >= 0).all()
-    assert borders(pick, left, body).missing.all()
+    assert boundaries(pick, left, body).missing.all()

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from paribus import Draw
-from paribus_objective.spans import Amount, amount, folded, parts, sides, spans
+from paribus_objective.spans import NoiseSize, noise_mask, noise_size, random_partition, replace_spans, side_lengths
 
 
 def draw(count: int) -> Draw:
@@ -14,37 +14,37 @@ def draw(count: int) -> Draw:
 
 
 def test_t5s_own_example() -> None:
-    assert amount(32, 0.25, 2) == Amount(noise=8, spans=4)
+    assert noise_size(32, 0.25, 2) == NoiseSize(tokens=8, spans=4)
 
 
 def test_t5s_lengths() -> None:
-    assert sides(568, amount(568, 0.15, 3.0)) == (512, 114)
+    assert side_lengths(568, noise_size(568, 0.15, 3.0)) == (512, 114)
 
 
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.5, 1.0), (0.9, 1.0), (0.99, 3.0), (0.01, 8.0)])
 def test_some_of_a_text_is_noise_and_some_is_not(rate: float, mean_span: float) -> None:
     for length in range(2, 601):
-        found = amount(length, rate, mean_span)
-        assert found.noise == min(max(round(length * rate), 1), length - 1)
-        assert found.spans == min(max(round(found.noise / mean_span), 1), length - found.noise)
-        assert 1 <= found.spans <= found.noise < length
+        found = noise_size(length, rate, mean_span)
+        assert found.tokens == min(max(round(length * rate), 1), length - 1)
+        assert found.spans == min(max(round(found.tokens / mean_span), 1), length - found.tokens)
+        assert 1 <= found.spans <= found.tokens < length
 
 
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.5, 1.0), (0.9, 2.0)])
 @pytest.mark.parametrize("length", [2, 3, 4, 9, 32, 200])
 def test_spans_are_as_many_and_never_adjacent_and_text_comes_first(length: int, rate: float, mean_span: float) -> None:
-    of = amount(length, rate, mean_span)
-    noisy, begins = spans(length, of, draw(50))
+    of = noise_size(length, rate, mean_span)
+    noisy, begins = noise_mask(length, of, draw(50))
     assert not noisy[:, 0].any()
     assert noisy[:, -1].all()
-    assert (noisy.sum(1) == of.noise).all()
+    assert (noisy.sum(1) == of.tokens).all()
     assert (begins.sum(1) == of.spans).all()
     before = np.pad(noisy, ((0, 0), (1, 0)))[:, :-1]
     assert np.array_equal(begins, noisy & ~before)
 
 
 def test_every_way_to_cut_is_as_likely() -> None:
-    found = parts(6, 3, "x", draw(10_000))
+    found = random_partition(6, 3, "x", draw(10_000))
     assert (found.sum(1) == 6).all()
     assert (found >= 1).all()
     ways, counts = np.unique(found, axis=0, return_counts=True)
@@ -54,16 +54,16 @@ def test_every_way_to_cut_is_as_likely() -> None:
 
 @pytest.mark.parametrize(("length", "count"), [(1, 1), (5, 1), (5, 5)])
 def test_there_is_one_way_to_cut_into_one_or_into_all(length: int, count: int) -> None:
-    assert parts(length, count, "x", draw(3)).tolist() == [[length // count] * count] * 3
+    assert random_partition(length, count, "x", draw(3)).tolist() == [[length // count] * count] * 3
 
 
 def test_spans_are_as_long_on_average_as_they_should_be() -> None:
-    of = amount(512, 0.15, 3.0)
-    assert of.noise / of.spans == pytest.approx(3, abs=0.15)
+    of = noise_size(512, 0.15, 3.0)
+    assert of.tokens / of.spans == pytest.approx(3, abs=0.15)
 
 
 def test_noise_is_about_as_likely_anywhere() -> None:
-    noisy, _ = spans(100, Amount(15, 5), draw(4000))
+    noisy, _ = noise_mask(100, NoiseSize(15, 5), draw(4000))
     share = noisy.mean(0)
     assert share[20:80].min() > 0.12
     assert share[20:80].max() < 0.18
@@ -73,6 +73,6 @@ def test_folding_leaves_a_sentinel_for_each_span() -> None:
     tokens = np.array([[10, 11, 12, 13, 14, 15]])
     gone = np.array([[False, True, True, False, False, True]])
     marks = np.array([[False, True, False, False, False, True]])
-    left, places = folded(tokens, gone, marks, np.array([90, 91, 92]))
+    left, places = replace_spans(tokens, gone, marks, np.array([90, 91, 92]))
     assert left.tolist() == [[10, 90, 13, 14, 91]]
     assert places.tolist() == [[0, 1, 3, 4, 5]]

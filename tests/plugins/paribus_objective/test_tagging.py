@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paribus import IGNORED, DataError, Draw, Labels, Objective, Tokens, Vocabulary
-from paribus_objective.windows import runs
+from paribus_objective.windows import word_runs
 
 Build = Callable[..., Objective]
 Corpus = Callable[[list[list[int]]], Tokens]
@@ -28,7 +28,7 @@ def tag(build: Build, vocabulary: Vocabulary) -> Any:
 
 def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(corpus: Corpus) -> None:
     for most in (1, 4, 7, 8, 100):
-        found = runs(corpus(DOCUMENTS), most)
+        found = word_runs(corpus(DOCUMENTS), most)
         words: list[int] = []
         for document, first, last in zip(*found, strict=True):
             sizes = [size for each in DOCUMENTS for size in each][first:last]
@@ -40,8 +40,8 @@ def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(cor
 
 
 def test_a_run_is_as_long_as_there_is_room(corpus: Corpus) -> None:
-    found = runs(corpus(DOCUMENTS), 8)
-    assert list(zip(found.first.tolist(), found.last.tolist(), strict=True)) == [
+    found = word_runs(corpus(DOCUMENTS), 8)
+    assert list(zip(found.start.tolist(), found.stop.tolist(), strict=True)) == [
         (0, 3),
         (3, 5),
         (5, 7),
@@ -62,7 +62,7 @@ def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corp
     seen = {label: token for token, label in both if label != IGNORED}
     assert seen == {word: 100 + int(tokens.sentences[word]) for word in range(10)}
     assert tag.example_lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
-    assert tag.skipped_documents(tokens, 12) == {"tokens of words that are longer than their rows": 20}
+    assert tag.skipped_documents(tokens, 12) == {"tokens truncated from words longer than the sequence": 20}
     long = next(row for row in stream if 100 + int(tokens.sentences[7]) in row)
     assert long == [1, *range(119, 129), 2]  # a word that has no room is cut, and keeps its label
 
@@ -81,8 +81,8 @@ def test_what_is_ignored_in_the_corpus_is_ignored_here(tag: Any, corpus: Corpus)
 def test_tags_that_are_no_words_are_refused(tag: Any, corpus: Corpus) -> None:
     tokens = corpus([[1, 2], [3]])
     tokens.labels = Labels(np.zeros(4), np.array([0, 2, 4]))
-    with pytest.raises(DataError, match="corpus: document 1 has 2 tags and 1 words; valid: a tag for each word"):
+    with pytest.raises(DataError, match=r"error\[labels\] corpus: document 1 has 2 tags and 1 words"):
         tag.example_count(tokens, 12)
     tokens.labels = Labels(np.array([0.0, 10.0, 1.0]), np.array([0, 2, 3]))
-    with pytest.raises(DataError, match="has the label 10, but tag scores 10 classes"):
+    with pytest.raises(DataError, match=r"error\[labels\] .* 10 classes; .* label 10"):
         tag.example_count(tokens, 12)

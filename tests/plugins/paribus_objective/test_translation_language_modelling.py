@@ -89,14 +89,16 @@ def test_positions_begin_anew_and_rows_are_of_their_texts_language(build: Build,
 
 
 def test_a_share_of_the_examples_is_one_side_alone(build: Build, tokens: Any) -> None:
-    made = build("tlm", VOCABULARY, alone=0.5)
+    made = build("tlm", VOCABULARY, monolingual=0.5)
     rows = [halves(row) for epoch in range(10) for row in laid(made, tokens, epoch=epoch).tokens.tolist()]
     single = [row[0] for row in rows if len(row) == 1]
     assert len(single) == pytest.approx(900, abs=4 * (1800 / 4) ** 0.5)
     other = sum(text[0] >= 5000 for text in single)
     assert other == pytest.approx(len(single) / 2, abs=4 * (len(single) / 4) ** 0.5)
     assert max(map(len, single)) == 30
-    assert {len(row) for row in map(halves, laid(build("tlm", VOCABULARY, alone=1.0), tokens).tokens.tolist())} == {1}
+    assert {
+        len(row) for row in map(halves, laid(build("tlm", VOCABULARY, monolingual=1.0), tokens).tokens.tolist())
+    } == {1}
 
 
 def test_both_sides_are_hidden_alike_and_no_mark_and_no_padding_is(build: Build, tokens: Any) -> None:
@@ -139,7 +141,7 @@ def test_a_corpus_without_languages_has_none(build: Build, tokens: Any) -> None:
 
 
 def test_too_short_a_row_is_refused(build: Build) -> None:
-    words = r"dims\.length: tlm needs rows for two cls, two sep and a token of each text, but there are 5; valid: ≥ 6"
+    words = r"error\[too-short\] dims\.length: .* got a length of 5; valid: ≥ 6"
     with pytest.raises(SpecError, match=words):
         build("tlm", VOCABULARY, 5)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import Load, Objective, Vocabulary, WeightConverter
-from paribus_objective.vocabulary_head import Headed
+from paribus_objective.vocabulary_head import VocabularyHead
 
 Build = Callable[..., Objective]
 WHOLE = ["bias", "dense.bias", "dense.weight", "norm.bias", "norm.weight"]
@@ -26,7 +26,7 @@ HEADED: Mapping[str, list[str]] = {
 @pytest.mark.parametrize("name", HEADED)
 def test_its_tensors_have_the_names_that_checkpoints_know(name: str, build: Build, vocabulary: Vocabulary) -> None:
     made = build(name, vocabulary)
-    assert isinstance(made, Headed)
+    assert isinstance(made, VocabularyHead)
     found = [path for path, _ in made.named_parameters() if not path.startswith("boundary.")]
     assert sorted(found) == HEADED[name]
 
@@ -34,7 +34,7 @@ def test_its_tensors_have_the_names_that_checkpoints_know(name: str, build: Buil
 @torch.no_grad()
 def test_it_says_what_layer_activation_norm_and_bias_say(build: Build, vocabulary: Vocabulary) -> None:
     made = build("mlm", vocabulary)
-    assert isinstance(made, Headed)
+    assert isinstance(made, VocabularyHead)
     assert made.dense is not None
     assert made.bias is not None
     hidden, table = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(100, 8, dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
     options: dict[str, Any] = {"bias": True} if name == "clm" else {}
     made, other = build(name, vocabulary, **options), build(name, vocabulary._replace(size=110), **options)
     assert isinstance(made, WeightConverter)
-    assert isinstance(other, Headed)
+    assert isinstance(other, VocabularyHead)
     assert other.bias is not None
     other.bias.uniform_()
     assert torch.equal(made.convert_weights(other)["bias"].value, other.bias[:100])

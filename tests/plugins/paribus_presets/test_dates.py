@@ -15,8 +15,8 @@ import paribus
 from paribus import Document, Registry, installed
 from paribus.cli.main import main
 from paribus.specs import resolved
+from paribus_text.date_formats import Field
 from paribus_text.dates import Dates
-from paribus_text.locales import Field
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 from paribus import Corpus, DataError, Document, SpecError, Split
 from paribus_probe import corpus
 from paribus_probe.associative_recall import AssociativeRecall
-from paribus_probe.drawing import Asked, Drawn, Luck, letters
+from paribus_probe.task_examples import KeyedRandom, Question, TaskExamples, letters
 
-TASKS: Mapping[str, Any] = corpus()  # what each takes besides, its file says
+TASKS: Mapping[str, Any] = corpus()
 SPLITS: tuple[Split, ...] = ("train", "val")
 SMALL = {"examples": 120, "held_out": 30}
 
@@ -25,8 +25,8 @@ def words(document: Document) -> tuple[list[str], list[str]]:
     return document.text.removesuffix(" >").split(), " ".join(document.target).split()
 
 
-def reckoned(text: list[str]) -> int:
-    """The value of an expression of lists, by a stack."""
+def evaluate_expression(text: list[str]) -> int:
+    """Return the value of a list expression, by a stack."""
     stack: list[list[Any]] = [[]]
     for symbol in text:
         if symbol.startswith("["):
@@ -42,7 +42,7 @@ def reckoned(text: list[str]) -> int:
     return int(value)
 
 
-def closed(text: list[str]) -> list[str]:
+def closing_brackets(text: list[str]) -> list[str]:
     open_: list[str] = []
     for symbol in text:
         if symbol.startswith("("):
@@ -66,9 +66,9 @@ def induced(text: list[str], answer: list[str]) -> bool:
 RIGHT: dict[str, Callable[[list[str], list[str]], bool]] = {
     "agreement": lambda text, answer: answer == ["are" if text[1].endswith("s") else "is"],
     "copy": lambda text, answer: answer == text,
-    "dyck": lambda text, answer: answer == closed(text) and bool(answer),
+    "dyck": lambda text, answer: answer == closing_brackets(text) and bool(answer),
     "induction": induced,
-    "listops": lambda text, answer: answer == [str(reckoned(text))],
+    "listops": lambda text, answer: answer == [str(evaluate_expression(text))],
     "mod-add": lambda text, answer: answer == [str(sum(map(int, text[:-1:2])) % 31)],
     "recall": recalled,
     "reverse": lambda text, answer: answer == text[::-1],
@@ -119,32 +119,32 @@ def test_an_example_depends_on_seed_split_and_number_alone(name: str) -> None:
 
 
 def test_draws_are_the_same_on_every_machine() -> None:
-    luck = Luck("a key")
-    assert [luck.below(1000) for _ in range(4)] == [555, 199, 839, 117]
+    rng = KeyedRandom("a key")
+    assert [rng.below(1000) for _ in range(4)] == [555, 199, 839, 117]
     text = "".join(document.text for document in made("copy").documents("train"))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "84890f03854fdc1e"
 
 
 def test_draws_are_even() -> None:
-    luck = Luck("even")
+    rng = KeyedRandom("even")
     counts = [0] * 10
     for _ in range(20_000):
-        counts[luck.below(10)] += 1
+        counts[rng.below(10)] += 1
     assert all(abs(count - 2000) < 4 * (20_000 * 0.09) ** 0.5 for count in counts)
-    firsts = [luck.some(range(5), 2)[0] for _ in range(5000)]
+    firsts = [rng.sample(range(5), 2)[0] for _ in range(5000)]
     assert all(abs(firsts.count(each) - 1000) < 4 * 800**0.5 for each in range(5))
 
 
 def test_a_task_that_has_too_few_questions_is_told_of() -> None:
-    same = Drawn(lambda luck, times: Asked("always", ("the same",)), 1, 1, 0, __file__)
-    with pytest.raises(DataError, match=r"too few different questions to hold out one in 8 for the split `val`"):
+    same = TaskExamples(lambda rng, times: Question("always", ("the same",)), 1, 1, 0, __file__)
+    with pytest.raises(DataError, match=r"error\[too-few-documents\] corpus: .*`val`"):
         [document for split in SPLITS for document in same.documents(split)]
 
 
 def test_keys_are_enough_for_the_pairs() -> None:
-    with pytest.raises(SpecError, match=r"8 pairs need as many different keys, and there are 7; valid: ≥ 8"):
+    with pytest.raises(SpecError, match=r"error\[too-few-keys\] .*8 .* got 7; valid: ≥ 8"):
         AssociativeRecall(keys=7)
-    with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs need as many different keys"):
+    with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs"):
         list(AssociativeRecall().longer_documents(9))
 
 

@@ -52,13 +52,13 @@ def test_a_state_makes_the_same_tokenizer() -> None:
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
     Bytes(sentinels=2).train([], 264)
-    with pytest.raises(SpecError, match=r"dims\.vocabulary: the tokenizer `bytes` cannot do with 263 ids.*264 or more"):
+    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims\.vocabulary: .*263 ids.*264 or more"):
         Bytes(sentinels=2).train([], 263)
 
 
 @pytest.mark.parametrize("state", [b"", b"\xff", b"[]", b'{"bpe": {}}', b'{"bytes": {"sentinels": "x"}}'])
 def test_a_broken_state_is_refused(state: bytes) -> None:
-    with pytest.raises(DataError, match=r"what was stored is no state of the tokenizer `bytes`"):
+    with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`bytes`"):
         Bytes().load(state)
 
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import pytest
 
 from paribus import Document, SpecError, Split
-from paribus_text.dates import ONE_IN, Dates, held
-from paribus_text.locales import MANNERS, STYLES, Locale, read, written
+from paribus_text.date_formats import FORMATS, STYLES, Locale, format_date, parse_date
+from paribus_text.dates import HELD_OUT_DIVISOR, Dates, is_held_out
 
 TINY: dict[str, Any] = {"pairs": 400, "held_out": 100}
-EVERYBODY = tuple(MANNERS)
+EVERYBODY = tuple(FORMATS)
 MARCH = date(1998, 3, 4)
 
 WRITTEN: dict[Locale, tuple[str, str, str]] = {  # as whoever lives there would write the fourth of March 1998
@@ -34,7 +34,7 @@ def day(document: Document) -> date:
 
 @pytest.mark.parametrize("locale", EVERYBODY)
 def test_a_date_is_written_as_people_there_write_it(locale: Locale) -> None:
-    assert tuple(written(MARCH, locale, style) for style in STYLES) == WRITTEN[locale]
+    assert tuple(format_date(MARCH, locale, style) for style in STYLES) == WRITTEN[locale]
 
 
 @pytest.mark.parametrize("locale", EVERYBODY)
@@ -43,8 +43,8 @@ def test_what_was_written_is_read_again_with_each_field_in_its_place(locale: Loc
     for month in range(1, 13):
         for number in (1, 9, 10, 28):
             told = date(1987, month, number)
-            text = written(told, locale, style)  # type: ignore[arg-type]  # pytest hands on what it was given
-            found, fields = read(text, locale)
+            text = format_date(told, locale, style)  # type: ignore[arg-type]  # pytest hands on what it was given
+            found, fields = parse_date(text, locale)
             assert found == told
             pieces = {field.name: text[field.start : field.end] for field in fields}
             assert (int(pieces["day"]), pieces["year"]) == (number, "1987")
@@ -53,27 +53,27 @@ def test_what_was_written_is_read_again_with_each_field_in_its_place(locale: Loc
 
 
 def test_a_text_that_is_no_date_of_a_place_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"'04\.03\.1998' is no date as `en-us` writes it"):
-        read("04.03.1998", "en-us")
+    with pytest.raises(ValueError, match=r"format of `en-us`, got '04\.03\.1998'"):
+        parse_date("04.03.1998", "en-us")
 
 
-@pytest.mark.parametrize("ways", ["one", "all"])
-def test_both_sides_of_a_pair_tell_the_date_that_its_name_tells(ways: Literal["one", "all"]) -> None:
-    corpus = Dates(**TINY, locales=EVERYBODY, ways=ways)
+@pytest.mark.parametrize("directions", ["one", "all"])
+def test_both_sides_of_a_pair_tell_the_date_that_its_name_tells(directions: Literal["one", "all"]) -> None:
+    corpus = Dates(**TINY, locales=EVERYBODY, directions=directions)
     met = set()
     splits: tuple[Split, ...] = ("train", "val")
     for split in splits:
         for document in corpus.documents(split):
             sides = (document.text, document.language), (" ".join(document.target), document.target_language)
-            assert [read(text, locale)[0] for text, locale in sides] == [day(document)] * 2  # type: ignore[arg-type]  # as above
+            assert [parse_date(text, locale)[0] for text, locale in sides] == [day(document)] * 2  # type: ignore[arg-type]  # as above
             met.add((document.language, document.target_language))
     assert all(one != other for one, other in met)
-    assert len(met) == (90 if ways == "all" else 9)
-    assert ways == "all" or {one for one, _ in met} == {"en-us"}
+    assert len(met) == (90 if directions == "all" else 9)
+    assert directions == "all" or {one for one, _ in met} == {"en-us"}
 
 
 def test_each_field_of_a_target_is_a_field_of_its_source() -> None:
-    corpus = Dates(**TINY, locales=EVERYBODY, ways="all")
+    corpus = Dates(**TINY, locales=EVERYBODY, directions="all")
     for document in corpus.documents("train"):
         source, target = corpus.fields(document)
         assert {field.name for field in source} == {field.name for field in target} == {"day", "month", "year"}
@@ -100,13 +100,13 @@ def test_a_date_is_held_out_or_not_wherever_it_stands() -> None:
     assert not train & val
     swapped = {date(it.year, it.day, it.month) for it in train if it.day <= 12}
     assert not swapped & val, "the fourth of March is written in one place as the third of April is in another"
-    assert all(map(held, val))
-    assert not any(map(held, train))
+    assert all(map(is_held_out, val))
+    assert not any(map(is_held_out, train))
 
 
 def test_about_one_date_in_eight_is_held_out() -> None:
     days = [date.fromordinal(number) for number in range(date(1900, 1, 1).toordinal(), date(2050, 1, 1).toordinal())]
-    assert sum(map(held, days)) / len(days) == pytest.approx(1 / ONE_IN, rel=0.05)
+    assert sum(map(is_held_out, days)) / len(days) == pytest.approx(1 / HELD_OUT_DIVISOR, rel=0.05)
 
 
 def test_a_pair_depends_on_seed_split_and_number_alone() -> None:
@@ -135,19 +135,19 @@ def test_each_year_style_and_way_comes_up_about_as_often() -> None:
 def test_the_fingerprint_tells_options_apart() -> None:
     assert Dates().fingerprint() == Dates().fingerprint()
     changes: list[dict[str, Any]] = [{"seed": 1}, {"pairs": 17}, {"held_out": 3}, {"first": 1800}, {"years": 3}]
-    changes += [{"styles": ("long",)}, {"locales": ("de", "en-us")}, {"ways": "all"}]
+    changes += [{"styles": ("long",)}, {"locales": ("de", "en-us")}, {"directions": "all"}]
     assert len({Dates(**change).fingerprint() for change in ({}, *changes)}) == 9
 
 
 @pytest.mark.parametrize("named", [(), ("de",), ("de", "de")])
 def test_fewer_than_two_places_are_refused(named: tuple[Locale, ...]) -> None:
-    with pytest.raises(SpecError, match=r"corpus.locales: a date is written by one and by another.*; valid: two"):
+    with pytest.raises(SpecError, match=r"error\[too-few\] corpus.locales"):
         Dates(locales=named)
 
 
 def test_no_style_and_years_of_five_digits_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"corpus.styles: .* but there is none; valid: short, medium, long"):
+    with pytest.raises(SpecError, match=r"error\[too-few\] corpus.styles: .*; valid: short, medium, long"):
         Dates(styles=())
-    with pytest.raises(SpecError, match=r"corpus.years: .* but these end with 9999; valid: fewer"):
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] corpus.years: .* got 9999"):
         Dates(first=9000, years=1000)
     Dates(first=9000, years=999)

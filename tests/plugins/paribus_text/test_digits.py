@@ -43,7 +43,6 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
         Digits().fingerprint()
 
 
-@pytest.mark.extras
 def test_they_are_what_the_library_has() -> None:
     pytest.importorskip("sklearn")
     documents = [*Digits().documents("train"), *Digits().documents("val")]

@@ -9,7 +9,7 @@ import pytest
 from paribus import Corpus, Document, Split
 from paribus_text import corpus
 from paribus_text.cloze import BLANK, Cloze
-from paribus_text.derived import below, shuffled, words
+from paribus_text.derived import random_below, shuffled, words
 from paribus_text.follows import Follows
 from paribus_text.reference import Reference
 from paribus_text.sections import SECTIONS
@@ -111,7 +111,7 @@ def test_fewer_words_may_be_moved() -> None:
 
 @pytest.mark.parametrize("other", ["topic", "place", "order"])
 def test_what_does_not_follow_comes_from_where_it_is_said_to(other: Any) -> None:
-    found = list(Follows(other=other).documents("val"))
+    found = list(Follows(negatives=other).documents("val"))
     reference = {topic.name: topic for topic in Reference(0.2).topics("val")}
     for document in found:
         own = reference[document.name].sentences
@@ -176,6 +176,8 @@ def test_a_score_is_the_share_of_words_that_stayed() -> None:
 
 def test_words_and_marks_are_apart_and_draws_are_keyed() -> None:
     assert words("It isn't f(x.y), is it?") == ["It", "isn't", "f", "(", "x.y", ")", ",", "is", "it", "?"]
-    assert [below(10, "a", number) for number in range(5)] == [below(10, "a", number) for number in range(5)]
-    assert len({below(1000, "a", number) for number in range(50)}) > 40
+    assert [random_below(10, "a", number) for number in range(5)] == [
+        random_below(10, "a", number) for number in range(5)
+    ]
+    assert len({random_below(1000, "a", number) for number in range(50)}) > 40
     assert sorted(shuffled("abcdef", "key")) == list("abcdef") != shuffled("abcdef", "key")

@@ -29,7 +29,7 @@ def of(provides: str, *documents: Document, names: tuple[str, ...] = ("no", "yes
         def fingerprint(self) -> str:
             return repr(documents)
 
-        def skipped_inputs(self) -> dict[str, int]:
+        def dropped(self) -> dict[str, int]:
             return {"others": 3}
 
     return Listed
@@ -41,15 +41,15 @@ def written(corpus: Corpus) -> list[tuple[str, str]]:
 
 def test_a_class_is_written_by_its_name_and_a_text_says_its_task() -> None:
     documents = Document("a", ("It is", "so."), labels=(1,)), Document("b", ("Not.",), ("Or?",), labels=(0,))
-    assert written(TextToText(of=of("labels", *documents), task="sst2")) == [
+    assert written(TextToText(source=of("labels", *documents), task="sst2")) == [
         ("sst2 sentence: It is so.", "yes"),
         ("sst2 sentence1: Not. sentence2: Or?", "no"),
     ]
-    assert written(TextToText(of=of("labels", documents[0]))) == [("sentence: It is so.", "yes")]
+    assert written(TextToText(source=of("labels", documents[0]))) == [("sentence: It is so.", "yes")]
 
 
 def test_a_class_without_a_name_is_left_out_and_counted() -> None:
-    corpus = TextToText(of=of("labels", Document("a", ("A.",), labels=(2,)), Document("b", ("B.",), labels=(1,))))
+    corpus = TextToText(source=of("labels", Document("a", ("A.",), labels=(2,)), Document("b", ("B.",), labels=(1,))))
     assert written(corpus) == [("sentence: B.", "yes")]
     assert corpus.skipped_inputs() == {"others": 3, "documents of a class without a name": 1}
 
@@ -58,17 +58,17 @@ def test_a_class_without_a_name_is_left_out_and_counted() -> None:
     ("score", "step", "text"), [(3.49, 0.2, "3.4"), (0.09, 0.2, "0.0"), (0.63, 0.25, "0.75"), (2.0, 1.0, "2")]
 )
 def test_a_score_is_rounded_to_a_step(score: float, step: float, text: str) -> None:
-    corpus = TextToText(of=of("scores", Document("a", ("A.",), ("B.",), labels=(score,))), task="stsb", step=step)
+    corpus = TextToText(source=of("scores", Document("a", ("A.",), ("B.",), labels=(score,))), task="stsb", step=step)
     assert written(corpus) == [("stsb sentence1: A. sentence2: B.", text)]
 
 
 def test_tags_are_written_one_by_one_and_answers_as_they_stand() -> None:
-    assert written(TextToText(of=of("tags", Document("a", ("f", "is", "f"), labels=(1, 0, 1))))) == [
+    assert written(TextToText(source=of("tags", Document("a", ("f", "is", "f"), labels=(1, 0, 1))))) == [
         ("sentence: f is f", "yes no yes")
     ]
     context = ("it", "is", "in", "here")
     documents = (Document("a", ("Where?",), context, labels=(2, 3)), Document("b", ("Who?",), context, labels=(-1, -1)))
-    assert written(TextToText(of=of("answers", *documents))) == [
+    assert written(TextToText(source=of("answers", *documents))) == [
         ("question: Where? context: it is in here", "in here"),
         ("question: Who? context: it is in here", UNANSWERED),
     ]
@@ -76,8 +76,10 @@ def test_tags_are_written_one_by_one_and_answers_as_they_stand() -> None:
 
 def test_a_spec_names_the_corpus_within() -> None:
     registry = installed()
-    spec = resolved("seq2seq-tiny", "corpus=text-to-text", "corpus.of=sections", "corpus.of.words=9", registry=registry)
-    assert spec["corpus"]["of"] == {"name": "sections", "held_out": 0.2, "words": 9}
+    spec = resolved(
+        "seq2seq-tiny", "corpus=text-to-text", "corpus.source=sections", "corpus.source.words=9", registry=registry
+    )
+    assert spec["corpus"]["source"] == {"name": "sections", "held_out": 0.2, "words": 9}
     made = make(registry, "corpus", spec["corpus"], kind=Corpus)
     assert len(list(made.documents("val"))) == len(list(Sections(words=9).documents("val")))
     assert {document.target[0] for document in made.documents("val")} == set(Sections().classes())
@@ -88,8 +90,6 @@ def test_a_spec_names_the_corpus_within() -> None:
 @pytest.mark.parametrize("within", ["python-docs", "shapes"])
 def test_a_corpus_that_tells_nothing_of_its_texts_is_refused(within: str) -> None:
     registry = installed()
-    spec = resolved("seq2seq-tiny", "corpus=text-to-text", f"corpus.of={within}", registry=registry)
-    with pytest.raises(
-        SpecError, match="`text-to-text` says: the corpus `of` must be one of texts with labels, scores"
-    ):
+    spec = resolved("seq2seq-tiny", "corpus=text-to-text", f"corpus.source={within}", registry=registry)
+    with pytest.raises(SpecError, match="`source` a corpus of texts with labels, scores"):
         make(registry, "corpus", spec["corpus"], kind=Corpus)

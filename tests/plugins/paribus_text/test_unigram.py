@@ -16,8 +16,8 @@ from paribus_text.unigram import BLANK, Unigram
 TEXTS = ["the cat sat on the mat and the dog sat there", "then there they are, these other cats"] * 3
 
 
-def trained(size: int | None = 360, *, fallback: bool = True, lowercase: bool = False) -> Unigram:
-    tokenizer = Unigram(sentinels=4, fallback=fallback, lowercase=lowercase)
+def trained(size: int | None = 360, *, byte_fallback: bool = True, lowercase: bool = False) -> Unigram:
+    tokenizer = Unigram(sentinels=4, byte_fallback=byte_fallback, lowercase=lowercase)
     tokenizer.train(TEXTS, size)
     return tokenizer
 
@@ -38,7 +38,7 @@ def test_no_text_gives_a_reserved_id(text: str) -> None:
 
 
 def test_without_fallback_unknown_letters_are_unk_and_all_else_comes_back() -> None:
-    tokenizer = trained(60, fallback=False)
+    tokenizer = trained(60, byte_fallback=False)
     assert tokenizer.decode(tokenizer.encode_batch(["the ☃☃ cat"])[0]) == "the <unk> cat"
     assert tokenizer.decode(tokenizer.encode_batch(TEXTS)[0]) == TEXTS[0]
 
@@ -96,7 +96,7 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
 
 
 def test_a_state_makes_the_same_tokenizer() -> None:
-    other = Unigram(fallback=False)
+    other = Unigram(byte_fallback=False)
     other.load(TOKENIZER.state())
     assert other.vocabulary() == TOKENIZER.vocabulary()
     assert other.state() == TOKENIZER.state()
@@ -104,7 +104,7 @@ def test_a_state_makes_the_same_tokenizer() -> None:
 
 
 def test_case_and_look_alikes_are_folded_where_asked() -> None:
-    tokenizer = Unigram(lowercase=True, compose=True, sentinels=0)
+    tokenizer = Unigram(lowercase=True, nfkc=True, sentinels=0)
     tokenizer.train(TEXTS, 400)
     assert tokenizer.encode_batch(["\uff34he CAT"]) == tokenizer.encode_batch(["the cat"])
 
@@ -119,11 +119,11 @@ def test_specials_are_shown_by_name_and_every_id_has_a_piece_of_its_own() -> Non
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
-    with pytest.raises(SpecError, match=r"`unigram` cannot do with 268 ids.*269 or more"):
+    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*268 ids.*269 or more"):
         trained(268)
 
 
 @pytest.mark.parametrize("state", [b"{", b'{"unigram": {"sentinels": 1}}'])
 def test_what_is_no_state_is_refused(state: bytes) -> None:
-    with pytest.raises(DataError, match="is no state of the tokenizer `unigram`"):
+    with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`unigram`"):
         Unigram().load(state)

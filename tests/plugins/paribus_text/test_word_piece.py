@@ -93,13 +93,13 @@ def test_specials_are_shown_by_name() -> None:
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
-    with pytest.raises(SpecError, match=r"`wordpiece` cannot do with 12 ids.*13 or more"):
+    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*12 ids.*13 or more"):
         trained(12)
 
 
 @pytest.mark.parametrize("state", [b"nonsense", b'{"wordpiece": {"lowercase": true, "sentinels": 4}}'])
 def test_a_broken_state_is_refused(state: bytes) -> None:
-    with pytest.raises(DataError, match=r"no state of the tokenizer `wordpiece`"):
+    with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`wordpiece`"):
         WordPiece().load(state)
 
 

@@ -146,7 +146,7 @@ def test_a_folder_is_asked_as_well_and_an_older_one_without_its_tokenizer(gpt: M
 
 @pytest.mark.parametrize("locales", [("en-us", "de"), ("en-us", "de", "ja")])
 def test_languages_are_asked_for_by_name_and_of_two_the_other_is_read(locales: tuple[str, ...]) -> None:
-    corpus = f"corpus={{name: dates, locales: [{', '.join(locales)}], ways: all, pairs: 40, held_out: 8}}"
+    corpus = f"corpus={{name: dates, locales: [{', '.join(locales)}], directions: all, pairs: 40, held_out: 8}}"
     objective = f"objective={{name: seq2seq, languages: {len(locales)}}}"
     small = ("dims.width=16", "dims.layers=1", "dims.heads=4", "dims.length=48", "embedding.languages=3")
     model = shaken(paribus.assemble(paribus.spec("transformer-tiny", *small, corpus, objective)))

@@ -59,7 +59,7 @@ def test_a_pair_for_which_there_is_no_room_is_left_out() -> None:
 
 
 def test_each_pair_is_read_and_written_in_its_own_languages() -> None:
-    corpus = "corpus={name: dates, locales: [en-us, de, ja], ways: all, pairs: 40, held_out: 12}"
+    corpus = "corpus={name: dates, locales: [en-us, de, ja], directions: all, pairs: 40, held_out: 12}"
     objective = "objective={name: seq2seq, languages: 3}"
     model, data = made("dims.length=48", "embedding.languages=3", objective, corpus=corpus)
     found = translated(model, data.encoded, 12, tokens=4)

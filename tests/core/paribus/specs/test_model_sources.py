@@ -93,15 +93,15 @@ def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Ind
 
 def test_a_teacher_of_another_width_is_refused_before_anything_is_read(gpt: Path, known: Index) -> None:
     """Where rows are held against the teacher's, and no option says how wide those are."""
-    words = (f"teacher={gpt}", "objective=[clm, distill-rows]")
+    words = (f"teacher={gpt}", "objective=[clm, distill-hidden]")
     assert resolved(*TINY, *words, registry=known)["teacher"]["name"] == str(gpt)
     wider = ("dims.width=24", "dims.head_width=null")
     said = told(*words, *wider, known=known)
     assert "error[does-not-fit] objective.1.width" in said
     assert "the teacher's `dims.width` is 12, and the model's 24; valid: width: 12" in said
-    brought = (f"teacher={gpt}", "objective=[clm, {name: distill-rows, width: 12}]", *wider)
+    brought = (f"teacher={gpt}", "objective=[clm, {name: distill-hidden, width: 12}]", *wider)
     assert resolved(*TINY, *brought, registry=known)["dims"]["width"] == 24
-    wrong = told(f"teacher={gpt}", "objective={name: distill-rows, width: 16}", known=known)
+    wrong = told(f"teacher={gpt}", "objective={name: distill-hidden, width: 16}", known=known)
     assert "objective.width" in wrong
     assert "this is 16, and the teacher's `dims.width` is 12; valid: 12" in wrong
 

@@ -23,13 +23,13 @@ def registry() -> Registry:
     return installed(no_plugins=True)
 
 
-@pytest.mark.parametrize(("long", "what"), [("drop", "pairs"), ("cut", "ends of pairs")])
-def test_pairs_that_do_not_fit_are_counted(long: str, what: str, registry: Registry, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("overlong", "action"), [("drop", "dropped"), ("truncate", "truncated")])
+def test_pairs_that_do_not_fit_are_counted(overlong: str, action: str, registry: Registry, tmp_path: Path) -> None:
     notes: list[str] = []
-    spec = resolved("transformer-tiny", *SMALL, "dims.length=16", f"objective.long={long}", registry=registry)
+    spec = resolved("transformer-tiny", *SMALL, "dims.length=16", f"objective.overlong={overlong}", registry=registry)
     record = run_trial(spec, registry, TrialContext("trial", tmp_path, on_message=notes.append))
     dropped = record["result"]["data"]["dropped"]
-    reason = f"{what} that take more than 16 rows"
+    reason = f"pairs {action} because a side is longer than 16"
     assert 0 < dropped[reason] < 80, "of both splits"
     assert notes == [f"left out of the examples: {dropped[reason]} {reason}"]
 

@@ -23,7 +23,7 @@ Assemble = Callable[..., Model]
 Feed = Callable[..., Data]
 Shake = Callable[[Model], Model]
 
-ALL = "[{0}, {{name: distill-scores, weight: 2.5}}, {{name: distill-rows, weight: 0.5}}]"
+ALL = "[{0}, {{name: distill-scores, weight: 2.5}}, {{name: distill-hidden, weight: 0.5}}]"
 HASHED = "teacher={sha256: known}"
 
 
@@ -79,7 +79,7 @@ def test_terms_are_weighted_and_added_to_the_others(pair: tuple[Model, Model], f
     with torch.no_grad():
         terms = model.terms(model.run(batch), model.trained)
         means = {name: float(term.total / term.count) for name, term in terms.items()}
-        expected = means["mlm/loss"] + 2.5 * means["distill-scores/loss"] + 0.5 * means["distill-rows/loss"]
+        expected = means["mlm/loss"] + 2.5 * means["distill-scores/loss"] + 0.5 * means["distill-hidden/loss"]
         assert float(model.loss(batch)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -88,14 +88,12 @@ def test_both_read_what_is_masked_however_the_objectives_are_listed(
 ) -> None:
     batches = [
         feed("bert-tiny", f"objective={objectives}", HASHED).step(0)
-        for objectives in ("[mlm, distill-rows]", "[distill-rows, mlm]")
+        for objectives in ("[mlm, distill-hidden]", "[distill-hidden, mlm]")
     ]
     assert torch.equal(batches[0].streams["body"].tokens, batches[1].streams["body"].tokens)
-    rows = [
-        feed("gpt-tiny", f"objective=[{each}]", HASHED).step(0) for each in ("clm, distill-rows", "distill-rows, clm")
-    ]
-    for batch in rows:
-        assert batch.targets["distill-rows"]["rows"].shape == batch.streams["body"].tokens.shape
+    for objectives in ("clm, distill-hidden", "distill-hidden, clm"):
+        batch = feed("gpt-tiny", f"objective=[{objectives}]", HASHED).step(0)
+        assert batch.targets["distill-hidden"]["counted"].shape == batch.streams["body"].tokens.shape
 
 
 def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: Assemble, feed: Feed) -> None:
@@ -104,22 +102,23 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: 
     model.set_teacher(assemble("gpt-tiny", "objective=clm").double())
     with torch.no_grad():
         terms = model.terms(model.run(feed("gpt-tiny", *words).step(0)), model.trained)
-    assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-scores", "distill-rows"))
+    assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-scores", "distill-hidden"))
 
 
 def test_nor_in_its_layers(assemble: Assemble, feed: Feed) -> None:
-    words = ("objective=[clm, distill-relations, {name: distill-rows, layers: [0, 1, -1], of: [0, 1, -1]}]", HASHED)
+    hidden = "{name: distill-hidden, layers: [0, 1, -1], teacher_layers: [0, 1, -1]}"
+    words = (f"objective=[clm, distill-relations, {hidden}]", HASHED)
     model = assemble("gpt-tiny", *words).double().eval()
     model.set_teacher(assemble("gpt-tiny", "objective=clm").double())
     with torch.no_grad():
         terms = model.terms(model.run(feed("gpt-tiny", *words).step(0)), model.trained)
-    assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-relations", "distill-rows"))
+    assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-relations", "distill-hidden"))
 
 
 def test_a_layer_of_the_teacher_is_asked_for_what_is_learned_of_it_alone(
     pair: tuple[Model, Model], feed: Feed, assemble: Assemble
 ) -> None:
-    words = ("objective=[mlm, {name: distill-relations, layer: 1, of: 3}]", HASHED)
+    words = ("objective=[mlm, {name: distill-relations, layer: 1, teacher_layer: 3}]", HASHED)
     model = assemble("bert-tiny", *words).double()
     model.set_teacher(pair[1])
     run = model.run(feed("bert-tiny", *words).step(0))
@@ -156,7 +155,7 @@ def test_a_head_that_one_of_the_two_has_not_is_named(pair: tuple[Model, Model], 
 
 
 def test_a_teacher_that_is_known_by_its_hash_alone_teaches_nothing(assemble: Assemble, feed: Feed) -> None:
-    words = ("objective=[clm, distill-rows]", HASHED)
+    words = ("objective=[clm, distill-hidden]", HASHED)
     with pytest.raises(SpecError, match="known by its hash alone"):
         assemble("gpt-tiny", *words).loss(feed("gpt-tiny", *words).step(0))
 
@@ -182,7 +181,7 @@ def base(tmp_path: Path) -> dict[str, Any]:
 @pytest.fixture
 def taught(base: dict[str, Any], tmp_path: Path, registry: Registry) -> dict[str, Any]:
     paribus.save(paribus.assemble({**base, "dims.layers": 2}, registry=registry), tmp_path / "teacher")
-    return {**base, "objective": ["clm", "distill-scores", "distill-rows"], "teacher": str(tmp_path / "teacher")}
+    return {**base, "objective": ["clm", "distill-scores", "distill-hidden"], "teacher": str(tmp_path / "teacher")}
 
 
 def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
@@ -191,7 +190,7 @@ def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
     spec = resolved(taught, registry=registry)
     (tmp_path / "trial").mkdir()
     record = run_trial(spec, registry, TrialContext("trial", tmp_path / "trial"))
-    assert {"val/clm/loss", "val/distill-scores/loss", "val/distill-rows/loss"} <= record["result"]["metrics"].keys()
+    assert {"val/clm/loss", "val/distill-scores/loss", "val/distill-hidden/loss"} <= record["result"]["metrics"].keys()
     assert "val/distill-scores/loss" not in record["result"]["frequencies"]
     alone = paribus.assemble({**taught, "teacher": None, "objective": "clm"}, registry=registry)
     assert record["result"]["parameters"] == sum(each.numel() for each in alone.parameters())

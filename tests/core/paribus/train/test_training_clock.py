@@ -110,7 +110,7 @@ def test_what_changes_as_the_training_goes_on_is_refused_where_time_alone_ends_i
     changing = spec(
         registry,
         "topology=encoder",
-        "objective={name: mlm, rate: 0.3, over_time: {rate: 0.1}}",
+        "objective={name: mlm, rate: 0.3, mask_schedule: {final_rate: 0.1}}",
         "trainer.max_time={seconds: 1}",
     )
     with pytest.raises(SpecError, match=r"does-not-fit.*trainer.max_time"):

@@ -1,0 +1,97 @@
+"""Documents from the rows of a table or a data set: a text, an optional second text, and a class or a score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, final
+
+from paribus import Document, Problem, SpecError
+from paribus_text.text_files import FileSet
+
+
+@final
+class Columns(NamedTuple):
+    """Roles of the fields of a row."""
+
+    text: str
+    second: str | None = None
+    label: str | None = None
+    score: str | None = None
+    classes: int = 2
+    names: Sequence[str] = ()  # of the classes, if labels are words
+
+    @property
+    def fields(self) -> list[str]:
+        return [field for field in (self.text, self.second, self.label, self.score) if field is not None]
+
+    def check(self) -> None:
+        """Raise a SpecError if the options contradict each other."""
+        if self.label is not None and self.score is not None:
+            message = "expected a label or a score, got both"
+            raise SpecError(
+                Problem(code="too-many", path="corpus.score", message=message, valid="null, or `label` null")
+            )
+        if self.names and len(self.names) != self.classes:
+            message = f"got {len(self.names)} names for {self.classes} classes (corpus.classes)"
+            valid = f"{self.classes} names, or corpus.classes={len(self.names)}"
+            raise SpecError(Problem(code="out-of-range", path="corpus.names", message=message, valid=valid))
+
+    def documents(self, files: FileSet, location: str, values: Mapping[str, Any]) -> Iterator[Document]:
+        """Yield the document of a row, if it has one; its problems are added to `files`."""
+        labels = self._labels(files, location, values)
+        texts = [self._text(files, location, values, field) for field in (self.text, self.second) if field is not None]
+        if labels is None or None in texts:
+            return
+        sides = [files.split_sentences(text) for text in texts if text is not None]
+        if all(sides):
+            target = sides[1] if len(sides) > 1 else ()
+            yield Document(location, sides[0], target, labels=labels)
+
+    def _text(self, files: FileSet, location: str, values: Mapping[str, Any], field: str) -> str | None:
+        value = values[field]
+        if isinstance(value, str):
+            return value
+        if value is None:
+            files.dropped["rows without a text"] += 1
+        else:
+            files.add_problem("no-text", location, f"the field {field!r} is {type(value).__name__}", "text")
+        return None
+
+    def _labels(self, files: FileSet, location: str, values: Mapping[str, Any]) -> tuple[float, ...] | None:
+        """Return the label or score of a row; None if it is missing or invalid."""
+        field = self.label or self.score
+        if field is None:
+            return ()
+        value = values[field]
+        if value is None or (isinstance(value, str) and not value.strip()):
+            files.dropped["rows without a label"] += 1
+            return None
+        number = self._class(value) if self.label else _number(value)
+        if number is not None:
+            return (number,)
+        if self.score:
+            files.add_problem("no-number", location, f"the score is {value!r}", "a finite number")
+        else:
+            valid = f"an integer from 0 to {self.classes - 1} (corpus.classes), or names in corpus.names"
+            if self.names:
+                valid = f"{', '.join(self.names)}, or an integer from 0 to {self.classes - 1}"
+            message = f"unknown label {value!r}; the corpus has {self.classes} classes"
+            files.add_problem("no-label", location, message, valid)
+        return None
+
+    def _class(self, value: Any) -> float | None:
+        if self.names and value in self.names:
+            return self.names.index(value)
+        number = _number(value)
+        return number if number in range(self.classes) else None
+
+
+def _number(value: Any) -> float | None:
+    if not isinstance(value, str | int | float) or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,132 @@
+"""Files named by patterns, the documents in them, and the problems of each file."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from paribus import Document, Problem
+from paribus_text.sentences import paragraphs, sentences
+from paribus_text.table_rows import TABLES, UTF8, Row, rows
+
+Unit = Literal["file", "paragraph"]
+
+KINDS = (".txt", ".md", *TABLES)
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold half of a surrogate pair, which cannot be encoded
+
+
+class FileSet(NamedTuple):
+    """Files that match patterns, with the problems and the dropped inputs of reading them."""
+
+    option: str  # name of the patterns in errors: "corpus.path"
+    patterns: Sequence[str]
+    kinds: Sequence[str]
+    problems: list[Problem]
+    dropped: Counter[str]
+
+    def add_problem(self, code: str, location: object, message: str, valid: str) -> None:
+        self.problems.append(Problem(code=code, path=self.option, location=str(location), message=message, valid=valid))
+
+    def paths(self) -> list[Path]:
+        """Return the sorted paths; a folder stands for all files in it, at any depth."""
+        matches: set[Path] = set()
+        for pattern in self.patterns:
+            is_folder = Path(pattern).is_dir()
+            expanded = f"{glob.escape(pattern)}/**/*" if is_folder else pattern
+            files = [Path(name) for name in glob.glob(expanded, recursive=True) if Path(name).is_file()]  # noqa: PTH207  # Path's takes no absolute one
+            readable = [path for path in files if path.suffix.lower() in self.kinds]
+            if not files:
+                message = f"no file matches {pattern!r} in {Path.cwd()}"
+                if is_folder:
+                    message = f"the folder {pattern!r} contains no file"
+                valid = f"a file, a folder, or a pattern that files match, such as 'corpus/**/*{self.kinds[0]}'"
+                self.add_problem("no-file", "", message, valid)
+            elif not readable:
+                message = f"unknown kind of file {files[0].suffix!r}"
+                self.add_problem("file-kind", files[0], message, ", ".join(self.kinds))
+            self.dropped["files of an unknown kind"] += len(files) - len(readable)
+            matches.update(readable)
+        return sorted(matches)
+
+    def rows(self, path: Path, fields: Sequence[str]) -> Iterator[Row]:
+        problem_count = len(self.problems)
+        is_empty = True
+        for row in rows(path, fields, self.add_problem):
+            is_empty = False
+            yield row
+        if is_empty and len(self.problems) == problem_count:
+            self.dropped["files without text"] += 1
+
+    def split_sentences(self, text: str) -> tuple[str, ...]:
+        """Return the sentences of a text; one without any is counted as dropped."""
+        if _SURROGATE.search(text):
+            self.dropped["documents with half of a surrogate pair"] += 1
+            return ()
+        parts = tuple(sentence for paragraph in paragraphs(text) for sentence in sentences(paragraph))
+        if not parts:
+            self.dropped["documents without text"] += 1
+        return parts
+
+
+class TextReader(NamedTuple):
+    """Reader of the documents in text files and tables."""
+
+    files: FileSet
+    unit: Unit
+    field: str
+    languages: bool  # the folder of a file names the language of its documents
+
+    @property
+    def option(self) -> str:
+        return self.files.option
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self.files.problems
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents of all files, in the order of their paths."""
+        for path in self.files.paths():
+            language = path.absolute().parent.name if self.languages else ""
+            for name, text in self._texts(path):
+                parts = self.files.split_sentences(text)
+                if parts:
+                    yield Document(name, parts, language=language)
+
+    def _texts(self, path: Path) -> Iterator[tuple[str, str]]:
+        """Yield names and texts of a file's documents."""
+        if path.suffix.lower() in TABLES:
+            for location, values in self.files.rows(path, [self.field]):
+                text = values[self.field]
+                if isinstance(text, str):
+                    yield location, text
+                elif text is None and path.suffix.lower() == ".parquet":
+                    self.files.dropped["rows without a text"] += 1
+                else:
+                    message = f"the field {self.field!r} is {type(text).__name__}"
+                    self.files.add_problem("no-text", location, message, "text in quotes")
+            return
+        content = self._read(path)
+        if content is not None and not content.strip():
+            self.files.dropped["files without text"] += 1
+        elif content is not None and self.unit == "file":
+            yield str(path), content
+        elif content is not None:
+            for number, paragraph in enumerate(paragraphs(content), start=1):
+                yield f"{path}, paragraph {number}", paragraph
+
+    def _read(self, path: Path) -> str | None:
+        try:
+            data = path.read_bytes()
+            return data.decode("utf-8-sig").replace("\r\n", "\n")
+        except OSError as error:
+            message = f"cannot read the file: {error.strerror}"
+            return self.files.add_problem("cannot-read", path, message, "a readable file")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            message = f"not UTF-8: byte {data[error.start]:#04x} at offset {error.start:,}"
+            return self.files.add_problem("not-utf8", f"{path}:{line}", message, UTF8)

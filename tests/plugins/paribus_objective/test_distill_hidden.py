@@ -1,0 +1,84 @@
+"""Rows point where the teacher's do, or are the same."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.plugins.paribus_objective.conftest import Taught
+
+from paribus import IGNORED, Load, Objective, SpecError, Vocabulary
+
+Build = Callable[..., Objective]
+
+
+def cosine(x: list[float], y: list[float]) -> float:
+    dot = sum(a * b for a, b in zip(x, y, strict=True))
+    return 1 - dot / math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
+
+
+def squared(x: list[float], y: list[float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / len(x)
+
+
+@pytest.mark.parametrize(("loss", "apart"), [("cosine", cosine), ("squared", squared)])
+def test_each_row_is_held_against_the_teachers(
+    loss: str, apart: Callable[[list[float], list[float]], float], build: Build, vocabulary: Vocabulary
+) -> None:
+    ours, theirs = torch.randn(2, 2, 5, 16, dtype=torch.float64).unbind()
+    rows = torch.zeros(2, 5, dtype=torch.long)
+    rows[0, 4] = IGNORED
+    made = build("distill-hidden", vocabulary, loss=loss, weight=0.5)
+    term = made(Taught(ours, ours, {"counted": rows}, Taught(theirs, theirs, {})))["loss"]
+    places = [(b, t) for b in range(2) for t in range(5) if rows[b, t] != IGNORED]
+    expected = sum(apart(ours[place].tolist(), theirs[place].tolist()) for place in places)
+    assert float(term.total) == pytest.approx(expected, rel=1e-12)
+    assert (int(term.count), term.weight) == (9, 0.5)
+    assert not list(made.parameters())
+
+
+def test_rows_are_brought_to_the_teachers_width_by_a_matrix(build: Build, vocabulary: Vocabulary) -> None:
+    made = build("distill-hidden", vocabulary, width=24, loss="squared")
+    (matrix,) = made.parameters()
+    width = matrix.shape[1]
+    assert tuple(matrix.shape) == (24, width)
+    assert made.cost(Load(4, 4, head_positions=4)).flops == 2 * 4 * 24 * width
+    ours, theirs = torch.randn(1, 3, width, dtype=torch.float64), torch.randn(1, 3, 24, dtype=torch.float64)
+    rows = {"counted": torch.zeros(1, 3, dtype=torch.long)}
+    term = made(Taught(ours, ours, rows, Taught(theirs, theirs, {})))["loss"]
+    expected = (ours @ matrix.T - theirs).square().mean(-1).sum()
+    assert float(term.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
+
+
+def test_a_teacher_of_another_width_is_refused_and_the_option_named(build: Build, vocabulary: Vocabulary) -> None:
+    ours, theirs = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
+    run = Taught(ours, ours, {"counted": torch.zeros(1, 2)}, Taught(theirs, theirs, {}))
+    with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model;"):
+        build("distill-hidden", vocabulary)(run)
+
+
+def test_rows_of_layers_are_held_against_those_that_are_named_of_the_teacher(
+    build: Build, vocabulary: Vocabulary
+) -> None:
+    made = build("distill-hidden", vocabulary, width=16, loss="squared", layers=(0, 1, -1), teacher_layers=(0, 3, -1))
+    assert sorted(name for name, _ in made.named_parameters()) == ["enter.weight", "project.weight"]
+    ours = {(layer, "hidden"): torch.randn(2, 3, 8, dtype=torch.float64) for layer in (0, 1, -1)}
+    theirs = {(layer, "hidden"): torch.randn(2, 3, 16, dtype=torch.float64) for layer in (0, 3, -1)}
+    rows = torch.zeros(2, 3, dtype=torch.long)
+    nothing = torch.empty(0)
+    run = Taught(nothing, nothing, {"counted": rows}, Taught(nothing, nothing, {}, layers=theirs), ours)
+    expected = 0.0
+    for layer, of in ((0, 0), (1, 3), (-1, -1)):
+        matrix = made.get_parameter("project.weight" if layer else "enter.weight")
+        brought = ours[layer, "hidden"] @ matrix.T
+        pairs = zip(brought.flatten(0, 1).tolist(), theirs[of, "hidden"].flatten(0, 1).tolist(), strict=True)
+        expected += sum(squared(x, y) for x, y in pairs)
+    assert float(made(run)["loss"].total.detach()) == pytest.approx(expected, rel=1e-12)
+    assert made.captures.hidden == (0, 1, -1)
+    assert made.teacher_captures.hidden == (0, 3, -1)
+    assert made.cost(Load(4, 4, head_positions=4)).flops == 3 * 2 * 4 * 8 * 16
+
+
+def test_as_many_layers_are_named_of_both(build: Build, vocabulary: Vocabulary) -> None:
+    with pytest.raises(ValueError, match=r"`layers` .* got 2 and 1"):
+        build("distill-hidden", vocabulary, layers=(1, 2), teacher_layers=(3,))

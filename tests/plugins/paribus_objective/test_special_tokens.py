@@ -1,0 +1,17 @@
+"""An objective says which special token it misses."""
+
+import pytest
+
+from paribus import SpecError, Vocabulary
+from paribus_objective import special_tokens
+
+
+def test_a_special_token_is_found_by_its_name() -> None:
+    assert special_tokens.require(Vocabulary(9, {"mask": 7}), "mask", "mlm") == 7
+
+
+def test_a_missing_special_token_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(SpecError, match=r"error\[no-special\] tokenizer: .*`mask`; the tokenizer has eos, pad"):
+        special_tokens.require(Vocabulary(9, {"pad": 0, "eos": 1}), "mask", "masking")
+    with pytest.raises(SpecError, match="the tokenizer has none"):
+        special_tokens.require(Vocabulary(9, {}), "mask", "masking")

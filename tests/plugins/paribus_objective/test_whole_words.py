@@ -1,0 +1,194 @@
+"""Whole words that are hidden, against a loop over one example; n-grams of them against ALBERT's law."""
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from paribus import IGNORED, PADDING, Draw, SpecError, Stream, Vocabulary
+from paribus_objective.masking import Masking
+from paribus_objective.span_masking import Spans
+from paribus_objective.whole_words import WordSelection, selection
+
+SPECIALS = {"pad": 0, "cls": 1, "sep": 50, "mask": 3, "eos": 99}
+BEGINS = frozenset(range(10, 45))
+VOCABULARY = Vocabulary(100, SPECIALS, (97, 98), BEGINS)
+B, T, RATE = 96, 120, 0.15
+MOST = 18
+LAWS = {
+    "words": Spans(whole_words=True),
+    "albert": Spans(max_length=3, whole_words=True),
+    "spanbert": Spans(max_length=10, stop_probability=0.2, whole_words=True, joint_replacement=True),
+}
+
+
+def stream(first: int = 0, count: int = B) -> Stream:
+    """Words of a few pieces between cls and eos, with a sep between; some padded, some packed."""
+    generator = torch.Generator().manual_seed(0)
+    pieces = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
+    tokens = pieces[torch.randint(0, len(pieces), (B, T), generator=generator)]
+    tokens[:, 0], tokens[:, 60], tokens[:, -1] = 1, 50, 99
+    tokens[-1], tokens[-1, 50] = 60, 10  # two long words, too long for all the room there is
+    documents = torch.zeros_like(tokens)
+    documents[::4, 90:] = 1
+    documents[:-1:3, 100:] = PADDING
+    rows = slice(first, first + count)
+    return Stream(tokens[rows], documents=documents[rows])
+
+
+def picked(law: str, epoch: int = 0, body: Stream | None = None, first: int = 0, rate: float = RATE) -> Tensor:
+    """(B, T) bool: what is predicted."""
+    body = stream() if body is None else body
+    made = Masking(VOCABULARY, rate, 0.8, 0.1, selection(LAWS[law], rate, VOCABULARY))
+    index = torch.arange(first, first + len(body.tokens))
+    _, pick, labels = made(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
+    return torch.zeros_like(body.tokens, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
+
+
+def words(tokens: list[int], documents: list[int]) -> list[list[list[int]]]:
+    """The words of an example, as rows, stretch by stretch."""
+    stretches: list[list[list[int]]] = []
+    before = None
+    for row, (token, document) in enumerate(zip(tokens, documents, strict=True)):
+        if token in VOCABULARY.reserved or document < 0:
+            before = None
+            continue
+        if before != document:
+            stretches.append([])
+        if before != document or token in BEGINS:
+            stretches[-1].append([])
+        stretches[-1][-1].append(row)
+        before = document
+    return stretches
+
+
+def by_hand(body: Stream, law: Spans, b: int, epoch: int) -> set[int]:
+    """What ALBERT's code picks of one example; with runs of one word, what BERT's does."""
+    assert body.documents is not None
+    stretches = words(body.tokens[b].tolist(), body.documents[b].tolist())
+    each = [(stretch, at) for stretch in stretches for at in range(len(stretch))]
+    draw = Draw(0, epoch, torch.tensor([b]))
+    text = sum(len(word) for stretch in stretches for word in stretch)
+    share = float(np.floor(text * RATE + draw.uniform("share", 1)[0, 0].numpy()))
+    room = min(max(int(share), 1), text, MOST)
+    luck, length = draw.uniform("pick", T)[0], draw.uniform("span", T)[0].double()
+    chances = np.cumsum(law.length_probabilities())
+    taken: set[int] = set()
+    order = sorted(range(len(each)), key=lambda place: (float(luck[place]), place))
+    for turn, place in enumerate(order):
+        stretch, at = each[place]
+        n = 1 + int(sum(chances[:-1] <= float(length[turn])))
+        run = stretch[at : at + n]
+        while run and sum(map(len, run)) > room - len(taken):
+            run.pop()
+        rows = set(itertools.chain(*run))
+        if not rows & taken:
+            taken |= rows
+    if not taken:
+        stretch, at = each[order[0]]
+        taken = set(stretch[at][:room])
+    return taken
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_batch_is_picked_as_the_papers_code_picks_one_example_after_another(law: str) -> None:
+    body = stream()
+    found = picked(law, 3)
+    for b in range(B):
+        assert set(found[b].nonzero().flatten().tolist()) == by_hand(body, LAWS[law], b, 3), b
+
+
+@cache
+def many(law: str) -> Tensor:
+    return torch.cat([picked(law, epoch) for epoch in range(30)])
+
+
+def test_a_word_is_hidden_whole_or_not_at_all_but_for_one_longer_than_all_the_room() -> None:
+    body, found = stream(), many("words")
+    assert body.documents is not None
+    for b in range(B - 1):
+        each = [word for stretch in words(body.tokens[b].tolist(), body.documents[b].tolist()) for word in stretch]
+        for word in each:
+            assert set(found[b::B][:, word].float().mean(1).tolist()) <= {0.0, 1.0}
+    assert set(found[B - 1 :: B].sum(1).tolist()) == {18}
+    assert found[B - 1 :: B, 0].any()
+    assert found[B - 1 :: B, 50].any()  # the first word of its row, or the second, and of each the beginning
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_the_rate_is_met_as_there_are_words_of_one_piece(law: str) -> None:
+    body = stream()
+    assert body.documents is not None
+    text = (~torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved))) & (body.documents >= 0)).sum(1)
+    expected = RATE * text.repeat(30).double()
+    error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
+    missing = expected.sum() - many(law).sum()
+    assert -4 * error < missing < 4 * error + 0.01 * expected.sum()  # words that would not have fitted are left out
+
+
+def test_no_special_token_and_no_padding_is_picked() -> None:
+    body, found = stream(), picked("albert")
+    assert body.documents is not None
+    outside = torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved))) | (body.documents < 0)
+    assert not (found & outside).any()
+
+
+def test_every_word_of_one_piece_is_as_likely() -> None:
+    body = Stream(torch.full((512, 60), 20))
+    found = torch.cat([picked("words", epoch, body) for epoch in range(10)])
+    assert stats.chisquare(found.sum(0).numpy()).pvalue > 1e-4
+
+
+def test_lengths_of_runs_count_words_and_follow_the_law() -> None:
+    body = Stream(torch.full((512, 240), 20))
+    made = WordSelection(LAWS["albert"], VOCABULARY)
+    chosen = np.concatenate(
+        [np.diff(_edges(made, body, epoch), axis=1) for epoch in range(8)]  # 36 of 240 words, or fewer runs that touch
+    )
+    lengths = chosen[:, ::2][chosen[:, ::2] > 0]
+    counts = np.bincount(lengths, minlength=4)[1:4]
+    # Runs that touch are seen as one, and a run that meets another is left out: long ones a little more often.
+    law = LAWS["albert"].length_probabilities()
+    assert counts[0] > counts[1] > counts[2]
+    assert abs(counts / counts.sum() - law).max() < 0.06
+
+
+def _edges(made: WordSelection, body: Stream, epoch: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """(B, N): where each run begins and ends, one after the other, then the last end over and over."""
+    found = made(np.zeros(body.tokens.shape, bool), body, RATE, 36, Draw(0, epoch, torch.arange(512)))
+    chosen = np.zeros((512, 242), dtype=np.int64)
+    np.put_along_axis(chosen, np.where(found.unused, 241, found.positions + 1), 1, axis=1)
+    chosen[:, -1] = 0
+    edges = np.full((512, 74), 0)
+    for b, row in enumerate(np.diff(chosen, axis=1) != 0):
+        places = np.flatnonzero(row)
+        edges[b, : len(places)] = places
+        edges[b, len(places) :] = places[-1]
+    return edges
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_what_is_picked_does_not_depend_on_the_batch(law: str) -> None:
+    assert torch.equal(picked(law, 2, stream(40, 10), 40), picked(law, 2)[40:50])
+
+
+def test_one_draw_decides_for_a_whole_run() -> None:
+    made = Masking(VOCABULARY, RATE, 0.5, 0.0, selection(LAWS["spanbert"], RATE, VOCABULARY))
+    body = stream()
+    shown, pick, labels = made(body, MOST, Draw(0, 0, torch.arange(B)))
+    masked = shown.tokens.gather(1, pick) == 3
+    beside = (pick.diff(dim=1) == 1) & (labels[:, 1:] != IGNORED) & (labels[:, :-1] != IGNORED)
+    documents = body.documents
+    assert documents is not None
+    beside &= documents.gather(1, pick)[:, 1:] == documents.gather(1, pick)[:, :-1]
+    assert beside.sum() > 100
+    assert (masked[:, 1:] == masked[:, :-1])[beside].all()
+
+
+def test_a_tokenizer_that_knows_no_words_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"error\[no-words\] tokenizer: "):
+        selection(LAWS["words"], 0.15, VOCABULARY._replace(word_starts=None))
