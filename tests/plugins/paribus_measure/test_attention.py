@@ -103,4 +103,4 @@ def test_rows_that_see_nothing_but_themselves_tell_nothing(ask: Ask) -> None:
     alone = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     for measure in (AttentionEntropy(), SinkMass(), EffectiveSpan()):
         found = ask(measure, alone, causal=True)
-        assert set(found.values()) == {"there is no row that could weigh two"}
+        assert set(found.values()) == {"no token sees two tokens"}

@@ -205,7 +205,7 @@ def test_a_model_is_evaluated_and_trained_without_a_rate_on_the_target_alone(
         raise AssertionError("nothing is fed its own words here")
 
     trained = model.train().loss(given)
-    monkeypatch.setattr(type(model.topology), "hidden_with_feedback", never)
+    monkeypatch.setattr(type(model.topology), "run_with_feedback", never)
     evaluated = model.eval().loss(given)
     objective: Any = model.objective("scheduled-sampling")
     objective.rate = 0.0

@@ -29,7 +29,7 @@ def of(provides: str, *documents: Document, names: tuple[str, ...] = ("no", "yes
         def fingerprint(self) -> str:
             return repr(documents)
 
-        def dropped(self) -> dict[str, int]:
+        def skipped_inputs(self) -> dict[str, int]:
             return {"others": 3}
 
     return Listed
