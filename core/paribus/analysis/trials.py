@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from paribus.analysis.verdicts import Better
 from paribus.planning.identity import identity_of
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
-from paribus.planning.tuning import LARGEST
+from paribus.planning.tuning import MAX_METRIC
 from paribus.storage.atomic import digest_json, parse_number
 from paribus.storage.store import State, Store, Trial
 
@@ -191,7 +191,7 @@ class TrialEntry:
         """The metric at the end of the training, where there is one and it is a number."""
         found = self.result["metrics"].get(metric) if self.done else None
         value = parse_number(found) if found is not None else math.nan
-        return value if abs(value) <= LARGEST else None
+        return value if abs(value) <= MAX_METRIC else None
 
     def unigram_baseline(self, metric: str) -> float | None:
         """What the metric would be by frequencies alone, where that is known."""

@@ -108,9 +108,9 @@ def _first(planned: PlannedStudy, seeds: int) -> PlannedStudy:
     """The study with its first seeds alone, whatever is planned of it later."""
     kept = set(planned.plan.study.seeds[:seeds])
     trials = tuple(trial for trial in planned.plan.trials if trial.seed in kept)
-    anew = planned.anew
+    make_plan = planned.make_plan
     return replace(
         planned,
         plan=replace(planned.plan, trials=trials),
-        anew=None if anew is None else lambda: _first(anew(), seeds),
+        make_plan=None if make_plan is None else lambda: _first(make_plan(), seeds),
     )

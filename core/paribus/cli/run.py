@@ -63,7 +63,7 @@ def verb(
     asked = [] if jobs is None else ["--jobs", str(jobs)]
     asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
     registry = session.registry() if only_plan else None
-    planned = planned_of(study, registry=registry or session.index(), store=store, most=max_trials)
+    planned = planned_of(study, registry=registry or session.index(), store=store, max_trials=max_trials)
     jobs = jobs or default_jobs(planned)
     if only_plan:
         return show_plan(planned, session, jobs, as_json)

@@ -1,7 +1,4 @@
-"""The public ways to a study: read it and plan it, and have the records that it has.
-
-The fingerprint of what a trial reads, without torch: only the plugins that have corpus and tokenizer are loaded.
-"""
+"""Public functions of studies: `paribus.study` reads and plans a study, `paribus.records` returns its results."""
 
 from __future__ import annotations
 
@@ -15,9 +12,8 @@ from paribus.assembly.components import Classes, make
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.planning.collect_errors import collect_problems
 from paribus.planning.comparability import check_comparable
-from paribus.planning.match_budget import has_flops_budget
+from paribus.planning.match_budget import has_flops_budget, read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
-from paribus.planning.time_matches import read_time_match
 from paribus.planning.tuning import score_of
 from paribus.registry import Index, LazyRegistry, Registry
 from paribus.registry.plugin_loading import load_plugin
@@ -34,22 +30,22 @@ from paribus.studies.study import Study, read_study
 
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
-    """What the corpus of a spec has in it now, and what its tokenizer reads besides, if anything."""
-    found = make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus).fingerprint()
-    read = make(
+    """Return a digest of the text that a spec's corpus and tokenizer read now; this does not import torch."""
+    corpus = make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus).fingerprint()
+    tokenizer_files = make(
         _classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer
     ).external_fingerprint()
-    return digest_json([found, read]) if read else found
+    return digest_json([corpus, tokenizer_files]) if tokenizer_files else corpus
 
 
 def _classes(slot: str, spec: Mapping[str, Any], index: Index) -> Loaded:
-    """The classes of the plugin that has what a spec names."""
+    """Return the classes of the plugin with the component that a spec names."""
     return Loaded(load_plugin(index.find(slot, spec[slot]["name"]).source).classes)
 
 
 @final
 class Loaded:
-    """The classes of one plugin."""
+    """Classes of one plugin."""
 
     def __init__(self, classes: Mapping[tuple[str, str], type]) -> None:
         self.classes = classes
@@ -61,12 +57,12 @@ class Loaded:
 @final
 @dataclass(frozen=True, repr=False)
 class PlannedStudy:
-    """A study, its trials, and the store that they are in."""
+    """A study with its plan and its store."""
 
     plan: Plan
     store: Store
     index: Index = field(repr=False)
-    anew: Callable[[], PlannedStudy] | None = None  # plans it again, with what records have told since
+    make_plan: Callable[[], PlannedStudy] | None = None  # plans again with the records of now
     classes: Classes | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -75,18 +71,20 @@ class PlannedStudy:
 
     @property
     def name(self) -> str:
+        """Name of the study, and of its folder in the store."""
         return self.plan.study.name
 
     def check_shapes(self, spec: Mapping[str, Any]) -> None:
-        """Assembles a resolved spec on the meta device, so that its parts may refuse what only they can."""
+        """Assemble a resolved spec on the meta device, to raise the errors that only its components can find."""
         from paribus.train.assemble import meta_model
 
         meta_model(spec, self.classes or LazyRegistry(self.index))
 
     def replan(self) -> PlannedStudy:
-        """The same, with the trials that are known by now: those at the best of what was tuned."""
-        failed = any(tried.failed for tuned in self.plan.tuned for tried in tuned.candidates)  # may be mended since
-        return self if self.anew is None or (self.plan.is_complete and not failed) else self.anew()
+        """Return the study with the trials that follow from the records of now."""
+        has_failed = any(candidate.failed for tuning in self.plan.tuned for candidate in tuning.candidates)
+        is_final = self.plan.is_complete and not has_failed  # a failed trial may be repaired and run again
+        return self if self.make_plan is None or is_final else self.make_plan()
 
 
 def study(
@@ -94,54 +92,59 @@ def study(
     *,
     registry: Registry | Index | None = None,
     store: Path | str = STORE,
-    most: int = MAX_TRIALS,
+    max_trials: int = MAX_TRIALS,
 ) -> PlannedStudy:
-    """A shipped study by its name, or one from a file or a mapping: checked and planned, with nothing run.
+    """Return a checked and planned study: a shipped one by its name, or one from a file or a dictionary. Nothing runs.
 
     `paribus.study("quickstart")`
     """
     index = index_of(registry)
-    _refuse_file(Path(store))
-    name, tree = _read(name_or_path, index)
-    read, problems = read_study(name, tree, index)
+    _check_store_path(Path(store))
+    default, tree = _read(name_or_path, index)
+    study, problems = read_study(default, tree, index)
     classes = registry if isinstance(registry, Registry) else LazyRegistry(index)
-    kept = Store(Path(store), read.name)
-    fingerprints = _fingerprint(index)
+    saved = Store(Path(store), study.name)
+    fingerprints = _cached_fingerprint(index)
 
-    def anew() -> PlannedStudy:
-        found = plan(
-            read,
+    def make_plan() -> PlannedStudy:
+        planned = plan(
+            study,
             index,
             fingerprint=fingerprints,
-            counter=lambda narrow: _counter(narrow, classes),
-            most=most,
-            spend=_spender(classes) if has_flops_budget(read) else None,
-            solved=partial(read_time_match, kept),
-            score=lambda trial: score_of(kept.record(trial.identity), read.metric.name, kept.failure(trial.identity)),
+            make_count=lambda setting: _make_count(setting, classes),
+            max_trials=max_trials,
+            flops_per_step=_flops_per_step(classes) if has_flops_budget(study) else None,
+            find_time_match=partial(read_time_match, saved),
+            score=lambda trial: score_of(
+                saved.record(trial.identity), study.metric.name, saved.failure(trial.identity)
+            ),
         )
-        return PlannedStudy(found, kept, index, anew, classes)
+        return PlannedStudy(planned, saved, index, make_plan, classes)
 
-    metric_names = _measured(classes, index)
+    metric_names = _metric_names(classes, index)
     try:
         if problems:
             raise SpecError(*problems)
-        planned = anew()
-        check_comparable(planned.plan, index, metric_names, _examples(classes))
+        planned = make_plan()
+        check_comparable(planned.plan, index, metric_names, _examples_digest(classes))
     except SpecError as error:
-        raise SpecError(*collect_problems(read, index, error.problems, most=most, measured=metric_names)) from error
+        problems = [*collect_problems(study, index, error.problems, max_trials=max_trials, metric_names=metric_names)]
+        raise SpecError(*problems) from error
     return planned
 
 
-def _refuse_file(store: Path) -> None:
-    """A store is a folder: what is none is told of now, and not when the first trial is to be kept."""
-    there = next((place for place in (store, *store.parents) if place.exists()), store)
-    if there.exists() and not there.is_dir():
-        what = "this is no folder, so that no trial can be kept in it"
-        raise StoreError(Problem(code="no-folder", location=str(there), message=what, valid="a folder, old or new"))
+def _check_store_path(store: Path) -> None:
+    """Raise an error for a store that is a file, or inside one, before any trial runs."""
+    existing = next((path for path in (store, *store.parents) if path.exists()), store)
+    if existing.exists() and not existing.is_dir():
+        message = "this is a file, so trials cannot be saved in it"
+        raise StoreError(
+            Problem(code="no-folder", location=str(existing), message=message, valid="a folder, existing or new")
+        )
 
 
 def records(planned: PlannedStudy | str | Path) -> list[dict[str, Any]]:
-    """A tidy row for each evaluation of each trial that has a record: variant, seed, step, and the metrics."""
+    """Return one row for each evaluation of each finished trial: variant, seed, step and metrics."""
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
     return [row for trial in planned.plan.trials for row in _rows(trial, planned.store.record(trial.identity))]
@@ -173,52 +176,52 @@ def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tr
     return name, read_file(path)
 
 
-def _measured(classes: Classes, index: Index) -> Callable[[Mapping[str, Any]], list[str]]:
-    """The metrics of a resolved spec. It imports torch, so only a metric that is no term of a loss pays for it."""
+def _metric_names(classes: Classes, index: Index) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Return a function that lists the metrics of a resolved spec. A call imports torch."""
 
-    def of(spec: Mapping[str, Any]) -> list[str]:
+    def names_of(spec: Mapping[str, Any]) -> list[str]:
         from paribus.assembly.metric_names import metric_names
 
         return metric_names(spec, classes, index)
 
-    return of
+    return names_of
 
 
-def _examples(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
-    """A digest of the validation examples of a resolved spec, which takes torch, and the encoded corpus."""
+def _examples_digest(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that digests the validation examples of a spec. A call imports torch and encodes the corpus."""
 
-    def of(spec: Mapping[str, Any]) -> str:
+    def digest_of(spec: Mapping[str, Any]) -> str:
         from paribus.train.assemble import build_data, load_corpus
         from paribus.train.digests import validation_digest
 
         return validation_digest(build_data(spec, classes, load_corpus(spec, classes)))
 
-    return of
+    return digest_of
 
 
-def _counter(read: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
-    """Counts a resolved spec on the meta device. It imports torch, so only a study that matches pays for it."""
+def _make_count(study: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
+    """Return the count of a study with a match, on the meta device. Only such a study imports torch for it."""
     from paribus.train.counting import count_quantity
 
-    assert read.match is not None
-    return partial(count_quantity, read.match.on, classes=classes)
+    assert study.match is not None
+    return partial(count_quantity, study.match.on, classes=classes)
 
 
-def _spender(classes: Classes) -> FlopsPerStep:
-    """The operations of a step, counted on the meta device: only a study with a budget of them imports torch for it."""
+def _flops_per_step(classes: Classes) -> FlopsPerStep:
+    """Return the count of a step's FLOPs, on the meta device. Only a study with such a budget imports torch for it."""
     from paribus.train.counting import flops_per_step
 
     return lambda spec: flops_per_step(spec, classes)
 
 
-def _fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:
-    """The fingerprint of what a spec reads. Only the modules of that are imported, and no other plugin."""
-    known: dict[str, str] = {}
+def _cached_fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:
+    """Return a function that digests what a spec reads, once for each corpus and tokenizer."""
+    digests: dict[str, str] = {}
 
-    def of(spec: dict[str, Any]) -> str:
+    def digest_of(spec: dict[str, Any]) -> str:
         key = digest_json([spec["corpus"], spec["tokenizer"]])
-        if key not in known:
-            known[key] = fingerprint(spec, index)
-        return known[key]
+        if key not in digests:
+            digests[key] = fingerprint(spec, index)
+        return digests[key]
 
-    return of
+    return digest_of

@@ -1,113 +1,128 @@
-"""The knob of every variant is turned until it has as much as the baseline.
+"""Matching: change an option of every variant until it costs what the baseline costs, in parameters, FLOPs or time.
 
-A budget of operations as steps: how many of them each variant, as it is built, can take.
+Matches on time are measured by a run and saved in the store. They stay as they are, like the trials that used them;
+delete the file of a match to measure it again. Budgets of FLOPs become steps here, too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.identity import ComponentCode
-from paribus.planning.match_search import BudgetMatch, solve
-from paribus.planning.time_matches import match_key
+from paribus.planning.match_search import BudgetMatch, TimeMeasurement, solve
 from paribus.planning.variants import Spec, Specs, resolve
 from paribus.registry import Index
 from paribus.specs.paths import get_path
 from paribus.specs.reading_cache import ReadingCache
 from paribus.specs.tree import value_text
-from paribus.storage.store import Trial
+from paribus.storage.atomic import digest_json
+from paribus.storage.store import Store, Trial
 from paribus.studies.budgets import FlopsPerStep, steps_for
 from paribus.studies.designs import BASELINE, Change, Variant
 from paribus.studies.options import TIME
 from paribus.studies.study import Study
+from paribus.train.cpu_model import processor_name
 
-Count = Callable[[Spec], int]  # parameters or operations of a resolved spec
+FOLDER: Final = "matching"
+_NOT_IN_A_STEP: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", "max_time")}
+"""Options that no training step depends on."""
+
+Count = Callable[[Spec], int]  # parameters, FLOPs or bytes of a resolved spec
 FindTimeMatch = Callable[[str, str], BudgetMatch | None]
-"""What was found by measuring: by a key of the variant beside its baseline, and the code behind both."""
+"""Returns the measured match of a key (see `match_key`) and the code of both specs."""
 
 
 def match_variants(
     study: Study,
-    kept: Mapping[str, Variant],
+    variants: Mapping[str, Variant],
     resolved: dict[str, Specs],
     index: Index,
     count: Count | None,
-    solved: FindTimeMatch | None,
+    find_time_match: FindTimeMatch | None,
 ) -> dict[str, BudgetMatch]:
-    """Turns the knob of every variant until it costs what the baseline costs; `resolved` is changed in place.
+    """Match every variant with the baseline, and replace its specs in `resolved`.
 
-    It is counted at the stage that the metric is of, and turned in all of them, so that they fit together. On time it
-    is turned to what was measured; a variant that was not is left as it is, and out of what is told.
+    The cost is counted at the stage of the metric, and the option is changed in all stages, so that they fit together.
+    A variant whose match on time was not measured yet stays as it is, and is not in the result.
     """
     match = study.match
     if match is None:
         return {}
-    decides = study.metric.stage
-    base, code = resolved[BASELINE][decides], ComponentCode(index)
+    stage = study.metric.stage
+    baseline, code = resolved[BASELINE][stage], ComponentCode(index)
     target = None
-    found: dict[str, BudgetMatch] = {}
-    for variant in (each for each in kept.values() if each.name != BASELINE):
-        own = resolved[variant.name][decides]
-        start = matched_value(own, match.by, study)
+    matched: dict[str, BudgetMatch] = {}
+    for name, variant in variants.items():
+        if name == BASELINE:
+            continue
+        spec = resolved[name][stage]
+        start = matched_value(spec, match.by, study)
         if match.on == TIME:
-            codes = f"{code.hash(base)} {code.hash(own)}"
-            known = solved(match_key(base, own, match.by), codes) if solved is not None else None
-            if known is None:
+            codes = f"{code.hash(baseline)} {code.hash(spec)}"
+            key = match_key(baseline, spec, match.by)
+            time_match = find_time_match(key, codes) if find_time_match is not None else None
+            if time_match is None:
                 continue
-            found[variant.name] = known
+            matched[name] = time_match
         else:
-            assert count is not None, "a study that matches needs something to count with"
-            target = count(base) if target is None else target
-            counted = _counter(study, variant, index, count)
-            found[variant.name] = solve(
-                counted, target, whole=isinstance(start, int), start=float(start), path=match.by, on=match.on
-            )
-        resolved[variant.name] = resolve(study, variant, index, [(match.by, found[variant.name].value)])
-    return found
+            assert count is not None, "a study with a match needs a count"
+            target = count(baseline) if target is None else target
+            counted = _cached_count(study, variant, index, count)
+            is_whole = isinstance(start, int)
+            matched[name] = solve(counted, target, whole=is_whole, start=float(start), path=match.by, on=match.on)
+        resolved[name] = resolve(study, variant, index, [(match.by, matched[name].value)])
+    return matched
 
 
-def untimed_trials(study: Study, matched: Mapping[str, BudgetMatch], every: Sequence[Trial]) -> dict[str, Trial]:
-    """A trial of each variant that is still to be matched on time, as it is written."""
+def untimed_trials(study: Study, matched: Mapping[str, BudgetMatch], trials: Sequence[Trial]) -> dict[str, Trial]:
+    """Return a trial of each variant that is not matched on time yet, as the variant is written."""
     if study.match is None or study.match.on != TIME:
         return {}
-    left: dict[str, Trial] = {}
-    for trial in every:
+    untimed: dict[str, Trial] = {}
+    for trial in trials:
         if trial.variant not in (BASELINE, *matched) and trial.stage == study.metric.stage:
-            left.setdefault(trial.variant, trial)
-    return left
+            untimed.setdefault(trial.variant, trial)
+    return untimed
 
 
-def _counter(study: Study, variant: Variant, index: Index, count: Count) -> Callable[[float], int]:
-    known: dict[float, int] = {}
-    by = study.match.by if study.match else ""
+def _cached_count(study: Study, variant: Variant, index: Index, count: Count) -> Callable[[float], int]:
+    """Return the count of a variant as a function of the matched option's value."""
+    counts: dict[float, int] = {}
+    key = study.match.by if study.match else ""
 
     def counted(value: float) -> int:
-        if value not in known:
-            known[value] = count(resolve(study, variant, index, [(by, value)])[study.metric.stage])
-        return known[value]
+        if value not in counts:
+            counts[value] = count(resolve(study, variant, index, [(key, value)])[study.metric.stage])
+        return counts[value]
 
     return counted
 
 
-def matched_value(spec: Spec, dotted: str, study: Study) -> float | int:
-    """Where a knob is now."""
-    value = get_path(spec, dotted)
+def matched_value(spec: Spec, key: str, study: Study) -> float | int:
+    """Return the current value of the option under `match.by`, which must be a number."""
+    value = get_path(spec, key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        above, _, name = dotted.rpartition(".")
-        there = get_path(spec, above) if above else spec
-        missing = not isinstance(there, Mapping) or name not in there
-        found = f"there is no `{dotted}`" if missing else f"`{dotted}` is {value_text(value)}"
-        what = f"{found} in the base, so it cannot be turned"
-        where = study.location(("match", "by"))
-        raise SpecError(
-            Problem(code="no-knob", path="match.by", location=where, message=what, valid="a number: feedforward.expand")
-        )
+        parent, _, name = key.rpartition(".")
+        options = get_path(spec, parent) if parent else spec
+        is_missing = not isinstance(options, Mapping) or name not in options
+        message = f'unknown option "{key}"' if is_missing else f"expected a number in the base, got {value_text(value)}"
+        location = study.location(("match", "by"))
+        valid = "an option with a number: feedforward.expand"
+        raise SpecError(Problem(code="not-numeric", path="match.by", location=location, message=message, valid=valid))
     return value
 
 
+# --- budgets of FLOPs ---
+
+
 def has_flops_budget(study: Study) -> bool:
-    """Whether some budget of the study is one of operations."""
+    """Return whether any budget of the study is in FLOPs."""
     return any("flops" in (stage.budget or study.budget) for stage in study.stages)
 
 
@@ -115,20 +130,79 @@ def resolve_with_budget(
     study: Study,
     variant: Variant,
     index: Index,
-    more: Sequence[Change],
-    spend: FlopsPerStep | None,
+    changes: Sequence[Change],
+    flops_per_step: FlopsPerStep | None,
     memory: ReadingCache | None = None,
 ) -> Specs:
-    """The specs of a variant as `resolve` has them, with as many steps as a budget of operations is worth."""
-    specs = resolve(study, variant, index, more, memory)
+    """Return the resolved specs of a variant, with the steps that a budget of FLOPs pays for."""
+    specs = resolve(study, variant, index, changes, memory)
     if not has_flops_budget(study):
         return specs
-    assert spend is not None, "a budget of operations needs something to count with"
+    assert flops_per_step is not None, "a budget of FLOPs needs a count"
     steps = {}
     for stage in study.stages:
         budget = stage.budget or study.budget
         if "flops" in budget:
-            where = study.location(("stages", stage.names[0], "budget") if stage.budget else ("budget",))
-            whose = f"{variant.name} in {stage.name}" if stage.name else variant.name
-            steps[stage.name] = steps_for(budget["flops"], spend(specs[stage.name]), variant=whose, location=where)
-    return resolve(study, variant, index, more, memory, steps)
+            location = study.location(("stages", stage.names[0], "budget") if stage.budget else ("budget",))
+            label = f"{variant.name} in {stage.name}" if stage.name else variant.name
+            flops = flops_per_step(specs[stage.name])
+            steps[stage.name] = steps_for(budget["flops"], flops, variant=label, location=location)
+    return resolve(study, variant, index, changes, memory, steps)
+
+
+# --- matches on time ---
+
+
+def match_key(baseline: Mapping[str, Any], spec: Mapping[str, Any], by: str) -> str:
+    """Return the name of a match on time: a digest of both specs as far as a step depends on them."""
+    return digest_json([_spec_of_a_step(baseline), _spec_of_a_step(spec), by])
+
+
+def _spec_of_a_step(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec without options that a longer study, or one with more seeds, may change."""
+    options = {key: value for key, value in spec.items() if key not in ("seed", "evaluate", "measure")}
+    for key, names in _NOT_IN_A_STEP.items():
+        options[key] = {name: value for name, value in (spec.get(key) or {}).items() if name not in names}
+    if isinstance(spec.get("from"), Mapping):
+        options["from"] = {key: value for key, value in spec["from"].items() if key != "trial"}
+    return options
+
+
+def match_path(store: Store, key: str) -> Path:
+    """Return the file of a match on time."""
+    return store.root / FOLDER / f"{key}.json"
+
+
+def read_time_match(store: Store, key: str, code: str) -> BudgetMatch | None:
+    """Return a saved match on time; `code` is the current code of both specs."""
+    document = store.document(FOLDER, f"{key}.json")
+    if document is None:
+        return None
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        return _time_match(document, code)
+    return None
+
+
+def _time_match(document: Mapping[str, Any], code: str) -> BudgetMatch | None:
+    low, high = document["interval"]
+    machine = document["machine"]
+    changes = []
+    if machine["device"] == "cpu" and machine["name"] != processor_name():
+        changes.append(f"this machine is another: {processor_name()}")
+    if document["code"] != code:
+        changes.append("the code has changed")
+    timing = TimeMeasurement(
+        float(document["ratio"]),
+        -math.inf if low is None else float(low),
+        math.inf if high is None else float(high),
+        float(document["twin"]),
+        int(document["rounds"]),
+        str(machine["name"]),
+        datetime.fromtimestamp(document["ended"], UTC).date().isoformat(),
+        tuple(changes),
+    )
+    value = document["value"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(timing.ratio):
+        return None
+    baseline, variant = document["nanoseconds"]
+    return BudgetMatch(value, int(variant), int(baseline), timing)

@@ -1,4 +1,4 @@
-"""A plan: every trial of a study, resolved, named and matched, before any of them runs."""
+"""Plan of a study: every trial, resolved, named and matched, before any of them runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ from paribus.planning.match_budget import (
 from paribus.planning.match_search import BudgetMatch
 from paribus.planning.settings import Excluded, Setting, expand_settings, trials_per_variant
 from paribus.planning.tuning import Score, VariantTuning, tune_variants, tuned_setting
-from paribus.planning.variants import Fingerprint, Spec, Specs, build_trials, matched_changes, resolve_variants
+from paribus.planning.variants import (
+    Fingerprint,
+    ResolvedVariants,
+    Spec,
+    build_trials,
+    matched_changes,
+    resolve_variants,
+)
 from paribus.registry import Index
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep
@@ -30,67 +37,65 @@ from paribus.studies.study import Study
 
 MAX_TRIALS: Final = 10_000
 
-
-Counter = Callable[[Study], Count]  # what a study that matches counts with
+MakeCount = Callable[[Study], Count]  # the count of a study with a match
 
 
 @final
 @dataclass(frozen=True)
 class Plan:
-    """What a study comes to."""
+    """The settings and trials of a study."""
 
     study: Study
-    settings: tuple[Setting, ...]  # one, without a name, of a plain study
-    trials: tuple[Trial, ...]  # seed by seed, so that an early stop leaves whole pairs; each once
-    tuned: tuple[VariantTuning, ...] = ()  # what is tried with each variant, and what was chosen; its trials come first
+    settings: tuple[Setting, ...]  # a plain study has one, without a name
+    trials: tuple[Trial, ...]  # each once, seed by seed, so that an early stop leaves complete pairs
+    tuned: tuple[VariantTuning, ...] = ()  # the tuning trials come first
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """Those of any setting, the baseline first."""
-        return tuple({each.name: each for setting in self.settings for each in setting.variants}.values())
+        """Variants of all settings, the baseline first."""
+        return tuple({variant.name: variant for setting in self.settings for variant in setting.variants}.values())
 
     @property
     def excluded(self) -> tuple[Excluded, ...]:
-        """The cells that do not run; where only some settings are without one, they are named."""
-        every = [setting.excluded for setting in self.settings]
-        several = [
-            each
-            if all(each in found for found in every)
-            else Excluded(each.variant, f"{each.reason}, in {setting.name}")
-            for setting in self.settings
-            for each in setting.excluded
-        ]
-        return tuple(dict.fromkeys(several))
+        """Excluded variants of all settings; the setting is named where not all of them exclude the variant."""
+        by_setting = [setting.excluded for setting in self.settings]
+        excluded: list[Excluded] = []
+        for setting in self.settings:
+            for item in setting.excluded:
+                is_everywhere = all(item in items for items in by_setting)
+                named = Excluded(item.variant, f"{item.reason}, in {setting.name}")
+                excluded.append(item if is_everywhere else named)
+        return tuple(dict.fromkeys(excluded))
 
     @property
     def matched(self) -> Mapping[str, BudgetMatch]:
-        """The knobs that were turned in the first setting."""
+        """Matches of the first setting by variant."""
         return self.settings[0].matched
 
     @property
     def is_complete(self) -> bool:
-        """Whether all trials are known: not before what is matched on time was timed, and what is tuned was tuned."""
-        return not any(each.untimed for each in self.settings) and all(each.best is not None for each in self.tuned)
+        """True when all trials are known: matches on time are measured, and tuning has ended."""
+        has_untimed = any(setting.untimed for setting in self.settings)
+        return not has_untimed and all(tuning.best is not None for tuning in self.tuned)
 
     @cached_property
     def trial_by_identity(self) -> Mapping[str, Trial]:
-        """Each trial by its identity."""
+        """Trials by identity."""
         return {trial.identity: trial for trial in self.trials}
 
     def setting(self, name: str | None = None) -> Setting:
-        """The setting of this name; the first, unless one is named."""
-        return self.settings[0] if name is None else next(each for each in self.settings if each.name == name)
+        """Return the setting of this name; the first by default."""
+        return self.settings[0] if name is None else next(it for it in self.settings if it.name == name)
 
     def trials_of(self, variant: str, stage: str | None = None, setting: str | None = None) -> tuple[Trial, ...]:
-        """A variant's trials of a stage, which is that of the metric unless another is named."""
+        """Return a variant's trials of a stage; by default the stage of the metric."""
         return self.setting(setting).trials_of(variant, stage)
 
     def new_trials(self, variant: str, stage: str, setting: str | None = None) -> tuple[Trial, ...]:
-        """Those of them that no variant before this one has as well, and no setting before."""
+        """Return a variant's trials that no earlier variant or setting has."""
         trials = self.trials_of(variant, stage, setting)
-        return tuple(
-            trial for trial in trials if trial.variant == variant and self.trial_by_identity[trial.identity] is trial
-        )
+        known = self.trial_by_identity
+        return tuple(trial for trial in trials if trial.variant == variant and known[trial.identity] is trial)
 
 
 def plan(
@@ -99,125 +104,132 @@ def plan(
     *,
     fingerprint: Fingerprint,
     count: Count | None = None,
-    most: int = MAX_TRIALS,
-    solved: FindTimeMatch | None = None,
-    counter: Counter | None = None,
+    max_trials: int = MAX_TRIALS,
+    find_time_match: FindTimeMatch | None = None,
+    make_count: MakeCount | None = None,
     score: Score = lambda trial: None,
-    spend: FlopsPerStep | None = None,
+    flops_per_step: FlopsPerStep | None = None,
 ) -> Plan:
-    """Every trial, or one error that names what no variant can be.
+    """Return every trial, or raise one error that names all invalid variants.
 
-    `count` is only asked where the study matches, and `spend` where its budget is one of operations. `solved` is what
-    was found by measuring, of a study that matches on time.
-
-    `counter` makes a `count` for each setting that matches, and `score` says what came of the trials by which the study
-    is tuned: what follows from them is planned as soon as they have records.
+    Args:
+        fingerprint: digest of the corpus of a resolved spec
+        count: cost of a resolved spec, for a study with one match
+        max_trials: limit of the number of trials
+        find_time_match: measured matches of a study that matches on time
+        make_count: count of each setting with a match, in place of `count`
+        score: results of tuning trials; the trials that follow from them are planned when they have records
+        flops_per_step: training FLOPs of a step, for a budget of FLOPs
     """
-    check_trial_count(study, most)
+    check_trial_count(study, max_trials)
     settings: list[Setting] = []
-    tuned: list[VariantTuning] = []
+    tunings: list[VariantTuning] = []
     for setting in expand_settings(study):
         if setting.tuned:
             assert study.tune is not None
-            found = list(tune_variants(settings[-1], study.tune, index, fingerprint, score, spend))
-            settings.append(tuned_setting(setting, settings[-1], found, index, fingerprint, spend))
-            tuned += found
+            untuned = settings[-1]
+            new = list(tune_variants(untuned, study.tune, index, fingerprint, score, flops_per_step))
+            settings.append(tuned_setting(setting, untuned, new, index, fingerprint, flops_per_step))
+            tunings += new
             continue
         match = setting.study.match
-        counting = counter(setting.study) if counter and match is not None and match.on != TIME else count
+        is_counted = make_count is not None and match is not None and match.on != TIME
+        setting_count = make_count(setting.study) if make_count is not None and is_counted else count
         try:
-            settings.append(_held(setting, index, fingerprint, counting, solved, spend))
+            planned = _plan_setting(setting, index, fingerprint, setting_count, find_time_match, flops_per_step)
         except SpecError as error:
-            raise SpecError(*(_said_of(setting, problem) for problem in error.problems)) from error
-    return Plan(study, tuple(settings), tuple(_in_order(study, settings, tuned)), tuple(tuned))
+            raise SpecError(*(_in_setting(setting, problem) for problem in error.problems)) from error
+        settings.append(planned)
+    return Plan(study, tuple(settings), tuple(_sort_trials(study, settings, tunings)), tuple(tunings))
 
 
-def _said_of(setting: Setting, problem: Problem) -> Problem:
+def _in_setting(setting: Setting, problem: Problem) -> Problem:
     return replace(problem, message=f"{problem.message}, in {setting.label}") if setting.label else problem
 
 
-def _in_order(study: Study, settings: Sequence[Setting], tuned: Iterable[VariantTuning]) -> Iterable[Trial]:
-    """Every trial once: first what is tuned, then seed by seed those of all settings."""
-    place = {seed: number for number, seed in enumerate(study.seeds)}
-    first: dict[str, Trial] = {}
-    for trial in (trial for each in tuned for trial in each.trials):
-        first.setdefault(trial.identity, trial)
-    held = [trial for setting in settings for each in setting.trials.values() for trial in each]
-    order = {stage.name: number for number, stage in enumerate(study.stages)}
-    for trial in sorted(held, key=lambda trial: (place[trial.seed], order[trial.stage])):
-        first.setdefault(trial.identity, trial)
-    return first.values()
+def _sort_trials(study: Study, settings: Sequence[Setting], tunings: Iterable[VariantTuning]) -> Iterable[Trial]:
+    """Return every trial once: first those of tuning, then those of all settings seed by seed."""
+    trial_by_identity: dict[str, Trial] = {}
+    for tuning in tunings:
+        for trial in tuning.trials:
+            trial_by_identity.setdefault(trial.identity, trial)
+    trials = [trial for setting in settings for trials in setting.trials.values() for trial in trials]
+    seed_order = {seed: index for index, seed in enumerate(study.seeds)}
+    stage_order = {stage.name: index for index, stage in enumerate(study.stages)}
+    for trial in sorted(trials, key=lambda trial: (seed_order[trial.seed], stage_order[trial.stage])):
+        trial_by_identity.setdefault(trial.identity, trial)
+    return trial_by_identity.values()
 
 
-def _held(
+def _plan_setting(
     setting: Setting,
     index: Index,
     fingerprint: Fingerprint,
     count: Count | None,
-    solved: FindTimeMatch | None,
-    spend: FlopsPerStep | None,
+    find_time_match: FindTimeMatch | None,
+    flops_per_step: FlopsPerStep | None,
 ) -> Setting:
-    """One setting with all that it comes to, as its variants are written."""
+    """Return a setting with its variants and trials."""
     study = setting.study
-    found = resolve_variants(study, index)
-    if found.problems:
-        raise SpecError(*found.problems)
-    kept, resolved = found.variants, found.resolved
-    matched = match_variants(study, kept, resolved, index, count, solved)
-    _spent(study, kept, resolved, matched, index, spend)
-    every = build_trials(study, tuple(kept.values()), resolved, matched, index, fingerprint, found.canonical)
-    untimed = untimed_trials(study, matched, every)
-    there = [trial for trial in every if trial.variant not in untimed]
-    first: dict[str, Trial] = {}
-    for trial in there:
-        first.setdefault(trial.identity, replace(trial, setting=setting.name) if setting.name else trial)
-    through: dict[tuple[str, str], list[Trial]] = {}
-    for trial in there:
-        through.setdefault((trial.variant, trial.stage), []).append(first[trial.identity])
+    result = resolve_variants(study, index)
+    if result.problems:
+        raise SpecError(*result.problems)
+    matched = match_variants(study, result.variants, result.resolved, index, count, find_time_match)
+    _apply_flops_budget(study, result, matched, index, flops_per_step)
+    variants = tuple(result.variants.values())
+    trials = build_trials(study, variants, result.resolved, matched, index, fingerprint, result.canonical)
+    untimed = untimed_trials(study, matched, trials)
+    trial_by_identity: dict[str, Trial] = {}
+    trials_by_variant: dict[tuple[str, str], list[Trial]] = {}
+    for trial in trials:
+        if trial.variant not in untimed:
+            named = replace(trial, setting=setting.name) if setting.name else trial
+            shared = trial_by_identity.setdefault(trial.identity, named)
+            trials_by_variant.setdefault((trial.variant, trial.stage), []).append(shared)
     return replace(
         setting,
-        variants=tuple(kept.values()),
-        excluded=tuple(found.excluded),
+        variants=variants,
+        excluded=tuple(result.excluded),
         matched=matched,
-        trials={key: tuple(found) for key, found in through.items()},
+        trials={key: tuple(trials) for key, trials in trials_by_variant.items()},
         untimed=untimed,
     )
 
 
-def check_trial_count(study: Study, most: int) -> None:
-    """Refuses a study of more trials than anybody meant."""
-    times, more = trials_per_variant(study)
-    count = (variant_count(study.design, study.varied) + 1) * times * len(study.stages)
-    if count > most:
+def check_trial_count(study: Study, max_trials: int) -> None:
+    """Raise an error for a study with more than `max_trials` trials."""
+    trials, factors = trials_per_variant(study)
+    count = (variant_count(study.design, study.varied) + 1) * trials * len(study.stages)
+    if count > max_trials:
         axes = describe_axes(study.varied)
         axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
-        axes += more
+        axes += factors
         raise SpecError(
             Problem(
                 code="too-many-trials",
                 path="vary",
                 location=study.location(("vary",)),
                 message=f"this is {count:,} trials ({axes} x seeds: {len(study.seeds)})",
-                valid=f"at most {most:,}, or --max-trials",
+                valid=f"at most {max_trials:,}, or --max-trials",
             )
         )
 
 
-def _spent(
+def _apply_flops_budget(
     study: Study,
-    kept: Mapping[str, Variant],
-    resolved: dict[str, Specs],
+    result: ResolvedVariants,
     matched: Mapping[str, BudgetMatch],
     index: Index,
-    spend: FlopsPerStep | None,
+    flops_per_step: FlopsPerStep | None,
 ) -> None:
-    """Gives each variant the steps that a budget of operations is worth; `resolved` is changed in place."""
+    """Replace the specs of all variants by those with the steps that a budget of FLOPs pays for."""
     if has_flops_budget(study):
-        for name, variant in kept.items():
-            resolved[name] = resolve_with_budget(study, variant, index, matched_changes(study, matched, name), spend)
+        for name, variant in result.variants.items():
+            changes = matched_changes(study, matched, name)
+            result.resolved[name] = resolve_with_budget(study, variant, index, changes, flops_per_step)
 
 
 def single_trial(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
-    """A spec by itself, as a trial of no study."""
+    """Return the trial of a spec outside of a study."""
     code, corpus = ComponentCode(index).hash(spec), fingerprint(dict(spec))
     return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)

@@ -1,6 +1,6 @@
-"""Settings: one comparison held several times over one store: at several sizes, matched in several ways, tuned or not.
+"""Settings: the same comparison at several scales, with several matches, tuned or not.
 
-Each is complete, with a baseline of its own, all variants and all seeds. Trials are shared wherever they are the same.
+Each setting is complete, with a baseline, all variants and all seeds. Settings share trials that are the same.
 """
 
 from __future__ import annotations
@@ -25,40 +25,41 @@ TUNING: Final = "tuning"
 
 
 class Excluded(NamedTuple):
-    """A cell of the design that does not run, and why."""
+    """A cell of the design that does not run, and the reason."""
 
     variant: str
     reason: str
-    same_as: str = ""  # the variant whose spec it has
+    same_as: str = ""  # the variant with the same spec
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One comparison: the study at one scale, matched in one way, and tuned or not. A plain study has one, unnamed."""
+    """A comparison at one scale, with one match, tuned or not. A plain study has one setting without a name."""
 
-    study: Study  # narrowed to this setting: with one base, at most one match, and nothing to tune
+    study: Study  # with the base and the match of this setting, and without tuning
     scale: str = ""
     match: str = ""
-    tuned: bool | None = None  # None where the study tunes nothing
+    tuned: bool | None = None  # None in a study without tuning
     variants: tuple[Variant, ...] = ()  # the baseline first
     excluded: tuple[Excluded, ...] = ()
     matched: Mapping[str, BudgetMatch] = field(default_factory=dict)
     trials: Mapping[tuple[str, str], tuple[Trial, ...]] = field(default_factory=dict)  # by variant and stage
     untimed: Mapping[str, Trial] = field(default_factory=dict)
-    """The variants whose knob nobody has turned yet, as steps are still to be timed: each as it is written."""
+    """Trials of variants whose match on time is not measured yet, with their values before matching."""
 
     @property
     def name(self) -> str:
+        """Label of the setting with its tuning."""
         return ", ".join(filter(None, (self.label, {None: "", False: SAME, True: BEST}[self.tuned])))
 
     @property
     def label(self) -> str:
-        """Its scale and its match: what it has in common with the same comparison tuned otherwise."""
+        """Scale and match, which the tuned and untuned setting share."""
         return ", ".join(filter(None, (self.scale, self.match)))
 
     def trials_of(self, variant: str, stage: str | None = None) -> tuple[Trial, ...]:
-        """A variant's trials of a stage; none where its tuning, or its timing, has not yet said which they are."""
+        """Return a variant's trials of a stage; empty while tuning or timing has not decided on them."""
         stage = self.study.metric.stage if stage is None else stage
         if self.tuned or variant in self.untimed:
             return self.trials.get((variant, stage), ())
@@ -66,33 +67,33 @@ class Setting:
 
 
 def expand_settings(study: Study) -> Iterator[Setting]:
-    """Every combination of scale, match, and tuned or not: the tuned one after the one that it is tuned from."""
+    """Yield every combination of scale, match and tuning; a tuned setting follows the untuned one."""
     scales = study.scales or {"": study.base}
     matches = study.matches or (study.match,)
-    alone = len(scales) * len(matches) == 1 and study.tune is None
+    is_single = len(scales) * len(matches) == 1 and study.tune is None
     for (scale, base), match in product(scales.items(), matches):
-        narrow = study if alone else replace(study, base=base, match=match, scales={}, matches=(), tune=None)
-        named = _named(match, matches) if study.matches else ""
+        narrow = study if is_single else replace(study, base=base, match=match, scales={}, matches=(), tune=None)
+        name = _match_name(match, matches) if study.matches else ""
         for tuned in (None,) if study.tune is None else (False, True):
-            yield Setting(study=narrow, scale=scale, match=named, tuned=tuned)
+            yield Setting(study=narrow, scale=scale, match=name, tuned=tuned)
 
 
-def _named(match: Match | None, others: tuple[Match | None, ...]) -> str:
-    """`flops`, or `flops by dims.width` where several are matched on it."""
+def _match_name(match: Match | None, matches: tuple[Match | None, ...]) -> str:
+    """Return `flops`, or `flops by dims.width` where several matches are on FLOPs."""
     if match is None:
         return UNMATCHED
-    alike = Counter(each.on for each in others if each is not None)[match.on] > 1
-    return f"{match.on} by {match.by}" if alike else match.on
+    is_shared = Counter(it.on for it in matches if it is not None)[match.on] > 1
+    return f"{match.on} by {match.by}" if is_shared else match.on
 
 
 def trials_per_variant(study: Study) -> tuple[int, str]:
-    """How many trials each variant has at most, at each stage, and of what that comes, besides seeds."""
-    settings, said = 1, ""
-    for what, several in (("scales", len(study.scales)), ("match", len(study.matches))):
-        if several:
-            settings, said = settings * several, f"{said} x {what}: {several}"
+    """Return the limit of trials of a variant at each stage, and its factors besides seeds as text."""
+    settings, factors = 1, ""
+    for name, size in (("scales", len(study.scales)), ("match", len(study.matches))):
+        if size:
+            settings, factors = settings * size, f"{factors} x {name}: {size}"
     if study.tune is None:
-        return settings * len(study.seeds), said
-    tried = math.prod(map(len, study.tune.values.values())) + 1  # what a variant has untuned may not be among them
-    said += f", tuned with {tried} values x seeds: {len(study.tune.seeds)}"
-    return settings * (2 * len(study.seeds) + tried * len(study.tune.seeds)), said
+        return settings * len(study.seeds), factors
+    values = math.prod(map(len, study.tune.values.values())) + 1  # and the variant's own value
+    factors += f", tuned with {values} values x seeds: {len(study.tune.seeds)}"
+    return settings * (2 * len(study.seeds) + values * len(study.tune.seeds)), factors

@@ -1,7 +1,6 @@
-"""Tuning: an inner loop on seeds of its own, after which every variant is also shown at its best.
+"""Tuning: train every variant with each value on separate seeds, and choose the value with the best mean.
 
-For every variant every value is trained on the tuning seeds, and that of the best mean is chosen. The choice follows
-from records alone, so that a study that was cut goes on as it would have.
+The choice depends on records alone, so an interrupted study continues as if it had not been interrupted.
 """
 
 from __future__ import annotations
@@ -27,49 +26,50 @@ from paribus.studies.options import Cell, Tune
 from paribus.studies.stages import key_in_stage
 from paribus.studies.study import Study
 
-LARGEST: Final = 1e200  # a metric beyond it is no result, though it is a number
+MAX_METRIC: Final = 1e200  # a larger value counts as diverged
 
 Score = Callable[[Trial], float | None]
-"""The metric at the end of a trial: nan where it diverged, infinite where it failed, None where nothing is known."""
+"""The metric at the end of a trial: nan if it diverged, infinite if it failed, None without a record."""
 FAILED: Final = math.inf
-FAILURES: Final = ("failed", "out-of-memory", "timeout")  # which a trial is not tried again for by itself
+FAILURES: Final = ("failed", "out-of-memory", "timeout")  # states of trials that are not retried automatically
 
 
 def score_of(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, Any] | None = None) -> float | None:
-    """What a trial came to, from its record, or from how it ended without one."""
+    """Return the score of a trial from its record, or from its failure."""
     if record is None:
         return FAILED if failure is not None and failure.get("state") in FAILURES else None
-    found = record["result"]["metrics"].get(metric) if record["result"]["state"] == "done" else None
-    value = math.nan if found is None else parse_number(found)
-    return value if abs(value) <= LARGEST else math.nan
+    metrics = record["result"]["metrics"] if record["result"]["state"] == "done" else {}
+    value = math.nan if metrics.get(metric) is None else parse_number(metrics[metric])
+    return value if abs(value) <= MAX_METRIC else math.nan
 
 
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """One value of each tuned key, and what its trials came to."""
+    """One value for each tuned key, with its trials and their scores."""
 
     cell: Cell
-    trials: tuple[Trial, ...]  # whose metric it is: one for each tuning seed
+    trials: tuple[Trial, ...]  # of the metric's stage, one for each tuning seed
     scores: tuple[float | None, ...]
 
     @property
     def pending(self) -> int:
-        """How many of them have no record yet."""
+        """Number of trials without a record."""
         return sum(score is None for score in self.scores)
 
     @property
     def diverged(self) -> int:
+        """Number of trials that diverged."""
         return sum(score is not None and math.isnan(score) for score in self.scores)
 
     @property
     def failed(self) -> int:
-        """How many left no record, for a reason that running them once more would not mend by itself."""
+        """Number of trials that failed and are not retried automatically."""
         return sum(score is not None and math.isinf(score) for score in self.scores)
 
     @property
     def mean(self) -> float | None:
-        """The mean of the metric, where every seed came to one."""
+        """Mean of the metric; None unless all seeds have one."""
         numbers = [score for score in self.scores if score is not None and math.isfinite(score)]
         return math.fsum(numbers) / len(numbers) if numbers and len(numbers) == len(self.scores) else None
 
@@ -77,71 +77,75 @@ class Candidate:
 @final
 @dataclass(frozen=True)
 class VariantTuning:
-    """A variant, what was tried with it, and what was chosen: nothing, until all of it has a record."""
+    """A variant with its candidates, of which one is chosen when all have records."""
 
-    setting: str  # the one that is tuned
+    setting: str
     variant: str
     better: str
     candidates: tuple[Candidate, ...]
-    default: int  # which of them is what the variant has untuned
+    default: int  # index of the candidate with the variant's values before tuning
     trials: tuple[Trial, ...]  # of all stages
-    max_following: int  # how many trials there will be with what is chosen, at most
+    max_following: int  # limit of the number of trials with the chosen value
 
     @property
     def pending(self) -> int:
-        return sum(each.pending for each in self.candidates)
+        """Number of trials without a record."""
+        return sum(candidate.pending for candidate in self.candidates)
 
     @cached_property
     def best(self) -> int | None:
-        """Which was chosen. What diverged or failed on any seed never is; of equal means it is the variant's own one.
+        """Index of the chosen candidate, or None while trials are pending.
 
-        Where all did there is nothing to choose by, and the variant stays as it is.
+        A candidate with a diverged or failed seed is never chosen. The default wins ties, and is chosen where all
+        candidates diverged or failed.
         """
         if self.pending:
             return None
-        means = {place: each.mean for place, each in enumerate(self.candidates) if each.mean is not None}
+        means = {index: it.mean for index, it in enumerate(self.candidates) if it.mean is not None}
         if not means:
             return self.default
         sign = 1.0 if self.better == "lower" else -1.0
-        return min(means, key=lambda place: (sign * (means[place] or 0.0), place != self.default, place))
+        return min(means, key=lambda index: (sign * (means[index] or 0.0), index != self.default, index))
 
     @property
     def chosen(self) -> Cell | None:
+        """Values of the chosen candidate."""
         return None if self.best is None else self.candidates[self.best].cell
 
     @property
     def edge_keys(self) -> tuple[str, ...]:
-        """The keys whose chosen number is the least or the greatest of those tried: a better one may lie beyond."""
-        if self.chosen is None or all(each.mean is None for each in self.candidates):
+        """Keys whose chosen number is the smallest or largest candidate: a better value may lie beyond."""
+        if self.chosen is None or all(candidate.mean is None for candidate in self.candidates):
             return ()
-        return tuple(key for place, (key, value) in enumerate(self.chosen) if self._at_an_edge(place, value))
+        return tuple(key for index, (key, value) in enumerate(self.chosen) if self._is_at_edge(index, value))
 
-    def _at_an_edge(self, place: int, value: Any) -> bool:
-        values = [each.cell[place][1] for each in self.candidates]
-        if any(isinstance(each, bool) or not isinstance(each, (int, float)) for each in values):
+    def _is_at_edge(self, index: int, value: Any) -> bool:
+        values = [candidate.cell[index][1] for candidate in self.candidates]
+        if any(isinstance(it, bool) or not isinstance(it, (int, float)) for it in values):
             return False
         return len(set(values)) > 1 and value in (min(values), max(values))
 
 
-def pending_notes(tuned: Sequence[VariantTuning]) -> Iterator[str]:
-    """What of a study is not known before its tuning has ended."""
-    waiting: dict[str, list[VariantTuning]] = {}
-    for each in tuned:
-        if each.best is None:
-            waiting.setdefault(each.setting, []).append(each)
-    for setting, those in waiting.items():
-        left = sum(each.pending for each in those)
-        names = join_names((each.variant for each in those), 8)
-        where = setting.removesuffix(SAME).removesuffix(", ")
-        most = sum(each.max_following for each in those)
+def pending_notes(tunings: Sequence[VariantTuning]) -> Iterator[str]:
+    """Yield a note for each setting whose tuning has not ended."""
+    pending: dict[str, list[VariantTuning]] = {}
+    for tuning in tunings:
+        if tuning.best is None:
+            pending.setdefault(tuning.setting, []).append(tuning)
+    for setting, variants in pending.items():
+        count = sum(tuning.pending for tuning in variants)
+        names = join_names((tuning.variant for tuning in variants), 8)
+        label = setting.removesuffix(SAME).removesuffix(", ")
+        following = sum(tuning.max_following for tuning in variants)
         yield (
-            f"not known yet{f' ({where})' if where else ''}: the trials of {names} "
-            f"{BEST}: {left} tuning {'trial has' if left == 1 else 'trials have'} no record, and at most {most} follow"
+            f"not known yet{f' ({label})' if label else ''}: the trials of {names} "
+            f"{BEST}: {count} tuning {'trial has' if count == 1 else 'trials have'} no record, "
+            f"and at most {following} follow"
         )
 
 
 def format_cell(cell: Cell) -> str:
-    """`optimizer.lr=0.001`."""
+    """Return `optimizer.lr=0.001`."""
     return " ".join(f"{key}={format_value(value)}" for key, value in cell)
 
 
@@ -151,59 +155,68 @@ def tune_variants(
     index: Index,
     fingerprint: Fingerprint,
     score: Score,
-    spend: FlopsPerStep | None = None,
+    flops_per_step: FlopsPerStep | None = None,
 ) -> Iterator[VariantTuning]:
-    """What is to be tried with each variant of a setting, and what has come of it."""
+    """Yield each variant of a setting with its candidates and their scores."""
     study = setting.study
-    following, memory = len(study.seeds) * len(study.stages), ReadingCache()
-    for variant in (each for each in setting.variants if each.name not in setting.untimed):
-        own, found = _tried(setting, variant, tune, index, spend, memory)
-        cells: list[Candidate] = []
-        every: list[Trial] = []
-        for cell, specs in found:
-            trials = _trials(setting, variant, cell, specs, tune, index, fingerprint)
+    max_following, memory = len(study.seeds) * len(study.stages), ReadingCache()
+    for variant in setting.variants:
+        if variant.name in setting.untimed:
+            continue
+        default, cells = _distinct_cells(setting, variant, tune, index, flops_per_step, memory)
+        candidates: list[Candidate] = []
+        all_trials: list[Trial] = []
+        for cell, specs in cells:
+            trials = _tuning_trials(setting, variant, cell, specs, tune, index, fingerprint)
             measured = tuple(trial for trial in trials if trial.stage == study.metric.stage)
-            cells.append(Candidate(cell, measured, tuple(map(score, measured))))
-            every += trials
-        yield VariantTuning(setting.name, variant.name, study.metric.better, tuple(cells), own, tuple(every), following)
+            candidates.append(Candidate(cell, measured, tuple(map(score, measured))))
+            all_trials += trials
+        better = study.metric.better
+        yield VariantTuning(
+            setting.name, variant.name, better, tuple(candidates), default, tuple(all_trials), max_following
+        )
 
 
-def _tried(
-    setting: Setting, variant: Variant, tune: Tune, index: Index, spend: FlopsPerStep | None, memory: ReadingCache
+def _distinct_cells(
+    setting: Setting,
+    variant: Variant,
+    tune: Tune,
+    index: Index,
+    flops_per_step: FlopsPerStep | None,
+    memory: ReadingCache,
 ) -> tuple[int, list[tuple[Cell, Specs]]]:
-    """Every combination once, with its specs, and which is the variant's own: that is tried, written or not."""
+    """Return the different combinations with their specs, and the index of the variant's own values.
+
+    The variant's own values are always among them.
+    """
     study = setting.study
-    untuned = resolve_with_budget(study, variant, index, _knobs(setting, variant), spend, memory)
-    lines: list[Any] = []
-    found: list[tuple[Cell, Specs]] = []
+    matched = matched_changes(study, setting.matched, variant.name)
+    default = resolve_with_budget(study, variant, index, matched, flops_per_step, memory)
+    lineages: list[Any] = []
+    cells: list[tuple[Cell, Specs]] = []
     for cell in tune.cells():
-        specs = resolve_with_budget(study, variant, index, [*_knobs(setting, variant), *cell], spend, memory)
-        line = lineage(study, specs)
-        if line not in lines:
-            lines.append(line)
-            found.append((tuple((key, _at(study, specs, key)) for key, _ in cell), specs))
-    own = lineage(study, untuned)
-    if own not in lines:
-        lines.insert(0, own)
-        found.insert(0, (tuple((key, _at(study, untuned, key)) for key in tune.values), untuned))
-    return lines.index(own), found
+        specs = resolve_with_budget(study, variant, index, [*matched, *cell], flops_per_step, memory)
+        specs_of_metric = lineage(study, specs)
+        if specs_of_metric not in lineages:
+            lineages.append(specs_of_metric)
+            cells.append((tuple((key, _resolved_value(study, specs, key)) for key, _ in cell), specs))
+    default_lineage = lineage(study, default)
+    if default_lineage not in lineages:
+        lineages.insert(0, default_lineage)
+        cells.insert(0, (tuple((key, _resolved_value(study, default, key)) for key in tune.values), default))
+    return lineages.index(default_lineage), cells
 
 
-def _at(study: Study, specs: Specs, key: str) -> Any:
-    """What a key has come to in the resolved spec of the first stage that it is meant for."""
+def _resolved_value(study: Study, specs: Specs, key: str) -> Any:
+    """Return the value of a key in the first stage that has it."""
     for stage in study.stages:
-        here = key_in_stage(key, stage, study.stages)
-        if here is not None:
-            return get_path(specs[stage.name], here)
+        stage_key = key_in_stage(key, stage, study.stages)
+        if stage_key is not None:
+            return get_path(specs[stage.name], stage_key)
     return None
 
 
-def _knobs(setting: Setting, variant: Variant) -> list[Change]:
-    """What was turned for this variant to match a budget, which tuning leaves as it is."""
-    return matched_changes(setting.study, setting.matched, variant.name)
-
-
-def _trials(
+def _tuning_trials(
     setting: Setting,
     variant: Variant,
     cell: Cell,
@@ -212,62 +225,75 @@ def _trials(
     index: Index,
     fingerprint: Fingerprint,
 ) -> list[Trial]:
-    """The trials of one variant with one combination, on the tuning seeds."""
+    """Return the trials of one variant with one combination, on the tuning seeds."""
     study = replace(setting.study, seeds=tune.seeds)
-    alone = replace(variant, name=BASELINE)  # it is held against no other
-    trials = build_trials(study, [alone], {BASELINE: specs}, {}, index, fingerprint)
+    as_baseline = replace(variant, name=BASELINE)  # tuning trials are not compared with a baseline
+    trials = build_trials(study, [as_baseline], {BASELINE: specs}, {}, index, fingerprint)
     name = ", ".join(filter(None, (setting.label, f"{TUNING} {format_cell(cell)}")))
     return [replace(trial, variant=variant.name, setting=name) for trial in trials]
 
 
 def tuned_setting(
-    empty: Setting,
-    same: Setting,
-    found: Sequence[VariantTuning],
+    setting: Setting,
+    untuned: Setting,
+    tunings: Sequence[VariantTuning],
     index: Index,
     fingerprint: Fingerprint,
-    spend: FlopsPerStep | None = None,
+    flops_per_step: FlopsPerStep | None = None,
 ) -> Setting:
-    """The same comparison with every variant at what was chosen for it, as far as that is known.
-
-    Nothing of it is known before the baseline's own choice.
-    """
-    study, chosen = same.study, {each.variant: each for each in found if each.best is not None}
-    empty = replace(empty, variants=same.variants, matched=same.matched, excluded=same.excluded, untimed=same.untimed)
+    """Return the setting in which every variant has its chosen values; without trials until the baseline has."""
+    study, chosen = untuned.study, {tuning.variant: tuning for tuning in tunings if tuning.best is not None}
+    setting = replace(
+        setting,
+        variants=untuned.variants,
+        matched=untuned.matched,
+        excluded=untuned.excluded,
+        untimed=untuned.untimed,
+    )
     if BASELINE not in chosen:
-        return empty
-    known = [variant for variant in same.variants if variant.name in chosen]
-    resolved = {variant.name: _best_specs(same, variant, chosen[variant.name], index, spend) for variant in known}
+        return setting
+    resolved = {
+        variant.name: _chosen_specs(untuned, variant, chosen[variant.name], index, flops_per_step)
+        for variant in untuned.variants
+        if variant.name in chosen
+    }
     base = lineage(study, resolved[BASELINE])
-    twins = [each for each in known if each.name != BASELINE and lineage(study, resolved[each.name]) == base]
-    kept = [each for each in known if each not in twins]
-    trials = build_trials(study, kept, resolved, same.matched, index, fingerprint)
-    through: dict[tuple[str, str], list[Trial]] = {}
-    first: dict[str, Trial] = {}
-    for trial in trials:
-        turned = {**trial.matched_values, **_turned(study, trial, chosen)}
-        own = first.setdefault(trial.identity, replace(trial, matched_values=turned, setting=empty.name))
-        through.setdefault((trial.variant, trial.stage), []).append(own)
-    why = f"at its best it is the same spec as {BASELINE}"
+    duplicates = {name for name, specs in resolved.items() if name != BASELINE and lineage(study, specs) == base}
+    remaining = [variant for variant in untuned.variants if variant.name not in duplicates]
+    tuned = [variant for variant in remaining if variant.name in chosen]
+    trials_by_variant: dict[tuple[str, str], list[Trial]] = {}
+    trial_by_identity: dict[str, Trial] = {}
+    for trial in build_trials(study, tuned, resolved, untuned.matched, index, fingerprint):
+        matched_values = {**trial.matched_values, **_tuned_values(study, trial, chosen)}
+        shared = trial_by_identity.setdefault(
+            trial.identity, replace(trial, matched_values=matched_values, setting=setting.name)
+        )
+        trials_by_variant.setdefault((trial.variant, trial.stage), []).append(shared)
+    reason = f"at its best it is the same spec as {BASELINE}"
+    excluded = (Excluded(it.name, reason, BASELINE) for it in untuned.variants if it.name in duplicates)
     return replace(
-        empty,
-        variants=tuple(each for each in same.variants if each not in twins),
-        excluded=(*same.excluded, *(Excluded(each.name, why, BASELINE) for each in twins)),
-        trials={key: tuple(each) for key, each in through.items()},
+        setting,
+        variants=tuple(remaining),
+        excluded=(*untuned.excluded, *excluded),
+        trials={key: tuple(trials) for key, trials in trials_by_variant.items()},
     )
 
 
-def _best_specs(
-    same: Setting, variant: Variant, tuned: VariantTuning, index: Index, spend: FlopsPerStep | None
+def _chosen_specs(
+    untuned: Setting, variant: Variant, tuning: VariantTuning, index: Index, flops_per_step: FlopsPerStep | None
 ) -> Specs:
-    cell = () if tuned.best == tuned.default else tuned.chosen or ()
-    return resolve_with_budget(same.study, variant, index, [*_knobs(same, variant), *cell], spend)
+    cell = () if tuning.best == tuning.default else tuning.chosen or ()
+    changes: list[Change] = [*matched_changes(untuned.study, untuned.matched, variant.name), *cell]
+    return resolve_with_budget(untuned.study, variant, index, changes, flops_per_step)
 
 
-def _turned(study: Study, trial: Trial, chosen: Mapping[str, VariantTuning]) -> dict[str, Any]:
-    """The tuned keys in which a trial differs from the baseline's: what the pair may differ in besides."""
-    stage = next(each for each in study.stages if each.name == trial.stage)
-    base = dict(chosen[BASELINE].chosen or ())
-    found = {key_in_stage(key, stage, study.stages): value for key, value in chosen[trial.variant].chosen or ()
-             if value != base.get(key)}  # fmt: skip
-    return {key: value for key, value in found.items() if key is not None}
+def _tuned_values(study: Study, trial: Trial, chosen: Mapping[str, VariantTuning]) -> dict[str, Any]:
+    """Return the tuned values of a trial that differ from the baseline's."""
+    stage = next(stage for stage in study.stages if stage.name == trial.stage)
+    baseline = dict(chosen[BASELINE].chosen or ())
+    values = {
+        key_in_stage(key, stage, study.stages): value
+        for key, value in chosen[trial.variant].chosen or ()
+        if value != baseline.get(key)
+    }
+    return {key: value for key, value in values.items() if key is not None}

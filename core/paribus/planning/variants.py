@@ -1,7 +1,4 @@
-"""What a variant comes to: its spec at each stage, and the trials that follow from it.
-
-The cells of a design as specs: which variants a study keeps, which it leaves out, and what is wrong with any.
-"""
+"""Variants of a study: their resolved specs at each stage, and the trials of these specs."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from paribus.planning.match_search import BudgetMatch
 from paribus.planning.settings import Excluded
 from paribus.registry import Index
 from paribus.specs.check import check
-from paribus.specs.paths import get_path
+from paribus.specs.paths import flatten, get_path
 from paribus.specs.reading_cache import ReadingCache
 from paribus.specs.tree import Tree
 from paribus.storage.saved_model import reading
@@ -28,55 +25,57 @@ from paribus.studies.stages import Stage, key_in_stage
 from paribus.studies.study import Study, put_at
 
 Spec = dict[str, Any]
-Specs = dict[str, Spec]  # of one variant, by the name of the stage
-Fingerprint = Callable[[Spec], str]  # of a resolved spec's corpus
+Specs = dict[str, Spec]  # resolved specs of one variant, by the name of the stage
+Fingerprint = Callable[[Spec], str]  # of the corpus of a resolved spec
+
+NEVER_VALID: Final = ("unknown-component", "plugin-failed")  # problems that no other cell of a product can avoid
 
 
 def resolve(
     study: Study,
     variant: Variant,
     index: Index,
-    more: Sequence[Change] = (),
+    changes: Sequence[Change] = (),
     memory: ReadingCache | None = None,
     steps: Mapping[str, int] = MappingProxyType({}),
 ) -> Specs:
-    """The resolved specs of a variant with the study's first seed, one for each stage; trials are still to be named.
+    """Return the resolved specs of a variant with the study's first seed, one for each stage.
 
-    `steps` says for how many a budget of operations is enough, by stage.
+    Args:
+        changes: made after those of the variant
+        memory: shares the reading of equal values between variants
+        steps: by stage, the steps that a budget of FLOPs pays for
     """
     specs: Specs = {}
     for stage in study.stages:
         tree = Tree(
             study.base.data, dict(study.base.locations), list(study.base.problems)
-        )  # what is put goes into copies
+        )  # `put` copies what it changes
         stage.put(tree)
-        for key, value in (*variant.changes, *more):
-            here = key_in_stage(key, stage, study.stages)
-            if here is not None:
-                put_at(tree, here, value, study.location_of(key))
-        _spend(study, tree, stage.budget or study.budget, steps.get(stage.name))
+        for key, value in (*variant.changes, *changes):
+            stage_key = key_in_stage(key, stage, study.stages)
+            if stage_key is not None:
+                put_at(tree, stage_key, value, study.location_of(key))
+        _put_budget(study, tree, stage.budget or study.budget, steps.get(stage.name))
         if stage.parent:
-            tree.data = {**tree.data, "from": {"trial": "", **_read(stage, specs[stage.parent])}}
+            is_new = stage.vocabulary == "new"
+            vocabulary = {"vocabulary": "new"} if is_new else {"learned": reading(specs[stage.parent])}
+            tree.data = {**tree.data, "from": {"trial": "", **vocabulary}}
         specs[stage.name] = check(tree, index, memory)
     return specs
 
 
-def _read(stage: Stage, before: Spec) -> dict[str, Any]:
-    """What a stage has of the vocabulary of the one that it begins from."""
-    return {"vocabulary": "new"} if stage.vocabulary == "new" else {"learned": reading(before)}
-
-
 def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
-    """The specs that the metric depends on: of its stage, of the one that this begins from, and so on."""
+    """Return the specs that the metric depends on: that of its stage, of this stage's parent, and so on."""
     stages = {stage.name: stage for stage in study.stages}
-    name, found = study.metric.stage, [specs[study.metric.stage]]
+    name, lineage = study.metric.stage, [specs[study.metric.stage]]
     while name := stages[name].parent:
-        found.append(specs[name])
-    return found
+        lineage.append(specs[name])
+    return lineage
 
 
-def _spend(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
-    """The budget, and the study's first seed."""
+def _put_budget(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
+    """Put the budget and the study's first seed into a spec."""
     for key, value in budget_changes(budget, tree.data, steps):
         put_at(tree, key, value, study.location(("budget",)))
     put_at(tree, "seed", study.seeds[0], study.location(("seeds",)))
@@ -89,167 +88,168 @@ def build_trials(
     matched: Mapping[str, BudgetMatch],
     index: Index,
     fingerprint: Fingerprint,
-    spelling: CanonicalCache | None = None,
+    canonical: CanonicalCache | None = None,
 ) -> list[Trial]:
-    """For each seed the trials of a stage, variant by variant; what begins from another follows it."""
-    spelling, code = spelling or CanonicalCache(), ComponentCode(index)
-    following = {
+    """Return the trials of all seeds, seed by seed, stage by stage and variant by variant."""
+    canonical, code_hashes = canonical or CanonicalCache(), ComponentCode(index)
+    references = {
         stage.name: (*reference_keys(study.base.data), *reference_keys(stage.overrides.data)) for stage in study.stages
     }
-    described = {
-        (variant.name, stage.name): (code.hash(spec), fingerprint(spec))
+    code_and_corpus = {
+        (variant.name, stage.name): (code_hashes.hash(spec), fingerprint(spec))
         for variant in variants
         for stage in study.stages
         for spec in [resolved[variant.name][stage.name]]
     }
-    sown = {
-        (variant, stage): SeededIdentity(spelling, resolved[variant][stage], *described[variant, stage])
-        for variant, stage in described
+    identities = {
+        (variant, stage): SeededIdentity(canonical, resolved[variant][stage], *code_and_corpus[variant, stage])
+        for variant, stage in code_and_corpus
     }
-    changed = {
-        (variant.name, stage.name): _changes(study, variant, stage) for variant in variants for stage in study.stages
+    changes = {
+        (variant.name, stage.name): _stage_changes(study, variant, stage)
+        for variant in variants
+        for stage in study.stages
     }
-    baseline = resolved.get(BASELINE, {})
-    instead = {(name, stage): _instead(varied, baseline.get(stage, {})) for (name, stage), varied in changed.items()}
-    found: list[Trial] = []
+    baseline_specs = resolved.get(BASELINE, {})
+    baseline_values = {
+        (variant, stage): _baseline_values(changed, baseline_specs.get(stage, {}))
+        for (variant, stage), changed in changes.items()
+    }
+    trials: list[Trial] = []
     for seed in study.seeds:
-        there: dict[tuple[str, str], Trial] = {}
+        trials_of_seed: dict[tuple[str, str], Trial] = {}
         for stage in study.stages:
             for variant in variants:
-                here = (variant.name, stage.name)
-                before = there[variant.name, stage.parent].identity if stage.parent else ""
-                own: Spec = {"seed": seed}
-                if before:
-                    own["from"] = {**resolved[variant.name][stage.name]["from"], "trial": before}
-                spec = {**resolved[variant.name][stage.name], **own}
-                behind, corpus = described[here]
+                key = (variant.name, stage.name)
+                parent_id = trials_of_seed[variant.name, stage.parent].identity if stage.parent else ""
+                seeded: Spec = {"seed": seed}
+                if parent_id:
+                    seeded["from"] = {**resolved[variant.name][stage.name]["from"], "trial": parent_id}
+                spec = {**resolved[variant.name][stage.name], **seeded}
+                code, corpus = code_and_corpus[key]
                 trial = Trial(
-                    sown[here].identity(**own),
+                    identities[key].identity(**seeded),
                     variant.name,
                     seed,
                     spec,
-                    {**changed[here], **_begun(stage, there, before)},
-                    behind,
+                    {**changes[key], **_changed_parent(stage, trials_of_seed, parent_id)},
+                    code,
                     corpus,
-                    _knobs(study, variant, stage, spec, matched, following[stage.name]),
+                    _matched_values(study, variant, stage, spec, matched, references[stage.name]),
                     stage.name,
-                    before,
+                    parent_id,
                     budget_values=budget_cuts(stage.budget or study.budget, spec),
-                    baseline_values=instead[here],
+                    baseline_values=baseline_values[key],
                 )
-                there[here] = trial
-                found.append(trial)
-    return found
+                trials_of_seed[key] = trial
+                trials.append(trial)
+    return trials
 
 
-def _changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
-    """The values that the variant changes in the base at this stage."""
-    aims = ((key_in_stage(key, stage, study.stages), value) for key, value in variant.changes)
-    return effective_changes((key, value) for key, value in aims if key is not None)
+def _stage_changes(study: Study, variant: Variant, stage: Stage) -> dict[str, Any]:
+    """Return the values that a variant changes in the base at one stage."""
+    stage_keys = ((key_in_stage(key, stage, study.stages), value) for key, value in variant.changes)
+    return effective_changes((key, value) for key, value in stage_keys if key is not None)
 
 
-def _begun(stage: Stage, there: Mapping[tuple[str, str], Trial], before: str) -> dict[str, Any]:
-    """What it begins from, where that is not what the baseline does."""
-    return {"from": {"trial": before}} if before and before != there[BASELINE, stage.parent].identity else {}
+def _changed_parent(stage: Stage, trials: Mapping[tuple[str, str], Trial], parent_id: str) -> dict[str, Any]:
+    """Return the parent trial as a change, where it is not the baseline's."""
+    is_changed = parent_id and parent_id != trials[BASELINE, stage.parent].identity
+    return {"from": {"trial": parent_id}} if is_changed else {}
 
 
-def _instead(varied: Mapping[str, Any], baseline: Spec) -> dict[str, Any]:
-    """What the baseline has where a variant changes several things: each may then be held against it by itself."""
-    return {key: found for key in varied if (found := get_path(baseline, key)) is not None} if len(varied) > 1 else {}
+def _baseline_values(changes: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    """Return the baseline's values of several changes, so that each may be compared by itself."""
+    values = {key: get_path(spec, key) for key in changes} if len(changes) > 1 else {}
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def _knobs(
+def _matched_values(
     study: Study,
     variant: Variant,
     stage: Stage,
     spec: Spec,
     matched: Mapping[str, BudgetMatch],
-    following: Sequence[str],
+    references: Sequence[str],
 ) -> dict[str, Any]:
-    """What was turned to match a budget, and what follows a varied key by `${dims.width}`: none of it was varied."""
-    knobs = {key: get_path(spec, key) for key in following}
+    """Return the values that follow from a variant's changes: of the matched option, and of `${…}` references."""
+    values = {key: get_path(spec, key) for key in references}
     if study.match is not None and variant.name in matched:
-        by = key_in_stage(study.match.by, stage, study.stages)
-        if by is not None:
-            knobs[by] = matched[variant.name].value
-    return knobs
+        key = key_in_stage(study.match.by, stage, study.stages)
+        if key is not None:
+            values[key] = matched[variant.name].value
+    return values
 
 
 def matched_changes(study: Study, matched: Mapping[str, BudgetMatch], name: str) -> list[Change]:
-    """The knob of a variant, where one was turned for it to match."""
+    """Return the change that matches a variant's budget, if there is one."""
     return [(study.match.by, matched[name].value)] if study.match is not None and name in matched else []
 
 
-def reference_keys(value: Any, way: str = "") -> Iterator[str]:
-    """The dotted keys whose values refer to others."""
-    if isinstance(value, str) and "${" in value:
-        yield way
-    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in pairs:
-        yield from reference_keys(item, f"{way}.{key}" if way else str(key))
-
-
-NEVER_VALID: Final = ("unknown-component", "plugin-failed")  # what no other value of a product could make valid
+def reference_keys(data: Any) -> Iterator[str]:
+    """Yield the dotted keys whose values refer to other keys: `${dims.width}`."""
+    return (key for key, value in flatten(data) if isinstance(value, str) and "${" in value)
 
 
 @final
 @dataclass(frozen=True)
 class ResolvedVariants:
-    """What a study's variants come to."""
+    """Variants of a study with their specs, and those that are excluded or invalid."""
 
-    resolved: dict[str, Specs] = field(default_factory=dict)  # changed in place, where a knob is turned
+    resolved: dict[str, Specs] = field(default_factory=dict)  # by variant; matching a budget replaces specs
     variants: dict[str, Variant] = field(default_factory=dict)
     excluded: list[Excluded] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)  # each once: the base's own are those of every variant
-    canonical: CanonicalCache = field(default_factory=CanonicalCache)  # of the specs, for whoever names their trials
+    problems: list[Problem] = field(default_factory=list)  # each once, though every variant has those of the base
+    canonical: CanonicalCache = field(default_factory=CanonicalCache)
 
 
 def resolve_variants(
     study: Study, index: Index, variants: Sequence[Variant] = (), resolve: Callable[..., Specs] = resolve
 ) -> ResolvedVariants:
-    """Every variant of the design, or of those that are given, resolved."""
+    """Resolve the given variants, or all of the design; exclude cells that are invalid or duplicates."""
     variants = variants or [baseline(study.design, study.varied), *DESIGNS[study.design](study.varied)]
     memory = ReadingCache()
-    twins: dict[tuple[str, ...], str] = {}
-    found = ResolvedVariants()
-    excluding = ExclusionFilter(study.exclude)
+    name_by_lineage: dict[tuple[str, ...], str] = {}
+    result = ResolvedVariants()
+    exclusions = ExclusionFilter(study.exclude)
     for variant in variants:
         try:
             specs = resolve(study, variant, index, memory=memory)
         except ParibusError as error:
-            hopeless = [problem for problem in error.problems if problem.code in NEVER_VALID]
-            refused = (
-                "" if variant.is_explicit or hopeless else "; ".join(problem.message for problem in error.problems)
-            )
-            if (why := excluding.reason(variant, None) or refused) and not hopeless:
-                found.excluded.append(Excluded(variant.name, why))
-            else:
-                found.problems.extend(error.problems if variant.is_explicit else hopeless)
+            _add_invalid(result, variant, error.problems, exclusions.reason(variant, None))
             continue
-        if why := excluding.reason(variant, specs[study.metric.stage]):
-            found.excluded.append(Excluded(variant.name, why))
+        if reason := exclusions.reason(variant, specs[study.metric.stage]):
+            result.excluded.append(Excluded(variant.name, reason))
             continue
-        line = tuple(map(found.canonical.spec, lineage(study, specs)))
-        twin = twins.get(line)
-        if twin == BASELINE:
-            found.excluded.append(Excluded(variant.name, f"the same spec as {twin}: it would change nothing", twin))
-        elif twin is not None:
-            found.excluded.append(Excluded(variant.name, f"the same spec as {twin}: it is run once", twin))
-        elif variant.name in found.resolved:
-            found.problems.append(_alike(study, variant))
+        key = tuple(map(result.canonical.spec, lineage(study, specs)))
+        twin = name_by_lineage.get(key)
+        if twin is not None:
+            effect = "it would change nothing" if twin == BASELINE else "it is run once"
+            result.excluded.append(Excluded(variant.name, f"the same spec as {twin}: {effect}", twin))
+        elif variant.name in result.resolved:
+            result.problems.append(_duplicate_name(study, variant))
         else:
-            found.resolved[variant.name], found.variants[variant.name], twins[line] = specs, variant, variant.name
-    found.problems.extend(
-        [*excluding.unused(study.location), *idle_levels(study.varied, study.design, found.excluded, study.location_of)]
-    )
-    found.problems[:] = dict.fromkeys(found.problems)
-    return found
+            result.resolved[variant.name], result.variants[variant.name] = specs, variant
+            name_by_lineage[key] = variant.name
+    result.problems.extend(exclusions.unused(study.location))
+    result.problems.extend(idle_levels(study.varied, study.design, result.excluded, study.location_of))
+    result.problems[:] = dict.fromkeys(result.problems)
+    return result
 
 
-def _alike(study: Study, variant: Variant) -> Problem:
-    """Names are cut where they are long: what they leave out may be all that tells two variants apart."""
-    what = f"two variants that differ are both called `{variant.name}`"
-    where = study.location_of(variant.changes[0][0])
-    return Problem(
-        code="one-name", path="vary", location=where, message=what, valid="variants that differ in their beginning"
-    )
+def _add_invalid(result: ResolvedVariants, variant: Variant, problems: Sequence[Problem], exclusion: str) -> None:
+    """Note an invalid variant: an invalid cell of a product is excluded, a listed variant is a problem."""
+    fatal = [problem for problem in problems if problem.code in NEVER_VALID]
+    reason = "" if variant.is_explicit or fatal else "; ".join(problem.message for problem in problems)
+    if (exclusion or reason) and not fatal:
+        result.excluded.append(Excluded(variant.name, exclusion or reason))
+    else:
+        result.problems.extend(problems if variant.is_explicit else fatal)
+
+
+def _duplicate_name(study: Study, variant: Variant) -> Problem:
+    """Return the problem of two variants whose names are equal after shortening."""
+    message = f"two different variants are both called `{variant.name}`"
+    location = study.location_of(variant.changes[0][0])
+    valid = "variants that differ in their beginning"
+    return Problem(code="one-name", path="vary", location=location, message=message, valid=valid)

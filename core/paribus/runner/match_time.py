@@ -15,9 +15,9 @@ from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, join_names
 from paribus.planning import rehearsal
 from paribus.planning.api import PlannedStudy
 from paribus.planning.identity import ComponentCode
+from paribus.planning.match_budget import FOLDER, match_key, match_path
 from paribus.planning.paired_ratio import Ratio
 from paribus.planning.settings import Setting
-from paribus.planning.time_matches import FOLDER, match_key, match_path
 from paribus.planning.variants import resolve
 from paribus.runner.events import Event, OnEvent
 from paribus.runner.match_time_search import (

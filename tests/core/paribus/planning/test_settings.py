@@ -48,7 +48,7 @@ def counting(study: Study) -> Any:
 
 
 def planned(known: Index, scores: Any = lambda trial: None, **changes: Any) -> Plan:
-    return plan(read(known, **changes), known, fingerprint=lambda spec: "text", counter=counting, score=scores)
+    return plan(read(known, **changes), known, fingerprint=lambda spec: "text", make_count=counting, score=scores)
 
 
 def test_a_plain_study_has_one_setting_without_a_name(known: Index) -> None:
@@ -164,7 +164,7 @@ def test_what_cannot_be_a_setting_is_refused(known: Index, changes: dict[str, An
 def test_settings_count_among_too_many_trials(known: Index) -> None:
     study = read(known, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}}, tune=dict(TUNE))
     with pytest.raises(SpecError, match=r"112 trials .* x scales: 2, tuned with 4 values x seeds: 2 x seeds: 3"):
-        plan(study, known, fingerprint=lambda spec: "text", most=111)
+        plan(study, known, fingerprint=lambda spec: "text", max_trials=111)
 
 
 # ---------------------------------------------------------------------------------------------------------- tuning

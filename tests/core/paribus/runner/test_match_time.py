@@ -17,8 +17,8 @@ from paribus.analysis.transfer import matching_note, mismatch_note
 from paribus.errors import ParibusError, SpecError
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
+from paribus.planning.match_budget import FOLDER
 from paribus.planning.paired_ratio import TWIN
-from paribus.planning.time_matches import FOLDER
 from paribus.registry import Registry
 from paribus.runner.events import Event, ignore_event
 from paribus.runner.in_process import InProcessLauncher
