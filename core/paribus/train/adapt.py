@@ -1,4 +1,4 @@
-"""A saved model with some of its parts swapped, and the damage that this does before anything is trained."""
+"""Adaptation: a saved model with some components swapped, and the change of its losses before any training."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from paribus.train.evaluate import evaluate
 from paribus.train.model import Model
 from paribus.train.token_store import EncodedCorpus
 from paribus.train.tokenizer_state import TextCodec
-from paribus.train.vocab_remap import RemappedTables, remap_tables
-from paribus.train.warm_start import WeightTransfer, transfer_weights
+from paribus.train.warm_start import RemappedTables, WeightTransfer, remap_tables, transfer_weights
 
-UNKNOWN_TOKENIZER: Final = "which tokenizer the saved model reads is not known, so that ids may mean other tokens to it"
+UNKNOWN_TOKENIZER: Final = "the tokenizer of the saved model is unknown, so its ids may stand for other tokens"
 
 Spec = Mapping[str, Any]
 
@@ -31,10 +30,10 @@ Spec = Mapping[str, Any]
 @final
 @dataclass(frozen=True)
 class LossChange:
-    """One metric on the same validation examples: of the saved model, of the adapted one, and of one begun afresh."""
+    """One metric on the same validation examples: of the saved model, the adapted one, and one trained from scratch."""
 
     name: str
-    before: float | None  # None: the saved model has no such objective
+    before: float | None  # None: the saved model lacks this objective
     after: float
     fresh: float
 
@@ -48,23 +47,24 @@ class LossChange:
 @final
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What became of each tensor, and what it did to the model at step 0."""
+    """Transfer of each tensor, and the loss changes at step 0."""
 
     tensors: WeightTransfer
     damage: tuple[LossChange, ...]
     notes: tuple[str, ...] = field(default=())
-    sha256: str = ""  # of the saved model that it began from, where that lies in a folder
+    sha256: str = ""  # of the saved model, if it was read from a folder
 
     def to_json(self) -> dict[str, Any]:
-        measured = {
-            each.name: {"before": each.before, "after": each.after, "fresh": each.fresh} for each in self.damage
+        losses = {
+            change.name: {"before": change.before, "after": change.after, "fresh": change.fresh}
+            for change in self.damage
         }
-        told = {**self.tensors.to_json(), "damage": measured, "notes": list(self.notes)}
-        return {**told, "sha256": self.sha256} if self.sha256 else told
+        document = {**self.tensors.to_json(), "damage": losses, "notes": list(self.notes)}
+        return {**document, "sha256": self.sha256} if self.sha256 else document
 
 
 class AdaptedModel(NamedTuple):
-    """A model that begins from another, and the report on it."""
+    """Adapted model and its report."""
 
     model: Model
     report: AdaptationReport
@@ -73,16 +73,16 @@ class AdaptedModel(NamedTuple):
 def adapt(
     source: Model | str | Path, overrides: Sequence[str] = (), *, registry: Registry | None = None
 ) -> AdaptedModel:
-    """A saved model with some of its parts swapped, before any training, and the report on what that did to it.
+    """Swap components of a saved model; return the model before any training, and a report.
 
-    `source` is a model, or the folder of one: `model, report = paribus.adapt("runs/gpt", ["attention=gqa"])`. What
-    fits is kept bitwise, what can be converted is, and the rest begins as the spec's seed says.
+    `source` is a model, or the folder of one: `model, report = paribus.adapt("runs/gpt", ["attention=gqa"])`. Tensors
+    that fit are kept bitwise, others are converted where possible, and the rest are drawn from the spec's seed.
     """
     classes = registry or installed()
     original = source if isinstance(source, Model) else load_model(read_model(source), classes)
-    spec = resolved({**unbound(original.spec), **_keeping(original)}, *overrides, registry=classes)
+    spec = resolved({**unbound(original.spec), **_tokenizer_source(original)}, *overrides, registry=classes)
     text = load_corpus(spec, classes, kept=None if original.text is None else original.text.tokenizer.state())
-    _same_tokenizer(original.tokenizer, text)
+    _check_tokenizer(original.tokenizer, text)
     model = build_model(spec, classes, text.vocabulary)
     model.to(next(original.parameters()).dtype)
     model.tokenizer = original.tokenizer
@@ -94,98 +94,106 @@ def adapt(
 def initial_model(
     spec: Spec, classes: Registry, text: EncodedCorpus, *, measured: bool
 ) -> tuple[Model, AdaptationReport | None]:
-    """A spec's model as it begins: with its first values, or from the saved one that stands under `from:`."""
+    """Return the model of a spec with its initial weights: drawn, or from the saved model under `from:`."""
     model = build_model(spec, classes, text.vocabulary)
     model.tokenizer = text.tokenizer_fingerprint
     model.text = TextCodec.of(text)
     model.flops = 0
     if spec.get("teacher") is not None:
-        model.set_teacher(_named(spec, "teacher", classes, text)[0])
+        model.set_teacher(_load_source(spec, "teacher", classes, text)[0])
     if not {"name", "sha256", "trial"} & set(spec.get("from") or {}):
         return model, None
-    source, found = _named(spec, "from", classes, text)
+    source, saved_model = _load_source(spec, "from", classes, text)
     if measured:
         report = start_from(model, source, classes, text)
     else:
-        report = AdaptationReport(transfer_weights(model, source, _recoded(model, source, classes, text)), ())
-    report = replace(report, sha256=found.sha256)
-    model.weight_transfer, model.source_sha256, model.flops = report.tensors, found.sha256, found.flops
+        report = AdaptationReport(transfer_weights(model, source, _remapped_tables(model, source, classes, text)), ())
+    report = replace(report, sha256=saved_model.sha256)
+    model.weight_transfer, model.source_sha256, model.flops = report.tensors, saved_model.sha256, saved_model.flops
     return model, report
 
 
-def _keeping(original: Model) -> dict[str, Any]:
-    """What an adapted model reads: the tokens of the original, whatever its corpus becomes."""
+def _tokenizer_source(original: Model) -> dict[str, Any]:
+    """Return the key that keeps the tokenizer of the original, whatever its corpus is."""
     return {"from": {"learned": reading(original.spec)}} if original.tokenizer else {}
 
 
 def start_from(model: Model, source: Model, classes: Registry, text: EncodedCorpus) -> AdaptationReport:
-    """Lets `model`, which has its first values, begin from `source`, and measures what that came to."""
-    data = build_data(_within(model.spec, source.spec), classes, text)
+    """Copy the weights of `source` into an initialized model, and evaluate both before and after."""
+    data = build_data(_with_common_length(model.spec, source.spec), classes, text)
     names = [name for name in model.evaluated if model.teacher is not None or not needs_teacher(model.objective(name))]
-    ids = _recoded(model, source, classes, text)
-    known = [name for name in names if ids is None and _measures(source, name, model)]
-    fresh = evaluate(model, data, names)
-    before = evaluate(source, data, known)
-    tensors = transfer_weights(model, source, ids)
-    after = evaluate(model, data, names)
-    damage = tuple(LossChange(name, before.get(name), value, fresh[name]) for name, value in after.items())
-    return AdaptationReport(tensors, damage, () if source.tokenizer else (UNKNOWN_TOKENIZER,))
+    remapped = _remapped_tables(model, source, classes, text)
+    source_names = [name for name in names if remapped is None and _can_evaluate(source, name, model)]
+    fresh_metrics = evaluate(model, data, names)
+    source_metrics = evaluate(source, data, source_names)
+    transfer = transfer_weights(model, source, remapped)
+    metrics = evaluate(model, data, names)
+    changes = tuple(
+        LossChange(name, source_metrics.get(name), value, fresh_metrics[name]) for name, value in metrics.items()
+    )
+    return AdaptationReport(transfer, changes, () if source.tokenizer else (UNKNOWN_TOKENIZER,))
 
 
-def _recoded(model: Model, source: Model, classes: Registry, text: EncodedCorpus) -> RemappedTables | None:
-    """What becomes of the tables, where the model has a vocabulary of its own."""
+def _remapped_tables(model: Model, source: Model, classes: Registry, text: EncodedCorpus) -> RemappedTables | None:
+    """Return the remapped tables of a model with a vocabulary of its own."""
     if (model.spec.get("from") or {}).get("vocabulary") != "new":
         return None
-    read = source.text or TextCodec.of(load_corpus(source.spec, classes))
-    if source.tokenizer and source.tokenizer != read.fingerprint:
-        what = "what the saved model's tokenizer learned is not known any more: its corpus has changed"
-        raise SpecError(Problem(code="other-tokenizer", path="from", message=what, valid="a model saved with its text"))
-    return remap_tables(model, source, text.tokenizer, read.tokenizer, classes)
+    codec = source.text or TextCodec.of(load_corpus(source.spec, classes))
+    if source.tokenizer and source.tokenizer != codec.fingerprint:
+        message = "the corpus of the saved model has changed, so its tokenizer cannot be trained again"
+        valid = "a model saved with its tokenizer"
+        raise SpecError(Problem(code="other-tokenizer", path="from", message=message, valid=valid))
+    return remap_tables(model, source, text.tokenizer, codec.tokenizer, classes)
 
 
-def _measures(source: Model, name: str, model: Model) -> bool:
-    """Whether the saved model can be measured with this objective: it has its head, for as many classes."""
+def _can_evaluate(source: Model, name: str, model: Model) -> bool:
+    """Whether the saved model has a head for this objective, with as many classes."""
     if name not in source.assembled.objectives or needs_teacher(source.objective(name)):
         return False
-    whole = scores_the_vocabulary(source.objective(name), source.assembled)
-    return whole or _classes(source, name) == _classes(model, name)
+    if scores_the_vocabulary(source.objective(name), source.assembled):
+        return True
+    return _class_count(source, name) == _class_count(model, name)
 
 
-def _classes(model: Model, name: str) -> int:
-    """How many things the head of an objective scores."""
+def _class_count(model: Model, name: str) -> int:
+    """Return the number of outputs of an objective's head."""
     width = model.topology.stage("body").shape.width
     hidden = next(model.parameters()).new_zeros(1, 1, width)
     with torch.no_grad():
         return model.objective(name).logits(hidden, model.topology.embedding.unembed).shape[-1]
 
 
-def _named(spec: Spec, key: str, classes: Registry, text: EncodedCorpus) -> tuple[Model, SavedModel]:
-    """The saved model that a spec names, if it is still the one that it named, and reads the same tokens."""
+def _load_source(spec: Spec, key: str, classes: Registry, text: EncodedCorpus) -> tuple[Model, SavedModel]:
+    """Load the saved model that a spec names, if it has not changed and reads the same tokens."""
     if "name" not in spec[key]:
-        what = "this spec remembers the hash of a model, and not where it is"
-        raise StoreError(Problem(code="no-record", path=key, message=what, valid=f"{key}=FOLDER"))
-    found = read_model(spec[key]["name"])
-    if "trial" in spec[key] and found.identity != spec[key]["trial"]:
-        what = f"`{found.folder}` is not the trial {spec[key]['trial']}, from which this one begins"
-        raise StoreError(Problem(code="other-trial", path=key, message=what, valid="`paribus run`, in order"))
-    if "trial" not in spec[key] and found.sha256 != spec[key]["sha256"]:
-        what = f"`{found.folder}` holds another model than when the spec was resolved"
-        raise StoreError(Problem(code="changed", path=key, message=what, valid="the model of then, or a spec of now"))
+        message = "this spec has the hash of a model, but not its folder"
+        raise StoreError(Problem(code="no-record", path=key, message=message, valid=f"{key}=FOLDER"))
+    saved_model = read_model(spec[key]["name"])
+    if "trial" in spec[key] and saved_model.identity != spec[key]["trial"]:
+        message = f"`{saved_model.folder}` is not the trial {spec[key]['trial']}, from which this one starts"
+        raise StoreError(Problem(code="other-trial", path=key, message=message, valid="`paribus run`, in order"))
+    if "trial" not in spec[key] and saved_model.sha256 != spec[key]["sha256"]:
+        message = f"`{saved_model.folder}` has changed since the spec was resolved"
+        raise StoreError(
+            Problem(
+                code="changed", path=key, message=message, valid="the original model, or a spec that is resolved again"
+            )
+        )
     if spec[key].get("vocabulary") == "new":
-        return load_model(found, classes), found
-    _same_tokenizer(found.tokenizer, text)
-    return load_model(found, classes, text.vocabulary if found.tokenizer else None), found
+        return load_model(saved_model, classes), saved_model
+    _check_tokenizer(saved_model.tokenizer, text)
+    return load_model(saved_model, classes, text.vocabulary if saved_model.tokenizer else None), saved_model
 
 
-def _same_tokenizer(read: str, text: EncodedCorpus) -> None:
-    """Refuses to read other tokens than the model was trained on: its rows would mean nothing."""
-    if read and read != text.tokenizer_fingerprint:
-        what = "the tokenizer is not the one that the saved model was trained with: an id would mean another token"
-        valid = "the corpus and the tokenizer that it was trained with, or a tokenizer that learns nothing"
-        raise SpecError(Problem(code="other-tokenizer", path="tokenizer", message=what, valid=valid))
+def _check_tokenizer(fingerprint: str, text: EncodedCorpus) -> None:
+    """Reject a tokenizer other than the one that the model was trained with."""
+    if fingerprint and fingerprint != text.tokenizer_fingerprint:
+        message = "the saved model was trained with another tokenizer, so its ids stand for other tokens"
+        valid = "the corpus and the tokenizer that it was trained with, or a tokenizer that is not trained"
+        raise SpecError(Problem(code="other-tokenizer", path="tokenizer", message=message, valid=valid))
 
 
-def _within(spec: Spec, source: Spec) -> Spec:
-    """The spec with examples no longer than either model can read."""
+def _with_common_length(spec: Spec, source: Spec) -> Spec:
+    """Return the spec with examples no longer than either model can read."""
     length = min(spec["dims"]["length"], source["dims"]["length"])
     return {**spec, "dims": {**spec["dims"], "length": length}}

@@ -160,6 +160,6 @@ def test_a_stage_begins_from_the_right_trial(ran: PlannedStudy, registry: Regist
 
     trial, other = ran.plan.trials_of("attention=mqa")
     spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.parent_id))}}
-    with pytest.raises(paribus.StoreError, match=f"is not the trial {trial.parent_id}, from which this one begins"):
+    with pytest.raises(paribus.StoreError, match=f"other-trial.*{trial.parent_id}"):
         run_trial(spec, registry, TrialContext("x", tmp_path))
     assert (ran.store.folder(trial.parent_id) / WEIGHTS).is_file()

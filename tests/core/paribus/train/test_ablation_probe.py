@@ -33,7 +33,7 @@ def test_an_option_is_found_wherever_a_study_named_it(components: Registry) -> N
     attention = {"name": "gqa", "kv_heads": 1, "scores": {"qk_norm": True}}
     whole = spec(components, attention=attention, optimizer={"name": "adamw", "lr": 0.1})
     ways: dict[str, Any] = {"attention": attention, "dims.width": 16, "optimizer.lr": 0.1}
-    found = {each.path: (each.value, each.others[0]) for each in varied_options(whole, ways, components.index)}
+    found = {each.path: (each.value, each.alternatives[0]) for each in varied_options(whole, ways, components.index)}
     assert found.keys() == {"attention.kv_heads", "attention.scores.qk_norm", "optimizer.lr"}
     assert found["attention.scores.qk_norm"] == (True, False)
     dotted = {"attention": "gqa", "attention.kv_heads": 1, "norm": "rmsnorm"}

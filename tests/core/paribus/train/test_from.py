@@ -164,7 +164,7 @@ def test_a_model_that_changed_since_the_spec_was_read_is_refused(
     shutil.rmtree(tmp_path / "copy")
     other = saved.parent / str(run({"seed": 3}).trial["identity"])
     shutil.copytree(other, tmp_path / "copy")
-    with pytest.raises(StoreError, match="holds another model than when the spec was resolved"):
+    with pytest.raises(StoreError, match="has changed since the spec was resolved"):
         run_trial(spec, registry, TrialContext("trial", tmp_path))
 
 

@@ -15,7 +15,7 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import load_corpus
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.vocab_remap import shared_tokens, vocabulary_tensors
+from paribus.train.warm_start import shared_tokens, vocabulary_tensors
 
 GENERAL = "\n\n".join(f"The {number}th paragraph says {number * number} words of its own." for number in range(200))
 DOMAIN = "\n\n".join(f"A {number}th molecule binds {number * number} receptors in vivo." for number in range(200))

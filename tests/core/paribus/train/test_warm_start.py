@@ -194,19 +194,19 @@ def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assem
         (
             "k.weight",
             (3, 16),
-            r"k\.weight: `adopt` made a tensor of the shape \(3, 16\); valid: its own shape, \(8, 16\)",
+            r"misshapen.*k\.weight.*\(3, 16\).*\(8, 16\)",
         ),
         (
             "w.weight",
             (8, 16),
-            r"w\.weight: `adopt` made a tensor of the shape \(8, 16\); valid: a tensor that the module",
+            r"misshapen.*w\.weight.*\(8, 16\)",
         ),
     ],
 )
 def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
 ) -> None:
-    monkeypatch.setattr(Heads, "adopt", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")})
+    monkeypatch.setattr(Heads, "convert_weights", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")})
     with pytest.raises(PluginError, match=message):
         transfer_weights(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
@@ -216,6 +216,6 @@ def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> N
     before = model.state_dict()["embedding.tokens.weight"].clone()
     with torch.no_grad():
         source.topology.embedding.get_parameter("tokens.weight")[3, 1] = float("nan")
-    with pytest.raises(StoreError, match=r"NaN or infinity in them: embedding\.tokens\.weight"):
+    with pytest.raises(StoreError, match=r"not-finite.*embedding\.tokens\.weight"):
         transfer_weights(model, source)
     assert torch.equal(model.state_dict()["embedding.tokens.weight"], before)
