@@ -1,4 +1,4 @@
-"""The LightningDataModule: which examples a step sees is a function of (seed, step), and of nothing else."""
+"""The LightningDataModule: the examples of a step are a function of (seed, step) only."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from paribus.slots.tokens import Ints, Tokens
 from paribus.train.examples import Examples, bucket_order, padded_length
 from paribus.train.token_store import EncodedCorpus
 
-BATCHED_TOKENS = 1 << 16  # tokens that are made at once, of as many steps as that takes
-VALIDATION = -1  # the epoch that validation draws are keyed by, with seed 0: the same for every trial of a study
+BATCHED_TOKENS = 1 << 16  # tokens that are prepared at once, for several steps
+VALIDATION = -1  # epoch in the key of validation draws, with seed 0: equal in all trials of a study
 
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What a spec says under `data:`."""
+    """Options under `data:`."""
 
     batch: int
     workers: int = 0
-    validation: int = 512  # at most so many examples are evaluated
-    evaluations: int = 4  # over a run, the last one at its end
-    documents: str = "mixed"  # apart: rows of one document do not see those of another; packed: whole ones, apart
-    bucket: int = 0  # batches that are sorted by length together, and padded to what each needs; 0: none
+    validation: int = 512  # maximum number of evaluated examples
+    evaluations: int = 4  # in a run; the last one is at its end
+    documents: str = "mixed"  # apart: tokens attend within their document; packed: whole documents, apart
+    bucket: int = 0  # batches that are sorted by length together; 0: no sorting
 
 
 @final
 class Data(LightningDataModule):
-    """Batches of a corpus, formed and corrupted by objectives. It needs no model and touches no parameter."""
+    """Batches of a corpus, formed and corrupted by the objectives. Independent of the model."""
 
     def __init__(
         self,
@@ -60,26 +60,26 @@ class Data(LightningDataModule):
         self.seed = seed
         self.steps = steps
         self.accumulate = accumulate
-        self.completed_steps = 0  # steps taken before: a resumed run starts behind them
+        self.completed_steps = 0  # of a resumed run
         self.train_examples = self.examples(encoded.train, trained, length)
         self.val_examples = self.examples(encoded.val, evaluated, length)
         self.val_count = min(options.validation, self.val_examples.count)
         self._evaluated: Ints = np.arange(self.val_count)
-        if self.val_examples.former is not None:  # of documents the first ones may be all of one kind
+        if self.val_examples.former is not None:  # the first documents may all be of one kind
             self._evaluated = np.sort(order(0, VALIDATION, self.val_examples.count)[: self.val_count])
-        self._timed = False  # whether an objective asks how far the training is
+        self._timed = False  # whether an objective depends on the progress of the training
         self._lengths = self.train_examples.lengths() if options.bucket else None
         self._order: tuple[int, Ints] | None = None
-        self._together = 0  # how many steps are made at once; 0: not known yet
-        self._ahead: tuple[int, int, list[Batch]] | None = None  # the epoch, its first step, and those
-        self._whole: tuple[int, Batch] | None = None  # the step that was cut last: its next share is asked for next
+        self._together = 0  # number of steps that are prepared at once; 0: not determined yet
+        self._ahead: tuple[int, int, list[Batch]] | None = None  # epoch, first step, and batches
+        self._whole: tuple[int, Batch] | None = None  # the step that was divided last
         if self.train_examples.count < options.batch:
             raise DataError(_too_small("training", self.train_examples.count, options.batch, "data.batch"))
         if self.val_count < 1:
             raise DataError(_too_small("validation", self.val_count, 1, "corpus"))
 
     def examples(self, tokens: Tokens, objectives: Mapping[str, Objective], length: int) -> Examples:
-        """Examples of `length` rows, as objectives form and corrupt them."""
+        """Return examples of `length` tokens, as the objectives form and corrupt them."""
         return Examples(tokens, objectives, length, self.encoded.vocabulary, self.options.documents)
 
     @property
@@ -88,32 +88,32 @@ class Data(LightningDataModule):
 
     @property
     def fill(self) -> float | None:
-        """Which share of the rows is text, where whole documents share them."""
+        """Fraction of the positions with text, where whole documents are packed."""
         packed = self.train_examples.packed
         return None if packed is None else packed.fill
 
     @property
     def dropped(self) -> dict[str, int]:
-        """What of the corpus is in no example of either split, by reason."""
-        found = Counter(self.encoded.dropped)
+        """Number of inputs that are in no example of either split, by reason."""
+        counts = Counter(self.encoded.dropped)
         for examples in (self.train_examples, self.val_examples):
             for objective in examples.objectives.values():
-                found.update(objective.skipped_documents(examples.tokens, examples.length))
-        return dict(found)
+                counts.update(objective.skipped_documents(examples.tokens, examples.length))
+        return dict(counts)
 
     def step(self, step: int) -> Batch:
-        """The batch of optimizer step `step`, whole."""
-        epoch, at = divmod(step, self.steps_an_epoch)
+        """Return the whole batch of an optimizer step."""
+        epoch, number = divmod(step, self.steps_an_epoch)
         if self._order is None or self._order[0] != epoch:
             self._order = (epoch, self._ordered(epoch))
         if self._together > 1:
-            return self._made(epoch, at)
-        index = self._order[1][at * self.batch_size : (at + 1) * self.batch_size]
+            return self._prepared(epoch, number)
+        index = self._order[1][number * self.batch_size : (number + 1) * self.batch_size]
         length = None if self._lengths is None else padded_length(self._lengths[index], self.train_examples.length)
         draw = Draw(self.seed, epoch, torch.from_numpy(index), step / self.steps if self.steps else 0.0)
         batch = self.train_examples.batch(draw, length)
         self._timed = self._timed or draw.timed
-        if self._together == 0:  # what depends on the step, and what is padded to the longest, is made alone
+        if self._together == 0:  # batches that depend on the step or their longest example are made singly
             alone = draw.timed or length is not None
             self._together = (
                 1
@@ -123,27 +123,27 @@ class Data(LightningDataModule):
         return batch
 
     def changes_during_training(self) -> bool:
-        """Whether an objective makes other examples as the training goes on."""
+        """Whether the examples depend on the progress of the training."""
         self.step(0)
         return self._timed
 
-    def _made(self, epoch: int, at: int) -> Batch:
-        """Batch `at` of an epoch, made together with those around it: what numpy takes for a call is shared by all.
+    def _prepared(self, epoch: int, number: int) -> Batch:
+        """Return a batch of an epoch, prepared together with the batches around it, which saves calls of numpy.
 
-        An example is the same in any batch, so these are what each would be alone.
+        An example is the same in any batch, so each batch is the same as if it were prepared alone.
         """
-        first = at - at % self._together
+        first = number - number % self._together
         if self._ahead is None or self._ahead[:2] != (epoch, first):
             last = min(first + self._together, self.steps_an_epoch)
-            assert self._order is not None, "the order of the epoch was looked up by who calls"
+            assert self._order is not None, "`step` sets the order of the epoch"
             index = self._order[1][first * self.batch_size : last * self.batch_size]
             draw = Draw(self.seed, epoch, torch.from_numpy(index))
             self._ahead = (epoch, first, self.train_examples.batches(draw, self.batch_size))
-            assert not draw.timed, "whether an objective asks how far the training is does not change"
-        return self._ahead[2][at - first]
+            assert not draw.timed, "an objective depends on the progress at all steps or at none"
+        return self._ahead[2][number - first]
 
     def micro_batch(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
-        """Micro-batch `item` of the run: a share of its step's rows, with the counts of the whole step."""
+        """Return micro-batch `item` of the run: a share of the rows of its step, with the counts of the whole step."""
         step, share = divmod(item, self.accumulate)
         shares = self.accumulate * ranks
         if shares == 1:
@@ -157,9 +157,9 @@ class Data(LightningDataModule):
         return self.val_examples.batch(Draw(0, VALIDATION, torch.from_numpy(index)))
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """The steps of the run, or of one epoch where no run was given a length; Lightning asks for as many epochs."""
+        """Return a loader of all steps of the run, or of one epoch where the number of steps is not known."""
         rank, ranks = 0, 1
-        if self.trainer is not None:  # it cuts a step as it was told to, whatever the spec says
+        if self.trainer is not None:  # the trainer's options decide, not the spec's
             rank, ranks = self.trainer.global_rank, self.trainer.world_size
             self.accumulate = self.trainer.accumulate_grad_batches
         if self.accumulate * ranks > self.batch_size:
@@ -170,47 +170,47 @@ class Data(LightningDataModule):
         return self._loader(batches, numbers, self.options.workers)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """All of what is evaluated, on every rank: so no share is padded, and the mean over ranks is the mean."""
+        """Return a loader of all evaluated examples, on every rank: so no share is padded, and the mean is exact."""
         count = -(-self.val_count // self.batch_size)
         return self._loader(_Batches(self.validation_batch, count), _numbers(count), 0)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        if device.type == "cpu":  # where batches are made; it would be looked at tensor by tensor
+        if device.type == "cpu":  # batches are made on the CPU
             return batch
-        moved: Batch = super().transfer_batch_to_device(batch, device, dataloader_idx)
-        return moved
+        device_batch: Batch = super().transfer_batch_to_device(batch, device, dataloader_idx)
+        return device_batch
 
     def _ordered(self, epoch: int) -> Ints:
-        """In which order an epoch sees its examples."""
-        found = order(self.seed, epoch, self.train_examples.count)
+        """Return the order of the examples in an epoch."""
+        shuffled = order(self.seed, epoch, self.train_examples.count)
         if self._lengths is None:
-            return found
+            return shuffled
         window = self.options.bucket
-        return bucket_order(found, self._lengths, self.batch_size, window, seed=self.seed, epoch=epoch)
+        return bucket_order(shuffled, self._lengths, self.batch_size, window, seed=self.seed, epoch=epoch)
 
     def _loader(self, batches: _Batches, numbers: DistributedSampler[int], workers: int) -> DataLoader[Batch]:
-        # fork: the default, a fork server of the worker's own, imports torch anew for each trial.
+        # fork: a fork server, the default, would import torch again for each trial.
         context = "fork" if workers else None
-        # A generator of its own: a loader draws a seed for workers that need none, and would move the model's dropout.
+        # A separate generator: a loader draws a seed from it, which would shift the dropout of the model.
         return DataLoader(
             batches,
             batch_size=None,
             sampler=numbers,
             num_workers=workers,
-            collate_fn=_as_made,  # type: ignore[arg-type]  # it is given what the dataset made, as there is no batch_size
+            collate_fn=_identity,  # type: ignore[arg-type]  # without batch_size it receives an item of the dataset
             multiprocessing_context=context,
             generator=torch.Generator(),
         )
 
 
-def _as_made(batch: Batch) -> Batch:
-    """In place of torch's own, which looks for arrays to convert."""
+def _identity(batch: Batch) -> Batch:
+    """Replace torch's default collate function, which searches for arrays to convert."""
     return batch
 
 
 @final
 class _Batches(Dataset[Batch]):
-    """Batches by number."""
+    """Dataset of batches by number."""
 
     def __init__(self, make: Callable[[int], Batch], count: int) -> None:
         self.make = make
@@ -224,17 +224,19 @@ class _Batches(Dataset[Batch]):
 
 
 def _numbers(count: int) -> DistributedSampler[int]:
-    """0, 1 … in order, on every rank: Lightning leaves a sampler of this class as it is, and tells it the epoch."""
-    return DistributedSampler(range(count), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]  # it asks for the length alone
+    """Sampler of 0, 1 … on every rank. Lightning does not replace a sampler of this class, and sets its epoch."""
+    return DistributedSampler(range(count), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]  # it uses the length only
 
 
 def _share(batch: Batch, share: int, shares: int) -> Batch:
-    """Every `shares`-th row of a batch, from `share` on; the counts stay those of the whole."""
+    """Return every `shares`-th row of a batch, starting at `share`, with the counts of the whole batch."""
     streams = {
         name: Stream(*(None if vector is None else vector[share::shares] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         for name, stream in batch.streams.items()
     }
-    targets = {name: {key: value[share::shares] for key, value in own.items()} for name, own in batch.targets.items()}
+    targets = {
+        name: {key: value[share::shares] for key, value in labels.items()} for name, labels in batch.targets.items()
+    }
     return Batch(streams, targets, batch.index[share::shares], batch.counts, shares)
 
 

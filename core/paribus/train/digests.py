@@ -1,4 +1,4 @@
-"""Digests by which two trials are shown to differ in what was varied and in nothing else."""
+"""Digests that show that two trials differ in the varied options and in nothing else."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import to_device
 from paribus.train.model import Model
 
-DIGEST_LENGTH = 16  # hexadecimal digits kept of a digest that is only ever compared with its like
-DIGESTED_EXAMPLES = 8  # validation examples whose digest stands for all
+DIGEST_LENGTH = 16  # hexadecimal digits of a digest that is only compared for equality
+DIGESTED_EXAMPLES = 8  # validation examples in the digest
 
 
 def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
-    """Each parameter before the first step: what it was drawn from, what shaped it, and what it came to.
+    """Describe each parameter before the first step: its random draws, its initialisation, and its values.
 
-    A scale changes every value and no sign, so two that were drawn alike and scaled otherwise share their `signs`.
+    A scale changes every value and no sign, so equal draws with different scales have equal `signs`.
     """
-    found: dict[str, dict[str, Any]] = {}
+    tensors: dict[str, dict[str, Any]] = {}
     named = dict(model.named_parameters(remove_duplicate=False))
-    for path, about in model.parameter_info.items():
+    for path, info in model.parameter_info.items():
         origin = _origin(model, path)
-        found[path] = {
-            "shape": list(about.shape),
+        tensors[path] = {
+            "shape": list(info.shape),
             "origin": origin,
-            "draws": digest_json([origin or model.seed, path, list(about.shape)])[:DIGEST_LENGTH],
-            "shaped": digest_json([_scheme(model), about._replace(path="", shape=())])[:DIGEST_LENGTH],
+            "draws": digest_json([origin or model.seed, path, list(info.shape)])[:DIGEST_LENGTH],
+            "shaped": digest_json([_scheme(model), info._replace(path="", shape=())])[:DIGEST_LENGTH],
             "value": tensor_digest(named[path])[:DIGEST_LENGTH],
             "signs": _signs(named[path]),
         }
     for path, buffer in model.named_buffers():
-        found[path] = _buffer(model, path, buffer)
-    return found
+        tensors[path] = _buffer(model, path, buffer)
+    return tensors
 
 
 def _buffer(model: Model, path: str, buffer: Tensor) -> dict[str, Any]:
-    """A tensor that is computed and not trained: of the seed, and of what its component and the sizes are."""
+    """Describe a tensor that is computed and not trained, from the seed, its component and the dims."""
     slot = next((word for word in reversed(path.split(".")) if word in SLOTS), None)
-    told = model.spec if slot is None else list(_nodes(model.spec, slot))
+    options = model.spec if slot is None else list(_nodes(model.spec, slot))
     shape = list(buffer.shape)
     return {
         "shape": shape,
         "origin": "",
         "draws": digest_json([model.seed, path, shape])[:DIGEST_LENGTH],
-        "shaped": digest_json([told, model.spec["dims"], model.spec["topology"]])[:DIGEST_LENGTH],
+        "shaped": digest_json([options, model.spec["dims"], model.spec["topology"]])[:DIGEST_LENGTH],
         "value": tensor_digest(buffer)[:DIGEST_LENGTH],
         "signs": "",
         "buffer": True,
@@ -61,7 +61,7 @@ def _buffer(model: Model, path: str, buffer: Tensor) -> dict[str, Any]:
 
 
 def _nodes(spec: Any, slot: str) -> Iterator[Any]:
-    """What a spec has in a slot, wherever that is."""
+    """Yield the components in a slot, at any depth of a spec."""
     for key, value in spec.items() if isinstance(spec, Mapping) else ():
         if key == slot:
             yield value
@@ -70,26 +70,26 @@ def _nodes(spec: Any, slot: str) -> Iterator[Any]:
 
 
 def optimizer_options(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """How each parameter is trained: a digest of what the optimizer was told of its group, but the rate of the hour."""
+    """Return a digest of each parameter's optimizer options, without the learning rate, which changes."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for group in optimizer.param_groups:
-        told = {key: str(value) for key, value in group.items() if key not in ("params", "lr")}
-        digest = digest_json(told)[:DIGEST_LENGTH]
-        found |= {names[id(each)]: digest for each in group["params"] if id(each) in names}
-    return found
+        options = {key: str(value) for key, value in group.items() if key not in ("params", "lr")}
+        digest = digest_json(options)[:DIGEST_LENGTH]
+        digests |= {names[id(parameter)]: digest for parameter in group["params"] if id(parameter) in names}
+    return digests
 
 
 def _origin(model: Model, path: str) -> str:
-    """Where a tensor's value comes from, if not from its own draws: how it was had of which saved model."""
-    fate = model.weight_transfer.by_path.get(path) if model.weight_transfer is not None else None
-    if fate is None or fate.kind == "new":
+    """Return the saved model that a tensor comes from, and how it was converted; empty for drawn tensors."""
+    transfer = model.weight_transfer.by_path.get(path) if model.weight_transfer is not None else None
+    if transfer is None or transfer.kind == "new":
         return ""
-    return f"{model.source_sha256[:DIGEST_LENGTH]} {fate.how or fate.kind}"
+    return f"{model.source_sha256[:DIGEST_LENGTH]} {transfer.how or transfer.kind}"
 
 
 def untrained_outputs_digest(model: Model, data: Data) -> str:
-    """What the untrained model makes of the first validation batch: equal in two trials, the swap had no effect."""
+    """Return a digest of the untrained model's outputs; equal digests mean that a swap has no effect."""
     training = model.training
     model.eval()
     hashed = hashlib.sha256()
@@ -105,13 +105,13 @@ def untrained_outputs_digest(model: Model, data: Data) -> str:
 
 
 def validation_digest(data: Data) -> str:
-    """What is measured: the first validation examples, however many of them make a batch."""
+    """Return a digest of the first validation examples, whatever the batch size."""
     index = torch.arange(min(DIGESTED_EXAMPLES, data.val_count))
     return batch_digest(data.val_examples.batch(Draw(0, VALIDATION, index)))
 
 
 def batch_digest(batch: Batch) -> str:
-    """All that a batch holds, and the order of its rows."""
+    """Return a digest of all tensors of a batch."""
     hashed = hashlib.sha256()
     for name, tensor in _tensors(batch):
         hashed.update(name.encode())
@@ -119,13 +119,13 @@ def batch_digest(batch: Batch) -> str:
     return hashed.hexdigest()
 
 
-def chain_digest(before: str, now: str) -> str:
-    """A digest of a sequence, one link further."""
-    return hashlib.sha256(f"{before}{now}".encode()).hexdigest()
+def chain_digest(previous: str, current: str) -> str:
+    """Return the digest of a sequence that is extended by one item."""
+    return hashlib.sha256(f"{previous}{current}".encode()).hexdigest()
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """sha256 of a tensor's type, shape and bytes."""
+    """Return the SHA-256 of a tensor's dtype, shape and bytes."""
     plain = tensor.detach().cpu().contiguous()
     hashed = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
     hashed.update(plain.reshape(-1).view(torch.uint8).numpy().data)
@@ -133,7 +133,7 @@ def tensor_digest(tensor: Tensor) -> str:
 
 
 def _signs(tensor: Tensor) -> str:
-    """A digest of which numbers are negative; nothing for a tensor of one number throughout, which was not drawn."""
+    """Return a digest of the signs; empty for a constant tensor, which is not drawn."""
     plain = tensor.detach().cpu().reshape(-1)
     if not plain.numel() or bool((plain == plain[0]).all()):
         return ""

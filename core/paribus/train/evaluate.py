@@ -1,7 +1,4 @@
-"""What is measured of a model, the same for every variant and at every moment of its training.
-
-The mean of a loss over all that is evaluated.
-"""
+"""Evaluation on the validation split: the same for every variant and at every step."""
 
 from __future__ import annotations
 
@@ -19,27 +16,27 @@ from paribus.train.model import Model
 from paribus.train.packing import end_token
 from paribus.train.token_store import EncodedCorpus
 
-MAX_NATS: Final = 700.0  # whose perplexity is a number still
+MAX_NATS: Final = 700.0  # the perplexity of more is not finite
 
 
 def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> dict[str, float]:
-    """The metrics of the validation split; the model is left in the mode in which it was found.
+    """Return the metrics of the validation split.
 
-    `names` are the objectives that it is evaluated with, unless they are its own.
+    `names` are objectives to evaluate instead of the model's own.
     """
     with evaluation_mode(model):
-        found = compute_metrics(model, data.val_dataloader(), names)
+        metrics = compute_metrics(model, data.val_dataloader(), names)
     for name in model.evaluated if names is None else names:
         if has_likelihood(model.objective(name)):
-            found |= text_metrics(name, found[f"val/{name}/loss"], data.encoded)
-    return found
+            metrics |= text_metrics(name, metrics[f"val/{name}/loss"], data.encoded)
+    return metrics
 
 
 def compute_metrics(model: Model, batches: Iterable[Batch], names: Sequence[str] | None = None) -> dict[str, float]:
-    """The metrics of some batches."""
+    """Return the metrics over some batches."""
     metrics = model.metrics(names)
     for metric in metrics.values():
-        metric.sync_on_compute = False  # of several processes, each sees all of it
+        metric.sync_on_compute = False  # each of several processes evaluates everything
     for batch in batches:
         model.observe(to_device(batch, model), metrics, names)
     return {name: float(metric.compute()) for name, metric in metrics.items()}
@@ -47,7 +44,7 @@ def compute_metrics(model: Model, batches: Iterable[Batch], names: Sequence[str]
 
 @contextmanager
 def evaluation_mode(model: Model) -> Iterator[None]:
-    """The model as it is used: it drops nothing, takes no gradient, and is left in the mode in which it was found."""
+    """Set the model to evaluation mode without gradients for the block, and restore its mode."""
     training = model.training
     model.eval()
     try:
@@ -58,20 +55,20 @@ def evaluation_mode(model: Model) -> Iterator[None]:
 
 
 def to_device(batch: Batch, model: Model) -> Batch:
-    """The batch on the model's device."""
+    """Move a batch to the model's device."""
     to_device: Batch = model.transfer_batch_to_device(batch, model.device, 0)
     return to_device
 
 
 def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float]:
-    """What the nats of a token come to: perplexity, exp(nats), and bits of a byte, nats / ln 2 x tokens / bytes.
+    """Return perplexity, exp(nats), and bits per byte, nats / ln 2 x tokens / bytes, from the nats per token.
 
-    Tokens and bytes are those of the whole validation split, marks at the ends of documents among the tokens. What is
-    a byte does not depend on the tokenizer, so that bits per byte can be held against those of another.
+    Tokens and bytes are those of the whole validation split, including the end tokens of documents. Bytes do not depend
+    on the tokenizer, so bits per byte can be compared between tokenizers.
     """
-    found = {f"val/{name}/perplexity": math.exp(min(nats, MAX_NATS)) if math.isfinite(nats) else nats}
+    metrics = {f"val/{name}/perplexity": math.exp(min(nats, MAX_NATS)) if math.isfinite(nats) else nats}
     if text.bytes:
-        marks = 0 if end_token(text.vocabulary) is None else len(text.val.documents) - 1
-        tokens = len(text.val.ids) + marks
-        found[f"val/{name}/bits-per-byte"] = nats / math.log(2) * tokens / text.bytes
-    return found
+        end_tokens = 0 if end_token(text.vocabulary) is None else len(text.val.documents) - 1
+        tokens = len(text.val.ids) + end_tokens
+        metrics[f"val/{name}/bits-per-byte"] = nats / math.log(2) * tokens / text.bytes
+    return metrics

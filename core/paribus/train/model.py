@@ -1,4 +1,4 @@
-"""The LightningModule: what `paribus.assemble` returns, and what anybody's Trainer can fit."""
+"""The LightningModule that `paribus.assemble` returns; any Lightning Trainer can fit it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @final
 class Model(LightningModule):
-    """A topology with its objectives. Its state_dict starts at embedding, body, objectives: there is no wrapper."""
+    """A topology with its objectives. Parameter paths start at embedding, body and objectives, without a wrapper."""
 
     def __init__(
         self,
@@ -54,26 +54,26 @@ class Model(LightningModule):
         super().__init__()
         for name, child in assembled.children().items():
             self.add_module(name, child)
-        self._assembled = (assembled,)  # a tuple: its modules are this module's own children already
+        self._assembled = (assembled,)  # in a tuple, since its modules are registered above
         self.spec = spec
         self.trained = tuple(trained)
         self.evaluated = tuple(evaluated)
         self.seed = seed
         self.steps = steps
-        self.clock: TrainingClock | None = None  # where time alone ends the training
-        self.completed_steps = 0  # steps taken before this fit: a resumed run goes on counting
+        self.clock: TrainingClock | None = None  # set where the budget is a time
+        self.completed_steps = 0  # before this fit, in a resumed run
         self.optimizer = optimizer
         self._schedule = schedule
-        self.parameter_info: dict[str, ParameterInfo] = {}  # what the initialisation was told of each parameter
-        self.weight_transfer: WeightTransfer | None = None  # what became of the tensors of the model that it began from
-        self.source_sha256 = ""  # the sha256 of that model
-        self.flops: int | None = None  # what its values took, with those that it began from, where that is known
-        self.tokenizer = ""  # the fingerprint of what makes its tokens, where that is known
-        self.text: TextCodec | None = None  # and what makes them, where that is at hand
-        self._teacher: tuple[Model, ...] = ()  # a tuple, as it is none of this model's modules: it is never saved
-        self.step_loss: Tensor | None = None  # the loss of the step so far, summed over its micro-batches
+        self.parameter_info: dict[str, ParameterInfo] = {}  # by path, as the initialisation received it
+        self.weight_transfer: WeightTransfer | None = None  # from the saved model that it started from
+        self.source_sha256 = ""  # of that saved model
+        self.flops: int | None = None  # of all training so far, where known
+        self.tokenizer = ""  # fingerprint of its tokenizer, where known
+        self.text: TextCodec | None = None  # its tokenizer, where available
+        self._teacher: tuple[Model, ...] = ()  # in a tuple: not a submodule, never saved
+        self.step_loss: Tensor | None = None  # sum over the micro-batches of the current step
         self._metrics: dict[str, Metric] = {}
-        self._sum: Tensor | None = None  # running loss since it was last logged, never synchronised before
+        self._sum: Tensor | None = None  # of losses since the last log entry; stays on the device
         self._summed = 0
 
     @property
@@ -86,61 +86,62 @@ class Model(LightningModule):
 
     @property
     def teacher(self) -> Model | None:
-        """A model that objectives learn from, which learns nothing itself, and is no part of this one."""
+        """Frozen model that objectives learn from; it is no submodule of this one."""
         return next(iter(self._teacher), None)
 
     def set_teacher(self, teacher: Model) -> None:
-        """Gives objectives that need one a teacher, which is frozen here."""
+        """Set the teacher of the objectives that need one, and freeze it."""
         self._teacher = (teacher.eval().requires_grad_(False),)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        for teacher in self._teacher:  # to the same device, and of the same type
+        for teacher in self._teacher:  # follows to the same device and dtype
             teacher._apply(fn, recurse)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return self
 
     def run(self, batch: Batch, names: Sequence[str] | None = None, *, capture: Capture | None = None) -> BatchForward:
-        """A forward pass over a batch, for the named objectives or all; the teacher's waits until one asks."""
+        """Return a lazy forward pass over a batch, for the named objectives or all of them."""
         heads = {name: self.objective(name) for name in self.assembled.objectives}
-        asking = list(heads.values()) if names is None else [heads[name] for name in names]
-        wanted = merge_captures(each.captures for each in asking) if capture is None else capture
-        taught = None
+        objectives = list(heads.values()) if names is None else [heads[name] for name in names]
+        captures = merge_captures(objective.captures for objective in objectives) if capture is None else capture
+        teacher_run = None
         if self.teacher is not None:
-            taught = self.teacher.run(batch, capture=merge_captures(each.teacher_captures for each in asking))
-        return BatchForward(self.topology, batch, capture=wanted, heads=heads, teacher=taught)
+            teacher_captures = merge_captures(objective.teacher_captures for objective in objectives)
+            teacher_run = self.teacher.run(batch, capture=teacher_captures)
+        return BatchForward(self.topology, batch, capture=captures, heads=heads, teacher=teacher_run)
 
     def objective(self, name: str) -> Objective:
-        found = self._assembled[0].objectives[name]
-        assert isinstance(found, Objective)
-        return found
+        objective = self._assembled[0].objectives[name]
+        assert isinstance(objective, Objective)
+        return objective
 
     def forward(
         self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None
     ) -> tuple[Tensor, States | None]:
-        """(B, T) -> (B, T, V) scores of the first objective's head, and `states` moved on, if any were given.
+        """(B, T) -> (B, T, V) logits of the first objective's head, and the updated `states`, if any.
 
-        A decoder is stepped by `states = model.start(batch)`, then `model(tokens, states)`, as often as one likes.
+        To decode step by step: `states = model.start(batch)`, then `model(tokens, states)` repeatedly.
         """
         hidden = self.hidden(tokens, states, source=source)
         return self.objective(self.trained[0]).logits(hidden, self.topology.embedding.unembed), states
 
     def hidden(self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None) -> Tensor:
-        """(B, T) -> (B, T, D): the body's output."""
+        """(B, T) -> (B, T, D): the output of the body."""
         return self._output(tokens, states, source, capture=False).hidden
 
     def attention(
         self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None, part: str = "body"
     ) -> list[dict[str, Tensor]]:
-        """How much each row weighs each other, layer by layer, whatever kernel the model runs on otherwise.
+        """Attention weights of each layer, whatever kernel the model uses otherwise.
 
-        `weights` are those of a row among its own, (B, H, T, S), and `cross` those of the source's. A layer whose
-        attention weighs nothing has neither; a model without any is an error. `part`: another stack, such as `encoder`.
+        `weights` are those of self-attention, (B, H, T, S), and `cross` those of cross-attention. A layer whose
+        attention has no weights has neither; a model without any is an error. `part`: a stack such as `encoder`.
         """
         if part == "body":
             return list(self._output(tokens, states, source, capture=True).captured)
-        paths = [each.path for each in self.topology.parts]
+        paths = [topology_part.path for topology_part in self.topology.parts]
         if part not in paths:
-            raise ValueError(f"this topology has no stack `{part}`; valid: {', '.join(paths)}")
+            raise ValueError(f"unknown stack `{part}`; valid: {', '.join(paths)}")
         return list(self.topology.run({part: Stream(tokens)}, part, capture=True).captured)
 
     def _output(self, tokens: Tensor, states: States | None, source: Tensor | None, *, capture: bool) -> Output:
@@ -156,15 +157,15 @@ class Model(LightningModule):
         return self.topology.run(streams, "body", memory=memory, states=states, capture=capture)
 
     def start(self, batch: int, length: int | None = None) -> States:
-        """Empty decoding state for `batch` sequences of at most `length` tokens (dims.length)."""
+        """Return an empty decoding state for `batch` sequences of at most `length` tokens (default: dims.length)."""
         return self.topology.start(batch, length or int(self.spec["dims"]["length"]))
 
     def terms(self, run: BatchForward, names: Sequence[str]) -> dict[str, LossTerm]:
-        """The terms of the named objectives' losses: `mlm/loss`, `nsp/loss`."""
+        """Return the loss terms of the named objectives: `mlm/loss`, `nsp/loss`."""
         return {f"{name}/{term}": value for name in names for term, value in self.objective(name)(run.of(name)).items()}
 
     def loss(self, batch: Batch) -> Tensor:
-        """The training loss: each term's sum over its count in the whole step, of which `batch` may be a part."""
+        """Return the training loss: the sum of each term over its count in the whole step."""
         run = self.run(batch, self.trained)
         loss: Tensor | None = None
         for name, term in self.terms(run, self.trained).items():
@@ -175,10 +176,10 @@ class Model(LightningModule):
         auxiliary = run.auxiliary()
         return loss if auxiliary is None else loss + auxiliary / batch.micro_batches
 
-    # -- what Lightning calls ------------------------------------------------------------------------------------
+    # -- Lightning hooks ------------------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Lightning writes down each hook that it calls, fifty times a step, and torch would look for a parameter in it.
+        # Lightning sets this for each hook, fifty times a step; torch would check whether it is a parameter.
         if name == "_current_fx_name":
             object.__setattr__(self, name, value)
         else:
@@ -190,11 +191,11 @@ class Model(LightningModule):
             shard(self, strategy.root_device)
 
     def on_fit_start(self) -> None:
-        self.flops = None  # whoever trains it counts
+        self.flops = None  # unknown after training by a Trainer other than a trial's
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
-            # Dropout of a step depends on (seed, step, rank) alone: a swap shifts no draw of a later step.
+            # Dropout of a step depends on (seed, step, rank) only: a swapped component shifts no later draw.
             step = self.completed_steps + self.trainer.global_step
             seed_draws(key32(self.seed, "step", step, self.trainer.global_rank), self.device)
             self.step_loss = None
@@ -202,13 +203,13 @@ class Model(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
         self.step_loss = loss.detach() if self.step_loss is None else self.step_loss + loss.detach()
-        if batch.micro_batches > 1:  # undoes the means that Lightning and DDP will take of the shares of a step's sum
+        if batch.micro_batches > 1:  # Lightning and DDP average over the shares of a step's sum
             loss = loss * batch.micro_batches
         self._log_sometimes(loss.detach(), last=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
         return loss
 
     def _log_sometimes(self, loss: Tensor, *, last: bool) -> None:
-        # self.log costs as much as a small model's step, so losses are summed and logged every so many steps.
+        # self.log takes as long as a step of a small model, so it is called every few steps only.
         self._sum = loss if self._sum is None else self._sum + loss
         self._summed += 1
         every = getattr(self.trainer, "log_every_n_steps", 50)
@@ -226,31 +227,31 @@ class Model(LightningModule):
         self.log_dict({name: metric.compute() for name, metric in self._metrics.items()}, sync_dist=True)
 
     def metrics(self, names: Sequence[str] | None = None) -> dict[str, Metric]:
-        """Fresh metrics of what this model is evaluated with, or of `names`: `val/<objective>/<name>`."""
-        found: dict[str, Metric] = {}
+        """Return new metrics of the evaluated objectives, or of `names`: `val/<objective>/<name>`."""
+        metrics: dict[str, Metric] = {}
         for name in self.evaluated if names is None else names:
             for term in self.objective(name).terms:
-                found[f"val/{name}/{term}"] = Mean()
+                metrics[f"val/{name}/{term}"] = Mean()
             for metric_name, metric in self.objective(name).metrics().items():
-                found[f"val/{name}/{metric_name}"] = metric
-        return {name: metric.to(self.device) for name, metric in found.items()}
+                metrics[f"val/{name}/{metric_name}"] = metric
+        return {name: metric.to(self.device) for name, metric in metrics.items()}
 
     def observe(self, batch: Batch, metrics: Mapping[str, Metric], names: Sequence[str] | None = None) -> None:
-        """Updates `metrics` with one batch of the validation split."""
+        """Update metrics with one batch of the validation split."""
         evaluated = self.evaluated if names is None else names
         run = self.run(batch, evaluated)
         for name, term in self.terms(run, evaluated).items():
             metrics[f"val/{name}"].update(term.total, term.count)
         for name in evaluated:
             prefix = f"val/{name}/"
-            own = {key.removeprefix(prefix): metric for key, metric in metrics.items() if key.startswith(prefix)}
-            self.objective(name).update_metrics(run.of(name), own)
+            selected = {key.removeprefix(prefix): metric for key, metric in metrics.items() if key.startswith(prefix)}
+            self.objective(name).update_metrics(run.of(name), selected)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        distinct = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        matrices = [parameter for parameter in distinct if parameter.ndim >= 2]
-        others = [parameter for parameter in distinct if parameter.ndim < 2]
-        optimizer = self.optimizer.build(matrices, others)
+        trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
+        vectors = [parameter for parameter in trainable if parameter.ndim < 2]
+        optimizer = self.optimizer.build(matrices, vectors)
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             # A fused step would unscale float16 gradients after they are clipped, so Lightning refuses to clip them.
             # Without the flag, the gradient scaler unscales them first.
@@ -259,7 +260,7 @@ class Model(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
 
     def _factor(self) -> Callable[[int], float]:
-        """What the schedule makes of a step; of one that only time will end, of how much of that has passed."""
+        """Return the schedule's factor by step, or by the fraction of the time budget that is spent."""
         watch = self.clock
         if watch is not None:
             return lambda step: self._schedule.factor(watch.schedule_step(), SCHEDULE_STEPS)
@@ -267,12 +268,12 @@ class Model(LightningModule):
         return lambda step: self._schedule.factor(min(self.completed_steps + step, steps - 1), steps)
 
 
-# Lightning asks for the signature at each step, and Python puts it together anew each time, which takes 60 µs.
+# Lightning inspects the signature at each step, and Python builds it each time, which takes 60 µs.
 Model.training_step.__signature__ = inspect.signature(Model.training_step)  # type: ignore[attr-defined]  # mypy knows functions without it
 
 
 def seed_draws(seed: int, device: torch.device) -> None:
-    """Seeds what a step draws from. `torch.manual_seed` visits every kind of device, which takes 200 µs on a CPU."""
+    """Seed the generators of a step. `torch.manual_seed` visits every device type, which takes 200 µs on a CPU."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -280,9 +281,9 @@ def seed_draws(seed: int, device: torch.device) -> None:
 
 @final
 class Mean(Metric):
-    """A sum over a count: the same however examples are batched, and no number where one of the losses was none.
+    """Sum over count: independent of the batch size, and not finite where one of the losses is not.
 
-    torchmetrics' own `MeanMetric` leaves out what is no number, and where it is told not to, it leaves out weights.
+    torchmetrics' `MeanMetric` skips NaN, or else ignores weights.
     """
 
     full_state_update = False

@@ -206,7 +206,9 @@ def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assem
 def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
 ) -> None:
-    monkeypatch.setattr(Heads, "convert_weights", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")})
+    monkeypatch.setattr(
+        Heads, "convert_weights", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")}
+    )
     with pytest.raises(PluginError, match=message):
         transfer_weights(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
