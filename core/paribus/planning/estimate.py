@@ -1,4 +1,4 @@
-"""What a study will take, before any of it runs: counted on the meta device, and five steps of each variant timed."""
+"""Estimate of a study's parameters, FLOPs, memory and time, from a few timed steps of each variant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMED: Final = 5
 
 
 class Row(NamedTuple):
-    """One variant of a plan, at one stage; trials that an earlier variant has as well are that one's."""
+    """Estimate of one variant at one stage. Trials that it shares with an earlier variant belong to that one."""
 
     variant: str
     stage: str
@@ -34,26 +34,28 @@ class Row(NamedTuple):
     pending: int
     parameters: int
     flops_per_token: float  # of a forward pass
-    training_flops: float  # of a trial; nan where only time will end it
+    training_flops: float  # of a trial; nan where only time ends it
     cache_bytes_per_token: float
-    peak_bytes: int  # of this process, while it took some steps
-    startup_seconds: float  # of a trial: its model and its examples
+    peak_bytes: int  # of this process during the timed steps
+    startup_seconds: float  # of a trial: building model and data
     training_seconds: float
     evaluation_seconds: float
     matched: str
-    setting: str = ""  # of a study with several; `tuning` of the trials that only choose
+    setting: str = ""  # ends with `tuning` for tuning trials
 
     @property
     def seconds_per_trial(self) -> float:
+        """Start, training and evaluation of one trial."""
         return self.startup_seconds + self.training_seconds + self.evaluation_seconds
 
     @property
     def seconds(self) -> float:
+        """All pending trials."""
         return self.pending * self.seconds_per_trial
 
 
 def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[Row]:
-    """A row for each variant. It trains copies that are thrown away, on one thread, as trials do."""
+    """Return a row for each variant. Steps are timed on one thread, as in trials, on models that are thrown away."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -64,13 +66,13 @@ def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[
             for variant in setting.variants
             if (trials := plan.new_trials(variant.name, stage.name, setting.name))
         ]
-        return [*rows, *_tuning(plan, rows, states)]
+        return [*rows, *_tuning_rows(plan, rows, states)]
     finally:
         torch.set_num_threads(threads)
 
 
-def _tuning(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Iterator[Row]:
-    """The trials that only choose a value: each takes what the variant's own takes."""
+def _tuning_rows(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Iterator[Row]:
+    """Yield rows of tuning trials, which take as long as the variant's other trials."""
     for tuned in plan.tuned:
         for row in rows:
             trials = [
@@ -79,9 +81,9 @@ def _tuning(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Itera
                 if trial.stage == row.stage and plan.trial_by_identity[trial.identity] is trial
             ]
             if trials and (row.setting, row.variant) == (tuned.setting, tuned.variant):
-                left = sum(states[trial.identity] not in FINISHED for trial in trials)
+                pending = sum(states[trial.identity] not in FINISHED for trial in trials)
                 setting = ", ".join(filter(None, (plan.setting(tuned.setting).label, TUNING)))
-                yield row._replace(trials=len(trials), pending=left, setting=setting)
+                yield row._replace(trials=len(trials), pending=pending, setting=setting)
 
 
 def _row(
@@ -94,9 +96,9 @@ def _row(
 ) -> Row:
     spec = trials[0].spec
     sample = _sample(rehearsal.first_step(trials[0]).spec, registry)
-    lasts, steps = max_seconds(spec["trainer"]), spec["trainer"].get("max_steps")
-    seconds = sample.step * (steps or DEFAULT_STEPS) if lasts is None or steps else math.inf
-    given = None if lasts and seconds > lasts else steps or DEFAULT_STEPS
+    limit, steps = max_seconds(spec["trainer"]), spec["trainer"].get("max_steps")
+    seconds = sample.step * (steps or DEFAULT_STEPS) if limit is None or steps else math.inf
+    max_steps = None if limit and seconds > limit else steps or DEFAULT_STEPS
     matched = setting.matched.get(variant)
     match = setting.study.match
     return Row(
@@ -106,11 +108,11 @@ def _row(
         sum(states[trial.identity] not in FINISHED for trial in trials),
         sample.costs.parameters,
         sample.costs.flops_per_token,
-        math.nan if given is None else given * spec["data"]["batch"] * sample.flops,
+        math.nan if max_steps is None else max_steps * spec["data"]["batch"] * sample.flops,
         sample.costs.cache_bytes_per_token(),
         sample.peak_bytes,
         sample.startup,
-        min(seconds, lasts or math.inf),
+        min(seconds, limit or math.inf),
         sample.evaluation * _batches(spec) * spec["data"]["evaluations"],
         f"{match.by}={matched.value:g} ({matched.residual_text} {match.on})" if matched and match else "",
         setting.name,
@@ -118,7 +120,7 @@ def _row(
 
 
 class Sample(NamedTuple):
-    """What some steps of a variant showed."""
+    """Costs and timings from a few steps of a variant."""
 
     costs: ModelCost
     flops: int  # of training on one example
@@ -129,13 +131,13 @@ class Sample(NamedTuple):
 
 
 def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
-    """Builds it, takes steps and evaluates a batch, and throws it away."""
+    """Build a model, take steps, evaluate a batch, and throw the model away."""
     reset_peak_memory()
-    began = time.perf_counter()
+    start = time.perf_counter()
     device = training_device(spec)
     steps = TimedSteps(spec, registry, device)
-    startup = time.perf_counter() - began
-    taken = sorted(_clocked(partial(steps.take, 1)) for _ in range(TIMED))
+    startup = time.perf_counter() - start
+    seconds = sorted(_clocked(partial(steps.take, 1)) for _ in range(TIMED))
     batch = steps.data.validation_batch(0)
 
     def evaluated() -> None:
@@ -150,18 +152,18 @@ def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
         model_cost(model.assembled, length),
         training_flops(model.assembled, length, teacher),
         startup,
-        taken[TIMED // 2],
+        seconds[TIMED // 2],
         evaluation,
         peak,
     )
 
 
 def _clocked(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     run()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 def _batches(spec: Mapping[str, Any]) -> int:
-    """Batches of the validation split, at most."""
+    """Return the maximum number of validation batches."""
     return -(-int(spec["data"]["validation"]) // int(spec["data"]["batch"]))

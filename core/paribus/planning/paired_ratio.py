@@ -1,4 +1,4 @@
-"""How many times as long something takes, from rounds that took turns: a median of ratios, with its interval."""
+"""Ratio of two step times from interleaved rounds: the median of ratios, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from statistics import median
 from typing import Final, NamedTuple
 
 LEVEL: Final = 0.95
-TWIN: Final = "twin"  # what a pass calls the baseline's second model
+TWIN: Final = "twin"  # name of the baseline's second model in a pass
 
 
 class Ratio(NamedTuple):
-    """The median over rounds, with the interval that holds the true one at `LEVEL`."""
+    """Median over rounds, with its confidence interval at `LEVEL`."""
 
     median: float
     low: float
@@ -20,32 +20,32 @@ class Ratio(NamedTuple):
     rounds: int
 
 
-def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
-    """Of the latter to the former, round by round."""
-    found = sorted(other / one for one, other in zip(before, after, strict=True))
-    low, high = interval(found)
-    return Ratio(median(found), low, high, len(found))
+def paired_ratio(baseline: Sequence[float], variant: Sequence[float]) -> Ratio:
+    """Return the ratio of the variant to the baseline, round by round."""
+    ratios = sorted(time / reference for reference, time in zip(baseline, variant, strict=True))
+    low, high = interval(ratios)
+    return Ratio(median(ratios), low, high, len(ratios))
 
 
-def widen(found: Ratio, twin: Ratio) -> Ratio:
-    """The interval, wider by what the baseline strays from itself.
+def widen(ratio: Ratio, twin: Ratio) -> Ratio:
+    """Return a ratio whose interval is widened by the noise between two models of the baseline.
 
-    Two models of one spec may differ by where they lie in memory, in every round alike.
+    Two models of one spec may differ in every round alike, by their place in memory.
     """
-    stray = max(twin.high, 1 / twin.low, 1.0) if twin.low > 0 else math.inf
-    return found._replace(low=found.low / stray, high=found.high * stray)
+    noise = max(twin.high, 1 / twin.low, 1.0) if twin.low > 0 else math.inf
+    return ratio._replace(low=ratio.low / noise, high=ratio.high * noise)
 
 
-def interval(found: Sequence[float]) -> tuple[float, float]:
-    """The interval of the median at `LEVEL`, whatever the distribution: between two of the sorted values.
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of the median of sorted values at `LEVEL`, for any distribution.
 
-    The true median has as many of them below it as heads come up in so many throws. Fewer than 6 have no such interval.
+    The number of values below the true median is binomial with p = 1/2. Fewer than 6 values have no finite interval.
     """
-    n = len(found)
+    n = len(ratios)
     tail, k = 0.5**n, 0
     while 2 * (tail + math.comb(n, k + 1) * 0.5**n) <= 1 - LEVEL:
         k += 1
         tail += math.comb(n, k) * 0.5**n
     if 2 * tail > 1 - LEVEL:
         return -math.inf, math.inf
-    return found[k], found[n - 1 - k]
+    return ratios[k], ratios[n - 1 - k]

@@ -1,4 +1,4 @@
-"""One step of every variant before the first long trial, so that a broken one is known within seconds."""
+"""Rehearsal: one step of every variant before the first long trial, so that errors show within seconds."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ TrialGroup = tuple[str, str, str]
 
 
 def select_rehearsals(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
-    """The first pending trial of each variant, at each stage, of which no step is known to have worked.
+    """Return the first pending trial of each variant and stage that has not made a step yet.
 
-    None, where all start at once: then they tell by themselves.
+    Nothing is rehearsed where all pending trials start at once.
     """
     if len(pending) <= jobs and not any(trial.parent_id for trial in pending):
         return []
-    tried = {trial_group(trial) for trial in trials if _has_stepped(store, trial)}
-    first: dict[TrialGroup, Trial] = {}
+    stepped = {trial_group(trial) for trial in trials if _has_stepped(store, trial)}
+    rehearsals: dict[TrialGroup, Trial] = {}
     for trial in pending:
-        if trial_group(trial) not in tried:
-            first.setdefault(trial_group(trial), trial)
-    return list(first.values())
+        if trial_group(trial) not in stepped:
+            rehearsals.setdefault(trial_group(trial), trial)
+    return list(rehearsals.values())
 
 
 def trial_group(trial: Trial) -> TrialGroup:
-    """What all seeds of a variant have in common: one of them steps for all, and so does one of what is tuned."""
+    """Return a key that all seeds and tuning candidates of a variant share: one of them is rehearsed for all."""
     setting, tuning, _ = trial.setting.partition(f"{TUNING} ")
     return trial.variant, setting + tuning, trial.stage
 
 
 def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
-    """Whether a trial cannot be what it is to be, as one could not take its first step: other tuned values may."""
+    """Return whether a trial is skipped after a failed rehearsal; other tuning candidates are not."""
     return trial_group(trial) == trial_group(rehearsed) and trial.setting == rehearsed.setting
 
 
 def first_step(trial: Trial) -> Trial:
-    """The trial cut down to a step, and to one batch of the validation split; it waits for none to begin from."""
+    """Return the trial with one step and one validation batch, without its parent."""
     spec: dict[str, Any] = dict(trial.spec)
     if trial.parent_id:
-        began = {key: value for key, value in spec["from"].items() if key == "learned"}
-        spec["from"] = began or None
+        vocabulary = {key: value for key, value in spec["from"].items() if key == "learned"}
+        spec["from"] = vocabulary or None
     trainer = {key: value for key, value in (spec["trainer"] or {}).items() if key != "max_time"}
     spec["trainer"] = {**trainer, "max_steps": 1}
     spec["data"] = {**spec["data"], "validation": spec["data"]["batch"]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.match_search import CANNOT, SearchRange
+from paribus.planning.match_search import CANNOT_MATCH, SearchRange
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.runner.timing import GROUP_SIZE
 
@@ -61,7 +61,7 @@ class Search:
         if below is None or above is None:
             last = below or above
             assert last is not None
-            return self.knob.step_from(last.value, up=above is None, most=2.0 if len(self.tried) == 1 else 4.0)
+            return self.knob.step_from(last.value, up=above is None, limit=2.0 if len(self.tried) == 1 else 4.0)
         if below.value >= above.value:  # noise: nothing lies between them
             return None
         share = (1 - below.ratio.median) / (above.ratio.median - below.ratio.median)
@@ -89,7 +89,7 @@ class Search:
         even = f"even at {by}={last.value:g} a step of {variant} takes {_times(last.ratio)} as long as the baseline's"
         least = f"; at {first.value:g} it is {_times(first.ratio)}" if first is not last else ""
         return Problem(
-            code=CANNOT,
+            code=CANNOT_MATCH,
             path="match.by",
             message=even + least,
             valid="another knob under `match.by`, or no match on time",
