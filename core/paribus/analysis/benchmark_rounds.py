@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +133,7 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
                 name=f"{node['name']} {contestant}",
                 full_name=f"{full} {contestant}",
                 rounds=rounds,
-                median=_median(rounds) if rounds else math.nan,
+                median=statistics.median(rounds) if rounds else math.nan,
                 count=len(rounds),
                 **common,
             )
@@ -157,11 +158,6 @@ def _rounds(times: Any) -> tuple[float, ...]:
     if wrong := [each for each in found if not 0 <= each < math.inf]:
         raise ValueError(f"a round of {wrong[0]} s")
     return found
-
-
-def _median(values: tuple[float, ...]) -> float:
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

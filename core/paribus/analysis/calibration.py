@@ -196,7 +196,7 @@ def _figure(value: float) -> str:
 
 
 def _times(value: float) -> str:
-    return f"{value:.2g}" if value < 10 or value >= 1e6 else f"{value:,.0f}"
+    return "> 1,000" if value > 1000 else f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _range(ends: Range | None) -> str:

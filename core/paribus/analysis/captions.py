@@ -16,6 +16,7 @@ from paribus.planning.comparability import evaluation_objectives
 from paribus.specs.diff import differences
 
 MOST: Final = 8
+MAX_GAIN: Final = 1_000.0  # a larger reduction of variance is an accident of few seeds
 
 
 def caption_lines(
@@ -54,11 +55,23 @@ def caption_lines(
         yield from question.throughput.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
         yield f"Each trial begins from {join_names(stages)} of the same variant and seed, and costs what both cost."
+    yield from _pairing_gain(rows)
+
+
+def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
+    """By how much pairing reduced the variance; of two or three pairs the estimate may be anything."""
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
-    if gains:
-        low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(gains), max(gains)))
+    credible = [gain for gain in gains if 1 / MAX_GAIN <= gain <= MAX_GAIN]
+    if credible:
+        low, high = (f"{gain:.2g}" if gain < 10 else f"{gain:,.0f}" for gain in (min(credible), max(credible)))
         times = low if low == high else f"{low} to {high}"
-        yield f"Pairing by seed divided the variance of a difference by {times}, against independent seeds."
+        noisy = f" ({len(gains) - len(credible)} of {len(gains)} estimates are too noisy to show)"
+        yield (
+            f"Pairing by seed divided the variance of a difference by {times}, against independent seeds"
+            f"{noisy if len(credible) < len(gains) else ''}."
+        )
+    elif gains:
+        yield "How much pairing by seed reduced the variance is not known: the estimates are too noisy."
 
 
 def _which(question: ComparisonSpec) -> str:

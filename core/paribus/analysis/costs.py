@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final, final
 
 from paribus.analysis.trials import Throughput, TrialEntry
@@ -74,7 +75,7 @@ def costs(
     for name, number in MEASURED.items():
         ratios = [_ratio(number(after), number(before)) for before, after in alike]
         each = tuple(ratio for ratio in ratios if ratio is not None)
-        value = _middle(map(number, entries))
+        value = _median(map(number, entries))
         found[name] = Cost(value=value, ratio=_geometric(each), rough=rough[name], pairs=each)
     paced = None if pace is None else _paced(pace, entries, baseline)
     return found if paced is None else {**found, "tokens_per_second": paced}
@@ -120,9 +121,9 @@ def _geometric(ratios: Sequence[float]) -> float | None:
     return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
 
 
-def _middle(values: Iterable[float | None]) -> float | None:
-    found = sorted(value for value in values if value is not None)
-    return found[len(found) // 2] if found else None
+def _median(values: Iterable[float | None]) -> float | None:
+    present = [value for value in values if value is not None]
+    return median(present) if present else None
 
 
 def _positive(value: object) -> float | None:

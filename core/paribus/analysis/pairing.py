@@ -15,7 +15,12 @@ from paribus.analysis.student_t import variance_reduction
 from paribus.analysis.table import UNLEARNED, Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict
+from paribus.errors import join_names
+from paribus.specs.diff import MISSING
+from paribus.specs.paths import get_path
+from paribus.studies.designs import format_value
 
+MAX_LABEL: Final = 4  # values of the baseline in its name
 RUNTIME: Final = ("torch",)  # whose versions no pair may mix
 
 
@@ -113,6 +118,8 @@ def variant_row(
     }
     if held.reason:
         return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
+    if text := _failed(common, count_outcomes(list(trials[question.baseline].values()), question)):
+        return Row(kind="failed", verdict=text, **common)
     learned = (has_learned(list(trials[question.baseline].values()), question), common["learned"])
     if not question.allow_unlearned and is_vacuous(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
@@ -120,6 +127,16 @@ def variant_row(
         **verdict_fields(verdict),
         variance_reduction=variance_reduction(before, after),
         **common,
+    )
+
+
+def _failed(variant: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+    """`failed 2/2` where every trial of the variant or of the baseline failed; else empty."""
+    sides = (("", variant), ("baseline ", baseline))
+    return ", ".join(
+        f"{side}failed {outcomes['failed']}/{outcomes['planned']}"
+        for side, outcomes in sides
+        if outcomes["failed"] == outcomes["planned"] > 0
     )
 
 
@@ -139,6 +156,7 @@ def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
     numbers = metric_values(own, question)
     return Row(
         variant=question.baseline,
+        label=_baseline_label(own, question),
         kind="baseline",
         verdict="baseline",
         n=len(numbers),
@@ -147,6 +165,25 @@ def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
         costs=costs(own, own, [(entry, entry) for entry in own], question.throughput),
         **count_outcomes(own, question),
     )
+
+
+def _baseline_label(trials: Sequence[TrialEntry], question: ComparisonSpec) -> str:
+    """`baseline (attention=mha)`: the values of the baseline in everything that its variants change."""
+    keys = dict.fromkeys(key for changes in question.variants.values() for key in changes)
+    if not trials:
+        return question.baseline
+    spec = trials[0].spec
+    values = [f"{key}={_short_value(value)}" for key in keys if (value := get_path(spec, key, MISSING)) is not MISSING]
+    return f"{question.baseline} ({join_names(values, MAX_LABEL)})" if values else question.baseline
+
+
+def _short_value(value: Any) -> str:
+    """Return the name of a component without its options, or of several in a list."""
+    if isinstance(value, Mapping):
+        return str(value.get("name", "none"))
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_short_value, value)) + "]"
+    return "none" if value is None else format_value(value)
 
 
 def count_outcomes(own: Sequence[TrialEntry], question: ComparisonSpec) -> dict[str, Any]:

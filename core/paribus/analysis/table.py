@@ -22,7 +22,7 @@ UNLEARNED: Final = "withheld (did not learn: no verdict)"
 TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs")
 BARE: Final = ("baseline", "aliases")  # said only where there is something to say
 
-RowKind = Kind | Literal["withheld", "baseline"]
+RowKind = Kind | Literal["withheld", "failed", "baseline"]
 
 
 @final
@@ -49,8 +49,14 @@ class Row:
     learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
     unlearned: int = 0  # trials that are not below it
     costs: Mapping[str, Cost] = field(default_factory=dict)
+    label: str = ""  # of the baseline: its name with its values of what is varied
     baseline: str = ""  # of a step: the rung below it
     aliases: tuple[str, ...] = ()  # of an effect: what it is not told apart from
+
+    @property
+    def name(self) -> str:
+        """The name that tables show."""
+        return self.label or self.variant
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -60,7 +66,7 @@ class Row:
             flags.append("did not learn")
         elif self.unlearned and self.learned:
             flags.append(f"{self.unlearned}/{self.planned} did not learn")
-        if self.failed:
+        if self.failed and self.kind != "failed":
             flags.append(f"{self.failed}/{self.planned} failed")
         if self.kind != "diverged" and self.diverged:
             flags.append(f"{self.diverged}/{self.planned} diverged")
@@ -78,7 +84,7 @@ class Row:
         return replace_infinite({**plain, "verdict": self.summary, **bare})
 
     def to_json(self, metric: str) -> dict[str, Any]:
-        plain = {key: value for key, value in vars(self).items() if key not in ("variant", "costs", *BARE)}
+        plain = {key: value for key, value in vars(self).items() if key not in ("variant", "label", "costs", *BARE)}
         costs: dict[str, Any] = {"contended": self.costs["tokens_per_second"].rough}
         for name, cost in self.costs.items():
             costs |= {name: cost.value, f"{name}_ratio": cost.ratio}

@@ -12,6 +12,7 @@ from paribus.analysis.formatting import NO_VALUE, TIMES, clean, compact
 from paribus.analysis.table import Row, Table
 
 WORDS: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # what is not broken while there is room
+PARTS: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
 BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
 
 
@@ -19,13 +20,21 @@ def folded(text: str, width: int) -> str:
     """Lines of at most `width`, broken where a reader would: `attention=restricted`, and below it `(window=16)`."""
     lines = [""]
     for word in WORDS.findall(text):
-        pieces = [word] if len(word.rstrip()) <= width else [f"{piece} " for piece in textwrap.wrap(word, width)]
-        for piece in pieces:
+        for piece in _pieces(word, width):
             if len((lines[-1] + piece).rstrip()) <= width:
                 lines[-1] += piece
             else:
                 lines.append(piece)
     return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """Return a word whole where it fits, else its parts between dots, hyphens and underscores, else pieces that fit."""
+    if len(word.rstrip()) <= width:
+        return [word]
+    chunks = [f"{chunk} " for chunk in textwrap.wrap(word, width, break_long_words=False, break_on_hyphens=False)]
+    parts = [part for chunk in chunks for part in (PARTS.findall(chunk) if len(chunk) > width + 1 else [chunk])]
+    return [part[at : at + width] for part in parts for at in range(0, len(part.rstrip()), width)]
 
 
 def verdict(row: Row) -> str:

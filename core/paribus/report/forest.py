@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 from typing import Final, final
 
 from paribus.analysis.table import Row, Table
@@ -58,8 +59,8 @@ class Forest:
 def bounds(table: Table) -> tuple[float, float]:
     """The lowest and the highest difference that the picture shows: 0, every difference, and most intervals."""
     rows = [row for row in table.rows if row.low is not None and row.high is not None]
-    halves = sorted((row.high or 0) - (row.low or 0) for row in rows)
-    reach = FAR / 2 * halves[len(halves) // 2] if halves else 0.0
+    halves = [(row.high or 0) - (row.low or 0) for row in rows]
+    reach = FAR / 2 * median(halves) if halves else 0.0
     shown = [0.0, *(row.difference for row in table.rows if row.difference is not None)]
     for row in rows:
         middle = row.difference or 0.0

@@ -37,7 +37,7 @@ svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg text.tick {
 .interval.worse { stroke: #c8321f; } circle.worse { fill: #c8321f; } td.worse { color: #c8321f; font-weight: 600; }
 .interval.equivalent { stroke: #0a7ea4; } circle.equivalent { fill: #0a7ea4; }
 td.equivalent { color: #0a7ea4; font-weight: 600; } td.baseline { color: var(--soft); }
-td.withheld, td.diverged { color: #8a3ab9; font-weight: 600; }
+td.withheld, td.diverged, td.failed { color: #8a3ab9; font-weight: 600; }
 circle.hollow { fill: var(--page); stroke: var(--soft); stroke-width: 2; }
 .curve { fill: none; stroke-width: 1.4; opacity: .75; }
 .warning { border-left: 4px solid #c98a00; padding-left: .8rem; }

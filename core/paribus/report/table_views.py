@@ -110,7 +110,7 @@ def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
 
 
 def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
-    first = (clean(row.variant), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
+    first = (clean(row.name), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
     kind = row.kind if row.kind == "baseline" else ""  # which is no verdict: all of its row is shown alike
     told = [Cell(text, kind) for text in (*first, cells.verdict(row), *(cells.cost(row, name) for name in costs))]
     told[len(first)] = told[len(first)]._replace(kind=row.kind)
@@ -120,7 +120,7 @@ def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
 def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cell]:
     told = [Cell(format_difference(row, digits))] if row.difference is not None else []
     return [
-        Cell(clean(row.variant)),
+        Cell(clean(row.name)),
         Cell(cells.verdict(row), row.kind),
         *told,
         Cell(f"{metric} {format_number(row.mean, digits)}, n {format_count(row)}"),

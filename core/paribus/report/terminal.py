@@ -28,6 +28,7 @@ STYLES: Final[Mapping[str, str]] = {
     "inconclusive": "yellow",
     "diverged": "bold magenta",
     "withheld": "bold magenta",
+    "failed": "bold magenta",
     "baseline": "dim",
     "aside": "dim",
     "faster": "bold green",

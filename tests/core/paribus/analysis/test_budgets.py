@@ -40,7 +40,7 @@ def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> Tr
     }
     entry = make(name, seed, edits=edits, **more)
     trial = {**entry.trial, "spec": {**entry.trial["spec"], "trainer": SECONDS}}
-    return dataclasses.replace(entry, trial={**trial, "cut": {"trainer.max_time": {"seconds": 60}}})
+    return dataclasses.replace(entry, trial={**trial, "budget_values": {"trainer.max_time": {"seconds": 60}}})
 
 
 MQA = {"attention": "mqa"}

@@ -1,11 +1,13 @@
 """What is said under a table: how to read it, how far it holds, and what weakens it."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from paribus.analysis.captions import caption_lines
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -87,3 +89,20 @@ def test_seeds_that_were_chosen_after_a_look_are_told_of(
     entries = study(baseline=BASE, mqa=WORSE)
     told = [line for line in compare(entries, ask(entries, previous_looks=looks)).warnings if "after a verdict" in line]
     assert [line.startswith(said) for line in told] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("gains", "caption"),
+    [
+        ([0.5, 4.8e10], "by 0.5, against independent seeds (1 of 2 estimates are too noisy to show)."),
+        ([4.8e10], "is not known: the estimates are too noisy."),
+        ([1.2, 3.0], "by 1.2 to 3, against independent seeds."),
+    ],
+)
+def test_a_reduction_of_variance_that_few_seeds_made_up_is_not_shown(
+    study: Study, ask: Ask, gains: list[float], caption: str
+) -> None:
+    entries = study(baseline=[2.0, 2.1], mqa=[2.2, 2.4])
+    row = compare(entries, ask(entries)).rows[0]
+    rows = [dataclasses.replace(row, variance_reduction=gain) for gain in gains]
+    assert [*caption_lines(ask(entries), rows, entries)][-1].endswith(caption)

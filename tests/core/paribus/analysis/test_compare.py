@@ -338,3 +338,27 @@ def test_where_the_mean_did_not_learn_no_count_is_told_besides(study: Study, ask
     entries = study(baseline=[2.0, 2.1, 2.05], mqa=[3.3, 3.4, 3.1])
     (row,) = compare(entries, ask(entries)).rows
     assert (row.unlearned, row.flags) == (2, ("did not learn",))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "variant", "verdict"),
+    [
+        ([2.0, 2.1], ["failed", "failed"], "failed 2/2"),
+        (["failed", "failed"], [2.0, 2.1], "baseline failed 2/2"),
+        ([2.0, 2.1], ["failed", "pending"], "inconclusive (too few seeds: n = 0), 1/2 failed"),
+    ],
+)
+def test_trials_that_all_failed_are_reported_as_failed(
+    study: Study, ask: Ask, baseline: list[Any], variant: list[Any], verdict: str
+) -> None:
+    entries = study(baseline=baseline, mqa=variant)
+    (row,) = compare(entries, ask(entries)).rows
+    assert row.summary == verdict
+    assert row.kind == ("inconclusive" if verdict.startswith("inconclusive") else "failed")
+
+
+def test_the_baseline_is_shown_with_its_values_of_what_is_varied(study: Study, ask: Ask) -> None:
+    entries = study(baseline=[2.0, 2.1], mqa=[2.0, 2.1], rmsnorm=[2.0, 2.1], lr=[2.0, 2.1])
+    table = compare(entries, ask(entries))
+    assert table.baseline.name == "baseline (attention=mha, norm=layernorm, optimizer.lr=0.002)"
+    assert table.baseline.to_json(table.metric)["variant"] == "baseline"

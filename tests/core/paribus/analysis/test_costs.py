@@ -63,3 +63,16 @@ def test_a_cost_that_the_baseline_does_not_have_has_no_ratio(make: Make, ask: As
     entries = [make(), make("it", varied={"attention": "mqa"}, edits={"result/cache_bytes_per_token": 8.0})]
     row = only(compare(entries, ask(entries)))
     assert (row.costs["cache_bytes_per_token"].value, row.costs["cache_bytes_per_token"].ratio) == (8.0, None)
+
+
+def test_the_memory_of_two_seeds_is_their_median_and_agrees_with_its_ratio(make: Make, ask: Ask) -> None:
+    sizes = {"baseline": (4e8, 6e8), "it": (2e8, 3e8)}
+    entries = [
+        make(name, seed, varied={"attention": "mqa"} if name == "it" else {}, edits={"provenance/peak_bytes": size})
+        for name, own in sizes.items()
+        for seed, size in enumerate(own)
+    ]
+    table = compare(entries, ask(entries))
+    baseline, variant = table.baseline.costs["peak_bytes"], only(table).costs["peak_bytes"]
+    assert (baseline.value, variant.value) == (5e8, 2.5e8)
+    assert variant.ratio == pytest.approx(variant.value / baseline.value)

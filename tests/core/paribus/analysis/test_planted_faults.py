@@ -172,7 +172,7 @@ def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.Mon
             generators[seed] = np.random.default_rng(seed)
         return torch.from_numpy(generators[seed].standard_normal(shape, dtype=np.float32))
 
-    monkeypatch.setattr(initialise, "unit", drawn_in_turn)
+    monkeypatch.setattr(initialise, "standard_normal", drawn_in_turn)
     assert pair({"norm": {"name": "rmsnorm"}}).ok  # it draws as many numbers as the baseline
     found = pair({"attention": {"name": "gqa", "kv_heads": 2}})
     assert found.reason == "leaked seed"

@@ -114,9 +114,9 @@ def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     grid = study_grid(two)
     assert [head.name for head in grid.columns[:2]] == ["setting", "variant"]
     assert [[cell.text for cell in row[:2]] for row in grid.rows] == [
-        ["params", "baseline"],
+        ["params", "baseline (attention=mha)"],
         ["params", "mqa"],
-        ["flops", "baseline"],
+        ["flops", "baseline (attention=mha)"],
         ["flops", "mqa"],
     ]
     assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]

@@ -159,6 +159,7 @@ def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:
         ("attention=restricted(window=16)", 14, ["attention=", "restricted", "(window=16)"]),
         ("inconclusive (needs n ≥ 12), did not learn", 28, ["inconclusive (needs n ≥ 12),", "did not learn"]),
         ("withheld (another difference; leaked seed)", 20, ["withheld", "(another difference;", "leaked seed)"]),
+        ("trainer.precision=bf16", 14, ["trainer.", "precision=", "bf16"]),
         ("a" * 9, 4, ["aaaa", "aaaa", "a"]),
         ("", 4, [""]),
     ],

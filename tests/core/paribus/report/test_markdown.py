@@ -38,7 +38,7 @@ def _table(make: Make, ask: Ask, study: Study) -> Table:
 def test_every_variant_has_one_line_with_its_verdict(table: Table) -> None:
     pieces = shown(markdown(table))
     for row in (table.baseline, *table.rows):
-        at = pieces.index(row.variant)
+        at = pieces.index(row.name)
         assert pieces[at + 4] == ", ".join((row.verdict, *row.flags))
         assert pieces[at + 1] == (str(row.n) if row.n == row.planned else f"{row.n}/{row.planned}")
 
