@@ -1,4 +1,4 @@
-"""The public way to a verdict: a study and its store in, a table out."""
+"""Verdict tables of planned studies: load the trials from the store, compare them, and record the look."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _record_looks(planned: PlannedStudy, table: Table) -> bool:
 
 
 def _untimed(planned: PlannedStudy) -> Iterator[Section]:
-    """What is not known before steps were timed; nothing, once they were."""
+    """Yield a section on variants whose match on time is not known before steps were timed."""
     if lines := tuple(unsolved_matches(planned)):
         document = {"not_known": list(lines)}
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
@@ -81,7 +81,7 @@ def table_trials(planned: PlannedStudy, *, accept_code: Collection[str] = ()) ->
 
 
 def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], ComparisonSpec]]:
-    """The trials of each setting, as the store has them, and what is asked of them."""
+    """Return the trials of each setting as the store has them, with the comparison to make."""
     records = read_records(planned.store)
     settings = planned.plan.settings
     return [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
@@ -121,7 +121,7 @@ def skipped_trials(planned: PlannedStudy) -> frozenset[str]:
 
 
 def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
-    """The trials of the first seeds of each variant of a setting, at every stage."""
+    """Return the identities of the trials of the first seeds of each variant, at every stage."""
     return {
         trial.identity
         for name, count in counts.items()
@@ -131,7 +131,7 @@ def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
 
 
 def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
-    """The trials of a setting, as it has them: what a pair may differ in is the setting's own."""
+    """Return the trials of a setting, with the changes that this setting makes."""
     trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name)]
     through = [trial for own in setting.trials.values() for trial in own]
     return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
@@ -164,13 +164,13 @@ def _spec_key(planned: PlannedStudy, first: Trial) -> str:
 
 
 def rungs_below(held: Setting) -> dict[str, str]:
-    """For each rung of a ladder that is run, the one below it, or whichever has the same spec as that."""
+    """Return for each rung of a ladder the rung below it, or the rung with the same spec as that."""
     same = {each.variant: each.same_as for each in held.excluded}
     return {each.name: same.get(each.previous, each.previous) for each in held.variants if each.previous}
 
 
 def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
-    """What the study asks, in one of its settings: the first, unless one is given."""
+    """Return the comparison that a study makes in one of its settings, by default the first."""
     asked, setting = planned.plan.study, setting or planned.plan.settings[0]
     keys = _comparison_keys(planned, setting).values()
     return ComparisonSpec(

@@ -1,4 +1,4 @@
-"""Two sides of benchmark reports in one table: how many times as long each benchmark takes, and how sure that is."""
+"""Comparison of two sides of benchmark reports: the ratio of times for each benchmark, with intervals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST: Final = 8
 @final
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRow:
-    """One benchmark, before and after."""
+    """The times of one benchmark before and after."""
 
     benchmark: str
     full_name: str
@@ -90,7 +90,7 @@ class BenchmarkComparison:
 
 
 def read_reports(path: Path) -> list[Report] | None:
-    """The report in a file, or those of a folder that holds nothing else that is JSON; None where there is none."""
+    """Return the report in a file, or those of a folder with no other JSON; None where there is none."""
     if is_report(path):
         return [read_report(path)]
     if not path.is_dir() or (path / "trial.json").exists():
@@ -105,7 +105,7 @@ def read_reports(path: Path) -> list[Report] | None:
 def compare_benchmarks(
     before: Sequence[Report], after: Sequence[Report], *, across: bool = False
 ) -> BenchmarkComparison:
-    """The table of two sides, each of one report or several; a `NotComparableError` where they are not of one kind."""
+    """Return the comparison of two sides; a `NotComparableError` where their machines or versions differ."""
     warnings = [*check_same_machine([*before, *after], across=across), *_odd(before, after)]
     common, notes = _paired(before, after)
     timed = {key: TimedRounds(before=_rounds(before, key), after=_rounds(after, key)) for key in common}
@@ -145,7 +145,7 @@ def _unsaved(seconds: Sequence[float]) -> Speed:
 
 
 def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str, Benchmark], list[str]]:
-    """The benchmarks that every report has, and the names of the others."""
+    """Return the benchmarks that every report has, and notes on the others."""
     reports = [*before, *after]
     every = {key: bench for report in reports for key, bench in report.benchmarks.items()}
     common = {key: bench for key, bench in every.items() if all(key in report.benchmarks for report in reports)}
@@ -170,7 +170,7 @@ def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str
 
 
 def _odd(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
-    """What a reader would not expect."""
+    """Yield warnings about unexpected code on either side."""
     codes = [{report.code for report in side} for side in (before, after)]
     for side, found, word in ((before, codes[0], "before"), (after, codes[1], "after")):
         if len(found) > 1:
@@ -229,7 +229,7 @@ def _cells(row: BenchmarkRow) -> list[Cell]:
 
 
 def format_interval(low: float, high: float) -> str:
-    """An interval of ratios; what lies beyond a hundredfold is nothing that rounds could tell."""
+    """Return an interval of ratios; ratios beyond 100 are not resolved by timing rounds."""
     return f"[{low:.3f}, {high:.3f}]" if low >= 0.01 and high <= 100 else f"[{_end(low)}, {_end(high)}]"
 
 
@@ -238,7 +238,7 @@ def _end(value: float) -> str:
 
 
 def format_noise(noise: float) -> str:
-    """How far the same code is from itself: `±5 %`, or `x3`."""
+    """`±5 %`, or `x3`: the deviation of the same code from itself."""
     return f"x{noise:.2g}" if noise >= 2 else f"±{100 * (noise - 1):.2g} %"
 
 
@@ -270,7 +270,7 @@ def _name(side: Sequence[Report]) -> str:
 
 
 def read_both_sides(before: Path, after: Path) -> tuple[list[Report], list[Report]] | None:
-    """Both sides where either is a report; a report against anything else is refused."""
+    """Return both sides where either is a report; a report with anything else on the other side is an error."""
     sides = [read_reports(before), read_reports(after)]
     if sides == [None, None]:
         return None

@@ -1,7 +1,4 @@
-"""Reports of pytest-benchmark: which benchmarks they have, and the rounds of each in the order they were run.
-
-Whether benchmark reports are of one machine, one set of versions and one clock, so that only code lies between.
-"""
+"""Reports of pytest-benchmark: their benchmarks with rounds in time order, and whether two runs are comparable."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ class Report:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is JSON and not a study; one that only claims to be is told of when it is read."""
+    """Return whether a file is JSON and not a study; a malformed report is an error when it is read."""
     if not path.is_file():
         return False
     if path.suffix == ".json":
@@ -78,7 +75,7 @@ def is_report(path: Path) -> bool:
 
 
 def read_report(path: Path) -> Report:
-    """A `DataError` where the file is no such report."""
+    """Read a report; a `DataError` where the file is not one."""
     document = _document(path)
     if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
         raise _wrong(path, "this JSON is no report of pytest-benchmark: it has no list `benchmarks`")
@@ -119,7 +116,7 @@ def _document(path: Path) -> Any:
 
 
 def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
-    """The benchmark itself, or in its place the contestants that took turns in each of its rounds."""
+    """Yield the benchmark itself, or in its place the contestants that took turns in its rounds."""
     stats, options = node["stats"], _mapping(node.get("options"))
     full = str(node["fullname"])
     common: dict[str, Any] = {"clock": f"{options.get('timer')}, gc {'off' if options.get('disable_gc') else 'on'}"}
@@ -180,7 +177,7 @@ _VALID_MACHINES: Final = "reports of one machine, or --across-machines, which sh
 
 
 def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> list[str]:
-    """What weakens a comparison; a `NotComparableError` with all that forbids it, unless `across` was asked for."""
+    """Return warnings; a `NotComparableError` with all problems where reports differ, unless `across`."""
     problems: list[Problem] = []
     warnings: list[str] = []
     first = reports[0]
@@ -214,7 +211,7 @@ def _unlike(first: Report, other: Report) -> Iterator[Problem]:
 
 
 def _lines(before: Facts, after: Facts) -> list[str]:
-    """What differs; the same difference under several names is told once."""
+    """Return the differences; a difference that several keys share is listed once."""
     found: dict[tuple[str, str], str] = {}
     for key in dict.fromkeys([*before, *after]):
         values = before.get(key, "none"), after.get(key, "none")
@@ -232,7 +229,7 @@ def _machine(report: Report) -> Facts:
 
 
 def _versions(report: Report, other: Report) -> Facts:
-    """What is measured may have a version of its own: it is what changed."""
+    """Return the versions of a report, without that of the project that is measured."""
     own = {"paribus", *(str(each.commit.get("project")) for each in (report, other))}
     found = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not NOTHING.search(key)}
     return {

@@ -1,16 +1,15 @@
-"""How many times as long something takes, from rounds that were timed one after the other on a noisy machine.
+"""Ratios of running times, from rounds that were timed one after the other on a noisy machine.
 
-Rounds that follow each other are alike: what slows one down slows the next. So they are cut into batches in time order,
-and a batch counts once, by its median: Student's t (Welch 1947) on the logarithms of these (batch means: Law and
-Kelton, "Simulation Modeling and Analysis"). Of three runs a side and more, a run counts once.
+Consecutive rounds are correlated: whatever slows one round slows the next. So rounds are cut into batches in time
+order, and a batch counts once, by its median: Student's t (Welch 1947) on the logarithms of these (batch means: Law and
+Kelton, "Simulation Modeling and Analysis"). With three or more runs a side, a run counts once.
 
-What drifts slower than a batch these intervals do not show, and one run says nothing of how another would differ. So a
-run counts as no surer than its single batches are: its mean is taken to stray, from run to run, with the variance that
-batches have, and with twice that where a side is one run alone. And what the code takes, the fastest round takes as
-well, which others on the machine only delay: the interval reaches to what the fastest rounds say, and of the two the
-one nearer to no difference is what is claimed. Both are estimates, and no bounds, chosen on reports of unchanged code.
-Beside it stands the A/A of a benchmark: the earlier half of one side against its later half, which are the same code.
-Nothing is claimed that is no wider.
+These intervals do not show drift that is slower than a batch, and one run does not show the variation between runs. So
+the mean of a run is assumed to vary from run to run with the variance of single batches, and with twice that where a
+side is one run. Time that the code takes is in the fastest round too, which other processes only delay: the interval
+reaches to the ratio of the fastest rounds, and the estimate nearer to no difference is claimed. Both are estimates, not
+bounds, chosen on reports of unchanged code. The A/A of a benchmark compares the earlier half of one side with its later
+half, which are the same code; no difference within it is claimed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Rounds = Sequence[float]  # seconds, in time order
 @final
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How many times as long it takes. Without an interval nothing is claimed."""
+    """The ratio of times of one benchmark. Without an interval nothing is claimed."""
 
     kind: Kind
     reason: str  # it is inconclusive
@@ -52,14 +51,14 @@ class Speed:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TimedRounds:
-    """The rounds of one benchmark before and after, run by run."""
+    """The rounds of one benchmark before and after, by run."""
 
     before: Sequence[Rounds]
     after: Sequence[Rounds]
 
     @property
     def logs(self) -> tuple[list[float], list[float]]:
-        """What counts once of each side, as logarithms of seconds: runs where both have several, or else batches."""
+        """Logarithms of what counts once on each side: runs where both sides have several, else batches."""
         if self.by_run:
             before, after = ([statistics.median(run) for run in side] for side in (self.before, self.after))
             return _logarithms(before), _logarithms(after)
@@ -67,13 +66,13 @@ class TimedRounds:
 
     @property
     def seconds(self) -> tuple[float | None, float | None]:
-        """Those of a round on each side: the geometric mean of the medians that count."""
+        """The time of a round on each side: the geometric mean of the medians that count."""
         before, after = (math.exp(statistics.fmean(side)) if side else None for side in self.logs)
         return before, after
 
     @property
     def fastest(self) -> float | None:
-        """How far the fastest rounds are apart, as a logarithm; None where runs are what counts."""
+        """The logarithm of the ratio of the fastest rounds; None where runs are what counts."""
         if self.by_run:
             return None
         before, after = (min(_joined(side)) for side in (self.before, self.after))
@@ -81,7 +80,7 @@ class TimedRounds:
 
     @property
     def between(self) -> float:
-        """How far means stray from run to run, as a share of the variance of what counts once; runs have shown it."""
+        """The variance between runs, as a multiple of the variance of batches; 0 where runs count."""
         return 0.0 if self.by_run else BETWEEN[min(len(self.before), len(self.after)) > 1]
 
     @property
@@ -102,7 +101,7 @@ class _Welch:
 
     @property
     def least(self) -> float:
-        """The difference as far as both measures see it: 0 where they do not agree which way it goes."""
+        """The smaller of both estimates of the difference; 0 where their signs differ."""
         if self.fastest is None:
             return self.mean
         agreed = self.mean * self.fastest > 0
@@ -120,14 +119,14 @@ class _Welch:
 
 
 def batch_logarithms(rounds: Rounds) -> list[float]:
-    """The logarithms of the medians of consecutive batches; none of a clock that counted 0."""
+    """Return the logarithms of the medians of consecutive batches; empty where a round took 0 s."""
     count = min(len(rounds), BATCHES)
     cuts = [at * len(rounds) // count for at in range(count + 1)] if count else []
     return _logarithms([statistics.median(rounds[start:end]) for start, end in pairwise(cuts)])
 
 
 def judge_speeds(timed: Mapping[str, TimedRounds], *, alpha: float = 0.05) -> dict[str, Speed]:
-    """One answer for each benchmark, all of them together right 95 % of the time by Holm's procedure."""
+    """Return a verdict for each benchmark; all of them together hold at 95 % by Holm's procedure."""
     logs = {name: each.logs for name, each in timed.items()}
     held = {
         name: replace(_welch(*sides, timed[name].between), fastest=timed[name].fastest)
@@ -180,24 +179,24 @@ def _unjudged(timed: TimedRounds) -> str:
 
 
 def _halves(logs: Sequence[float]) -> list[float]:
-    """How far the later half of a side is from the earlier one."""
+    """Return the difference between the means of the later and the earlier half of a side."""
     half = len(logs) // 2
     return [abs(statistics.fmean(logs[half:]) - statistics.fmean(logs[:half]))] if half else []
 
 
 def _drift(halves: Sequence[float]) -> float:
-    """What nine in ten of them keep to."""
+    """Return the quantile of these differences below which nine in ten lie."""
     return sorted(halves)[math.ceil(SHARE * len(halves)) - 1] if halves else 0.0
 
 
 def _astray(logs: Sequence[float], alpha: float) -> float:
-    """How far the later half of a side may be from the earlier one; of runs their spread tells that already."""
+    """Return the limit of the interval of the difference between both halves of a side."""
     half = len(logs) // 2
     return max(map(abs, _welch(logs[:half], logs[half:]).interval(alpha)))
 
 
 def _welch(before: Sequence[float], after: Sequence[float], between: float = 0.0) -> _Welch:
-    """Of means that stray by `between` times the variance of single numbers, besides what the mean is known to."""
+    """Return Welch's comparison of two means that vary by `between` times the variance of single numbers besides."""
     parts = [statistics.variance(side) * (1 / len(side) + between) for side in (before, after)]
     below = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
     freedom = sum(parts) ** 2 / below if below else len(before) + len(after) - 2.0

@@ -1,4 +1,4 @@
-"""From the records of a study to what it can tell: spreads between seeds, and the seeds that an effect takes."""
+"""Calibration of a study from its records: spreads between seeds, and the seeds that an effect needs."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def calibrate(
     power: float = POWER,
     accept_code: Collection[str] = (),
 ) -> Calibration:
-    """How much the seeds of a study differ, and how many of them an effect takes, from the records that it has.
+    """Return how much the seeds of a study differ, and how many of them an effect needs.
 
-    `effect` is the difference that is to be seen, the study's margin where none is given; `power` how surely. It shows
-    no difference, and so is no look at the results.
+    `effect` is the difference to detect, by default the study's margin; `power` is the probability of detecting it.
+    No difference is shown, so this is no look at the results.
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
@@ -57,7 +57,7 @@ def calibrate_settings(
     power: float = POWER,
     accept_code: Collection[str] = (),
 ) -> Calibration:
-    """The same of every setting of a study, whose verdicts are one family; those without a spread yet are named."""
+    """Return the calibration of every setting of a study, as one family; settings without a spread are named."""
     family = sum(len(question.swapped) for _, question in asked)
     found: list[Calibration] = []
     missing: list[str] = []
@@ -88,9 +88,9 @@ def calibrate_entries(
     accept_code: Collection[str] = (),
     family: int = 0,
 ) -> Calibration:
-    """The same of the trials themselves; a `NotComparableError` where they are too few to have a spread.
+    """Return the calibration of one setting; a `NotComparableError` where it has too few trials for a spread.
 
-    `family` is of how many verdicts they are a part, where there are others beside them.
+    `family` is the number of verdicts in all settings, where there are several.
     """
     check_rate("power", power)
     effect = question.margin if effect is None else effect
@@ -139,7 +139,7 @@ def calibrate_entries(
 @final
 @dataclass(frozen=True)
 class _Asking:
-    """What every spread is asked."""
+    """The effect, power and family that seeds are computed for."""
 
     question: ComparisonSpec
     effect: float | None
@@ -148,7 +148,7 @@ class _Asking:
 
     @property
     def alpha(self) -> float:
-        """What Holm's first step leaves a single verdict, at the last look where there are several."""
+        """The alpha of Holm's first step for a single verdict, at the last look where there are several."""
         share = alpha_shares(self.question.look_seeds)[-1] if self.question.look_seeds else 1.0
         return share * self.question.alpha / max(1, self.family)
 
@@ -195,7 +195,7 @@ class _Asking:
 
 
 def _values(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> tuple[list[float], list[float]]:
-    """The baseline's numbers and the variant's, of the pairs that a verdict would be of."""
+    """Return the metrics of the baseline and of the variant, of the pairs that a verdict would use."""
     held = pair_trials(trials, name, question)
     finished = [] if held.reason else held.finished
     before, after = (metric_values([pair[side] for pair in finished], question) for side in (0, 1))
@@ -207,7 +207,7 @@ def _many(found: tuple[list[float], list[float]]) -> bool:
 
 
 def _seconds(own: Iterable[TrialEntry]) -> float | None:
-    """What a trial of a variant took on average, with what it begins from."""
+    """Return the mean time of a trial of a variant, with the trials that it begins from."""
     took = [_took(entry) for entry in own if entry.record is not None]
     return math.fsum(took) / len(took) if took else None
 
@@ -219,7 +219,7 @@ def _took(entry: TrialEntry) -> float:
 
 
 def _missing(trials: TrialsByVariant, seeds: int | None, question: ComparisonSpec) -> dict[str, int]:
-    """How many trials of so many seeds each variant lacks."""
+    """Return how many trials each variant lacks for so many seeds."""
     wanted = seeds or 0
     return {
         name: max(0, wanted - sum(entry.record is not None for entry in own.values())) for name, own in trials.items()

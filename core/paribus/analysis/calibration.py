@@ -1,4 +1,4 @@
-"""What a study can tell: how much its seeds differ, and what an effect of some size takes to be seen."""
+"""Results of a calibration: the spread of each variant between seeds, and the seeds that an effect needs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Range = tuple[float, float]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The standard deviation of some differences, and what follows from it; None where there is none to follow.
+    """The standard deviation of the differences of a variant, and the seeds that follow from it.
 
-    Each range is what the ends of the interval of `sd` come to: few pairs know little of their own spread.
+    Each range is computed from the ends of the interval of `sd`, as few pairs give a poor estimate of a spread.
     """
 
     variant: str
@@ -37,7 +37,7 @@ class Spread:
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Calibration:
-    """What a study's records say of what it can tell: `print(calibration)` shows it."""
+    """The spreads of a study, and the seeds that an effect needs: `print(calibration)` shows it."""
 
     study: str
     metric: str
@@ -67,11 +67,11 @@ class Calibration:
 
     @property
     def settings(self) -> tuple[Calibration, ...]:
-        """One a setting."""
+        """The calibrations of all settings."""
         return (self, *self.other_settings)
 
     def lines(self) -> list[str]:
-        """One setting: its name, its table and what is to be said of it alone."""
+        """Return the lines of one setting: its name, its table and its remarks."""
         return [
             "",
             *([escape_unprintable(self.setting), ""] if self.setting else []),
@@ -82,22 +82,22 @@ class Calibration:
 
     @property
     def title(self) -> str:
-        """Of what it is."""
+        """The title: study, metric and number of seeds."""
         return escape_unprintable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can tell")
 
     def table(self) -> list[str]:
-        """A line for each variant, and one for seeds that are not paired."""
+        """Return a line for each variant, and one for seeds that are not paired."""
         return _grid([_header(self), *(_cells(self, row) for row in (*self.rows, self.independent))])
 
     def remarks(self) -> list[str]:
-        """What an effect takes, and what is missing."""
+        """Return the seeds and the time that an effect needs, and notes."""
         base = self.baseline
         own = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
         notes = (f"- {escape_unprintable(note)}" for note in self.notes)
         return [own, _cost(self), *notes]
 
     def caption(self) -> list[str]:
-        """How all of it is to be read."""
+        """Return how to read all of it."""
         return [f"· {line}" for line in _caption(self)]
 
     def to_json(self) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def duration(seconds: float) -> str:
 
 
 def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they have to be; counts to the right."""
+    """Return lines with columns as wide as needed, counts aligned to the right."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     return [
         "  ".join(
@@ -214,6 +214,6 @@ def _count(count: int | None) -> str:
 
 
 def largest_count(counts: Mapping[str, int | None]) -> int | None:
-    """The most seeds that any takes; None where one takes more than anybody would run, or there is none."""
+    """Return the largest count; None where one is unknown, or there is none."""
     found = list(counts.values())
     return None if not found or None in found else max(count for count in found if count is not None)

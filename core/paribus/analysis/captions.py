@@ -1,4 +1,4 @@
-"""What is said under a table: how to read it, how far it holds, and what weakens it."""
+"""Captions and warnings under a table: how to read it, how far it generalises, and what weakens it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_GAIN: Final = 1_000.0  # a larger reduction of variance is an accident of fe
 def caption_lines(
     question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], family: int = 0
 ) -> Iterator[str]:
-    """How to read the table, and what it generalises over.
+    """Yield how to read the table, and what it generalises over.
 
-    `family` is of how many verdicts it is one, where there are others beside it.
+    `family` is the number of verdicts that are corrected together, where other settings have verdicts too.
     """
     corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
     meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
@@ -75,12 +75,12 @@ def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _which(question: ComparisonSpec) -> str:
-    """Which verdicts one family holds, where others follow that are families of their own."""
+    """Return ` of variants` where other families of verdicts follow."""
     return " of variants" if question.rungs_below or question.factorial is not None else ""
 
 
 def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
-    """What each trial was given, where that is no number of steps."""
+    """Yield the budget of each trial, where that is not a number of steps."""
     for unit, amount in question.budget.items():
         if unit == "flops":
             yield f"Each was given {amount:.4g} training FLOPs, to the nearest step: what costs less took more steps."
@@ -95,7 +95,7 @@ def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[st
 
 
 def _spent(question: ComparisonSpec) -> str:
-    """How alpha is spent over the looks of a study that may stop early."""
+    """Describe how alpha is spent over the looks of a study that may stop early."""
     if not question.look_seeds:
         return ""
     spent = zip(question.look_seeds, alpha_shares(question.look_seeds), strict=True)
@@ -104,7 +104,7 @@ def _spent(question: ComparisonSpec) -> str:
 
 
 def _stage(entry: TrialEntry) -> str:
-    """What the trial that this one begins from is called in the study, with those before it."""
+    """Return the stages that a trial begins from, the earliest first."""
     before = entry.parent
     assert before is not None
     earlier = f"{_stage(before)}, " if before.parent is not None else ""
@@ -112,7 +112,7 @@ def _stage(entry: TrialEntry) -> str:
 
 
 def _levels(rows: Sequence[Row]) -> str:
-    """The confidence of each interval, where it is not the same for all with the variants that it is of."""
+    """Describe the confidence level of the intervals, with the variants where it differs."""
     found: dict[str, list[str]] = {}
     for row in rows:
         if row.level is not None:
@@ -127,7 +127,7 @@ def _levels(rows: Sequence[Row]) -> str:
 def warning_lines(
     question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], pairs: Mapping[str, Pairs]
 ) -> Iterator[str]:
-    """What weakens the table, first what weakens it most."""
+    """Yield what weakens the table, the most severe first."""
     yield from _looked(question)
     if question.mismatch_note:
         yield question.mismatch_note
@@ -155,7 +155,7 @@ def warning_lines(
 
 
 def _looked(question: ComparisonSpec) -> Iterator[str]:
-    """Seeds that were chosen after a look at some of them; fresh ones, fixed beforehand, are a study of their own."""
+    """Yield warnings about seeds or looks that were changed after a verdict had been shown."""
     seeds = set(question.seeds)
     earlier = [set(look) for look in question.previous_looks if seeds & set(look)]
     if question.replanned:
@@ -173,7 +173,7 @@ def _looked(question: ComparisonSpec) -> Iterator[str]:
 
 
 def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
-    """The same examples, but an objective with other options."""
+    """Warn where variants evaluate an objective with different options."""
     found = {
         each.path.partition(".")[2]
         for entry in trials

@@ -1,7 +1,4 @@
-"""Which tensors two trials began with in common, and what became of the others.
-
-What a swap does: to an untrained model, to its training, and whether each thing that it sets has a say.
-"""
+"""Checks of a fairness certificate: initial tensors, options, gradients, and whether a swap has an effect."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _PLACES: Final = ("attention", "cross", "feedforward")  # these alone would read
 @final
 @dataclass(frozen=True, kw_only=True)
 class TensorComparison:
-    """The paths of the baseline's tensors and of the variant's, by what the two have in common."""
+    """The paths of the tensors of baseline and variant, by how their initial values compare."""
 
     equal: tuple[str, ...]  # bitwise
     scaled: tuple[str, ...]  # the same draws at another scale
@@ -42,7 +39,7 @@ class TensorComparison:
 
     @property
     def introduced(self) -> frozenset[str]:
-        """The tensors that only the variant has as they are."""
+        """The tensors that only the variant has, or has in another shape."""
         return frozenset(self.added) | frozenset(self.reshaped)
 
     @property
@@ -52,7 +49,7 @@ class TensorComparison:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """What a reader is told of those that are not equal."""
+        """Descriptions of the tensors that are not equal."""
         said = (
             (self.reshaped, "reshaped"),
             (self.added, "added"),
@@ -68,10 +65,11 @@ class TensorComparison:
 
 
 def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> TensorComparison:
-    """`scheme` says that both are initialised by the same scheme, so that a scale is all that may differ.
+    """Return how the initial tensors of two trials compare.
 
-    A tensor of the same path, seed and shape has the same draws. So it has the same value, unless its role, the
-    placement's gain or the size of its stack differs: these are in `shaped`, and may only scale what was drawn.
+    With `scheme`, both have the same initialisation scheme, so that only a scale may differ. A tensor of the same
+    path, seed and shape has the same draws. So it has the same value, unless its role, the gain of the placement or
+    the size of its stack differs: these are in `shaped`, and may only scale the draws.
     """
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in baseline.keys() | variant.keys():
@@ -94,7 +92,7 @@ def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, sch
 
 
 def _reason(before: Mapping[str, Any], after: Mapping[str, Any], scheme: bool) -> str:
-    """Of two values of the same draws, where what shaped them is not the same."""
+    """Return how two values of the same draws came to differ."""
     if before.get("buffer") or after.get("buffer"):
         return "derived"
     if not scheme:
@@ -104,15 +102,15 @@ def _reason(before: Mapping[str, Any], after: Mapping[str, Any], scheme: bool) -
 
 
 def short_names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
-    """Paths in few words: `k, v` are the keys' and values' weights and biases of all layers.
+    """Return paths in few words: `k, v` are the weights and biases of keys and values of all layers.
 
-    `twice`: names that something else beside them has as well, which have a word more here.
+    `twice` has names that another group uses too; these get one more word.
     """
     return join_names(dict.fromkeys(long if name in twice else name for name, long in _short(paths).items()), MOST)
 
 
 def _short(paths: Iterable[str]) -> dict[str, str]:
-    """The short name of each, and a longer one."""
+    """Return the short name of each path, and a longer one."""
     given = set(paths)
     short: dict[str, str] = {}
     for path in sorted(given):
@@ -126,9 +124,9 @@ def _short(paths: Iterable[str]) -> dict[str, str]:
 
 
 def effect_findings(pair: TrialPair) -> Iterator[Finding]:
-    """The swap did something: to an untrained model's outputs, or at least to its training.
+    """Yield whether the swap changed the outputs of the untrained model, or at least its training.
 
-    Outputs of other examples would differ whatever was swapped, and say nothing.
+    The outputs of other examples would differ whatever was swapped, and show nothing.
     """
     measured_alike = pair.equal("validation")
     if measured_alike and not pair.equal("outputs"):
@@ -142,13 +140,13 @@ def effect_findings(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _ends_otherwise(pair: TrialPair) -> bool:
-    """Whether what changes the training alone changed the model: by the last step, of which no loss tells."""
+    """Return whether an option of training changed the final parameters: no loss shows the last step."""
     before, after = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
     return touches(pair.varied, TRAINING) and before != after
 
 
 def option_findings(pair: TrialPair) -> Iterator[Finding]:
-    """Each thing that is set beside others has a say by itself: it was put back, and another model came of it."""
+    """Yield whether each option that a variant sets changes the model: without it, the outputs are others."""
     for entry in pair:
         for path in entry.provenance.get("ignored") or ():
             value = get_path(entry.spec, path, MISSING)
@@ -169,12 +167,12 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
 
 
 def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
-    """What is trained with the baseline is trained with the variant, and so is what the swap brought.
+    """Yield parameters without gradients: trained in the baseline only, or introduced by the swap.
 
-    A tensor that no gradient reaches counts among the parameters and does nothing. Where a swap has brought it, that is
-    told: an expert may wait in vain to be asked. It is a failure where none of what an architecture brought gets any,
-    as the swap then sits beside the model, and where the baseline trains the very tensor: then the variant is held back
-    by more than what was meant.
+    A tensor that no gradient reaches counts among the parameters and has no effect. Where a swap has introduced it,
+    that is a side effect: an expert may never be selected. It is a failure where no tensor that an architecture
+    introduced gets a gradient, as the swap is then not connected to the model, and where the baseline trains the
+    same tensor: then more differs than was varied.
     """
     baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
     excused = touches(pair.varied, TRAINING)
@@ -218,13 +216,13 @@ class TrialPair(NamedTuple):
 
     @property
     def varied(self) -> frozenset[str]:
-        """What the study asked otherwise of the one than of the other."""
+        """The keys that the study set differently in the two trials."""
         one, other = self.baseline.overrides, self.variant.overrides
         return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
 
     @property
     def budget_overrides(self) -> frozenset[str]:
-        """Where the budget cut them, each at its own place."""
+        """The keys that the budget set, in each trial for itself."""
         return frozenset(self.baseline.budget_overrides) | frozenset(self.variant.budget_overrides)
 
     @property
@@ -233,7 +231,7 @@ class TrialPair(NamedTuple):
 
     @property
     def same_length(self) -> bool:
-        """Whether both ran to their end, and equally far: their batches and losses can be held against each other."""
+        """Return whether both finished with the same number of steps, so that batches and losses compare."""
         return self.baseline.done and self.variant.done and len(set(self.steps)) == 1
 
     def equal(self, digest: str) -> bool:

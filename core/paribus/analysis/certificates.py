@@ -1,11 +1,8 @@
-"""Two trials with records, whose certificate is asked for, and what may differ between them.
+"""Fairness certificates: two trials differ in what the study varied and in nothing else, and they do differ.
 
-The certificate of a pair of trials: that they differ in what the study varied and in nothing else, and that they do.
-
-Where it fails, no verdict is given. A side effect is what changed along with what was varied, for a reason that is
-known: it is said aloud, and fails nothing.
-
-The certificate of two trials and of those that they begin from: an unfair pretraining spoils a fair fine-tuning.
+Where a certificate fails, no verdict is given. A side effect changed along with what was varied, for a known reason; it
+is reported, and fails nothing. The certificate of a pair covers the trials that both begin from: an unfair pretraining
+makes a fine-tuning unfair.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ MOST: Final = 4  # of a kind that are told, in words that must fit a line
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What the pairs of one variant have been found to have in common. A failure is `what: in detail`."""
+    """The findings on the pairs of one variant. A failure is `subject: detail`."""
 
     variant: str
     seeds: tuple[int, ...]
@@ -71,7 +68,7 @@ class Certificate:
 
 
 def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
-    """The certificate of one pair; both have a record, though one or both may have diverged."""
+    """Return the certificate of one pair; both have a record, though one or both may have diverged."""
     if baseline.record is None or variant.record is None:
         missing = " and ".join(
             f"{entry.variant} (seed {entry.seed})" for entry in (baseline, variant) if not entry.record
@@ -109,7 +106,7 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
 
 
 def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
-    """One certificate for all seeds of a variant; what only some of the pairs show is said with their seeds."""
+    """Merge the certificates of all seeds of a variant; findings of some pairs only are listed with their seeds."""
     if not certificates:
         raise ValueError("`certificates` must hold at least one, but is empty.")
     worst = min(certificates, key=lambda certificate: certificate.equal_tensors)
@@ -140,7 +137,7 @@ def _merged(certificates: Sequence[Certificate], field: str) -> tuple[str, ...]:
 
 
 def _specs(pair: TrialPair) -> Iterator[Finding]:
-    """The two resolved specs differ exactly in what the study varied, and each is that of its trial."""
+    """Yield differences of the resolved specs beyond what the study varied, or from those of the trials."""
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
@@ -166,7 +163,7 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
-    """What both have begins bitwise the same."""
+    """Yield differences of the initial values of tensors that both trials have."""
     if shared.leaked:
         count = f"{len(shared.leaked)} of {shared.total} tensors"
         yield (
@@ -178,7 +175,7 @@ def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
 
 
 def _begun(pair: TrialPair) -> Iterator[Finding]:
-    """What the variant has of the saved model that it begins from."""
+    """Yield what the variant has from the saved model that it begins from."""
     begun = pair.variant.result.get("from")
     if begun is None:
         return
@@ -193,7 +190,7 @@ def _begun(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _data(pair: TrialPair) -> Iterator[Finding]:
-    """Both saw the same examples in the same order, corrupted alike, and equally many."""
+    """Yield differences in the examples, their order, corruption and number."""
     varied = touches(pair.varied, DATA)
     budget = pair.steps, (pair.baseline.result["tokens"], pair.variant.result["tokens"])
     if pair.baseline.done and pair.variant.done:
@@ -217,7 +214,7 @@ def _data(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
-    """As far as both ran: their batches are known as of each power of two."""
+    """Compare the batches as far as both ran; digests are recorded at each power of two."""
     before, after = (entry.certificate.get("along") or {} for entry in pair)
     known = [step for step in before if step in after]
     if not known:
@@ -230,7 +227,7 @@ def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
 
 
 def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
-    """What both have is trained in one manner: with the same rate and the same weight decay."""
+    """Yield tensors that are trained with another learning rate or weight decay."""
     before, after = (entry.certificate.get("manners") or {} for entry in pair)
     if not before or not after or touches(pair.varied, ("optimizer", "schedule", "trainer")):
         return
@@ -246,9 +243,9 @@ _OTHERWISE: Final = " begun otherwise"  # of tensors of two trials, each from it
 
 
 def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
-    """The certificate of a pair, and of the pair that the two begin from, and so on; what both share needs none.
+    """Return the certificate of a pair, including the pairs that the two begin from.
 
-    Its tensors are those of the first pair, which begin as they are drawn.
+    Its tensors are those of the first pair, whose initial values are drawn.
     """
     found = certify(baseline, variant)
     before, after = baseline.parent, variant.parent
@@ -276,6 +273,6 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
 
 
 def _of(stage: str, text: str) -> str:
-    """What was found at an earlier stage: `leaked seed (in pretrain): …`."""
+    """Add the stage of an earlier trial: `leaked seed (in pretrain): …`."""
     what, colon, how = text.partition(":")
     return text if what.endswith(")") and "(in " in what else f"{what} (in {stage}){colon}{how}"

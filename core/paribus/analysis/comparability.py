@@ -1,4 +1,4 @@
-"""Whether the trials of a study may stand in one table at all: every reason why not, told at once."""
+"""Conditions under which the trials of a study may stand in one table; all violations are reported at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paribus.storage.atomic import digest_json
 
 @final
 class Condition(NamedTuple):
-    """Something that all trials of a table must have in common."""
+    """A property that all trials of a table must share."""
 
     code: str
     what: str
@@ -62,16 +62,16 @@ WHOLE: Final = Condition(
 
 
 def conditions(metric: str) -> tuple[Condition, ...]:
-    """Those that hold for a metric."""
+    """Return the conditions that apply to a metric."""
     if not is_per_byte(metric):
         return CONDITIONS
     return (*(each for each in CONDITIONS if each.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
 
 
 def check_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: Sequence[str] = ()) -> None:
-    """A `NotComparableError` with every reason, where the finished trials do not belong into one table.
+    """Raise a `NotComparableError` with every reason why the finished trials do not belong in one table.
 
-    `notes` says which trials were left out before: where none is left, that is the reason.
+    `notes` name the trials that were skipped before: where none remains, they are the reason.
     """
     recorded = [entry for own in trials.values() for entry in own.values() if entry.record is not None]
     if not recorded:
@@ -85,7 +85,7 @@ def check_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: S
 
 
 def _conditions(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSpec) -> Iterator[Problem]:
-    """Held against the first finished trial, of the baseline where that has any."""
+    """Compare all trials with the first finished one, of the baseline where it has any."""
     order = sorted(done, key=lambda name: name != question.baseline)
     reference = next((entry for name in order for entry in done[name]), None)
     if reference is None:
@@ -107,7 +107,7 @@ def _conditions(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSp
 
 
 def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:
-    """Every finished trial has the metric, and has it from its last step."""
+    """Check that every finished trial has the metric, measured at its last step."""
     missing = [
         name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
     ]
@@ -126,7 +126,7 @@ def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[P
 
 
 def _early(entry: TrialEntry) -> bool:
-    """Whether the metrics are those of an earlier step: the best of a run is not to be held against the last."""
+    """Return whether the metrics are from a step before the last, which may have been selected as the best."""
     curve = entry.result.get("curve") or []
     return bool(curve) and curve[-1]["step"] != entry.result["steps"]
 

@@ -1,7 +1,4 @@
-"""From the trials of a study to its table: pair, certify, decide.
-
-The steps of a ladder: each rung held against the one below it, as variants are against the baseline.
-"""
+"""Comparison of the trials of a study: pairing, certificates and verdicts, in all settings together."""
 
 from __future__ import annotations
 
@@ -32,7 +29,10 @@ from paribus.errors import join_names
 
 
 def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
-    """One family, of a study that is a ladder; nothing of another. All `settings` of a study share its alpha."""
+    """Yield the steps of a ladder, each rung against the rung below it, as a family of its own.
+
+    Nothing is yielded for other designs. All `settings` of a study share its alpha.
+    """
     if not question.rungs_below:
         return
     alpha = question.alpha / settings
@@ -61,10 +61,10 @@ def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: in
 
 
 def compare(entries: Iterable[TrialEntry], question: ComparisonSpec, *, accept_code: Collection[str] = ()) -> Table:
-    """The verdicts of a study, all of them together; a `NotComparableError` where its trials are not of one kind.
+    """Return the verdict table of a study; a `NotComparableError` where its trials cannot be compared.
 
-    Verdicts are of the seeds that both sides finished. A pair across two versions of torch, or across a CPU and an
-    accelerator, is left out: its difference would be theirs as well. Other packages may differ, and are named.
+    A verdict uses the seeds that both sides finished. A pair with two versions of torch, or with a CPU and an
+    accelerator, is skipped: its difference would include theirs. Other packages may differ, and are named.
     """
     return compare_settings([(entries, question)], accept_code=accept_code)
 
@@ -72,9 +72,9 @@ def compare(entries: Iterable[TrialEntry], question: ComparisonSpec, *, accept_c
 def compare_settings(
     asked: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]], *, accept_code: Collection[str] = ()
 ) -> Table:
-    """The same of a study in several settings, side by side: all of their verdicts are one family.
+    """Return the verdict tables of all settings of a study, corrected as one family.
 
-    A setting of which nothing has run has no table, and its variants count in the family all the same.
+    A setting without any record has no table, but its variants count in the family.
     """
     given = [(list(entries), question) for entries, question in asked]
     codes = codes_by_setting([entries for entries, _ in given], accept_code)
@@ -109,7 +109,7 @@ def compare_settings(
 
 
 def codes_by_setting(given: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
-    """The readmitted codes that each setting has a record of; what none has, the first is to refuse."""
+    """Return for each setting the accepted codes that it has records of; unknown codes go to the first setting."""
     found = [[code for code in codes if any(is_accepted(entry, [code]) for entry in entries)] for entries in given]
     found[0] += [code for code in codes if not any(code in own for own in found)]
     return found
@@ -135,11 +135,11 @@ class _Compared:
 
     @property
     def started(self) -> bool:
-        """Whether any trial has a record."""
+        """Return whether any trial has a record."""
         return any(entry.record is not None for own in self.trials.values() for entry in own.values())
 
     def paired(self) -> Iterator[tuple[str, PairedDifferences]]:
-        """What is decided on, variant by variant."""
+        """Yield the differences of each variant."""
         for name, held in self.held.items():
             yield name, paired_differences(self.trials, name, held, self.question)
 
@@ -158,7 +158,7 @@ def _compared(
     selection: Selection,
     turns: Mapping[str, VariantState],
 ) -> _Compared:
-    """`turns` is where each variant stands, of a study that may stop early."""
+    """Pair and certify the trials of a setting. `turns` has the state of each variant where a study may stop early."""
     counts = seeds_by_variant(turns, question)
     if turns:
         selection = select((each for each in entries if is_needed(each, counts, question)), question, accept_code)
@@ -166,7 +166,7 @@ def _compared(
 
 
 def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
-    """One setting, with the verdicts that all of them together allow."""
+    """Return the table of one setting, with the verdicts that all settings together allow."""
     question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
     rows = tuple(
         variant_row(part.trials, name, part.paired, verdicts[name], part.question)
@@ -198,7 +198,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
 
 
 def _differences(held: PairedTrials, question: ComparisonSpec) -> dict[int, float]:
-    """Seed by seed."""
+    """Return the difference by seed."""
     found: dict[int, float] = {}
     for baseline, variant in held.finished:
         before, after = baseline.value(question.metric), variant.value(question.metric)
@@ -211,7 +211,7 @@ def _differences(held: PairedTrials, question: ComparisonSpec) -> dict[int, floa
 def _dropped(
     trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, asked: Mapping[str, int]
 ) -> Iterator[str]:
-    """Finished trials that the verdict does not use."""
+    """Yield the finished trials that the verdict does not use."""
     finished = _seeds(trials[question.baseline], question)
     for name, each in held.items():
         for mixed in each.mixed_runtimes:

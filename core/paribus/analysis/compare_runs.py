@@ -1,7 +1,4 @@
-"""Two sets of trials: two commits of one study, or two stores. Trials are matched by spec, and seeds paired.
-
-What lies between two sets of trials besides their results: code, data, versions and machines. It is said first.
-"""
+"""Comparison of two sets of trials, such as two commits of a study or two stores, paired by spec and seed."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ _VALID: Final = "trials of one corpus, one budget and one machine, or --across-m
 
 
 def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
-    """A line each for code, data, versions and machine: what it was and has become, or that it is the same."""
+    """Yield a line each for code, data, versions and machine: what changed, or that it is the same."""
     yield f"code:     {_code(pairs)}"
     kinds: tuple[tuple[str, Callable[[TrialEntry], Any]], ...] = (
         ("data", _data),
@@ -48,7 +45,7 @@ def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _code(pairs: Sequence[Pair]) -> str:
-    """Records have one hash of the code of all components of a trial, so it is told variant by variant."""
+    """Describe changes of code by variant: a record has one hash of the code of all components of its trial."""
     moved: dict[str, None] = {}
     hashes = [[str(entry.trial.get("code") or "unknown")[:CODE_DIGITS] for entry in pair] for pair in pairs]
     for (_, after), (old, new) in zip(pairs, hashes, strict=True):
@@ -71,7 +68,7 @@ def _versions(entry: TrialEntry) -> str:
 
 
 def _moved(pair: Pair) -> str:
-    """Of two sets of versions those that differ."""
+    """Describe the versions that differ between the trials of a pair."""
     before, after = (entry.provenance.get("versions") or {} for entry in pair)
     moved = [
         f"{clean(name)} {clean(str(before.get(name, 'none')))} → {clean(str(after.get(name, 'none')))}"
@@ -82,7 +79,7 @@ def _moved(pair: Pair) -> str:
 
 
 def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
-    """A `NotComparableError` with each reason why pairs are not of one kind; a banner instead, if `across`."""
+    """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`."""
     problems = [
         Problem(
             code=code, message=f"before and after do not share {what}: {join_names(found, MAX_CHANGES)}", valid=_VALID
@@ -132,7 +129,7 @@ IDENTICAL: Final = "the same, to the bit"
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """What became of each variant; `rows` hold after - before."""
+    """Differences of each variant between two sets of trials; `rows` hold after - before."""
 
     metric: str
     better: Better
@@ -178,7 +175,7 @@ class RunComparison:
 
 
 def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhere: bool = False) -> RunComparison:
-    """The table of two sides; a `NotComparableError` where nothing matches, or what matches is not of one kind."""
+    """Return the differences between two sets; a `NotComparableError` where no trials match, or conditions differ."""
     pairs = {key: (before.trials[key], after.trials[key]) for key in before.trials if key in after.trials}
     notes = [*before.notes, *after.notes, *_alone(before, after, "before"), *_alone(after, before, "after")]
     if not pairs:
@@ -208,7 +205,7 @@ def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhe
 
 
 def select_metric(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
-    """The metric that was asked for (`NAME`, or `NAME:higher`), or the loss that most trials have."""
+    """Return the requested metric (`NAME`, or `NAME:higher`), or else the loss that most trials have."""
     known = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
     if not asked:
         losses = Counter({name: count for name, count in known.items() if name.endswith("/loss")})
@@ -234,13 +231,13 @@ def select_metric(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
 
 
 def _order(item: tuple[Key, Pair]) -> tuple[bool, str, int]:
-    """The baseline first, then by name; seeds in order."""
+    """Sort the baseline first, then by name, then by seed."""
     (_, seed), (_, after) = item
     return after.variant != BASELINE, _called(after), seed
 
 
 def _names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
-    """What variants are called now; two of one name are told apart by their specs' hashes."""
+    """Return the current names of variants; two with one name get a digest of their specs."""
     called = {spec: _called(own[0][1]) for spec, own in groups.items()}
     twice = {name for name, count in Counter(called.values()).items() if count > 1}
     return {spec: f"{name} ({spec[:6]})" if name in twice else name for spec, name in called.items()}

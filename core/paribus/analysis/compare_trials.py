@@ -1,4 +1,4 @@
-"""Two single trials: what differs between them, in specs and in numbers. One seed a side proves nothing."""
+"""Comparison of two single trials: differences of their specs and numbers, without any verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST: Final = 8
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrialDiff:
-    """One trial beside another."""
+    """Differences between two trials."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, float | None, float | None], ...]  # a number's name, before, after
@@ -58,7 +58,7 @@ class TrialDiff:
 
 
 def compare_trials(before: TrialSet, after: TrialSet, *, elsewhere: bool = False) -> TrialDiff:
-    """One trial held against another."""
+    """Return the differences between two trials."""
     (one,), (other,) = before.trials.values(), after.trials.values()
     pair = one, other
     warnings = check_same_conditions([pair], across=elsewhere)

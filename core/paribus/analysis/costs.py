@@ -1,4 +1,4 @@
-"""What a variant costs beside the baseline: what it declares, and what was measured while it ran."""
+"""Costs of a variant relative to the baseline: counted parameters and FLOPs, measured speed and memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pairs = Sequence[tuple[TrialEntry, TrialEntry]]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """A number of a variant's, and how many times the baseline's it is."""
+    """A cost of a variant, and its ratio to the baseline's."""
 
     value: float | None
     ratio: float | None
@@ -38,18 +38,18 @@ class Cost:
 
 
 def declared(name: str) -> CostFunction:
-    """A number that the engine counts, and that is the same for each seed."""
+    """Return a function that reads a number which the engine counts, and which is the same for each seed."""
     return lambda entry: _positive(entry.result.get(name))
 
 
 def tokens_per_second(entry: TrialEntry) -> float | None:
-    """Of the training steps alone."""
+    """Return the speed of the training steps alone."""
     seconds = entry.provenance.get("training_seconds")
     return _positive(entry.result["tokens"] / seconds) if entry.done and seconds else None
 
 
 def peak_bytes(entry: TrialEntry) -> float | None:
-    """The most memory that the trial held; on a CPU, its whole process."""
+    """Return the peak memory of a trial; on a CPU, of its whole process."""
     return _positive(entry.provenance.get("peak_bytes")) if entry.done else None
 
 
@@ -62,9 +62,9 @@ MEASURED: Final[Mapping[str, CostFunction]] = {"tokens_per_second": tokens_per_s
 def costs(
     entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry], pairs: Pairs, pace: Throughput | None = None
 ) -> dict[str, Cost]:
-    """Every cost of the variant that `entries` are of; what was measured is compared pair by pair, on one machine.
+    """Return every cost of the variant that `entries` belong to; measured ones are compared pair by pair.
 
-    `pace` is of the timing pass after the study: of speed it knows better than trials that shared a machine.
+    `pace` has the timing pass after the study, which measures speed better than trials that shared a machine.
     """
     found = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
     alike = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
@@ -93,17 +93,17 @@ def _paced(pace: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[T
 
 
 def machine_key(entry: TrialEntry) -> tuple[tuple[str, str], ...]:
-    """What speed depends on: device, its name, threads."""
+    """Return what speed depends on: device, its name, threads."""
     return tuple(sorted((entry.provenance.get("machine") or {}).items()))
 
 
 def is_contended(entry: TrialEntry) -> bool:
-    """Whether other trials shared the machine."""
+    """Return whether other trials shared the machine."""
     return bool(entry.provenance.get("contended"))
 
 
 def on_same_host(pair: tuple[TrialEntry, TrialEntry]) -> bool:
-    """Whether the machines are one, and not only alike."""
+    """Return whether both trials ran on one machine, and not on two of the same kind."""
     return bool(pair[0].provenance.get("host") == pair[1].provenance.get("host"))
 
 
@@ -127,5 +127,5 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _positive(value: object) -> float | None:
-    """A number that can be divided by; 0 says that there is no such cost."""
+    """Return a positive finite number, or None; 0 means that there is no such cost."""
     return value if isinstance(value, int | float) and 0 < value < math.inf else None

@@ -1,4 +1,4 @@
-"""A study that stops early, from its records: where each variant stands, and which trials are needed yet."""
+"""Early stopping of a study from its records: the state of each variant, and the trials that it still needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 8
 @final
 @dataclass(frozen=True, kw_only=True)
 class RowInput:
-    """What of a study one row is made of: the trials that are needed, of the seeds that are, and what they say."""
+    """The trials and seeds that one row of a table is made of."""
 
     trials: TrialsByVariant
     question: ComparisonSpec
@@ -31,7 +31,7 @@ class RowInput:
 def row_inputs(
     trials: TrialsByVariant, question: ComparisonSpec, turns: Mapping[str, VariantState]
 ) -> Mapping[str, RowInput]:
-    """The row of each variant: of all seeds, or, of a study that stops early, of those of its last look."""
+    """Return the input of each variant's row: all seeds, or those of its last look in a study that stops early."""
     if not turns:
         held = {name: pair_trials(trials, name, question) for name in question.swapped}
         return {name: RowInput(trials=trials, question=question, paired=each) for name, each in held.items()}
@@ -44,9 +44,9 @@ def row_inputs(
 
 
 def variant_states(asked: Sequence[tuple[TrialsByVariant, ComparisonSpec]]) -> list[Mapping[str, VariantState]]:
-    """Where each variant of each setting stands, all of which are one family.
+    """Return the state of each variant of each setting; all of them are one family.
 
-    It depends on the order of seeds alone, and on nothing that ran beyond a look.
+    It depends on the order of the seeds alone, and not on trials that ran beyond a look.
     """
 
     def see(which: tuple[int, str], n: int) -> LookData:
@@ -78,7 +78,7 @@ def _ended(entry: TrialEntry) -> bool:
 
 
 def first_seeds(trials: TrialsByVariant, question: ComparisonSpec, n: int) -> tuple[TrialsByVariant, ComparisonSpec]:
-    """The trials of the first `n` seeds, and the question of them alone."""
+    """Return the trials of the first `n` seeds, and the comparison restricted to them."""
     seeds = question.seeds[:n]
     kept = frozenset(seeds)
     part = {name: {seed: entry for seed, entry in own.items() if seed in kept} for name, own in trials.items()}
@@ -86,18 +86,18 @@ def first_seeds(trials: TrialsByVariant, question: ComparisonSpec, n: int) -> tu
 
 
 def seeds_by_variant(turns: Mapping[str, VariantState], question: ComparisonSpec) -> dict[str, int]:
-    """How many seeds of each variant are needed by now; of the baseline as many as of any."""
+    """Return how many seeds of each variant are needed now; the baseline needs as many as any variant."""
     found = {name: turn.seeds_needed for name, turn in turns.items()}
     return {question.baseline: max(found.values(), default=len(question.seeds)), **found}
 
 
 def is_needed(entry: TrialEntry, counts: Mapping[str, int], question: ComparisonSpec) -> bool:
-    """Whether a look has asked for a trial."""
+    """Return whether a look needs a trial."""
     return entry.seed in question.seeds[: counts.get(entry.variant, len(question.seeds))]
 
 
 def skipped_notes(counts: Mapping[str, int], question: ComparisonSpec) -> Iterator[str]:
-    """What is said of the trials that did not have to run."""
+    """Yield a note on the trials that did not have to run."""
     total = len(question.seeds)
     saved = {name: total - count for name, count in counts.items() if count < total}
     if saved:

@@ -1,11 +1,12 @@
-"""Effects of factors, as weights on the cells of a factorial: of one seed's numbers each is a sum, so pairing holds.
+"""Effects of the factors of a factorial: main effects, pairwise interactions and Shapley shares, with verdicts.
 
-- A **main effect** is how much a level of a factor changes the metric, on average over the levels of all others.
-- An **interaction** of two is how much more the one changes it where the other is on than where it is not.
-- A **Shapley share** is what a factor adds to those that are on already, on average over all orders of putting them on
-  (Shapley 1953): the shares of all factors add up to the full model less the base, whatever they do to each other.
+An effect is a weighted sum over the cells of one seed, so seeds stay paired.
 
-The effects of a factorial's factors, with their verdicts: main effects, pairwise interactions, Shapley shares.
+- A **main effect** is the change that a level of a factor makes, averaged over the levels of all other factors.
+- An **interaction** of two levels is the difference between the effect of one where the other is on and where it is
+off.
+- A **Shapley share** is the change that a factor makes when it is added to the factors that are on already, averaged
+over all orders of adding them (Shapley 1953): the shares add up to the full model minus the base.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ class Level(NamedTuple):
 
 
 def main_effect(cells: Sequence[Cell], of: Level) -> Weights:
-    """The mean of the cells with this level, less that of those with the base's."""
+    """Return the weights of the mean of the cells with this level minus the mean of those with the base's."""
     on = [cell for cell in cells if cell[of.factor] == of.level]
     off = [cell for cell in cells if cell[of.factor] == 0]
     return {**dict.fromkeys(on, 1 / len(on)), **dict.fromkeys(off, -1 / len(off))}
 
 
 def interaction(cells: Sequence[Cell], one: Level, other: Level) -> Weights:
-    """The effect of the one where the other is on, less that where the other is off."""
+    """Return the weights of the effect of one level where the other is on, minus that where it is off."""
     weights: dict[Cell, float] = {}
     for first, second in product((True, False), repeat=2):
         wanted = (one.level if first else 0, other.level if second else 0)
@@ -57,7 +58,7 @@ def interaction(cells: Sequence[Cell], one: Level, other: Level) -> Weights:
 
 
 def shapley(factors: int, of: int) -> Weights:
-    """Of factors that are on or off, all combinations of them given."""
+    """Return the weights of the Shapley share of a factor, where all factors are on or off."""
     weights: dict[Cell, float] = {}
     for cell in product((0, 1), repeat=factors):
         others = sum(cell) - cell[of]
@@ -67,17 +68,17 @@ def shapley(factors: int, of: int) -> Weights:
 
 
 def levels(counts: Sequence[int]) -> list[Level]:
-    """All levels but the base's, of factors with so many levels each, the base's counted."""
+    """Return all levels but the base's, for factors with so many levels each, the base's included."""
     return [Level(factor, level) for factor, count in enumerate(counts) for level in range(1, count)]
 
 
 def level_pairs(counts: Sequence[int]) -> Iterator[tuple[Level, Level]]:
-    """Levels of two factors."""
+    """Return the pairs of levels of different factors."""
     return ((one, other) for one, other in combinations(levels(counts), 2) if one.factor != other.factor)
 
 
 def effect_value(weights: Weights, values: Mapping[Cell, float]) -> float:
-    """What an effect comes to, of the numbers of one seed."""
+    """Return the value of an effect on one seed."""
     return math.fsum(weight * values[cell] for cell, weight in weights.items())
 
 
@@ -87,7 +88,7 @@ MOST: Final = 2  # reasons that are told of one effect
 @final
 @dataclass(frozen=True, kw_only=True)
 class FactorialCells:
-    """The cells of a factorial: which variant each is, and why some are none."""
+    """The cells of a factorial: the variant of each, and why some are missing."""
 
     factors: tuple[tuple[str, ...], ...]  # what the levels of each are called, but the base's
     cells: Mapping[Cell, str]  # to the variant; cells whose specs are the same have one
@@ -100,15 +101,15 @@ class FactorialCells:
 
     @property
     def all(self) -> list[Cell]:
-        """In the order of the study, those that are missing too."""
+        """All cells in the order of the study, including missing ones."""
         return sorted((*self.cells, *self.missing))
 
     def name(self, *of: Level) -> str:
-        """An effect as the table calls it."""
+        """Return the name of an effect in the table."""
         return f" {TIMES} ".join(self.factors[each.factor][each.level - 1] for each in of)
 
     def aliases(self, *of: Level) -> tuple[str, ...]:
-        """What an effect of a fraction cannot be told from, of single factors and pairs."""
+        """Return the single factors and pairs that a fraction confounds with an effect."""
         if self.regular is None:
             return ()
         found = self.regular.aliases(sum(1 << each.factor for each in of))
@@ -116,7 +117,7 @@ class FactorialCells:
 
 
 def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
-    """The cells of a factorial as they are planned."""
+    """Return the cells of a factorial as planned."""
     kept = {variant.name for variant in setting.variants}
     left = {each.variant: each for each in setting.excluded}
     found: dict[Cell, str] = {}
@@ -134,7 +135,7 @@ def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
 
 @final
 class _Effect(NamedTuple):
-    """One that is asked for: its name, its weights, and what it is confounded with."""
+    """An effect to estimate: its name, its weights, and its aliases."""
 
     name: str
     weights: Weights
@@ -143,7 +144,7 @@ class _Effect(NamedTuple):
 
 @final
 class _Values:
-    """The numbers of every cell, and why some may not be used."""
+    """The metric in every cell, and why some cells cannot be used."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class _Values:
         self.faults = {name: fault for name in names if (fault := _fault(trials, held, name, question))}
 
     def reason(self, weights: Weights) -> str:
-        """Why an effect is withheld that needs these cells; empty where it is not."""
+        """Return why an effect of these cells is withheld; empty where it is not."""
         named = {self.crossed.cells[cell]: None for cell in weights if cell in self.crossed.cells}
         found = [self.crossed.missing[cell] for cell in weights if cell in self.crossed.missing]
         found += [self.faults[name] for name in named if name in self.faults]
@@ -170,19 +171,19 @@ class _Values:
         return "" if self.seeds(weights) else f"no seed has all {len(named)} cells that it needs"
 
     def seeds(self, weights: Weights) -> list[int]:
-        """Those that have all cells."""
+        """Return the seeds that have all cells."""
         have = [self.numbers[self.crossed.cells[cell]] for cell in weights]
         return [seed for seed in self.question.seeds if all(seed in own for own in have)]
 
     def differences(self, weights: Weights) -> tuple[float, ...]:
-        """The effect on each seed."""
+        """Return the effect on each seed."""
         return tuple(
             effect_value(weights, {cell: self.numbers[self.crossed.cells[cell]][seed] for cell in weights})
             for seed in self.seeds(weights)
         )
 
     def unlearned(self, weights: Weights, kind: str) -> bool:
-        """Whether it would be of models that know nothing yet."""
+        """Return whether the effect would be between models that learned nothing."""
         learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
         return not self.question.allow_unlearned and is_vacuous(kind, any(learned), all(learned))
 
@@ -190,7 +191,7 @@ class _Values:
 def effects(
     trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, settings: int = 1
 ) -> Iterator[Family]:
-    """The families of a factorial; nothing of another design. All `settings` of a study share its alpha."""
+    """Yield the families of a factorial; nothing for other designs. All `settings` of a study share its alpha."""
     crossed = question.factorial
     if crossed is None:
         return
@@ -208,7 +209,7 @@ def effects(
 
 
 def _decided(wanted: Sequence[_Effect], values: _Values, question: ComparisonSpec) -> tuple[Row, ...]:
-    """One that is withheld stays in its family, where it proves nothing."""
+    """Return the rows of a family; withheld effects stay in the family, where they prove nothing."""
     reasons = [values.reason(each.weights) for each in wanted]
     paired = {
         str(place): PairedDifferences(
@@ -234,7 +235,7 @@ def _main(crossed: FactorialCells) -> list[_Effect]:
 
 
 def _pairs(crossed: FactorialCells) -> list[_Effect]:
-    """Each that is no main effect as well; of pairs that are not told apart, the first stands for all."""
+    """Return the interactions that are not aliases of main effects; one stands for all of its aliases."""
     found: list[_Effect] = []
     told: set[str] = set()
     single = {crossed.name(of) for of in levels(crossed.counts)}
@@ -290,7 +291,7 @@ def _end(crossed: FactorialCells, families: int, question: ComparisonSpec, setti
 def _numbers(
     trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str, question: ComparisonSpec
 ) -> dict[int, float]:
-    """The metric by seed, of the baseline or of what was held against it on the same torch and kind of device."""
+    """Return the metric by seed, of the trials that may be compared with the baseline."""
     if name == question.baseline:
         entries = list(trials[name].values())
     else:
@@ -299,7 +300,7 @@ def _numbers(
 
 
 def _fault(trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str, question: ComparisonSpec) -> str:
-    """Why nothing may be made of a cell; empty where something may."""
+    """Return why a cell cannot be used; empty where it can."""
     if name != question.baseline and held[name].reason:
         return f"{name}: {held[name].reason}"
     own = trials[name].values()

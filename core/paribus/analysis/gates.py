@@ -1,4 +1,4 @@
-"""Gates for a pipeline: `slower:5%`, `worse:0.01`. One trips where a whole interval lies past its limit."""
+"""Gates for a pipeline, `slower:5%` or `worse:0.01`, which trip where a whole interval lies past the limit."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SHAPE: Final = re.compile(r"\s*([\w-]+)\s*[:=]\s*([^%]*?)\s*(%?)\s*")
 
 
 class VerdictTable(Protocol):
-    """A table of verdicts, whatever is held against what."""
+    """A table of verdicts on any kind of comparison."""
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What is held against something."""
+        """The rows that are compared with a reference."""
 
     @property
     def better(self) -> Better:
-        """Which way of the metric is better."""
+        """The direction in which the metric is better."""
 
 
 @final
 class Gate(NamedTuple):
-    """What must not be exceeded."""
+    """A limit that must not be exceeded."""
 
     kind: Of
     limit: float  # of `slower` a share: 0.05
@@ -44,7 +44,7 @@ class Gate(NamedTuple):
 
 @final
 class GateResult(NamedTuple):
-    """What became of a gate: which rows are past it, and of which that cannot be told."""
+    """The result of a gate: rows past its limit, and rows that are too uncertain."""
 
     gate: Gate
     tripped: tuple[str, ...]
@@ -52,7 +52,7 @@ class GateResult(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """What is said of it; a gate that held, with all rows clear, is said in one line too."""
+        """One line for each row that tripped or is unclear, or one line if the gate held."""
         said = [f"gate {self.gate.text} tripped: {each}" for each in self.tripped]
         said += [f"gate {self.gate.text} cannot tell: {each}" for each in self.unclear]
         return said or [f"gate {self.gate.text} held"]
@@ -62,7 +62,7 @@ class GateResult(NamedTuple):
 
 
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
-    """The gates of `--fail-if`; all that are wrong are told at once."""
+    """Parse the gates of `--fail-if`; all errors are reported at once."""
     found: list[Gate] = []
     problems: list[Problem] = []
     for text in texts:
@@ -102,7 +102,7 @@ def _wrong(what: str, valid: str, near: str = "") -> SpecError:
 
 
 def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
-    """Each gate held against benchmarks; one that nothing can be held against would never trip, and is refused."""
+    """Return the result of each gate on benchmarks; a gate that could never trip is an error."""
     worse = [gate for gate in gates if gate.kind == "worse"]
     if worse:
         what = f"`{worse[0].text}` is of a metric, and a benchmark has none"
@@ -132,7 +132,7 @@ def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
 
 
 def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") -> list[GateResult]:
-    """Each gate held against all rows; `called` stands before their names, where there are several tables."""
+    """Return the result of each gate on all rows; `called` is put before their names where there are several tables."""
     found = [_worse(gate, table) if gate.kind == "worse" else _slower(gate, table) for gate in gates]
     if not called:
         return found
@@ -140,7 +140,7 @@ def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") ->
 
 
 def check_study(gates: Sequence[Gate], table: Table) -> list[GateResult]:
-    """Each gate held against the variants of a study, in all of its settings."""
+    """Return the result of each gate on the variants of a study, in all of its settings."""
     names = [clean(each.setting) if table.other_settings else "" for each in table.settings]
     each = [check_table(gates, one, name) for one, name in zip(table.settings, names, strict=True)]
     return [
@@ -168,7 +168,7 @@ def _worse(gate: Gate, table: VerdictTable) -> GateResult:
 
 
 def _slower(gate: Gate, table: VerdictTable) -> GateResult:
-    """By the seconds of a token, pair by pair; what shared its machine with others was not measured well enough."""
+    """Compare the seconds per token pair by pair; trials that shared their machine are too uncertain."""
     past: list[str] = []
     unclear: list[str] = []
     for row in table.rows:
@@ -195,7 +195,7 @@ def _slower(gate: Gate, table: VerdictTable) -> GateResult:
 
 
 def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str]) -> None:
-    """By the timing pass after the study, where its noise is less than what is asked for."""
+    """Use the timing pass after the study, where its noise is below the limit."""
     assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # the pass has all three
     low, high = 1 / cost.high, 1 / cost.low
     told = f"{name}: {1 / cost.ratio:.3f} times as long [{low:.3f}, {high:.3f}]"

@@ -1,4 +1,4 @@
-"""The trials of a folder, read and never written to: one trial, or those of a store, of one code or of several."""
+"""Trials read from folders, without a study: one trial, or those of a store, of one code or of several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key = tuple[str, int]  # a spec whatever its seed, and the seed
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrialSet:
-    """One side of a comparison."""
+    """The trials on one side of a comparison."""
 
     name: str
     is_single: bool  # one trial, and not a folder of them
@@ -34,9 +34,9 @@ class TrialSet:
 
 
 def load_trial_set(text: str, store: Path) -> TrialSet | None:
-    """What `text` names: a trial's folder or identity, a folder of trials, or a study of the store; None: none of them.
+    """Return the trials that `text` names: a trial's folder or identity, a folder, or a study of the store; else None.
 
-    `NAME@previous` is of each trial the record before that of its latest code, `NAME@CODE` that of a code.
+    `NAME@previous` selects the record before that of the latest code for each trial, `NAME@CODE` that of one code.
     """
     name, code = (text, "") if os.path.lexists(text) or "@" not in text else text.rsplit("@", 1)
     try:
@@ -56,7 +56,7 @@ def _one(entry: TrialEntry) -> dict[Key, TrialEntry]:
 
 
 def spec_key(spec: Mapping[str, Any]) -> str:
-    """What a spec is called whatever its seed, and whatever was the code of the trial that it begins from."""
+    """Return a digest of a spec, independent of its seed and of the code of the trial that it begins from."""
     began = spec.get("from")
     plain = {**spec, "seed": 0, **({"from": {**began, "trial": ""}} if isinstance(began, Mapping) else {})}
     return identity_of(plain, "", "")
@@ -80,7 +80,7 @@ def _entry(folder: Path) -> TrialEntry:
 
 
 def _set(folder: Path, code: str) -> TrialSet:
-    """The latest record of each spec and seed; what is damaged, or of another code, is named."""
+    """Return the latest record of each spec and seed; damaged records, and those of other code, are named."""
     found: dict[Key, list[TrialEntry]] = {}
     damaged: list[str] = []
     for each in _folders(folder):

@@ -1,4 +1,4 @@
-"""One variant held against another, seed by seed: which pairs count, what they say, and why they may say nothing."""
+"""Pairing of the trials of a variant with the baseline's, by seed, and the row of a variant in the table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNTIME: Final = ("torch",)  # whose versions no pair may mix
 @final
 @dataclass(frozen=True, kw_only=True)
 class PairedTrials:
-    """One variant held against the baseline, seed by seed."""
+    """The trials of a variant and of the baseline, paired by seed."""
 
     pairs: Pairs  # both have a record, and ran on the same torch and kind of device
     mixed_runtimes: tuple[str, ...]  # pairs that did not
@@ -36,14 +36,14 @@ class PairedTrials:
 
     @property
     def reason(self) -> str:
-        """Why there is no verdict; empty where there is one."""
+        """Return why there is no verdict; empty where there is one."""
         if self.certificate is not None and not self.certificate.ok:
             return self.certificate.reason
         return "other versions or devices than the baseline's" if self.mixed_runtimes and not self.pairs else ""
 
 
 def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> PairedTrials:
-    """How a variant is held against the baseline of the question."""
+    """Pair the trials of a variant with the baseline's."""
     both = [
         (trials[question.baseline][seed], entry)
         for seed, entry in sorted(trials[name].items())
@@ -61,12 +61,12 @@ def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) ->
 
 
 def _turned(certificate: Certificate, knob: str | None) -> Certificate:
-    """With what was turned for the variant to match a budget."""
+    """Add what was changed for the variant to match a budget."""
     return certificate if knob is None else replace(certificate, confirmed=(*certificate.confirmed, knob))
 
 
 def _mixed(pair: tuple[TrialEntry, TrialEntry]) -> str:
-    """In what the pair differs that would show in its numbers; nothing where it does not."""
+    """Describe the differences of the runtimes of a pair; empty where there are none."""
     before, after = (_runtime(entry) for entry in pair)
     return ", ".join(f"{key} {before[key]} against {after[key]}" for key in before if before[key] != after.get(key))
 
@@ -81,7 +81,7 @@ def _runtime(entry: TrialEntry) -> dict[str, str]:
 
 
 def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:
-    """The baseline's numbers and the variant's, of finished pairs."""
+    """Return the metrics of the baseline and of the variant, of finished pairs."""
     found = [
         [value for value in (entry.value(metric) for entry in side) if value is not None]
         for side in zip(*pairs, strict=True)
@@ -92,7 +92,7 @@ def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:
 def paired_differences(
     trials: TrialsByVariant, name: str, held: PairedTrials, question: ComparisonSpec
 ) -> PairedDifferences:
-    """What is decided on. A variant whose verdict is withheld stays in the family, where it proves nothing."""
+    """Return the differences to decide on. A withheld variant stays in the family, where it proves nothing."""
     before, after = _values(held.finished, question.metric)
     return PairedDifferences(
         differences=() if held.reason else tuple(b - a for a, b in zip(before, after, strict=True)),
@@ -105,7 +105,7 @@ def paired_differences(
 def variant_row(
     trials: TrialsByVariant, name: str, held: PairedTrials, verdict: Verdict, question: ComparisonSpec
 ) -> Row:
-    """The row of a variant, with its verdict or the reason why there is none."""
+    """Return the row of a variant, with its verdict or the reason why it has none."""
     before, after = _values(held.finished, question.metric)
     own = list(trials[name].values())
     common: dict[str, Any] = {
@@ -141,9 +141,10 @@ def _failed(variant: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
 
 
 def is_vacuous(kind: str, baseline: bool | None, variant: bool | None) -> bool:
-    """Whether a claim would be of models that know nothing yet.
+    """Return whether a claim would be about models that learned nothing.
 
-    That one side learned and the other did not is a finding; that both did alike, where one did not, is none.
+    It is a finding that one side learned and the other did not. It is none that both perform alike where one did
+    not learn.
     """
     if kind == "equivalent":
         return baseline is False or variant is False
@@ -151,7 +152,7 @@ def is_vacuous(kind: str, baseline: bool | None, variant: bool | None) -> bool:
 
 
 def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
-    """The first row: what the others are held against."""
+    """Return the row of the baseline."""
     own = list(trials[question.baseline].values())
     numbers = metric_values(own, question)
     return Row(
@@ -187,7 +188,7 @@ def _short_value(value: Any) -> str:
 
 
 def count_outcomes(own: Sequence[TrialEntry], question: ComparisonSpec) -> dict[str, Any]:
-    """How the trials of a variant ended."""
+    """Count how the trials of a variant ended."""
     failed = sum(entry.record is None and entry.state in FAILED_STATES for entry in own)
     diverged = sum(entry.diverged(question.metric) for entry in own)
     done = sum(entry.done for entry in own)
@@ -202,7 +203,7 @@ def count_outcomes(own: Sequence[TrialEntry], question: ComparisonSpec) -> dict[
 
 
 def is_unlearned(entry: TrialEntry, metric: str) -> bool:
-    """Whether a trial that ended well knows no more than how frequent each token, or each class, is."""
+    """Return whether a finished trial does not beat the unigram baseline: the frequencies of tokens or classes."""
     value, frequencies = entry.value(metric), entry.unigram_baseline(metric) if entry.done else None
     return value is not None and frequencies is not None and value >= frequencies
 
@@ -212,17 +213,17 @@ def _diverged(own: Mapping[int, TrialEntry], question: ComparisonSpec) -> int:
 
 
 def metric_values(own: Sequence[TrialEntry], question: ComparisonSpec) -> list[float]:
-    """The metric of each finished trial."""
+    """Return the metric of each finished trial."""
     return [value for value in (entry.value(question.metric) for entry in own) if value is not None]
 
 
 def mean_or_none(numbers: Sequence[float]) -> float | None:
-    """The mean, where there is anything to take it of."""
+    """Return the mean, or None of no numbers."""
     return math.fsum(numbers) / len(numbers) if numbers else None
 
 
 def has_learned(own: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
-    """Whether the mean loss is below that of guessing by how frequent each token, or each class, is."""
+    """Return whether the mean loss is below the unigram baseline; None where that is unknown."""
     mean = mean_or_none(metric_values(own, question))
     frequencies = next((entry.unigram_baseline(question.metric) for entry in own if entry.done), None)
     return None if mean is None or frequencies is None else bool(mean < frequencies)

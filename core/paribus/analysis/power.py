@@ -1,7 +1,7 @@
-"""What so many seeds can tell: power of the paired t-test and of equivalence, and how well a spread is known.
+"""Power of the paired t-test and of equivalence tests, and the uncertainty of a standard deviation.
 
-In plain Python, as `statistics` is. A power is an integral over the mean that a study will find, of the chance that its
-spread is small enough for the verdict: no noncentral distribution is needed, and none loses digits.
+In plain Python, as `statistics` is. A power is an integral over the observed mean, of the probability that the observed
+spread is small enough for the verdict: this needs no noncentral distribution, and loses no digits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PANELS: Final = 48  # of Simpson's rule between two kinks
 
 
 def spread_interval(sd: float, n: int, alpha: float = 0.05) -> tuple[float, float]:
-    """What the true standard deviation may be, where `n` normal numbers have `sd`: by the chi-squared distribution."""
+    """Return the interval of the true standard deviation of `n` normal numbers, by the chi-squared distribution."""
     check_rate("alpha", alpha)
     if n < 2:
         raise ValueError(f"`n` must be at least 2, for a spread, but is {n}.")
@@ -28,14 +28,14 @@ def spread_interval(sd: float, n: int, alpha: float = 0.05) -> tuple[float, floa
 
 
 def power_to_detect(effect: float, sd: float, n: int, alpha: float) -> float:
-    """The chance that the interval at `alpha` of `n` pairs excludes 0, where they truly differ by `effect`."""
+    """Return the probability that the interval of `n` pairs at `alpha` excludes 0, for a true difference `effect`."""
     noncentral, limit = _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
     steep = [side * limit * spread - noncentral for spread in _steps(n - 1) for side in (-1, 1)]
     return _expected(lambda z: abs(z + noncentral) / limit, n - 1, [-noncentral, *steep])
 
 
 def power_of_equivalence(margin: float, sd: float, n: int, alpha: float, effect: float = 0.0) -> float:
-    """The chance that the interval at `alpha` of `n` pairs lies within ±`margin`, where `effect` is true."""
+    """Return the probability that the interval of `n` pairs lies within ±`margin`, for a true `effect`."""
     check_positive("margin", margin)
     room, noncentral, limit = _scaled(margin, sd, n), _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
     ends = [-room - noncentral, -noncentral, room - noncentral]
@@ -44,13 +44,13 @@ def power_of_equivalence(margin: float, sd: float, n: int, alpha: float, effect:
 
 
 def _steps(df: int) -> tuple[float, ...]:
-    """Between which spreads nearly all of them lie: there a chance goes from 0 to 1."""
+    """Return the spreads between which nearly all lie: there the probability rises from 0 to 1."""
     near = 6 / math.sqrt(2 * df)
     return (max(0.0, 1 - near), 1.0, 1 + near)
 
 
 def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
-    """The least true difference that `n` pairs tell from 0 with this power."""
+    """Return the smallest true difference that `n` pairs detect with this power."""
     check_rate("power", power)
     low, high = 0.0, sd / math.sqrt(n)
     while power_to_detect(high, sd, n, alpha) < power:
@@ -62,7 +62,7 @@ def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
 
 
 def seeds_for_power(reached: Callable[[int], float], power: float, most: int = MOST) -> int | None:
-    """The fewest seeds whose power, which `reached` tells of so many, is enough; None where `most` would not do."""
+    """Return the fewest seeds that reach the power, by `reached` of a number of seeds; None beyond `most`."""
     check_rate("power", power)
     low, high = 1, 2
     while reached(high) < power:
@@ -76,7 +76,7 @@ def seeds_for_power(reached: Callable[[int], float], power: float, most: int = M
 
 
 def _scaled(size: float, sd: float, n: int) -> float:
-    """In standard errors of the mean of `n`."""
+    """Return a size in standard errors of the mean of `n`."""
     check_positive("sd", sd)
     if n < 2:
         raise ValueError(f"`n` must be at least 2, for a spread, but is {n}.")
@@ -84,7 +84,7 @@ def _scaled(size: float, sd: float, n: int) -> float:
 
 
 def _expected(bound: Callable[[float], float], df: int, kinks: Sequence[float]) -> float:
-    """P(S ≤ bound(Z)) for a standard normal Z and, apart from it, a spread S of `df` degrees of freedom around 1."""
+    """P(S ≤ bound(Z)) for a standard normal Z and an independent spread S of `df` degrees of freedom around 1."""
 
     def integrand(z: float) -> float:
         most = bound(z)
@@ -143,7 +143,7 @@ def _series(a: float, x: float) -> float:
 
 
 def _fraction(a: float, x: float) -> float:
-    """The same of the upper tail by Lentz's method, for x above a + 1 (DLMF 8.9.2)."""
+    """The same for the upper tail by Lentz's method, for x above a + 1 (DLMF 8.9.2)."""
     b = x + 1 - a
     c, d = 1e300, 1 / b
     value = d

@@ -1,4 +1,4 @@
-"""Which trials a table is made of, and what is said of those that it leaves out."""
+"""Selection of the trials of a table, and notes on trials that are not in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TrialsByVariant = Mapping[str, Mapping[int, TrialEntry]]  # variant -> seed -> t
 
 @final
 class Selection(NamedTuple):
-    """One trial for each variant and seed that has any, and one line for whatever is not as the study planned it."""
+    """One trial for each variant and seed that has any, and a line for each departure from the plan."""
 
     trials: TrialsByVariant
     notes: tuple[str, ...]
@@ -27,7 +27,7 @@ class Selection(NamedTuple):
 
 
 def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code: Collection[str] = ()) -> Selection:
-    """A stale record is left out, unless its code hash was accepted and the study has no fresh one in its place."""
+    """Select a trial for each variant and seed; a stale one if its code was accepted and there is no fresh one."""
     known: list[TrialEntry] = []
     foreign = 0
     for entry in entries:
@@ -47,13 +47,13 @@ def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code:
 
 
 def is_accepted(entry: TrialEntry, codes: Collection[str]) -> bool:
-    """Whether a stale record may be used: its code is one of `codes`, given whole or by its first digits."""
+    """Return whether a stale record may be used: its code hash begins with one of `codes`."""
     code = str(entry.trial.get("code") or "")
     return entry.stale == "code" and any(len(each) >= MIN_CODE_DIGITS and code.startswith(each) for each in codes)
 
 
 def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> None:
-    """A code that readmits nothing was mistyped, or its records are not here: nobody is to think otherwise."""
+    """Raise an error for accepted codes that match no stale record, as they may be mistyped."""
     stale = [entry for entry in entries if entry.stale == "code"]
     unknown = [code for code in codes if not any(is_accepted(entry, [code]) for entry in stale)]
     if unknown:
@@ -66,7 +66,7 @@ def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> No
 
 
 def _rank(entry: TrialEntry) -> tuple[bool, bool, float]:
-    """The best comes first: a record, of today's code, and of several the latest."""
+    """Sort a record first, then the current code, then the latest."""
     return entry.record is None, bool(entry.stale), -float(entry.provenance.get("ended") or 0)
 
 
@@ -111,7 +111,7 @@ def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
 
 
 def _flags(entries: Sequence[TrialEntry]) -> str:
-    """What to type to have these: `--accept-code 0863ea79ca55 --accept-code e4cbf8d05904`."""
+    """Return the options that accept these records: `--accept-code 0863ea79ca55 --accept-code e4cbf8d05904`."""
     return " ".join(dict.fromkeys(f"--accept-code {str(entry.trial.get('code'))[:CODE_DIGITS]}" for entry in entries))
 
 

@@ -1,4 +1,4 @@
-"""Verdicts at several looks, each of which may be the last of a variant: what `stop: when-decided` rests on."""
+"""Group-sequential verdicts of `stop: when-decided`: several looks, each of which may decide a variant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINAL_KINDS: Final = ("better", "worse", "equivalent", "diverged")
 @final
 @dataclass(frozen=True, kw_only=True)
 class LookData:
-    """A variant and the baseline on the first seeds of a study."""
+    """The data of a variant and the baseline on the first seeds of a study."""
 
     paired: PairedDifferences
     ended: bool  # no trial of it is still to come
@@ -26,7 +26,7 @@ class LookData:
 @final
 @dataclass(frozen=True, kw_only=True)
 class VariantState:
-    """Where a variant stands: its verdict at the last look that it had, and what is needed of it."""
+    """The state of a variant: its verdict at its last look, and the seeds that it needs."""
 
     verdict: Verdict
     n: int  # seeds of that look; 0 before the first
@@ -38,7 +38,7 @@ See = Callable[[Name, int], LookData]
 
 
 def alpha_shares(looks: Sequence[int]) -> tuple[float, ...]:
-    """How much of alpha each look spends: what is spent by n of N seeds is (n/N)² of it (Kim and DeMets 1987)."""
+    """Return the share of alpha that each look spends: (n/N)² by n of N seeds (Kim and DeMets 1987)."""
     last = looks[-1]
     return tuple((after**2 - before**2) / last**2 for before, after in pairwise((0, *looks)))
 
@@ -103,18 +103,18 @@ def decide_sequentially(
 
 
 def _nothing(n: int) -> PairedDifferences:
-    """What a variant is in its family of which nothing may be claimed at this look."""
+    """Return a variant without data, which stays in its family."""
     return PairedDifferences(differences=(), diverged=0, planned=n)
 
 
 def _before(looks: Sequence[int]) -> VariantState:
-    """Where a variant stands before the first look."""
+    """Return the state of a variant before the first look."""
     nothing = decide({"": _nothing(looks[0])}, better="lower", margin=None)[""]
     return _passed(VariantState(verdict=nothing, n=0, seeds_needed=0, decided=False), looks[0], over=False)
 
 
 def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool) -> VariantState:
-    """After a look: what is corrected for the family is so for the looks as well."""
+    """Return the state after a look; a p-value is corrected for the looks as well."""
     found = replace(found, p=None if found.p is None else min(1.0, found.p / share))
     if over or found.kind in FINAL_KINDS:
         return VariantState(verdict=found, n=n, seeds_needed=n, decided=True)
@@ -122,7 +122,7 @@ def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool)
 
 
 def _passed(turn: VariantState, following: int, *, over: bool) -> VariantState:
-    """After a look that told nothing of it."""
+    """Return the state after a look without a verdict."""
     if over:
         return replace(turn, seeds_needed=following, decided=True)
     text = f"inconclusive as yet (next look at {following} seeds)"
@@ -130,7 +130,7 @@ def _passed(turn: VariantState, following: int, *, over: bool) -> VariantState:
 
 
 def _settled(verdict: Verdict, margin: float | None) -> bool:
-    """Whether its interval contains no decision point, so that Holm's procedure rejects them all."""
+    """Return whether the interval contains no decision point, so that Holm's procedure rejects them all."""
     if verdict.kind == "diverged" or verdict.low is None or verdict.high is None:
         return False
     points = (0.0,) if margin is None else (0.0, margin, -margin)

@@ -98,12 +98,12 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What the tests need of paired differences. One pair has no spread, so its `sd` and `standard_error` are None.
+    """Statistics of paired differences for the tests. One pair has no `sd` and no `standard_error`.
 
-    An `sd` of exactly 0 says that all pairs gave the same difference up to rounding, as a metric that counts a few
-    examples will. Then t would be infinite, and two seeds that agree by chance would prove anything, so the functions
-    below fall back on the exact sign test: were the differences symmetric about another mean, all n would lie on one
-    side of it with probability 2 / 2ⁿ, whatever their spread.
+    An `sd` of exactly 0 means that all pairs gave the same difference up to rounding, as with a metric that counts
+    a few examples. Then t would be infinite, and two seeds that agree by chance would prove anything. So the
+    functions below fall back on the exact sign test: if the differences were symmetric about another mean, all n
+    would lie on one side of it with probability 2 / 2ⁿ, whatever their spread.
     """
 
     n: int
@@ -130,14 +130,14 @@ def summarise(differences: Sequence[float]) -> Summary:
 
 
 def interval(summary: Summary, alpha: float) -> tuple[float, float] | None:
-    """The means that `two_sided_p` does not reject at `alpha`; None where the pairs are too few to bound them."""
+    """Return the means that `two_sided_p` does not reject at `alpha`; None where the pairs are too few."""
     check_rate("alpha", alpha)
     half = _half_width(summary.n, summary.sd, alpha)
     return None if math.isinf(half) else (summary.mean - half, summary.mean + half)
 
 
 def two_sided_p(summary: Summary, mean: float = 0.0) -> float:
-    """The p-value of the true mean being `mean`: the paired t-test, or the sign test where the spread is 0."""
+    """Return the p-value of a true mean `mean`: the paired t-test, or the sign test where the spread is 0."""
     distance = abs(summary.mean - mean)
     if summary.standard_error is None:
         return 1.0
@@ -157,9 +157,9 @@ def equivalence_p(summary: Summary, margin: float) -> float:
 
 
 def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None, most: int = 10_000) -> int | None:
-    """The fewest seeds whose interval at `alpha` would settle it, were mean and spread to stay as they are.
+    """Return the fewest seeds that settle a verdict at `alpha`, with the same mean and spread.
 
-    Settled means clear of 0 or, where a margin is stated, inside ±margin. None where `most` seeds would not do.
+    Settled means clear of 0 or, where a margin is set, inside ±margin. None where `most` seeds would not do.
     """
     check_rate("alpha", alpha)
     if margin is not None:
@@ -181,7 +181,7 @@ def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None,
 
 
 def variance_reduction(baseline: Sequence[float], variant: Sequence[float]) -> float | None:
-    """How many times less the paired difference varies than that of independent seeds would; 1 is no gain.
+    """Return the variance of independent differences divided by that of paired ones; 1 is no gain.
 
     None where it is undefined: fewer than two pairs, or differences that do not vary.
     """
@@ -195,7 +195,7 @@ def variance_reduction(baseline: Sequence[float], variant: Sequence[float]) -> f
 
 
 def _half_width(n: int, sd: float | None, alpha: float) -> float:
-    """Half the width of the interval of `n` pairs, infinite where they bound nothing."""
+    """Return half the width of the interval of `n` pairs; infinite where they are too few."""
     if n < 2 or sd is None:
         return math.inf
     if sd == 0:
@@ -211,7 +211,7 @@ def _sign_p(n: int) -> float:
 @final
 @dataclass(frozen=True, kw_only=True)
 class HolmStep:
-    """What Holm's procedure says of one hypothesis: its adjusted p-value, and the alpha at which it was decided."""
+    """The result of Holm's procedure for one hypothesis: its adjusted p-value and the alpha of its step."""
 
     adjusted: float
     alpha: float
@@ -221,8 +221,8 @@ class HolmStep:
 def holm(p_values: Sequence[float], alpha: float) -> tuple[HolmStep, ...]:
     """Holm's step-down procedure (1979), in the order of `p_values`.
 
-    The k-th smallest of m p-values is held against alpha / (m - k + 1) until one fails; that one and all after it are
-    decided at the level of the step that stopped. Equal p-values are decided at one level, the first of theirs.
+    The k-th smallest of m p-values is compared with alpha / (m - k + 1) until one fails; that one and all after it
+    are decided at the level of the step that stopped. Equal p-values are decided at one level, the first of theirs.
     """
     check_rate("alpha", alpha)
     if not all(0 <= p <= 1 for p in p_values):
@@ -239,7 +239,7 @@ def holm(p_values: Sequence[float], alpha: float) -> tuple[HolmStep, ...]:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Refuse what is no positive number. A margin of 0 would rule out equivalence without saying so."""
+    """Require a positive finite number. A margin of 0 would rule out equivalence silently."""
     if not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be positive and finite, but is {value}.")
 

@@ -1,11 +1,4 @@
-"""A row of a table: what is said of one variant, of one step of a ladder, or of one effect.
-
-What a table says besides: the steps of a ladder, the effects of factors. Each kind is a family of its own.
-
-What is said of a whole study besides its tables: a few lines under a title, and the same as JSON.
-
-The table of a study: a row for each variant, and all that has to be said with it.
-"""
+"""Verdict tables as data: rows, families of rows, sections, and their JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +21,7 @@ RowKind = Kind | Literal["withheld", "failed", "baseline"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One variant, or one effect. Where nothing may be claimed it has no interval, and where withheld no difference."""
+    """One variant, step or effect. A row without a claim has no interval, and a withheld one no difference."""
 
     variant: str
     kind: RowKind
@@ -60,7 +53,7 @@ class Row:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What must be read together with the verdict."""
+        """Qualifications of the verdict."""
         flags = []
         if self.learned is False and self.verdict != UNLEARNED:
             flags.append("did not learn")
@@ -74,11 +67,11 @@ class Row:
 
     @property
     def summary(self) -> str:
-        """The verdict, and what must be read with it."""
+        """The verdict with its flags."""
         return ", ".join((self.verdict, *self.flags))
 
     def claim(self) -> dict[str, Any]:
-        """What a row says of whatever it is of, and nothing of single trials."""
+        """Return the verdict and its numbers, without counts of single trials."""
         bare = {key: value for key in BARE if (value := getattr(self, key))}
         plain = {key: value for key, value in vars(self).items() if key in TOLD}
         return replace_infinite({**plain, "verdict": self.summary, **bare})
@@ -94,7 +87,7 @@ class Row:
 
 
 def verdict_fields(verdict: Verdict) -> dict[str, Any]:
-    """What a row has from its verdict; an interval that is not shown has no level."""
+    """Return the fields of a row that come from its verdict; without an interval it has no level."""
     return {
         "kind": verdict.kind,
         "verdict": verdict.text,
@@ -108,14 +101,14 @@ def verdict_fields(verdict: Verdict) -> dict[str, Any]:
 
 
 def replace_infinite(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON knows no infinity: what is none becomes null."""
+    """Replace infinite numbers by None, as JSON has no infinity."""
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Verdicts that are corrected together, and how they are to be read."""
+    """Rows whose verdicts are corrected together, with their caption."""
 
     key: str  # what it is called in JSON
     title: str
@@ -140,7 +133,7 @@ class Family:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Lines that every reader is to see, after the tables' overview."""
+    """Lines under a title that stand above the tables, and the same as JSON."""
 
     key: str  # what it is called in JSON
     title: str
@@ -165,7 +158,7 @@ class Renderer(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Table:
-    """What a study has found: `print(table)` shows it, and so does a notebook."""
+    """The verdicts of a study: `print(table)` shows them, and so does a notebook."""
 
     study: str
     metric: str
@@ -189,7 +182,7 @@ class Table:
 
     @property
     def ok(self) -> bool:
-        """Whether every planned trial came to a result, and no verdict was withheld: what exit code 0 says."""
+        """Return whether every planned trial has a result and no verdict is withheld, as exit code 0 reports."""
         rows = [row for each in self.settings for row in (each.baseline, *each.rows)]
         whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
         families = [family for each in self.settings for family in each.families]
@@ -202,7 +195,7 @@ class Table:
 
     @property
     def settings(self) -> tuple[Table, ...]:
-        """This table and those beside it: one for each setting."""
+        """This table and those of the other settings."""
         return (self, *self.other_settings)
 
     def __repr__(self) -> str:
@@ -213,14 +206,14 @@ class Table:
         return repr(self) if self.renderer is None else self.renderer.text(self, TEXT_WIDTH).rstrip()
 
     def to_markdown(self) -> str:
-        """The table for a README or a pull request."""
+        """Return the table for a README or a pull request."""
         return repr(self) if self.renderer is None else self.renderer.markdown(self)
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
 
     def to_json(self) -> dict[str, Any]:
-        """Valid JSON: every number is finite, or null."""
+        """Return valid JSON: every number is finite, or null."""
         if self.other_settings or self.sections:
             return self._several()
         return {
@@ -243,7 +236,7 @@ class Table:
         }
 
     def _several(self) -> dict[str, Any]:
-        """The rows of all settings together, each with its own, and what else is said of each setting."""
+        """Return the rows of all settings together, and the rest by setting."""
         alone = [replace(each, other_settings=(), sections=()).to_json() for each in self.settings]
         rows = [
             {"setting": each.setting, **row}

@@ -1,9 +1,4 @@
-"""Whether what a study found at one scale holds at another: the verdict of each variant, and the order of all of them.
-
-Plain numbers in, plain numbers out.
-
-What is said of all settings of a study together: what transfers between its scales, and what its tuning chose.
-"""
+"""Sections on all settings of a study: whether verdicts transfer between scales, matching, and tuning."""
 
 from __future__ import annotations
 
@@ -33,11 +28,11 @@ DECIDED: Final = ("better", "worse", "equivalent")
 
 
 def transfer_verdict(kinds: Sequence[str]) -> Transfer:
-    """What the verdicts of one variant at all scales come to.
+    """Return whether the verdict of one variant transfers between all scales.
 
-    It transfers where every scale decides, and decides alike; it reverses where one says better and another worse.
-    Anything else is undecided: a scale that could not tell has not agreed, and what is equivalent at one scale may be
-    a little worse at another and still be equivalent there.
+    It transfers where every scale decides, and decides alike; it reverses where one is better and another worse.
+    Anything else is undecided: an inconclusive scale does not agree, and a variant that is equivalent at one scale
+    may be slightly worse at another and still equivalent there.
     """
     if {"better", "worse"} <= set(kinds):
         return "reverses"
@@ -45,9 +40,9 @@ def transfer_verdict(kinds: Sequence[str]) -> Transfer:
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b: 1 where both have one order, -1 where they have opposite ones; ties count for neither.
+    """Kendall's tau-b: 1 for the same order, -1 for the opposite one; ties count for neither.
 
-    None where one of them has no order at all.
+    None where one side has no order at all.
     """
     agree = tied_first = tied_second = pairs = 0
     for place, (one, other) in enumerate(zip(first, second, strict=True)):
@@ -68,7 +63,7 @@ def _sign(value: float) -> int:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RankAgreement:
-    """How alike two scales order the variants, and between what that would lie with other seeds."""
+    """The rank correlation of the variants at two scales, with its interval over seeds."""
 
     tau: float | None
     low: float | None
@@ -91,12 +86,12 @@ class _Scale(NamedTuple):
 def rank_agreement(
     first: Mapping[str, Mapping[int, float]], second: Mapping[str, Mapping[int, float]], *, alpha: float = 0.05
 ) -> RankAgreement:
-    """The order of the variants by their mean difference at two scales; `first[variant][seed]` is a difference.
+    """Compare the order of the variants by mean difference at two scales; `first[variant][seed]` is a difference.
 
-    At each scale it is of the seeds on which all variants finished. The interval is that of means over seeds drawn
-    again with replacement, at each scale for itself: noise that the same seed brings to both scales would else pass for
-    agreement. A few values drawn from themselves spread less than their mean is uncertain, so each drawn mean is moved
-    away from the observed one until it spreads as Student's t says. Both err towards undecided.
+    Each scale uses the seeds on which all its variants finished. The interval is a bootstrap over seeds, drawn for
+    each scale independently: noise that one seed brings to both scales would otherwise look like agreement. A few
+    values resampled spread less than their mean is uncertain, so each resampled mean is moved away from the
+    observed one until it spreads as Student's t requires. Both err towards undecided.
     """
     names = [name for name in first if name in second]
     scales = [_scale(each, names) for each in (first, second)]
@@ -114,7 +109,7 @@ def rank_agreement(
 
 
 def _alike(differences: Sequence[float], alpha: float) -> bool:
-    """Whether too few seeds gave one and the same difference: drawn again, they would seem to be certain."""
+    """Return whether too few seeds gave exactly one difference: resampled, they would seem to be certain."""
     return summarise(differences).sd == 0 and math.ldexp(2.0, -len(differences)) > alpha
 
 
@@ -125,7 +120,7 @@ def _scale(found: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> _S
 
 
 def _drawn(scale: _Scale, chance: random.Random, alpha: float) -> list[float]:
-    """The mean of each variant over seeds drawn again, the same for all variants."""
+    """Return the mean of each variant over resampled seeds, the same for all variants."""
     n = len(scale.differences[0])
     wider = math.sqrt(n / (n - 1)) * -t_quantile(alpha / 2, n - 1) / NORMAL
     places = chance.choices(range(n), k=n)
@@ -141,7 +136,7 @@ MOST: Final = 12  # values that are told one by one
 
 
 def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
-    """For each way in which the scales are compared: whether each variant's verdict transfers, and the order of all."""
+    """Yield for each kind of matching how verdicts and order transfer between scales."""
     ways: dict[str, dict[str, Table]] = {}
     tables = {each.setting: each for each in table.settings}
     for setting in settings:
@@ -243,7 +238,7 @@ def _order(one: str, other: str, found: RankAgreement) -> str:
 
 # -------------------------------------------------------------------------------------------------------- matching
 def matching_note(setting: Setting) -> str:
-    """By what every variant was matched, and what was left; nothing where none was."""
+    """Describe by what every variant was matched, and the residuals; empty where none was."""
     match = setting.study.match
     if match is None or not setting.matched:
         return ""
@@ -256,7 +251,7 @@ def matching_note(setting: Setting) -> str:
 
 
 def knob_notes(setting: Setting) -> dict[str, str]:
-    """The same of each variant, for its certificate."""
+    """Return the same for each variant, for its certificate."""
     match = setting.study.match
     if match is None:
         return {}
@@ -265,7 +260,7 @@ def knob_notes(setting: Setting) -> dict[str, str]:
 
 
 def mismatch_note(setting: Setting) -> str:
-    """The variants that no value of the knob brought within a twentieth of the baseline, and what has changed since."""
+    """Describe the variants that are more than 5 % off the baseline's budget, and changes since the match."""
     match = setting.study.match
     since = dict.fromkeys(line for each in setting.matched.values() if each.timing for line in each.timing.changes)
     changed = f"The match on time is of then, and since then {join_names(since)}." if since else ""
@@ -279,7 +274,7 @@ def mismatch_note(setting: Setting) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- tuning
 def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
-    """What was tried with each variant, what was chosen, and what that took; nothing of a study that tunes nothing."""
+    """Yield the values that were tried with each variant, the choice, and the cost; nothing without tuning."""
     tune = plan.study.tune
     if tune is None:
         return
@@ -327,7 +322,7 @@ def _tried(tried: Candidate, better: str) -> str:
 
 
 def _cost(plan: Plan, records: Records) -> dict[str, Any]:
-    """What the tuning took, over all of its trials that have a record."""
+    """Return the cost of the tuning, over all of its trials that have a record."""
     trials = {trial.identity for tuned in plan.tuned for trial in tuned.trials}
     found = [records[identity] for identity in trials if identity in records]
     flops = [record["result"].get("total_flops") for record in found]

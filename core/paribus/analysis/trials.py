@@ -1,7 +1,4 @@
-"""What a report is made of: the trials of a study as their store has them, and what the study asks of them.
-
-How fast variants train beside their baseline, from the timing pass after a study: paired rounds, and an interval.
-"""
+"""Trials with their records, the comparison that a study makes of them, and the timing pass of its store."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Throughput:
-    """What the store has of the last timing pass."""
+    """The last timing pass of a store."""
 
     document: Mapping[str, Any]
 
     def tokens_per_second(self, identities: Sequence[str]) -> float | None:
-        """Of the first of these trials that was timed."""
+        """Return the speed of the first of these trials that was timed."""
         for group in self._groups():
             for identity in identities:
                 if times := group["rounds"].get(identity):
@@ -38,9 +35,9 @@ class Throughput:
         return None
 
     def ratio(self, identities: Sequence[str], baseline: Sequence[str]) -> Ratio | None:
-        """How many tokens a second there are for each of the baseline's, round by round; None where none was timed.
+        """Return the speed relative to the baseline, round by round; None where none was timed.
 
-        The interval is wider by what the twin strays.
+        The interval is widened by the deviation of the baseline's twin.
         """
         for group in self._groups():
             own = next((each for each in identities if each in group["rounds"]), None)
@@ -52,16 +49,16 @@ class Throughput:
         return None
 
     def twins(self) -> list[Ratio]:
-        """The baseline against itself, of each group: what there is of noise."""
+        """Return the ratio of the baseline to itself in each group, which measures noise."""
         return [_twin(each) for each in self._groups()]
 
     @property
     def noise(self) -> float:
-        """How far from 1 that may be."""
+        """The largest deviation of these ratios from 1."""
         return max((max(abs(twin.low - 1), abs(twin.high - 1)) for twin in self.twins()), default=0.0)
 
     def caption(self) -> Iterator[str]:
-        """How it was measured."""
+        """Describe how the speed was measured."""
         twins = self.twins()
         if not twins:
             return
@@ -86,7 +83,7 @@ def _twin(group: Mapping[str, Any]) -> Ratio:
 
 
 def _ratio(before: Sequence[float], after: Sequence[float], size: float) -> Ratio:
-    """Of the speed: what takes half as long is twice as fast."""
+    """Return the ratio of speeds: half the time is twice the speed."""
     return paired_ratio(after, [size * each for each in before])
 
 
@@ -96,7 +93,7 @@ Staleness = Literal["", "code", "data"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSpec:
-    """What a study asks: which variants differ from the baseline in a metric, over which seeds."""
+    """The comparison that a study makes: variants, baseline, metric, seeds and options."""
 
     study: str
     baseline: str
@@ -127,14 +124,14 @@ class ComparisonSpec:
 
     @property
     def swapped(self) -> tuple[str, ...]:
-        """The variants that are held against the baseline."""
+        """The variants that are compared with the baseline."""
         return tuple(name for name in self.variants if name != self.baseline)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrialEntry:
-    """One trial: its document, its record where it came to one, and else how it ended."""
+    """One trial with its document, and its record or how it ended."""
 
     variant: str
     seed: int
@@ -151,7 +148,7 @@ class TrialEntry:
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """All that comes out the same when the trial is run again; empty where there is no record."""
+        """The reproducible part of the record; empty without a record."""
         result: Mapping[str, Any] = self.record["result"] if self.record else {}
         return result
 
@@ -163,24 +160,24 @@ class TrialEntry:
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """Where and how it ran; empty where there is no record."""
+        """Where and how the trial ran; empty without a record."""
         provenance: Mapping[str, Any] = self.record["provenance"] if self.record else {}
         return provenance
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """What ran, or what would run."""
+        """The spec of the record, or of the plan."""
         spec: Mapping[str, Any] = self.record["spec"] if self.record else self.trial["spec"]
         return spec
 
     @property
     def overrides(self) -> Mapping[str, Any]:
-        """Dotted key -> value: what the study changed in the base to come to this variant, matched knobs included."""
+        """The keys that the study changed in the base for this variant, matched knobs included."""
         return {**(self.trial.get("changes") or {}), **(self.trial.get("matched_values") or {})}
 
     @property
     def budget_overrides(self) -> Mapping[str, Any]:
-        """Dotted key -> value: where the study's budget cut this trial, at another place than others."""
+        """The keys that the budget of the study set for this trial alone."""
         return self.trial.get("budget_values") or {}
 
     @property
@@ -188,18 +185,18 @@ class TrialEntry:
         return self.record is not None and self.state == "done"
 
     def value(self, metric: str) -> float | None:
-        """The metric at the end of the training, where there is one and it is a number."""
+        """Return the metric at the end of the training; None where it is missing, or not a finite number."""
         found = self.result["metrics"].get(metric) if self.done else None
         value = parse_number(found) if found is not None else math.nan
         return value if abs(value) <= MAX_METRIC else None
 
     def unigram_baseline(self, metric: str) -> float | None:
-        """What the metric would be by frequencies alone, where that is known."""
+        """Return the metric of a model that predicts by frequency only; None where it is unknown."""
         found = self.result.get("frequencies", {}).get(metric)
         return None if found is None else float(found)
 
     def diverged(self, metric: str) -> bool:
-        """Whether it ran to no result: a loss that was no number, or a metric that is none."""
+        """Return whether the loss or the metric was not finite."""
         return self.state == "diverged" or (
             self.done and metric in self.result["metrics"] and self.value(metric) is None
         )
@@ -211,9 +208,9 @@ def load_entries(
     others: Iterable[Trial] = (),
     records: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[TrialEntry]:
-    """The trials of a study as `store` has them, and the stale records of the same specs with other code or data.
+    """Return the trials of a study as `store` has them, and stale records of the same specs.
 
-    `others` are those that they begin from, and `records` all that the store has, where they have been read already.
+    `others` are trials that they begin from; `records` are all records of the store, where they were read already.
     """
     wanted = {trial.identity: trial for trial in trials}
     shelf = _Shelf(store, {**{trial.identity: trial for trial in others}, **wanted}, records)
@@ -229,13 +226,13 @@ def load_entries(
 
 
 def read_records(store: Store) -> dict[str, Mapping[str, Any]]:
-    """Every record of a store, by its identity."""
+    """Return every record of a store, by its identity."""
     return {record["identity"]: record for record in store.records()}
 
 
 @final
 class _Shelf:
-    """What a store has, and what the study knows of it."""
+    """The records of a store, with the trials of a plan."""
 
     def __init__(
         self, store: Store, planned: Mapping[str, Trial], records: Mapping[str, Mapping[str, Any]] | None
@@ -245,7 +242,7 @@ class _Shelf:
         self.records = read_records(store) if records is None else records
 
     def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Staleness = "") -> TrialEntry:
-        """A trial, and what it begins from; `document` is of an older one of the same spec."""
+        """Return a trial and its parents; `document` is that of an older trial with the same spec."""
         document = document or trial.document()
         record = self.records.get(document["identity"])
         begins = document.get("parent_id") or ""
@@ -267,7 +264,7 @@ class _Shelf:
         return None if document is None else self.entry(trial, document)
 
     def line(self, spec: Mapping[str, Any]) -> str:
-        """What a spec is called whatever its code and data, and those of the trials that it follows from."""
+        """Return a digest of a spec and of those it begins from, independent of code and data."""
         began = spec.get("from") or {}
         if "trial" not in began:
             return identity_of(spec, "", "")

@@ -1,4 +1,4 @@
-"""Whether a swap mattered: one verdict for each variant of a study, all of them together right 95 % of the time."""
+"""Verdicts on the variants of a study, which hold together with 95 % confidence."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" w
 @final
 @dataclass(frozen=True, kw_only=True)
 class PairedDifferences:
-    """A variant against the baseline on the seeds that both finished: variant - baseline, in the metric's unit.
+    """The differences of a variant from the baseline on the seeds that both finished, in the metric's unit.
 
-    `diverged` counts the trials of the variant that ran and came to no result, `baseline_diverged` those of the
-    baseline; a seed may be in both, and is in `differences` if in neither. What `planned` holds beyond is not run yet,
-    or was run for one side only.
+    `diverged` counts the diverged trials of the variant, `baseline_diverged` those of the baseline; a seed may be
+    in both, and is in `differences` if in neither. The rest of `planned` is not run yet, or was run on one side
+    only.
     """
 
     differences: tuple[float, ...]
@@ -63,18 +63,18 @@ class PairedDifferences:
 
     @property
     def decidable(self) -> bool:
-        """Whether a claim may be made at all: all that ran finished, and there is a spread to judge it by."""
+        """Whether a claim may be made at all: all trials finished, and there is a spread."""
         return not self.diverged and not self.baseline_diverged and len(self.differences) > 1
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the pairs of one variant say. Without an interval nothing is claimed.
+    """The verdict on one variant. Without an interval nothing is claimed.
 
-    `low` and `high` are the interval at the confidence `level` that decided (0.9875 for the first of four). `p` is the
-    smallest alpha at which the study would have told the difference from 0: corrected for the whole family, so it is at
-    most alpha exactly where the interval excludes 0.
+    `low` and `high` are the interval at the confidence `level` that decided (0.9875 for the first of four). `p` is
+    the smallest alpha at which the study would have told the difference from 0: corrected for the whole family, so
+    it is at most alpha exactly where the interval excludes 0.
     """
 
     kind: Kind

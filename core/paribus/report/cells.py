@@ -1,4 +1,4 @@
-"""The cells of a table as text: numbers with the digits that they have, names that cannot drive a terminal."""
+"""Text of the cells of a verdict table: verdicts, costs, title and remarks, and how long text is folded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
 
 
 def folded(text: str, width: int) -> str:
-    """Lines of at most `width`, broken where a reader would: `attention=restricted`, and below it `(window=16)`."""
+    """Fold text into lines of at most `width`, where a reader would: `attention=restricted`, then `(window=16)`."""
     lines = [""]
     for word in WORDS.findall(text):
         for piece in _pieces(word, width):
@@ -38,12 +38,12 @@ def _pieces(word: str, width: int) -> list[str]:
 
 
 def verdict(row: Row) -> str:
-    """The verdict, and what must be read with it."""
+    """Return the verdict with its flags."""
     return clean(row.summary)
 
 
 def cost(row: Row, name: str) -> str:
-    """The baseline's as it is, a variant's as a multiple of that."""
+    """Return the cost of the baseline, or the ratio of a variant to it."""
     found = row.costs[name]
     rough = "~" if found.rough else ""
     if row.kind != "baseline":
@@ -54,14 +54,14 @@ def cost(row: Row, name: str) -> str:
 
 
 def _interval(found: Cost) -> str:
-    """` [1.02, 1.05]`, where there is one."""
+    """` [1.02, 1.05]`, or empty without an interval."""
     if found.low is None or found.high is None:
         return ""
     return f" [{_ratio(found.low)}, {_ratio(found.high)}]"
 
 
 def costs(table: Table) -> list[str]:
-    """The costs that any row has."""
+    """Return the names of the costs that any row has."""
     return [name for name in LABELS if any(row.costs[name].value is not None for row in (table.baseline, *table.rows))]
 
 
@@ -71,7 +71,7 @@ def title(table: Table) -> str:
 
 
 def remarks(table: Table) -> Sequence[tuple[str, Sequence[str]]]:
-    """What is said under the table, by how it is marked."""
+    """Return the lines under the table, by their mark."""
     return [
         ("!", [clean(line) for line in table.warnings]),
         ("-", [clean(line) for line in table.notes]),

@@ -1,4 +1,4 @@
-"""A forest plot in one line a variant: where the interval lies, beside 0 and the margin."""
+"""Forest plot in text, one line for each variant: its interval, beside 0 and the margin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST: Final = 13  # a picture in fewer places shows nothing
 
 @final
 class Forest:
-    """Draws rows on one scale: `●` the difference, `━` its interval, `│` zero, `┊` the margin, `◂ ▸` it goes on."""
+    """Draws rows on one scale: `●` the difference, `━` its interval, `│` zero, `┊` the margin, `◂ ▸` continued."""
 
     def __init__(self, table: Table, width: int) -> None:
         low, high = bounds(table)
@@ -24,7 +24,7 @@ class Forest:
         self.high = high + (high - low) / (2 * width)
 
     def line(self, row: Row) -> str:
-        """One row, exactly as wide as was asked for."""
+        """Return the line of one row, exactly `width` characters long."""
         places = [" "] * self.width
         for value, sign in self._marks():
             self._put(places, value, sign)
@@ -57,7 +57,7 @@ class Forest:
 
 
 def bounds(table: Table) -> tuple[float, float]:
-    """The lowest and the highest difference that the picture shows: 0, every difference, and most intervals."""
+    """Return the range of the plot: 0, every difference, and most intervals."""
     rows = [row for row in table.rows if row.low is not None and row.high is not None]
     halves = [(row.high or 0) - (row.low or 0) for row in rows]
     reach = FAR / 2 * median(halves) if halves else 0.0

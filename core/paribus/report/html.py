@@ -1,4 +1,4 @@
-"""A study on one page that needs nothing else: tables, pictures, certificates, and where it is from."""
+"""HTML page of a study, self-contained: tables, plots, certificates and provenance."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _lines(table: Table, trials: Trials, commit: str) -> Iterator[str]:
 
 
 def _several(table: Table, trials: Trials) -> Iterator[str]:
-    """All settings at a glance, what is said of all of them, and each in full with what is said of it alone."""
+    """Yield all settings in one overview, then each setting in full."""
     common, own = table_views.split_notes(table)
     yield from _warned(common)
     yield _table(table_views.overview_grid(table))
@@ -88,12 +88,12 @@ def _sections(table: Table) -> Iterator[str]:
 
 
 def _warned(table: Table) -> Iterator[str]:
-    """First, for whoever reads no further."""
+    """Yield the warnings, which stand first."""
     yield from (f'<p class="warning">{_said(line)}</p>' for line in table.warnings)
 
 
 def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
-    """The table, its pictures, the families besides, and the certificates of each."""
+    """Yield the table, its plots, other families, and certificates."""
 
     def under(title: str) -> str:
         return f"<{heading}>{_said(title)}</{heading}>"
@@ -118,7 +118,7 @@ def _certificates(found: Sequence[tuple[str, str, str]]) -> str:
 
 
 def _read(table: Table, heading: str = "h2") -> Iterator[str]:
-    """What is not in the table, and how it is to be read; nothing where nothing is said."""
+    """Yield the notes and the caption of a table."""
     if table.notes:
         yield f"<{heading}>Not in the table</{heading}>{_list(table.notes)}"
     if table.caption:

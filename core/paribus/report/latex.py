@@ -1,4 +1,4 @@
-"""A table as LaTeX, for a paper: booktabs, and a caption that says how it is to be read and how far it holds."""
+"""LaTeX tables for a paper, with booktabs and a full caption."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def _lines(grid: Grid, label: str) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """A cell; `[` or `*` behind the end of a row would be taken for its argument."""
+    """Return a cell; a leading `[` or `*` would be taken for an argument of the row before."""
     shown = SIGN.sub("$-$", escaped(text))
     return f"{{}}{shown}" if text.startswith(("[", "*")) else shown
 
 
 def escaped(text: str) -> str:
-    """Text that any LaTeX prints as it is; a letter that it may not have is shown by its number."""
+    """Escape text for LaTeX; a letter that LaTeX may lack is replaced by its code point."""
     shown = "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
     return shown.replace("--", "-{}-").replace("--", "-{}-").replace("''", "'{}'").replace("''", "'{}'")
 

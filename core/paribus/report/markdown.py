@@ -1,4 +1,4 @@
-"""A table in Markdown, as GitHub shows it: for a RESULTS.md, an issue or a pull request."""
+"""Markdown tables as GitHub renders them: for RESULTS.md, an issue or a pull request."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
 
 
 def markdown(table: Table, *, heading: int = 2) -> str:
-    """The whole table with its certificates, warnings and captions, under a heading of this level."""
+    """Return the whole table with its certificates, warnings and captions, under a heading of this level."""
     return "\n".join([*_lines(table, heading), ""])
 
 
 def grid_markdown(grid: Grid) -> str:
-    """A table of two sides: what they are is said first."""
+    """Return a grid with its header lines and remarks."""
     first = (f"- {escaped(line)}" for line in grid.header)
     return "\n".join([f"## {escaped(grid.title)}", "", *first, "", *_bars(grid), *_remarks(grid.remarks), ""])
 
@@ -49,7 +49,7 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
 
 
 def _body(table: Table, heading: int) -> Iterator[str]:
-    """The rows, the certificates, the families besides, and the remarks."""
+    """Yield the rows, the certificates, other families, and the remarks."""
     yield from _bars(table_views.verdict_grid(table))
     yield ""
     yield from _certificates(table_views.certificate_lines(table.certificates))
@@ -64,7 +64,7 @@ def _body(table: Table, heading: int) -> Iterator[str]:
 
 
 def _bars(grid: Grid) -> Iterator[str]:
-    """A table: names as code, claims in bold, figures as they are."""
+    """Yield a table: names as code, claims in bold."""
     yield _line([escaped(head.name) for head in grid.columns])
     yield _line(["--:" if head.align_right else ":--" for head in grid.columns])
     for row in grid.rows:
@@ -94,12 +94,12 @@ def _remarks(remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return SPECIAL.sub(r"\\\1", clean(text))
 
 
 def code(text: str, *, cell: bool = False) -> str:
-    """Text in a code span that holds whatever is in it; in a cell, a bar would end the cell even there."""
+    """Return text as a code span; in a cell, a vertical bar is escaped."""
     shown = clean(text)
     shown = shown.replace("|", "\\|") if cell else shown
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))

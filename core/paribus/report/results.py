@@ -39,7 +39,7 @@ Kept = Sequence[tuple[Trial, Mapping[str, Any]]]
 def write_results(
     planned: PlannedStudy, table: Table, folder: Path, about: str, files: Files = FILES
 ) -> tuple[Path, Path]:
-    """Writes RESULTS.md and records.jsonl into a folder; `about` says in a sentence or two what the study asks."""
+    """Write RESULTS.md and records.jsonl into a folder; `about` describes the study in a sentence or two."""
     trials = [(trial, planned.store.record(trial.identity)) for trial in planned.replan().plan.trials]
     kept = [(trial, record) for trial, record in trials if record is not None]
     text = "\n".join(_lines(table, kept, len(trials), about))
@@ -51,7 +51,7 @@ def write_results(
 
 
 def record_line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a record: which trial it is, what came of it, and where it ran."""
+    """Return the part of a record that is published: the trial, its result, and where it ran."""
     result, provenance = record["result"], record["provenance"]
     named = trial.document()
     del named["spec"]  # the study's file says it
@@ -60,7 +60,7 @@ def record_line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leading_comment(path: Path) -> str:
-    """The comment that a file begins with, as a paragraph."""
+    """Return the comment at the start of a file, as a paragraph."""
     said = []
     for text in path.read_text(encoding="utf-8").splitlines():
         if not text.startswith("#"):

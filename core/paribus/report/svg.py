@@ -1,4 +1,4 @@
-"""Pictures of a table as SVG, to stand inside a page: intervals on one scale, and how each trial learned."""
+"""SVG plots for the HTML page: a forest plot of the differences, and learning curves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW: Final = 100  # steps, of which a quarter is said as it is
 
 
 def forest(table: Table) -> str:
-    """Each difference with its interval, beside 0 and the margin; an interval that is cut ends in an arrow."""
+    """Return a plot of each difference with its interval, beside 0 and the margin; a cut interval ends in an arrow."""
     low, high = bounds(table)
     room = (high - low) * 0.04
 
@@ -69,7 +69,7 @@ def curve_points(entries: Iterable[TrialEntry]) -> list[dict[str, Any]]:
 
 
 def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str]) -> str:
-    """The metric of every trial as it was trained: a colour a variant, a line a seed. Empty where there is nothing."""
+    """Return a plot of the metric of every trial by step: a colour for each variant, a line for each seed."""
     known: dict[tuple[str, Any], list[tuple[float, float]]] = {}
     for point in points:
         value = point.get(metric)

@@ -1,11 +1,4 @@
-"""The tables of a study as lines of cells: its verdicts, the families besides, and all of its settings at a glance.
-
-The tables of a study in one: for CSV and LaTeX.
-
-A table with further ones beside it: what is said of all of them, and what of each.
-
-Rows of plain numbers as CSV, for a spreadsheet or a data frame.
-"""
+"""Grids of a study's tables: verdicts, families, an overview of all settings, and one table for CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -34,7 +27,7 @@ from paribus.report import cells
 
 
 def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
-    """The baseline, and each variant with its verdict and these costs, or with all that any has."""
+    """Return the baseline and each variant with its verdict and these costs, by default all that any row has."""
     costs = cells.costs(table) if costs is None else costs
     rows = (table.baseline, *table.rows)
     digits = table_decimals(table)
@@ -55,7 +48,7 @@ def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
 
 
 def family_grid(family: Family) -> Grid:
-    """Steps say what they are steps from; effects, what they are not told apart from."""
+    """Return the rows of a family: steps with the rung below, effects with their aliases."""
     digits = {name: min(each, MAX_DECIMALS) for name, each in row_decimals(family.rows).items()}  # finer is rounding
     stepped = any(row.baseline for row in family.rows)
     names = [Column("rung", wrap="name"), Column("from", wrap="name")] if stepped else [Column("effect", wrap="name")]
@@ -80,7 +73,7 @@ def family_grid(family: Family) -> Grid:
 
 
 def overview_grid(table: Table) -> Grid:
-    """Every variant of any setting, and what came of it in each."""
+    """Return every variant of any setting, with its result in each."""
     rows = [{row.variant: row for row in each.rows} for each in table.settings]
     digits = [table_decimals(each) for each in table.settings]
     names = list(dict.fromkeys(row.variant for each in table.settings for row in each.rows))
@@ -99,12 +92,12 @@ def overview_grid(table: Table) -> Grid:
 
 
 def certificate_lines(found: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
-    """Whether each holds, as a mark; of what it is, and what it says."""
+    """Return a mark, the name and the text of each certificate."""
     return [("✓" if each.ok else "✗", clean(name), clean(each.text)) for name, each in found.items()]
 
 
 def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
-    """The same of steps, with what each is from."""
+    """Return the same for steps, with the rung that each is from."""
     below = {row.variant: row.baseline for row in family.rows}
     return certificate_lines({f"{name}, from {below[name]}": each for name, each in family.certificates.items()})
 
@@ -134,7 +127,7 @@ def _glance(row: Row, decimals: int) -> str:
 
 
 def study_grid(table: Table) -> Grid:
-    """Variants as rows, of each setting in turn; what terminals draw, a paper says in numbers."""
+    """Return the variants of all settings as one grid, for LaTeX and CSV."""
     costs = cells.costs(table)
     every = [verdict_grid(each, costs) for each in table.settings]
     several = bool(table.other_settings)
@@ -155,7 +148,7 @@ def study_grid(table: Table) -> Grid:
 
 
 def _records(table: Table) -> Iterator[dict[str, Any]]:
-    """The rows as plain numbers, and after them the steps and effects: `family` says which they are of."""
+    """Yield the rows as plain numbers, then steps and effects with the `family` that they belong to."""
     settings = [({"setting": each.setting} if table.other_settings else {}, each) for each in table.settings]
     for setting, each in settings:
         for row in (each.baseline, *each.rows):
@@ -175,7 +168,7 @@ def _family(table: Table, family: Family) -> Grid:
 
 
 def _remarks(table: Table) -> list[tuple[str, list[str]]]:
-    """What is said of any setting, each line once, and of all of them together."""
+    """Return the remarks of all settings, each line once."""
     found: dict[str, dict[str, None]] = {}
     for each in table.settings:
         for mark, lines in cells.remarks(each):
@@ -185,7 +178,7 @@ def _remarks(table: Table) -> list[tuple[str, list[str]]]:
 
 
 def split_notes(table: Table) -> tuple[Table, list[Table]]:
-    """What is said under all tables alike, as the remarks of one; and the tables, each with what it alone says."""
+    """Return the notes that all settings share, and the tables with those that are their own."""
     own: list[Table] = list(table.settings)
     common = table
     for field in ("warnings", "notes", "caption"):
@@ -206,7 +199,7 @@ FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it t
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A header and a line a row; what is not known is empty, and no text is a formula."""
+    """Return rows as CSV: unknown values are empty, and no text is a formula."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

@@ -1,9 +1,4 @@
-"""The table of a study in a terminal: its verdicts with a picture of their intervals, and what is said with them.
-
-Lines of cells in a terminal: as wide as there is room, and readable in 40 columns, without colour or letters.
-
-The colours of verdicts, on any terminal and in any table.
-"""
+"""Verdict tables in a terminal: as wide as there is room, readable in 40 columns, without colour or Unicode."""
 
 from __future__ import annotations
 
@@ -58,14 +53,14 @@ Folds = Mapping[str, int]
 
 @final
 class Pen:
-    """What one console can show: so many places, and the letters that it has."""
+    """The width and character set of a console."""
 
     def __init__(self, console: Console) -> None:
         self.width = console.width
         self.ascii_only = console.options.ascii_only
 
     def plain(self, text: str) -> str:
-        """The letters that the console has."""
+        """Return text in the characters that the console has."""
         return text.translate(PLAIN).encode("ascii", "backslashreplace").decode() if self.ascii_only else text
 
     def title(self, text: str) -> RenderableType:
@@ -74,7 +69,7 @@ class Pen:
         return Text(self.plain(text), style="bold")
 
     def grid(self, grid: Grid, picture: Picture | None = None) -> Iterator[RenderableType]:
-        """The first arrangement that there is room for: one table, two, two without a picture, or a list."""
+        """Yield the first arrangement that fits: one table, two, two without a plot, or a list."""
         first, costs = grid.split_costs()
         left = self._left(grid, {})
         if left >= (LEAST if picture else -GAP):
@@ -96,7 +91,7 @@ class Pen:
         yield from self._stacked(grid)
 
     def marked(self, lines: Sequence[tuple[str, str]]) -> RenderableType:
-        """Lines with a mark before them, folded beside it."""
+        """Return lines with a mark before them, folded beside it."""
         from rich.table import Table
         from rich.text import Text
 
@@ -109,7 +104,7 @@ class Pen:
         return table
 
     def remarks(self, remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[RenderableType]:
-        """What is said under a table."""
+        """Yield the remarks under a table."""
         for mark, lines in remarks:
             yield from ("", self.marked([(mark, line) for line in lines])) if lines else ()
 
@@ -118,11 +113,11 @@ class Pen:
         return cells.folded(text, folds[how]) if how in folds else text
 
     def _left(self, grid: Grid, folds: Folds) -> int:
-        """How many places are left beside these columns for another one; -2 where they just fit."""
+        """Return the width that remains beside these columns for another one; -2 where they just fit."""
         return self.width - sum(GAP + self._needed(grid, at, folds) for at in range(len(grid.columns)))
 
     def _needed(self, grid: Grid, at: int, folds: Folds) -> int:
-        """How many places a column takes."""
+        """Return the width of a column."""
         from rich.cells import cell_len
 
         texts = [self.plain(grid.columns[at].name), *(self._text(grid, row[at], at, folds) for row in grid.rows)]
@@ -141,7 +136,7 @@ class Pen:
         return table
 
     def _stacked(self, grid: Grid) -> Iterator[RenderableType]:
-        """For a narrow terminal: a few lines a row."""
+        """Yield a few lines for each row, for a narrow terminal."""
         from rich.padding import Padding
         from rich.text import Text
 
@@ -156,7 +151,7 @@ Parts = Callable[[Pen], Iterator["RenderableType"]]
 
 
 def _grid_parts(grid: Grid, pen: Pen) -> Iterator[RenderableType]:
-    """A table of two sides: what they are is said first."""
+    """Yield a grid with its header lines and remarks."""
     from rich.text import Text
 
     yield pen.title(grid.title)
@@ -177,7 +172,7 @@ def grid_text(grid: Grid, width: int) -> str:
 
 
 def print_parts(parts: Parts, console: Console | None = None) -> None:
-    """Prints what a pen draws; the console knows its width, its colours and its letters."""
+    """Print renderables to a console, in its width, colours and characters."""
     from rich.console import Console
 
     console = console or Console()
@@ -189,7 +184,7 @@ def print_parts(parts: Parts, console: Console | None = None) -> None:
 
 
 def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
-    """The same as text, in so many columns."""
+    """Return renderables as text of so many columns."""
     from io import StringIO
 
     from rich.console import Console
@@ -202,17 +197,17 @@ def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
 
 
 def show_table(table: Table, console: Console | None = None) -> None:
-    """Prints a table."""
+    """Print a table."""
     print_parts(partial(_parts, table), console)
 
 
 def table_text(table: Table, width: int, *, color: bool = False) -> str:
-    """The same as text, in so many columns."""
+    """Return a table as text of so many columns."""
     return parts_as_text(partial(_parts, table), width, color=color)
 
 
 def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
-    """A table; or, of a study in several settings, all of them at a glance, what is said of them, and each in full."""
+    """Yield a table, or all settings of a study: an overview, sections, and each in full."""
     yield pen.title(cells.title(table))
     yield ""
     if table.other_settings:
@@ -232,7 +227,7 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
 
 
 def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
-    """Verdicts and costs, certificates, the families besides, and what else has to be said."""
+    """Yield verdicts and costs, certificates, other families, and remarks."""
     yield from pen.grid(table_views.verdict_grid(table), partial(_picture, table))
     yield ""
     if certificates := table_views.certificate_lines(table.certificates):
@@ -246,7 +241,7 @@ def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
 
 
 def _picture(table: Table, width: int) -> tuple[Column, Sequence[Cell]]:
-    """A column with the intervals, each in its line."""
+    """Return a column with the interval of each row."""
     forest = Forest(table, width)
     sides = ("better", "worse") if table.better == "lower" else ("worse", "better")
     header = sides[0] + sides[1].rjust(forest.width - len(sides[0]))
