@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from paribus import Cost, FeedForward, Load, Placement, Position, Shape, Stack, Sublayer, TokenLayout, Traits
+from paribus import Cost, FeedForward, Load, Placement, PlacementTraits, Position, Shape, Stack, Sublayer, TokenLayout
 from paribus.assembly.components import make
 from paribus.kernels import KERNELS
 from paribus.kernels.sdpa import Sdpa
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 class Alone(Placement):
     """The attention and nothing else."""
 
-    traits: ClassVar[Traits] = {"final": False}
+    traits: ClassVar[PlacementTraits] = {"final_norm": False}
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         return sublayers["attention"](x)

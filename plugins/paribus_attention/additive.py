@@ -12,6 +12,7 @@ from paribus import (
     SOFTMAX_TRAITS,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Heads,
@@ -21,7 +22,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -39,7 +39,7 @@ class Additive(Attention):
     query and a key is computed.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "consumes": ["bias", "mix"]}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "position_hooks": ["bias", "mix"]}
     roles: ClassVar[Mapping[str, Role]] = {"outer": "weight"}
 
     def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:

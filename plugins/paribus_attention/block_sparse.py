@@ -12,6 +12,7 @@ from paribus import (
     AtMost,
     Attend,
     Attention,
+    AttentionTraits,
     BlockPattern,
     Context,
     Cost,
@@ -23,7 +24,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     key32,
     softmax_cost,
@@ -41,7 +41,7 @@ class BlockSparse(Attention):
     the first `global_blocks`; and it draws random blocks for each head.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "cross": False}
 
     def __init__(
         self,

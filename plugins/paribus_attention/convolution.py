@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import PADDING, AtMost, Attention, Context, Cost, Load, Range, Role, Shape, State, Traits
+from paribus import PADDING, AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Role, Shape, State
 from paribus_attention.documents import is_content
 
 
@@ -25,8 +25,8 @@ class Convolution(Attention):
     Decoding keeps the last `kernel` - 1 tokens.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": False,
         "documents": True,

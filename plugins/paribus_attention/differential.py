@@ -13,6 +13,7 @@ from paribus import (
     SOFTMAX_TRAITS,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Divides,
@@ -24,7 +25,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -44,11 +44,11 @@ class Differential(Attention):
     attention weights are those of the H/2 pairs, softmax - lambda softmax; the weights of a query sum to 1 - lambda.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[AttentionTraits] = {
         **SOFTMAX_TRAITS,
-        "consumes": ["rotate", "bias", "read"],
-        "raw": False,
-        "shares": False,
+        "position_hooks": ["rotate", "bias", "read"],
+        "raw_memory": False,
+        "normalized": False,
         "needs": ["layer"],
     }
     roles: ClassVar[Mapping[str, Role]] = {"lambda_q": "weight", "lambda_k": "weight"}

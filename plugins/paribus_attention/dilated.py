@@ -11,6 +11,7 @@ from paribus import (
     AtMost,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Divides,
@@ -21,7 +22,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -38,7 +38,7 @@ class Dilated(Attention):
     Sequences with Sparse Transformers" (Child et al. 2019).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "cross": False}
 
     def __init__(
         self,

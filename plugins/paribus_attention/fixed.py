@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, Load, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
 from paribus_attention.documents import is_content, number_documents
 from paribus_attention.values import Values
 
@@ -21,18 +21,18 @@ class Fixed(Attention):
     stacks, where the last visible token is the query itself and nothing would be mixed.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": False,
         "cross": True,
         "documents": True,
         "order": False,
         "residual": True,
-        "raw": True,
+        "raw_memory": True,
         "weights": False,
         "decodes": True,
-        "sees": "one",
-        "asks": False,
+        "reads_keys": "one",
+        "content_based": False,
     }
 
     def __init__(self, shape: Shape, *, bias: Annotated[bool, "whether the projections have a bias"] = True) -> None:

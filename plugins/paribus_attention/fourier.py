@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, Load, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
 
 
 @final
@@ -19,8 +19,8 @@ class Fourier(Attention):
     cannot be causal, and neither padding nor a second document can be masked.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": False,
         "cross": False,
         "documents": False,

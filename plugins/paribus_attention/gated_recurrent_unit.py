@@ -7,7 +7,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, Load, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
 from paribus_attention.recurrence import Hidden, directions, inner_width, run_recurrence
 
 
@@ -19,8 +19,8 @@ class GatedRecurrentUnit(Attention):
     cuDNN and torch. In bidirectional stacks half of the width reads forwards and half backwards. Decoding keeps h.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": False,
         "documents": True,

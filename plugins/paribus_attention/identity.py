@@ -6,7 +6,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, Load, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
 
 
 @final
@@ -17,17 +17,17 @@ class Identity(Attention):
     passes it, to the stream: pre-norm computes x + norm(x), post-norm computes norm(2x).
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": False,  # an unread memory would get no gradient
         "documents": True,
         "order": True,
-        "appended": True,
+        "extra_queries": True,
         "residual": True,
         "weights": False,
         "decodes": True,
-        "sees": "none",
+        "reads_keys": "none",
     }
 
     def __init__(self, shape: Shape) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, final
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Attention, Context, Cost, Divides, Heads, Load, Range, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Divides, Heads, Load, Range, Shape, State
 from paribus_attention.scan import empty_sums, scan_flops, weighted_average
 
 
@@ -20,8 +20,8 @@ class Linear(Attention):
     any length.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": True,
         "documents": True,

@@ -10,6 +10,7 @@ from torch.nn import functional
 from paribus import (
     AtMost,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     DataError,
@@ -20,7 +21,6 @@ from paribus import (
     Range,
     Shape,
     State,
-    Traits,
 )
 from paribus_attention.documents import content_first, is_content
 
@@ -34,8 +34,8 @@ class Linformer(Attention):
     over all tokens, so it can mask neither the future nor other documents.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": False,
         "cross": False,
         "documents": False,

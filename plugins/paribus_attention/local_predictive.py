@@ -11,6 +11,7 @@ from paribus import (
     SOFTMAX_TRAITS,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Load,
@@ -19,7 +20,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     visibility_of,
 )
@@ -37,7 +37,7 @@ class LocalPredictive(Attention):
     The paper does not scale its scores (`scores.scaled: false`).
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "shares": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "normalized": False}
     roles: ClassVar[Mapping[str, Role]] = {"place.weight": "weight", "outer.weight": "weight"}
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, Load, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
 from paribus_attention.recurrence import Hidden, directions, inner_width, run_recurrence
 
 
@@ -19,8 +19,8 @@ class LongShortTermMemory(Attention):
     forwards and half backwards (Graves & Schmidhuber 2005). Decoding keeps h and c at any length.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": False,
         "documents": True,

@@ -12,6 +12,7 @@ from paribus import (
     SOFTMAX_TRAITS,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Load,
@@ -20,7 +21,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     visibility_of,
 )
 from paribus_attention.latent_heads import LatentHeads
@@ -36,7 +36,7 @@ class MultiHeadLatent(Attention):
     root of both widths together. A single decoding step scores the latents directly and computes no keys.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "raw": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "raw_memory": False}
 
     def __init__(
         self,

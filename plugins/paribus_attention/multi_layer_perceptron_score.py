@@ -12,6 +12,7 @@ from paribus import (
     SOFTMAX_TRAITS,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Heads,
@@ -22,7 +23,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -39,7 +39,7 @@ class MultiLayerPerceptronScore(Attention):
     token and not for each pair.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "consumes": ["bias", "mix"]}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "position_hooks": ["bias", "mix"]}
     roles: ClassVar[Mapping[str, Role]] = {"inner.weight": "weight", "outer": "weight"}
 
     def __init__(

@@ -11,6 +11,7 @@ from paribus import (
     AtMost,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Divides,
@@ -21,7 +22,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -36,7 +36,7 @@ class Restricted(Attention):
     otherwise as many after it, too. With a window of 1 a token sees itself only.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "cross": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "cross": False}
 
     def __init__(
         self,

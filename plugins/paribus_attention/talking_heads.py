@@ -12,6 +12,7 @@ from paribus import (
     SOFTMAX_TRAITS,
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Heads,
@@ -21,7 +22,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -38,7 +38,7 @@ class TalkingHeads(Attention):
     those of a query need not sum to 1.
     """
 
-    traits: ClassVar[Traits] = {**SOFTMAX_TRAITS, "shares": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "normalized": False}
     roles: ClassVar[Mapping[str, Role]] = {"before": "weight", "after": "weight"}
 
     def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, Load, Shape, State, Traits
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
 from paribus_attention.scan import empty_sums, scan_flops, weighted_average
 from paribus_attention.values import Values
 
@@ -21,17 +21,17 @@ class Uniform(Attention):
     memory. Decoding keeps a sum and a count.
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": True,
         "documents": True,
         "order": False,
         "residual": True,
-        "raw": True,
+        "raw_memory": True,
         "weights": False,
         "decodes": True,
-        "asks": False,
+        "content_based": False,
     }
 
     def __init__(self, shape: Shape, *, bias: Annotated[bool, "whether the projections have a bias"] = True) -> None:

@@ -12,6 +12,7 @@ from paribus import (
     ConvertedTensor,
     Cost,
     Embedding,
+    EmbeddingTraits,
     Load,
     Norms,
     Range,
@@ -19,7 +20,6 @@ from paribus import (
     Shape,
     Stream,
     TokenLayout,
-    Traits,
     WeightConverter,
     token_layout,
 )
@@ -36,7 +36,7 @@ class FactorisedTable(Embedding, WeightConverter):
     """
 
     width: int
-    traits: ClassVar[Traits] = {"widens": True}
+    traits: ClassVar[EmbeddingTraits] = {"any_width": True}
     roles: ClassVar[Mapping[str, Role]] = {
         "tokens.weight": "embedding",
         "segments.weight": "embedding",

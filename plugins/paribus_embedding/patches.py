@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import AddPositions, Cost, Embedding, Load, Norms, Range, Role, Shape, Stream, TokenLayout, Traits
+from paribus import AddPositions, Cost, Embedding, EmbeddingTraits, Load, Norms, Range, Role, Shape, Stream, TokenLayout
 
 HALF = 127.5  # maps pixel values of 0 to 255 to -1 to 1
 
@@ -25,9 +25,9 @@ class Patches(Embedding):
     patch)^2, D).
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[EmbeddingTraits] = {
         "modality": "images",
-        "told": {"image": "same", "channels": "same"},
+        "options_from_corpus": {"image": "same", "channels": "same"},
         "unembeds": False,
     }
     roles: ClassVar[Mapping[str, Role]] = {"cls": "bias"}  # starts at 0, as in the paper's code

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Batch, EvaluatedModel, Measure, Range, Traits, TrialInfo
+from paribus import Batch, EvaluatedModel, Measure, MeasureTraits, Range, TrialInfo
 from paribus_measure.next_token import is_predicted, token_losses
 
 NAMES = ("loss", "accuracy", "rest", "share")
@@ -23,7 +23,7 @@ class AssociativeRecall(Measure):
     is the loss of all other tokens, and `share` is their share of all tokens.
     """
 
-    traits: ClassVar[Traits] = {"sight": "past", "often": True}
+    traits: ClassVar[MeasureTraits] = {"visibility": "past", "every_evaluation": True}
 
     def __init__(self, *, examples: Annotated[int, "number of validation examples", Range(1)] = 64) -> None:
         self.examples = examples

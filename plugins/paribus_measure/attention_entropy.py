@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, special
 
-from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
+from paribus import EvaluatedModel, Measure, MeasureTraits, Range, TrialInfo
 from paribus_measure.attention_weights import SUMMARY, VisibleTokens, mean_by_head, summarize
 
 
@@ -21,7 +21,7 @@ class AttentionEntropy(Measure):
     weight.
     """
 
-    traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
+    traits: ClassVar[MeasureTraits] = {"needs": ["weights", "normalized"]}
 
     def __init__(self, *, examples: Annotated[int, "number of validation examples", Range(1)] = 32) -> None:
         self.examples = examples

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
+from paribus import EvaluatedModel, Measure, MeasureTraits, Range, TrialInfo
 from paribus_measure.attention_weights import SUMMARY, VisibleTokens, mean_by_head, summarize
 
 
@@ -21,7 +21,7 @@ class EffectiveSpan(Measure):
     of the body, `lowest` and `highest` are the heads with the extreme means.
     """
 
-    traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
+    traits: ClassVar[MeasureTraits] = {"needs": ["weights", "normalized"]}
 
     def __init__(self, *, examples: Annotated[int, "number of validation examples", Range(1)] = 32) -> None:
         self.examples = examples

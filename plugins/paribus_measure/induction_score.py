@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import EvaluatedModel, Measure, Range, Traits, TrialInfo
+from paribus import EvaluatedModel, Measure, MeasureTraits, Range, TrialInfo
 from paribus_measure.next_token import token_losses
 
 NAMES = ("score", "mean", "loss", "gain")
@@ -25,7 +25,12 @@ class InductionScore(Measure):
     half, which is unpredictable.
     """
 
-    traits: ClassVar[Traits] = {"needs": ["weights"], "sight": "past", "own": True, "often": True}
+    traits: ClassVar[MeasureTraits] = {
+        "needs": ["weights"],
+        "visibility": "past",
+        "own_tokens": True,
+        "every_evaluation": True,
+    }
 
     def __init__(
         self,

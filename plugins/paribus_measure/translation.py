@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, final
 
-from paribus import EvaluatedModel, GeneratedPair, Measure, ParibusError, Problem, Range, SpecError, Traits, TrialInfo
+from paribus import (
+    EvaluatedModel,
+    GeneratedPair,
+    Measure,
+    MeasureTraits,
+    ParibusError,
+    Problem,
+    Range,
+    SpecError,
+    TrialInfo,
+)
 
 Score = Literal["bleu", "chrf"]
 
@@ -21,7 +31,7 @@ class Translation(Measure):
     translations equal to the target, and `pairs` is their number.
     """
 
-    traits: ClassVar[Traits] = {"needs": ["pairs"], "sight": "past"}
+    traits: ClassVar[MeasureTraits] = {"needs": ["pairs"], "visibility": "past"}
 
     def __init__(
         self,

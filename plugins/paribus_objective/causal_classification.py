@@ -16,11 +16,11 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Shape,
     Tokens,
     TrainingExamples,
-    Traits,
     Vocabulary,
     labels_of,
 )
@@ -38,14 +38,14 @@ class CausalClassification(Objective):
     """
 
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "auxiliary": "next_tokens"}
-    traits: ClassVar[Traits] = {
-        "forms": "texts",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "texts",
         "corrupts": False,
-        "sight": "past",
+        "visibility": "past",
         "parts": [],
         "segments": True,
         "needs": ["bos", "sep", "cls", "documents", "labels"],
-        "told": {"classes": "least"},
+        "options_from_corpus": {"classes": "least"},
     }
     example_lengths = labelled.example_lengths
     skipped_documents = labelled.skipped_documents

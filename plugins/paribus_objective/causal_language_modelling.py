@@ -13,11 +13,11 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Prompt,
     Shape,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
     WeightConverter,
 )
@@ -33,9 +33,9 @@ class CausalLanguageModelling(Objective, WeightConverter):
     first token of another document are not predicted. (B, T + 1) -> tokens (B, T), labels (B, T).
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "past",
+        "visibility": "past",
         "parts": [],
         "segments": False,
         "needs": [],

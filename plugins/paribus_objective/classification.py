@@ -6,7 +6,18 @@ from typing import Annotated, ClassVar, final
 
 import torch
 
-from paribus import Draw, Norms, Objective, Range, Shape, Tokens, TrainingExamples, Traits, Vocabulary, labels_of
+from paribus import (
+    Draw,
+    Norms,
+    Objective,
+    ObjectiveTraits,
+    Range,
+    Shape,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+    labels_of,
+)
 from paribus_objective import class_head, labelled
 
 
@@ -20,14 +31,14 @@ class Classification(Objective):
     first. (B, T, D) -> (B, C).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "texts",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "texts",
         "corrupts": False,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": True,
         "needs": ["cls", "sep", "documents", "labels"],
-        "told": {"classes": "least"},
+        "options_from_corpus": {"classes": "least"},
         "unembeds": False,
     }
     example_lengths = labelled.example_lengths

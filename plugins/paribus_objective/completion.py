@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, final
 
-from paribus import GenerationTarget, Norms, Objective, Prompt, Shape, Traits, Vocabulary, WeightConverter
+from paribus import GenerationTarget, Norms, Objective, ObjectiveTraits, Prompt, Shape, Vocabulary, WeightConverter
 from paribus_objective import pair_objective, vocabulary_head
 from paribus_objective.prompt_answer import Overlong, PromptAnswerPairs
 
@@ -20,14 +20,14 @@ class Completion(Objective, WeightConverter):
     of which every label is the first guess. (B,) -> tokens (B, T), labels (B, T).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "pairs",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "pairs",
         "corrupts": False,
-        "sight": "past",
+        "visibility": "past",
         "parts": [],
         "segments": False,
         "needs": ["pairs", "eos"],
-        "told": {"marks": "same"},
+        "options_from_corpus": {"marks": "same"},
     }
     example_count = pair_objective.example_count
     example_lengths = pair_objective.example_lengths

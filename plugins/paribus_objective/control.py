@@ -15,6 +15,7 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Prompt,
     Role,
@@ -23,7 +24,6 @@ from paribus import (
     Stream,
     Tokens,
     TrainingExamples,
-    Traits,
     Vocabulary,
     WeightConverter,
     labels_of,
@@ -43,9 +43,9 @@ class Control(Objective, WeightConverter):
     (B, T) text -> tokens (B, T): the code and all tokens but the last; labels (B, T): the text.
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "stream",
-        "sight": "past",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "stream",
+        "visibility": "past",
         "parts": [],
         "segments": False,
         "needs": ["labels", "sentinels", "eos"],

@@ -13,6 +13,7 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Prompt,
     Range,
@@ -21,7 +22,6 @@ from paribus import (
     SpecError,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
     WeightConverter,
 )
@@ -41,12 +41,12 @@ class Denoising(Objective, WeightConverter):
     (B, n) -> encoder (B, n + 1), body and labels (B, n + 1).
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "past",
+        "visibility": "past",
         "parts": ["encoder"],
         "segments": False,
-        "pads": True,
+        "adds_padding": True,
         "needs": ["mask", "eos", "sentences"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES

@@ -17,12 +17,12 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Shape,
     Stream,
     Tokens,
     TrainingExamples,
-    Traits,
     Unembed,
     Vocabulary,
 )
@@ -40,7 +40,13 @@ class Detection(Objective):
     This is the head of a discriminator without its generator. (B, T, D) -> (B, T), for every token except padding.
     """
 
-    traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
+    traits: ClassVar[ObjectiveTraits] = {
+        "corrupts": True,
+        "visibility": "both",
+        "parts": [],
+        "segments": False,
+        "needs": ["mask"],
+    }
 
     def __init__(
         self,

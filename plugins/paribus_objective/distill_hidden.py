@@ -17,10 +17,10 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Role,
     Shape,
-    Traits,
     Unembed,
     Vocabulary,
 )
@@ -37,8 +37,8 @@ class DistillHidden(Objective):
     layers are taken before a final norm. (B, T, D) -> (B, T).
     """
 
-    traits: ClassVar[Traits] = {
-        "corrupts": False, "sight": "any", "parts": [], "segments": False, "needs": ["teacher"], "unembeds": False,
+    traits: ClassVar[ObjectiveTraits] = {
+        "corrupts": False, "visibility": "any", "parts": [], "segments": False, "needs": ["teacher"], "unembeds": False,
         "teacher": {"width": "width"},
     }  # fmt: skip
     roles: ClassVar[Mapping[str, Role]] = {"project.weight": "head", "enter.weight": "head"}

@@ -17,11 +17,11 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Range,
     Shape,
     SpecError,
-    Traits,
     Unembed,
     Vocabulary,
 )
@@ -41,8 +41,8 @@ class DistillRelations(Objective):
     positions, but no biases. (B, H, T, K) of both -> (B, T).
     """
 
-    traits: ClassVar[Traits] = {
-        "corrupts": False, "sight": "any", "parts": [], "segments": False, "needs": ["teacher"], "unembeds": False,
+    traits: ClassVar[ObjectiveTraits] = {
+        "corrupts": False, "visibility": "any", "parts": [], "segments": False, "needs": ["teacher"], "unembeds": False,
     }  # fmt: skip
     terms: ClassVar[Mapping[str, str]] = {"loss": "counted"}
     corrupt = distillation.mark_positions

@@ -8,7 +8,19 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Cost, ForwardPass, Load, LossTerm, Norms, Objective, Range, Shape, Traits, Unembed, Vocabulary
+from paribus import (
+    Cost,
+    ForwardPass,
+    Load,
+    LossTerm,
+    Norms,
+    Objective,
+    ObjectiveTraits,
+    Range,
+    Shape,
+    Unembed,
+    Vocabulary,
+)
 from paribus_objective import distillation
 
 
@@ -21,8 +33,8 @@ class DistillScores(Objective):
     temperature t, times t², so that gradients have the same scale at any t. (B, T, V) -> (B, T).
     """
 
-    traits: ClassVar[Traits] = {
-        "corrupts": False, "sight": "any", "parts": [], "segments": False, "needs": ["teacher"],
+    traits: ClassVar[ObjectiveTraits] = {
+        "corrupts": False, "visibility": "any", "parts": [], "segments": False, "needs": ["teacher"],
     }  # fmt: skip
     terms: ClassVar[Mapping[str, str]] = {"loss": "counted"}
     corrupt = distillation.mark_positions

@@ -12,10 +12,10 @@ from paribus import (
     ForwardPass,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Role,
     Shape,
-    Traits,
     Vocabulary,
     WeightConverter,
     token_layout,
@@ -34,9 +34,9 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
     masked positions do so; the head alone (`logits`) uses no positions. (B, N, D) -> (B, N, V).
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": False,
         "needs": ["mask", "last-layer"],

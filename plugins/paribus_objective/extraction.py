@@ -18,6 +18,7 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Range,
     Role,
@@ -25,7 +26,6 @@ from paribus import (
     SpecError,
     Tokens,
     TrainingExamples,
-    Traits,
     Vocabulary,
 )
 from paribus_objective import class_head, labelled, scoring
@@ -49,10 +49,10 @@ class Extraction(Objective):
     (B, T, D) -> (B, T, 2).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "pairs",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "pairs",
         "corrupts": False,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": True,
         "needs": ["cls", "sep", "documents", "pairs", "answers"],

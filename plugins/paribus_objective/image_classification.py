@@ -16,6 +16,7 @@ from paribus import (
     Load,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Range,
     Role,
@@ -23,7 +24,6 @@ from paribus import (
     Stream,
     Tokens,
     TrainingExamples,
-    Traits,
     Vocabulary,
     labels_of,
 )
@@ -40,13 +40,13 @@ class ImageClassification(Objective):
     applies in training only. (B, T, D) -> (B, C).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "images",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "images",
         "corrupts": False,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "needs": ["labels"],
-        "told": {"classes": "least"},
+        "options_from_corpus": {"classes": "least"},
         "unembeds": False,
     }
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor
 
-from paribus import Norms, Objective, Role, Shape, Traits, Unembed, Vocabulary, WeightConverter
+from paribus import Norms, Objective, ObjectiveTraits, Role, Shape, Unembed, Vocabulary, WeightConverter
 from paribus_objective import masking, vocabulary_head, whole_words
 from paribus_objective.activation import ACTIVATIONS, Activation
 from paribus_objective.span_masking import Spans
@@ -23,7 +23,13 @@ class MaskedLanguageModelling(Objective, WeightConverter):
     never masked, and no random replacement is a special token.
     """
 
-    traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
+    traits: ClassVar[ObjectiveTraits] = {
+        "corrupts": True,
+        "visibility": "both",
+        "parts": [],
+        "segments": False,
+        "needs": ["mask"],
+    }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     corrupt = masking.corrupt
     head_positions = masking.head_positions

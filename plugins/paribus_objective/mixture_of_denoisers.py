@@ -13,6 +13,7 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Prompt,
     Range,
@@ -21,7 +22,6 @@ from paribus import (
     SpecError,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
     WeightConverter,
 )
@@ -66,12 +66,12 @@ class MixtureOfDenoisers(Objective, WeightConverter):
     (B, n) -> encoder (B, S), body and labels (B, T), padded; S and T depend on n only.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "past",
+        "visibility": "past",
         "parts": ["encoder"],
         "segments": False,
-        "pads": True,
+        "adds_padding": True,
         "needs": ["sentinels", "eos"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES

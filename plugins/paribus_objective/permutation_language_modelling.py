@@ -16,12 +16,12 @@ from paribus import (
     ForwardPass,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Role,
     Shape,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
     WeightConverter,
 )
@@ -40,9 +40,9 @@ class PermutationLanguageModelling(Objective, WeightConverter):
     (B, T) -> N queries -> (B, N, V).
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": False,
         "needs": ["second-stream"],

@@ -15,13 +15,13 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Prompt,
     Range,
     Role,
     Shape,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
     WeightConverter,
 )
@@ -43,14 +43,14 @@ class PrefixLanguageModelling(Objective, WeightConverter):
     (B, T + 1) -> tokens (B, T), labels (B, T); for an encoder also (B, T), padded after the prefix.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "past",
+        "visibility": "past",
         "parts": [],
-        "may": ["encoder"],
+        "optional_parts": ["encoder"],
         "segments": False,
-        "pads": True,
-        "orders": True,
+        "adds_padding": True,
+        "sets_order": True,
         "needs": ["eos"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES

@@ -9,7 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus import Draw, ForwardPass, LossTerm, Norms, Objective, Shape, Tokens, TrainingExamples, Traits, Vocabulary
+from paribus import (
+    Draw,
+    ForwardPass,
+    LossTerm,
+    Norms,
+    Objective,
+    ObjectiveTraits,
+    Shape,
+    Tokens,
+    TrainingExamples,
+    Vocabulary,
+)
 from paribus_objective import class_head, labelled
 
 if TYPE_CHECKING:
@@ -28,10 +39,10 @@ class Regression(Objective):
     """
 
     terms: ClassVar[Mapping[str, str]] = {"loss": "has_score"}
-    traits: ClassVar[Traits] = {
-        "forms": "texts",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "texts",
         "corrupts": False,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": True,
         "needs": ["cls", "sep", "documents", "scores"],

@@ -17,12 +17,12 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Role,
     Shape,
     Stream,
     TrainingExamples,
-    Traits,
     Unembed,
     Vocabulary,
     WeightConverter,
@@ -47,9 +47,9 @@ class ReplacedTokenDetection(Objective):
     probability exceeds it. The generator: (B, T, G) -> (B, N, V); the body: (B, T, D) -> (B, T).
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "both",
+        "visibility": "both",
         "parts": ["generator"],
         "segments": False,
         "needs": ["mask"],

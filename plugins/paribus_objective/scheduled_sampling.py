@@ -16,13 +16,13 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Prompt,
     Range,
     Shape,
     StepInput,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
 )
 from paribus_objective import gumbel, pair_objective, vocabulary_head
@@ -45,14 +45,14 @@ class ScheduledSampling(Objective):
     (B,) -> encoder (B, S), body and labels (B, T).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "pairs",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "pairs",
         "corrupts": False,
-        "sight": "past",
+        "visibility": "past",
         "parts": ["encoder"],
         "segments": False,
         "needs": ["pairs", "eos", "feedback"],
-        "told": {"languages": "least"},
+        "options_from_corpus": {"languages": "least"},
     }
     example_count = pair_objective.example_count
     example_lengths = pair_objective.example_lengths

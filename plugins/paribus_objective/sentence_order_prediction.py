@@ -7,7 +7,7 @@ from typing import ClassVar, final
 import numpy as np
 import torch
 
-from paribus import Draw, Norms, Objective, Shape, Tokens, TrainingExamples, Traits, Vocabulary
+from paribus import Draw, Norms, Objective, ObjectiveTraits, Shape, Tokens, TrainingExamples, Vocabulary
 from paribus_objective import class_head, segment_objective
 from paribus_objective.segments import MARKS, Array, ChunkCache, SegmentLayout, Span, truncate
 
@@ -21,10 +21,10 @@ class SentenceOrderPrediction(Objective):
     token.
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "segments",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "segments",
         "corrupts": False,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": True,
         "needs": ["cls", "sep", "sentences"],

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, final
 
-from paribus import ForwardPass, GenerationTarget, LossTerm, Norms, Objective, Prompt, Range, Shape, Traits, Vocabulary
+from paribus import (
+    ForwardPass,
+    GenerationTarget,
+    LossTerm,
+    Norms,
+    Objective,
+    ObjectiveTraits,
+    Prompt,
+    Range,
+    Shape,
+    Vocabulary,
+)
 from paribus_objective import pair_objective, scoring, vocabulary_head
 from paribus_objective.translation_pairs import Overlong, TranslationPairs
 
@@ -22,14 +33,14 @@ class SequenceToSequence(Objective):
     (B,) -> encoder (B, S), body and labels (B, T).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "pairs",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "pairs",
         "corrupts": False,
-        "sight": "past",
+        "visibility": "past",
         "parts": ["encoder"],
         "segments": False,
         "needs": ["pairs", "eos"],
-        "told": {"languages": "least"},
+        "options_from_corpus": {"languages": "least"},
     }
     example_count = pair_objective.example_count
     example_lengths = pair_objective.example_lengths

@@ -18,12 +18,12 @@ from paribus import (
     LossTerm,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Role,
     Shape,
     Stream,
     TrainingExamples,
-    Traits,
     Unembed,
     Vocabulary,
     WeightConverter,
@@ -44,7 +44,13 @@ class SpanBoundaryObjective(Objective, WeightConverter):
     neighbour only, and no second term. (B, T, D) -> (B, N, V), twice.
     """
 
-    traits: ClassVar[Traits] = {"corrupts": True, "sight": "both", "parts": [], "segments": False, "needs": ["mask"]}
+    traits: ClassVar[ObjectiveTraits] = {
+        "corrupts": True,
+        "visibility": "both",
+        "parts": [],
+        "segments": False,
+        "needs": ["mask"],
+    }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "boundary": "boundary_labels"}
     head_positions = masking.head_positions

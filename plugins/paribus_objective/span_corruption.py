@@ -13,6 +13,7 @@ from paribus import (
     GenerationTarget,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Prompt,
     Range,
@@ -20,7 +21,6 @@ from paribus import (
     SpecError,
     Stream,
     TrainingExamples,
-    Traits,
     Vocabulary,
 )
 from paribus_objective import vocabulary_head
@@ -40,9 +40,9 @@ class SpanCorruption(Objective):
     (B, n) -> encoder (B, S), body and labels (B, T); S and T depend on n only.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[ObjectiveTraits] = {
         "corrupts": True,
-        "sight": "past",
+        "visibility": "past",
         "parts": ["encoder"],
         "segments": False,
         "needs": ["sentinels", "eos"],

@@ -17,13 +17,13 @@ from paribus import (
     ForwardPass,
     Norms,
     Objective,
+    ObjectiveTraits,
     Problem,
     Range,
     Role,
     Shape,
     Tokens,
     TrainingExamples,
-    Traits,
     Vocabulary,
 )
 from paribus_objective import class_head, labelled, scoring
@@ -39,14 +39,14 @@ class Tagging(Objective):
     several examples, so each word is in one. (B, T, D) -> (B, T, C).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "texts",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "texts",
         "corrupts": False,
-        "sight": "any",
+        "visibility": "any",
         "parts": [],
         "segments": True,
         "needs": ["cls", "sep", "documents", "tags"],
-        "told": {"classes": "least"},
+        "options_from_corpus": {"classes": "least"},
         "unembeds": False,
     }
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}

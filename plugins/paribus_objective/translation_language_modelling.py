@@ -12,12 +12,12 @@ from paribus import (
     Draw,
     Norms,
     Objective,
+    ObjectiveTraits,
     Range,
     Role,
     Shape,
     Tokens,
     TrainingExamples,
-    Traits,
     Unembed,
     Vocabulary,
     WeightConverter,
@@ -37,10 +37,10 @@ class TranslationLanguageModelling(Objective, WeightConverter):
     (B, T) -> N masked positions -> (B, N, V).
     """
 
-    traits: ClassVar[Traits] = {
-        "forms": "pairs",
+    traits: ClassVar[ObjectiveTraits] = {
+        "example_kind": "pairs",
         "corrupts": True,
-        "sight": "both",
+        "visibility": "both",
         "parts": [],
         "segments": False,
         "needs": ["pairs", "mask", "cls", "sep"],

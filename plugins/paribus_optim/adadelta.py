@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range, Traits
+from paribus import Optimizer, OptimizerTraits, Range
 
 
 @final
@@ -18,7 +18,7 @@ class Adadelta(Optimizer):
     A step is the root mean square of previous steps over that of gradients. RNNsearch used it.
     """
 
-    traits: ClassVar[Traits] = {"pieces": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True}
 
     def __init__(
         self,

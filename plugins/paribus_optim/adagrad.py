@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range, Traits
+from paribus import Optimizer, OptimizerTraits, Range
 
 
 @final
@@ -18,7 +18,7 @@ class Adagrad(Optimizer):
     "Adaptive Subgradient Methods". Gradients are divided by the root of the sum of their squares. CTRL used it.
     """
 
-    traits: ClassVar[Traits] = {"pieces": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True}
 
     def __init__(
         self,

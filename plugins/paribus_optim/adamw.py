@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range, Traits
+from paribus import Optimizer, OptimizerTraits, Range
 from paribus_optim.parameter_groups import decay_groups
 
 
@@ -19,7 +19,7 @@ class AdamW(Optimizer):
     "Decoupled Weight Decay Regularization".
     """
 
-    traits: ClassVar[Traits] = {"pieces": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, final
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range, Traits
+from paribus import Optimizer, OptimizerTraits, Range
 from paribus_optim.moments import update_moments
 from paribus_optim.parameter_groups import step_groups
 
@@ -21,7 +21,7 @@ class LayerAdaptiveMoments(Optimizer):
     Other tensors neither decay nor scale their steps, as in the authors' code, and take Adam's.
     """
 
-    traits: ClassVar[Traits] = {"pieces": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, final
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range, Traits
+from paribus import Optimizer, OptimizerTraits, Range
 from paribus_optim.moments import update_moments
 from paribus_optim.parameter_groups import decay_groups, step_groups
 
@@ -20,7 +20,7 @@ class StableAdamW(Optimizer):
     "Stable and Low-Precision Training for Large-Scale Vision-Language Models". ModernBERT used it.
     """
 
-    traits: ClassVar[Traits] = {"pieces": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Role, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Role, Shape, Sublayer
 
 
 @final
@@ -19,7 +19,7 @@ class DeepNorm(Placement):
     beta scales the spec's initialisation; the paper's is `xavier`. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": False}
+    traits: ClassVar[PlacementTraits] = {"final_norm": False}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
         super().__init__()

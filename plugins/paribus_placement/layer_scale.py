@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Range, Role, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Range, Role, Shape, Sublayer
 
 
 @final
@@ -19,7 +19,7 @@ class LayerScale(Placement):
     difference to `start`. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": True}
+    traits: ClassVar[PlacementTraits] = {"final_norm": True}
     roles: ClassVar[Mapping[str, Role]] = {
         "scales.attention": "bias",
         "scales.cross": "bias",

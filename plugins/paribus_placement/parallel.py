@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Shape, Sublayer
 
 
 @final
@@ -18,7 +18,7 @@ class Parallel(Placement):
     norm follows the last layer. The shared norm has the parameter path of the attention's norm. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": True}
+    traits: ClassVar[PlacementTraits] = {"final_norm": True}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Shape, Sublayer
 
 
 @final
@@ -18,7 +18,7 @@ class PeripheralNorm(Placement):
     layers, use `sandwich` and an embedding that is `normed`. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": True, "needs": ["layer"]}
+    traits: ClassVar[PlacementTraits] = {"final_norm": True, "needs": ["layer"]}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
         super().__init__()

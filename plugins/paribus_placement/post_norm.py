@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Shape, Sublayer
 
 
 @final
@@ -17,7 +17,7 @@ class PostNorm(Placement):
     "Attention Is All You Need". Every layer returns normalised states. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": False}
+    traits: ClassVar[PlacementTraits] = {"final_norm": False}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Shape, Sublayer
 
 
 @final
@@ -18,7 +18,7 @@ class PreNorm(Placement):
     Architecture" (Xiong et al. 2020). (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": True}
+    traits: ClassVar[PlacementTraits] = {"final_norm": True}
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Role, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Role, Shape, Sublayer
 
 
 @final
@@ -18,7 +18,7 @@ class ReZero(Placement):
     "ReZero is All You Need". The spec's norm is used only in embeddings and objectives. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": False}
+    traits: ClassVar[PlacementTraits] = {"final_norm": False}
     roles: ClassVar[Mapping[str, Role]] = {"scale": "bias"}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, Shape, Sublayer, Traits
+from paribus import Norm, Placement, PlacementTraits, Shape, Sublayer
 
 
 @final
@@ -17,7 +17,7 @@ class SandwichNorm(Placement):
     "CogView", and "Gemma 2" (Gemma Team 2024). Both norms are inside the branch. (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {"final": True}
+    traits: ClassVar[PlacementTraits] = {"final_norm": True}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
         super().__init__()

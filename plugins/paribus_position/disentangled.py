@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Cost, Load, Pair, Position, Range, Role, Shape, Traits
+from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Role, Shape
 
 
 @final
@@ -22,7 +22,7 @@ class Disentangled(Position):
     separate ones (the first DeBERTa). Both terms look up i - j, as in the authors' code and unlike equation 4.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "content", "owner": "stack", "terms": 3}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "content", "owner": "stack", "score_terms": 3}
     roles: ClassVar[Mapping[str, Role]] = {"table.weight": "embedding", "norm.weight": "gain"}
 
     def __init__(

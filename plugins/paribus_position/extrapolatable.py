@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from paribus import Position, Problem, Range, Shape, SpecError, Traits
+from paribus import Position, PositionTraits, Problem, Range, Shape, SpecError
 from paribus_position.position_cache import PositionCache
 from paribus_position.rotation import RotationTables, rotate_pairs, rotation_tables
 
@@ -31,7 +31,7 @@ class Extrapolatable(Position):
     reached some 26,000 positions from the middle. Keys ahead of the query would be raised, so the stack must be causal.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack", "sight": "past"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["rotate"], "bias": "none", "owner": "stack", "visibility": "past"}
 
     def __init__(
         self,

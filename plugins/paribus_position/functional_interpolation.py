@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Final, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Pair, Position, Range, Role, Shape, Traits
+from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Role, Shape
 
 _EPSILON: Final = 1e-6  # as in the authors' code; a learned threshold of 0 would divide by 0
 
@@ -24,7 +24,7 @@ class FunctionalInterpolation(Position):
     weight.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "stack"}
     roles: ClassVar[Mapping[str, Role]] = {
         "inner": "weight",
         "outer.weight": "weight",

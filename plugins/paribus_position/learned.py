@@ -13,11 +13,11 @@ from paribus import (
     ConvertedTensor,
     DataError,
     Position,
+    PositionTraits,
     Problem,
     Range,
     Role,
     Shape,
-    Traits,
     WeightConverter,
     copy_table_rows,
 )
@@ -33,7 +33,7 @@ class Learned(Position, WeightConverter):
     padding: use an `offset` of 2.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack", "table": True}
+    traits: ClassVar[PositionTraits] = {"hooks": ["embed"], "bias": "none", "owner": "stack", "table": True}
     roles: ClassVar[Mapping[str, Role]] = {"table.weight": "embedding"}
 
     def __init__(

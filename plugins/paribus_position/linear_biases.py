@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Pair, Position, Shape, Traits
+from paribus import Pair, Position, PositionTraits, Shape
 
 
 @final
@@ -19,7 +19,7 @@ class LinearBiases(Position):
     bidirectional stacks keys ahead are penalised like keys behind.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "distances": True, "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "distance_bias": True, "owner": "stack"}
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

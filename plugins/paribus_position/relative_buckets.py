@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Pair, Position, Range, Role, Shape, Traits
+from paribus import Pair, Position, PositionTraits, Range, Role, Shape
 
 
 @final
@@ -21,7 +21,7 @@ class RelativeBuckets(Position):
     attention does not scale its scores (`scores.scaled`), and its cross-attention has no positions.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "distances": True, "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "distance_bias": True, "owner": "stack"}
     roles: ClassVar[Mapping[str, Role]] = {"table.weight": "embedding"}
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, final
 
 from torch import Tensor
 
-from paribus import Position, Problem, Range, Shape, SpecError, Traits
+from paribus import Position, PositionTraits, Problem, Range, Shape, SpecError
 from paribus_position.position_cache import PositionCache
 from paribus_position.rotary_scaling import Scaling, frequencies, temperature, validate_scaling
 from paribus_position.rotation import RotationTables, rotate_pairs, rotation_tables
@@ -22,7 +22,7 @@ class Rotary(Position):
     the same apart from the order of channels.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["rotate"], "bias": "none", "owner": "stack"}
 
     def __init__(
         self,

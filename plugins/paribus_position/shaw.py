@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Pair, Position, Range, Role, Shape, Traits
+from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Role, Shape
 
 
 @final
@@ -19,7 +19,7 @@ class Shaw(Position):
     summed by distance before they are multiplied with the value vectors. No tensor is as large as (T, S, K).
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias", "mix"], "bias": "content", "owner": "layer"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias", "mix"], "bias": "content", "owner": "layer"}
     roles: ClassVar[Mapping[str, Role]] = {"keys.weight": "embedding", "values.weight": "embedding"}
 
     def __init__(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Position, Range, Role, Shape, Traits
+from paribus import Position, PositionTraits, Range, Role, Shape
 from paribus_position.position_cache import PositionCache, materialise
 
 Layout = Literal["interleaved", "halves"]
@@ -27,7 +27,7 @@ class Sinusoidal(Position):
     (Hua et al. 2022).
     """
 
-    traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["embed"], "bias": "none", "owner": "stack"}
     roles: ClassVar[Mapping[str, Role]] = {"gain": "gain"}
 
     def __init__(

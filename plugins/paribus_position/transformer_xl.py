@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Pair, Position, Range, Shape, Traits
+from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Shape
 from paribus_position.position_cache import PositionCache, materialise
 
 
@@ -25,7 +25,7 @@ class TransformerXL(Position):
     cosines of i and of j, which works for any integers.
     """
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "content", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "content", "owner": "stack"}
 
     def __init__(
         self,

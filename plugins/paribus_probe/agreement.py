@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_probe.task_examples import PROBE, Examples, HeldOut, KeyedRandom, Question, Seed, TaskExamples
 
 NOUNS = (
@@ -24,7 +24,7 @@ class Agreement(Corpus):
     independently of the subject; longer questions have more of them.
     """
 
-    traits: ClassVar[Traits] = PROBE
+    traits: ClassVar[CorpusTraits] = PROBE
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, DataError, Document, Problem, Range, SpecError, Split, Traits
+from paribus import Corpus, CorpusTraits, DataError, Document, Problem, Range, SpecError, Split
 from paribus_probe.task_examples import (
     MAX_SYMBOLS,
     Examples,
@@ -28,7 +28,7 @@ class AssociativeRecall(Corpus):
     keys, so these must suffice.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "longer"], "tells": {"marks": 1}}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs", "longer"], "document_facts": {"marks": 1}}
 
     def __init__(
         self,

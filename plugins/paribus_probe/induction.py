@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_probe.task_examples import (
     MAX_SYMBOLS,
     PROBE,
@@ -27,7 +27,7 @@ class Induction(Corpus):
     The answer to `c a d b a` is `d`. The query has no mark: it is the last symbol, after up to `length` symbols.
     """
 
-    traits: ClassVar[Traits] = PROBE
+    traits: ClassVar[CorpusTraits] = PROBE
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, ClassVar, Final, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_probe.task_examples import END, PROBE, Examples, HeldOut, KeyedRandom, Question, Seed, TaskExamples
 
 OPERATIONS: Final[Mapping[str, Callable[[list[int]], int]]] = {
@@ -26,7 +26,7 @@ class ListOperations(Corpus):
     sum modulo 10.
     """
 
-    traits: ClassVar[Traits] = PROBE
+    traits: ClassVar[CorpusTraits] = PROBE
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_probe.task_examples import PROBE, Examples, HeldOut, KeyedRandom, Question, Seed, TaskExamples
 
 
@@ -17,7 +17,7 @@ class ModularAddition(Corpus):
     The answer to `17 + 20 =` is `6` modulo 31. One in eight of all sums is held out; longer questions have more terms.
     """
 
-    traits: ClassVar[Traits] = PROBE
+    traits: ClassVar[CorpusTraits] = PROBE
 
     def __init__(
         self,

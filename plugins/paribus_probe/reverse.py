@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_probe.task_examples import (
     END,
     MAX_SYMBOLS,
@@ -29,7 +29,7 @@ class Reverse(Corpus):
     and up to n times `length`.
     """
 
-    traits: ClassVar[Traits] = PROBE
+    traits: ClassVar[CorpusTraits] = PROBE
 
     def __init__(
         self,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar, final
 
-from paribus import DataError, Document, Problem, Range, Split, Traits
+from paribus import CorpusTraits, DataError, Document, Problem, Range, Split
 
 Examples: TypeAlias = Annotated[int, "examples of the training split", Range(1, 10_000_000)]
 HeldOut: TypeAlias = Annotated[int, "examples of the validation split", Range(1, 1_000_000)]
 Seed: TypeAlias = Annotated[int, "seed of all examples", Range(0)]
 
-PROBE: Final[Traits] = {"provides": ["documents", "pairs", "longer"]}
+PROBE: Final[CorpusTraits] = {"provides": ["documents", "pairs", "longer"]}
 END: Final = ">"  # of a question, before its answer
 HELD_OUT_DIVISOR: Final = 8  # one in eight of all questions is in the validation split
 ATTEMPTS: Final = 4096  # draws until a question of the requested split

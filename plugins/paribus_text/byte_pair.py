@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-from paribus import Range, Tokenizer, Traits, Vocabulary
+from paribus import Range, Tokenizer, TokenizerTraits, Vocabulary
 from paribus_text.reserved_tokens import (
     display,
     display_names,
@@ -34,7 +34,7 @@ class BytePair(Tokenizer):
     Unsupervised Multitask Learners". It encodes every text.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, final
 
-from paribus import Range, Tokenizer, Traits, Vocabulary
+from paribus import Range, Tokenizer, TokenizerTraits, Vocabulary
 from paribus_text.reserved_tokens import (
     display,
     display_names,
@@ -26,7 +26,7 @@ class Bytes(Tokenizer):
     It needs no training and encodes every text. Ids 0-255 are the bytes; special tokens and sentinels follow.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(
         self,

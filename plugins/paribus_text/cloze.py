@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, ClassVar, Final, NamedTuple, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.derived import DerivedCorpus, prose, random_below, words
 from paribus_text.reference import Reference, Topic
 
@@ -32,7 +32,7 @@ class Cloze(Corpus):
     a question without an answer it is from another topic, and does not contain it. Split by topic.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "answers"]}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs", "answers"]}
 
     def __init__(
         self,

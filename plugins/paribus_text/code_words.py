@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.derived import DerivedCorpus, prose, words
 from paribus_text.reference import Reference, Topic
 
@@ -22,7 +22,7 @@ class CodeWords(Corpus):
     code; a few of these are other quoted names. Split by topic.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "tags"], "tells": {"classes": 2}}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "tags"], "document_facts": {"classes": 2}}
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, ClassVar, final
 
-from paribus import Corpus, DataError, Document, Example, Problem, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, DataError, Document, Example, Problem, Range, Split
 from paribus_text.columns import Columns
 from paribus_text.splitting import Splitting
 from paribus_text.text_files import FileSet
@@ -57,10 +57,10 @@ class Datasets(Corpus):
     `revision` is the content known to be the same without reading it again.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[CorpusTraits] = {
         "provides": ["sentences", "documents", "pairs", "labels", "scores"],
-        "where": {"pairs": "second", "labels": "label", "scores": "score"},
-        "tells": {"classes": "classes"},
+        "provides_if": {"pairs": "second", "labels": "label", "scores": "score"},
+        "document_facts": {"classes": "classes"},
     }
 
     def __init__(  # noqa: PLR0913  # the data set, its rows and the roles of its fields

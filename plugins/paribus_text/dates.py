@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, final
 
-from paribus import Corpus, Document, Problem, Range, SpecError, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Problem, Range, SpecError, Split
 from paribus_text import date_formats
 from paribus_text.date_formats import Field, Locale, Style
 from paribus_text.holdout import digest
@@ -26,7 +26,7 @@ class Dates(Corpus):
     `fields` returns the characters of the day, the month and the year.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs"], "tells": {"languages": "locales"}}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs"], "document_facts": {"languages": "locales"}}
 
     def __init__(
         self,

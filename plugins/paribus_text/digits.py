@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 
 import numpy as np
 
-from paribus import Corpus, DataError, Document, Pixels, Problem, Range, Split, Traits, image_document
+from paribus import Corpus, CorpusTraits, DataError, Document, Pixels, Problem, Range, Split, image_document
 from paribus_text.holdout import digest
 
 MAXIMUM = 16  # of the original pixel values
@@ -21,10 +21,10 @@ class Digits(Corpus):
     They are ordered by writer and the last ones are held out, so the splits share few writers.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[CorpusTraits] = {
         "provides": ["documents", "labels"],
         "modality": "images",
-        "tells": {"image": 8, "channels": 1, "classes": 10},
+        "document_facts": {"image": 8, "channels": 1, "classes": 10},
     }
 
     def __init__(

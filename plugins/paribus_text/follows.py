@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.derived import DerivedCorpus, prose, random_below
 from paribus_text.reference import Reference, Topic
 
@@ -20,7 +20,7 @@ class Follows(Corpus):
     the same topic, or the pair in reverse order, from easy to hard. Split by topic.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "labels"], "tells": {"classes": 2}}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs", "labels"], "document_facts": {"classes": 2}}
 
     def __init__(
         self,

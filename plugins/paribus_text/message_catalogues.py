@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, final
 
-from paribus import Corpus, DataError, Document, Problem, Range, Split, Traits, join_names
+from paribus import Corpus, CorpusTraits, DataError, Document, Problem, Range, Split, join_names
 from paribus_text.catalogues import CatalogueError, Message, installed_catalogues, matching_catalogues, messages
 from paribus_text.holdout import digest, hold_out, text_hash
 from paribus_text.preview import preview
@@ -33,7 +33,7 @@ class MessageCatalogues(Corpus):
     held out by their hash, in every language and every catalogue.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs"]}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs"]}
 
     def __init__(
         self,

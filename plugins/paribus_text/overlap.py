@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.derived import DerivedCorpus, prose, random_below, shuffled
 from paribus_text.reference import Reference, Topic
 
@@ -20,7 +20,7 @@ class Overlap(Corpus):
     replaced words is uniform. Split by topic.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs", "scores"]}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs", "scores"]}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from paribus import DataError, Problem, Tokenizer, Traits, Vocabulary, pixels_to_text, text_to_pixels
+from paribus import DataError, Problem, Tokenizer, TokenizerTraits, Vocabulary, pixels_to_text, text_to_pixels
 from paribus_text.reserved_tokens import display, display_names, pack_state, unpack_state, vocabulary_too_small
 
 VALUES = 256
@@ -22,7 +22,7 @@ class Pixels(Tokenizer):
     No token separates images: with a sequence length equal to the values of an image, each example is one image.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["mask"], "modality": "images"}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["mask"], "modality": "images"}
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
         if size is not None and size < VOCABULARY.size:

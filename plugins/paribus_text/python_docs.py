@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.reference import Reference
 
 
@@ -18,7 +18,7 @@ class PythonDocs(Corpus):
     The corpus is large enough to rank mechanisms, and too small to show scaling.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["sentences", "documents"]}
+    traits: ClassVar[CorpusTraits] = {"provides": ["sentences", "documents"]}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Final, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.derived import DerivedCorpus, prose
 from paribus_text.reference import Reference, Topic
 
@@ -36,7 +36,7 @@ class Sections(Corpus):
     contain between a twentieth and a third of the paragraphs.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "labels"], "tells": {"classes": 6}}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "labels"], "document_facts": {"classes": 6}}
 
     def __init__(
         self,

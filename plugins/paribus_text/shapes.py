@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, final
 
 import numpy as np
 
-from paribus import Corpus, Document, Pixels, Range, Split, Traits, image_document
+from paribus import Corpus, CorpusTraits, Document, Pixels, Range, Split, image_document
 from paribus_text.holdout import digest
 
 SUBPIXELS: Final = 16  # positions across a pixel
@@ -39,10 +39,10 @@ class Shapes(Corpus):
     are those of SHAKE-256, the same on every machine. The sizes of the classes differ by at most one.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[CorpusTraits] = {
         "provides": ["documents", "labels"],
         "modality": "images",
-        "tells": {"image": "image", "channels": "channels", "classes": "classes"},
+        "document_facts": {"image": "image", "channels": "channels", "classes": "classes"},
     }
 
     def __init__(

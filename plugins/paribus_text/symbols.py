@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, ClassVar, final
 
-from paribus import Range, Tokenizer, Traits, Vocabulary
+from paribus import Range, Tokenizer, TokenizerTraits, Vocabulary
 from paribus_text.reserved_tokens import (
     display,
     display_names,
@@ -24,7 +24,7 @@ class Symbols(Tokenizer):
     The vocabulary holds the most frequent words of the training split; every other word is `unk`.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, final
 
-from paribus import Corpus, Document, Example, Problem, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Example, Problem, Range, Split
 from paribus_text.columns import Columns
 from paribus_text.preview import preview
 from paribus_text.splitting import SPLITS, Splitting
@@ -41,10 +41,10 @@ class Table(Corpus):
     is chosen by a hash of each row's texts, so the same text is never in both.
     """
 
-    traits: ClassVar[Traits] = {
+    traits: ClassVar[CorpusTraits] = {
         "provides": ["documents", "pairs", "labels", "scores"],
-        "where": {"pairs": "second", "labels": "label", "scores": "score"},
-        "tells": {"classes": "classes"},
+        "provides_if": {"pairs": "second", "labels": "label", "scores": "score"},
+        "document_facts": {"classes": "classes"},
     }
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Example, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Example, Range, Split
 from paribus_text.preview import preview
 from paribus_text.splitting import SPLITS, Splitting
 from paribus_text.text_files import KINDS, FileSet, TextReader, Unit
@@ -22,7 +22,7 @@ class Text(Corpus):
     the names of the files matter.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["sentences", "documents"]}
+    traits: ClassVar[CorpusTraits] = {"provides": ["sentences", "documents"]}
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, final
 
-from paribus import Corpus, Document, Range, Slot, Split, Traits, join_names
+from paribus import Corpus, CorpusTraits, Document, Range, Slot, Split, join_names
 from paribus_text.holdout import digest
 
 LABELLED: Final = ("labels", "scores", "tags", "answers")
@@ -23,7 +23,7 @@ class TextToText(Corpus):
     class or tag is written as its name, a score rounded to a step, and an answer as its words.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "pairs"]}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "pairs"]}
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, final
 
-from paribus import DataError, Example, Problem, SpecError, Tokenizer, Traits, Vocabulary
+from paribus import DataError, Example, Problem, SpecError, Tokenizer, TokenizerTraits, Vocabulary
 from paribus_text.reserved_tokens import display, display_names, pack_state, unpack_state, vocabulary_too_small
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class TokenizerFile(Tokenizer):
     A special token that is spelled out in a text becomes unk, and is removed if the tokenizer has no unk.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(
         self,

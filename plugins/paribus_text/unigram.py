@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-from paribus import Range, Tokenizer, Traits, Vocabulary
+from paribus import Range, Tokenizer, TokenizerTraits, Vocabulary
 from paribus_text.reserved_tokens import (
     display,
     display_names,
@@ -39,7 +39,7 @@ class Unigram(Tokenizer):
     With `byte_fallback` it encodes every text, and decoding restores it exactly.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(
         self,

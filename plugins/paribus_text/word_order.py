@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, final
 
-from paribus import Corpus, Document, Range, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, Range, Split
 from paribus_text.derived import DerivedCorpus, prose, random_below, shuffled
 from paribus_text.reference import Reference, Topic
 
@@ -19,7 +19,7 @@ class WordOrder(Corpus):
     word are not moved, because the capital letter and the full stop would reveal it. Split by topic.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["documents", "labels"], "tells": {"classes": 2}}
+    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "labels"], "document_facts": {"classes": 2}}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, final
 
-from paribus import Range, Tokenizer, Traits, Vocabulary
+from paribus import Range, Tokenizer, TokenizerTraits, Vocabulary
 from paribus_text.reserved_tokens import (
     display,
     display_names,
@@ -35,7 +35,7 @@ class WordPiece(Tokenizer):
     does not restore spaces nor, with `lowercase`, capitals and accents.
     """
 
-    traits: ClassVar[Traits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
 
     def __init__(
         self,

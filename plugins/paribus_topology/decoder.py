@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, Traits
+from paribus import Builder, Capture, Memory, Output, Part, States, Stream, Topology, TopologyTraits
 from paribus_topology.run_stack import run_stack
 
 
@@ -17,7 +17,7 @@ class Decoder(Topology):
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("decoder", "body", causal=True),)
-    traits: ClassVar[Traits] = {"provides": ["last-layer"]}
+    traits: ClassVar[TopologyTraits] = {"provides": ["last-layer"]}
 
     def __init__(self, build: Builder) -> None:
         super().__init__()

@@ -9,7 +9,19 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from paribus import Builder, Capture, Memory, Output, Part, Range, States, StepInputFunction, Stream, Topology, Traits
+from paribus import (
+    Builder,
+    Capture,
+    Memory,
+    Output,
+    Part,
+    Range,
+    States,
+    StepInputFunction,
+    Stream,
+    Topology,
+    TopologyTraits,
+)
 from paribus_topology.cells import CellKind
 from paribus_topology.recurrent_decoder import DecoderOptions, RecurrentDecoder
 from paribus_topology.recurrent_encoder import RecurrentEncoder
@@ -30,7 +42,7 @@ class RecurrentEncoderDecoder(Topology):
         Part("encoder", "encoder", causal=False, recurrent=True),
     )
     reads: ClassVar[tuple[str, ...]] = ("embedding", "attention")
-    traits: ClassVar[Traits] = {"provides": ["feedback"]}
+    traits: ClassVar[TopologyTraits] = {"provides": ["feedback"]}
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from paribus import (
     States,
     Stream,
     Topology,
-    Traits,
+    TopologyTraits,
     append_copies,
     token_layout,
 )
@@ -37,7 +37,7 @@ class TwoStream(Topology):
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("encoder", "body", causal=False),)
-    traits: ClassVar[Traits] = {"provides": ["last-layer", "second-stream"], "needs": ["second-stream"]}
+    traits: ClassVar[TopologyTraits] = {"provides": ["last-layer", "second-stream"], "needs": ["second-stream"]}
 
     def __init__(self, build: Builder) -> None:
         super().__init__()

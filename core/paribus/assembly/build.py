@@ -239,7 +239,7 @@ class SpecBuilder:
             layers.append(self._layer(spec, part, first, own, cross))
             wiring.append((own, cross))
         last = layers[-1].placement if layers else None
-        needs_final = last is not None and last.traits["final"]
+        needs_final = last is not None and last.traits["final_norm"]
         final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
         others = [id(position) for _, position in lent]
         held = [position for position in (*shared, *across) if id(position) not in others]
@@ -299,7 +299,7 @@ class SpecBuilder:
 
 def _only_places(position: Position) -> bool:
     """Whether what it does is done before the first layer, at the width of the embedding, whatever stack follows."""
-    return position.traits["moments"] == ["embed"] and position.traits["owner"] == "stack"
+    return position.traits["hooks"] == ["embed"] and position.traits["owner"] == "stack"
 
 
 def _of_the_layer(position: Position, shape: Shape) -> nn.Module | None:

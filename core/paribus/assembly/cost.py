@@ -103,7 +103,7 @@ class TokenCounts(NamedTuple):
 def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
     """How many rows each part has of one example: an objective may give one more of them than another."""
     trained = [_objective(model, name) for name in model.trained]
-    forming = [objective for objective in trained if objective.traits.get("forms")]
+    forming = [objective for objective in trained if objective.traits.get("example_kind")]
     raw = length if forming else max(objective.text_length(length) for objective in trained)
     whole = Stream(torch.zeros(1, raw, dtype=torch.long, device="cpu"))
     formed = ["body", *(path for objective in forming for path in objective.traits.get("parts", []))]

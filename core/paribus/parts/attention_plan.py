@@ -104,7 +104,7 @@ def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelReq
     return KernelRequest(
         attend.visibility,
         bias=position.traits["bias"],
-        distance_bias=position.traits.get("distances", False),
+        distance_bias=position.traits.get("distance_bias", False),
         soft_cap=attend.soft_cap is not None,
         has_mix=position.uses_mix(),
         has_sinks=attend.sinks is not None,

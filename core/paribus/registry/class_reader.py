@@ -58,7 +58,7 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
         doc=doc,
         file=_file(component),
         options=options,
-        traits=_traits(cls, class_name),
+        traits=_traits(cls, base, class_name),
         parts=_parts(cls, class_name) if is_topology else (),
         reads=_reads(cls, class_name) if is_topology else (),
         terms=tuple(cls.terms) if slot == "objective" else (),
@@ -74,26 +74,23 @@ def _file(component: type) -> str:
     return file if Path(file).is_file() else ""
 
 
-def _traits(component: Any, class_name: str) -> Mapping[str, Any]:
-    from paribus.slots.component import Traits
-
-    known = Traits.__annotations__
+def _traits(component: Any, base: type, class_name: str) -> Mapping[str, Any]:
+    """Return the traits of a component as JSON, checked against the typed dictionary of its slot."""
+    kinds = get_type_hints(get_args(get_type_hints(base)["traits"])[0])
     for trait in component.traits:
-        if trait not in known:
-            near = closest_match(trait, known)
-            suggestion = f'; did you mean "{near}"?' if near else ""
-            raise SchemaError(f'{class_name}: unknown trait "{trait}"{suggestion}')
+        if trait not in kinds:
+            near = closest_match(trait, kinds)
+            hint = f'did you mean "{near}"?' if near else f"valid: {', '.join(kinds)}"
+            raise SchemaError(f'{class_name}: unknown trait "{trait}" for the slot {base.__name__.lower()}; {hint}')
     try:
         traits: Mapping[str, Any] = json.loads(json.dumps(dict(component.traits), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise SchemaError(
             f"{class_name}: traits must be literals, since the index stores them as JSON ({error})"
         ) from None
-    for trait, annotation in get_type_hints(Traits).items():
-        if trait in traits and not _has_type(annotation, traits[trait]):
-            raise SchemaError(
-                f"{class_name}: trait `{trait}`: expected {_type_name(annotation)}, got {traits[trait]!r}"
-            )
+    for trait, value in traits.items():
+        if not _has_type(kinds[trait], value):
+            raise SchemaError(f"{class_name}: trait `{trait}`: expected {_type_name(kinds[trait])}, got {value!r}")
     return traits
 
 

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from paribus.parts.context import Context, State
-from paribus.slots.component import Component, Cost, Load
+from paribus.slots.component import Component, Cost, Load, Traits
+
+
+class AttentionTraits(Traits, total=False):
+    """Traits of an attention. A missing flag is False unless its comment states another default."""
+
+    position_hooks: list[str]  # hooks of a position that it calls: rotate, bias, mix; `read`: a bias may read its heads
+    causal: bool  # can be made causal
+    cross: bool  # can attend to a memory
+    documents: bool  # separates documents that are packed into one sequence, and ignores padding
+    padding: bool  # ignores padding; implied by `documents`
+    reads_keys: Literal["all", "one", "none"]  # number of visible keys that a query reads; default: all
+    content_based: bool  # the keys that a query reads depend on the query's content; default: True
+    order: bool  # follows an explicit order of positions (permutation, prefix)
+    extra_queries: bool  # accepts more queries than keys: queries after the last key, visible to no query
+    residual: bool  # output has the width of the residual stream, so that a placement can wrap it
+    raw_memory: bool  # can return a weighted mean of the memory itself, without value and output projections
+    weights: bool  # can return its attention weights, (B, H, T, S)
+    normalized: bool  # weights are not negative, and the weights of a query sum to 1 (to less with attention sinks)
+    decodes: bool  # supports step-by-step decoding with a state
 
 
 class Attention(Component, nn.Module, ABC):
@@ -43,6 +62,7 @@ class Attention(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
+    traits: ClassVar[AttentionTraits] = {}
 
     @abstractmethod
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from paribus.slots.component import Component
+from paribus.slots.component import Component, Traits
 
 Split = Literal["train", "val"]
 
@@ -31,8 +31,19 @@ class Document(NamedTuple):
         return " ".join(self.sentences)
 
 
+class CorpusTraits(Traits, total=False):
+    """Traits of a corpus."""
+
+    provides: list[str]  # contents of its documents: sentences, documents, pairs, labels, …
+    provides_if: dict[str, str]  # content -> option without which the corpus does not provide it
+    document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
+    modality: Literal["text", "images"]  # default: text
+
+
 class Corpus(Component, ABC):
     """Yields documents in a fixed order, split by document. It imports no torch."""
+
+    traits: ClassVar[CorpusTraits] = {}
 
     @abstractmethod
     def documents(self, split: Split) -> Iterator[Document]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor, nn
 
 from paribus.parts.batch import Stream, TokenLayout
 from paribus.parts.shape import Shape
-from paribus.slots.component import Component, Cost, Load
+from paribus.slots.component import Component, Cost, Load, Traits
 from paribus.slots.norm import Norms
 
 AddPositions = Callable[[Tensor, Tensor], Tensor]
@@ -20,6 +20,18 @@ class Unembed(Protocol):
     """How a head scores rows against the vocabulary: an embedding's `unembed`, bound."""
 
     def __call__(self, h: Tensor, bias: Tensor | None = None) -> Tensor: ...
+
+
+class EmbeddingTraits(Traits, total=False):
+    """Traits of an embedding."""
+
+    any_width: bool  # projects to the width of each stack, so that the widths of stacks may differ
+    unembeds: bool  # scores hidden states against the vocabulary; default: True
+    modality: Literal["text", "images"]  # documents that it reads; default: text
+    teacher: dict[str, str]  # size of the teacher -> option that sets it, if it differs from the model's
+    options_from_corpus: dict[
+        str, str
+    ]  # option -> `same` (equals the corpus' number of this name) or `least` (at least)
 
 
 class Embedding(Component, nn.Module, ABC):
@@ -32,6 +44,7 @@ class Embedding(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
+    traits: ClassVar[EmbeddingTraits] = {}
     width: int | None = None  # None: the stream's
     values_per_example: int | None = (
         None  # how many values an example always has, however many rows it makes; None: one a row

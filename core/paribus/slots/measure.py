@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from paribus.parts.batch import Batch
 from paribus.parts.draw import Draw
 from paribus.parts.shape import Shape
-from paribus.slots.component import Component
+from paribus.slots.component import Component, Traits
 from paribus.slots.tokenizer import Vocabulary
 
 
@@ -90,6 +90,15 @@ class EvaluatedModel(Protocol):
         ...
 
 
+class MeasureTraits(Traits, total=False):
+    """Traits of a measure."""
+
+    needs: list[str]  # requirements: attention with `weights` or `normalized` weights, a corpus of `pairs`, …
+    visibility: Literal["both", "past", "any"]  # positions that a token of the body must see; default: any
+    every_evaluation: bool  # runs at each evaluation, not only at the end of training
+    own_tokens: bool  # runs the model on tokens of its own, which have no other stack beside them
+
+
 class Measure(Component, ABC):
     """Asks something of a model that no loss says: what its attention does, how it fares on longer rows.
 
@@ -115,6 +124,8 @@ class Measure(Component, ABC):
     tokens of a text and have no other stack beside them; a corpus of `pairs` (`needs`). A rule refuses the spec whose
     model cannot answer. What it draws it draws from `subject.draw`; a fixed number of examples keeps its cost small.
     """
+
+    traits: ClassVar[MeasureTraits] = {}
 
     @abstractmethod
     def names(self, trial: TrialInfo) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from paribus.parts.batch import StepInputFunction, Stream
 from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
-from paribus.slots.component import Component, Cost, Load
+from paribus.slots.component import Component, Cost, Load, Traits
 from paribus.slots.embedding import Unembed
 from paribus.slots.tokens import Tokens
 
@@ -109,6 +109,29 @@ class ForwardPass(Protocol):
         ...
 
 
+class ObjectiveTraits(Traits, total=False):
+    """Traits of an objective. `corrupts`, `visibility`, `parts`, `segments` and `needs` are always given."""
+
+    corrupts: bool  # changes the input of the model
+    visibility: Literal["both", "past", "any"]  # positions that a token of the body must see
+    parts: list[str]  # stacks that it reads besides the body
+    segments: bool  # sets the segments of tokens
+    needs: list[str]  # requirements: special tokens (mask, sentinels), sentences, documents, labels, teacher, …
+    example_kind: Literal["stream", "segments", "texts", "pairs", "images"]  # examples that `form` makes, if it does
+    optional_parts: list[str]  # stacks that it gives input to, if the topology has them
+    adds_padding: bool  # pads the examples that it makes of a stream of text
+    sets_order: bool  # sets an order of positions, if the topology has no stack beside the body
+    packs_documents: (
+        bool  # accepts examples of several whole documents; default: True if it makes no streams of its own
+    )
+    likelihood: bool  # loss is the negative log-likelihood of each token given the tokens before it
+    unembeds: bool  # scores hidden states against a vocabulary; default: True
+    teacher: dict[str, str]  # size of the teacher -> option that sets it, if it differs from the model's
+    options_from_corpus: dict[
+        str, str
+    ]  # option -> `same` (equals the corpus' number of this name) or `least` (at least)
+
+
 class Objective(Component, nn.Module, ABC):
     """What a model is trained for, or evaluated with.
 
@@ -119,6 +142,7 @@ class Objective(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
+    traits: ClassVar[ObjectiveTraits] = {}
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     captures: Capture = Capture()  # what it reads of a pass besides rows; nobody else's is computed
     teacher_captures: Capture = Capture()  # and of its teacher's

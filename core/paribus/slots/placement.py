@@ -9,9 +9,15 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from paribus.parts.shape import Role
-from paribus.slots.component import Component
+from paribus.slots.component import Component, Traits
 
 Sublayer = Callable[[Tensor], Tensor]
+
+
+class PlacementTraits(Traits, total=False):
+    """Traits of a placement."""
+
+    final_norm: bool  # a norm follows the last layer
 
 
 class Placement(Component, nn.Module, ABC):
@@ -23,6 +29,7 @@ class Placement(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
+    traits: ClassVar[PlacementTraits] = {}
 
     @abstractmethod
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:

@@ -12,6 +12,18 @@ from paribus.parts.shape import Shape
 from paribus.slots.component import Component, Cost, Load, Traits
 
 
+class PositionTraits(Traits, total=False):
+    """Traits of a position. `hooks`, `bias` and `owner` are always given."""
+
+    hooks: list[str]  # methods that it overrides: embed, rotate, bias, mix
+    bias: Literal["none", "positions", "content"]  # inputs of its bias: `content` reads queries and keys
+    owner: Literal["stack", "layer"]  # `stack`: layers share one instance
+    distance_bias: bool  # the bias depends on the distance of two positions only
+    score_terms: int  # number of score terms that share the scale, if options omit none (DeBERTa: 3); default: 1
+    table: bool  # cannot represent positions beyond dims.length
+    visibility: Literal["both", "past", "any"]  # positions that a token of the body must see; default: any
+
+
 class Position(Component, nn.Module, ABC):
     """Tells rows apart by where they are. Each moment is the identity unless overridden; `traits` say which are:
 
@@ -26,7 +38,7 @@ class Position(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
-    traits: ClassVar[Traits] = {"moments": [], "bias": "none", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": [], "bias": "none", "owner": "stack"}
     class_specific: ClassVar[bool] = True  # a table of places is none of distances, though both be called `table`
 
     def layer_part(self, shape: Shape) -> nn.Module | None:
@@ -35,11 +47,11 @@ class Position(Component, nn.Module, ABC):
 
     def score_terms(self) -> int:
         """How many terms a score is the sum of: its scale shrinks by their root, as options may decide."""
-        return self.traits.get("terms", 1)
+        return self.traits.get("score_terms", 1)
 
     def uses_mix(self) -> bool:
         """Whether `mix` is to be asked: an option may leave out what the trait says that there can be."""
-        return "mix" in self.traits["moments"]
+        return "mix" in self.traits["hooks"]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, E), (B|1, T) -> (B, T, E): rows as the embedding has them, of width `shape.embedded`."""

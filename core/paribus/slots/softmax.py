@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Final
 from paribus.parts.context import State
 from paribus.parts.shape import Shape
 from paribus.parts.visibility import Visibility
-from paribus.slots.component import Cost, Load, Traits
+from paribus.slots.attention import AttentionTraits
+from paribus.slots.component import Cost, Load
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SOFTMAX_TRAITS: Final[Traits] = {
-    "consumes": ["rotate", "bias", "mix", "read"],
+SOFTMAX_TRAITS: Final[AttentionTraits] = {
+    "position_hooks": ["rotate", "bias", "mix", "read"],
     "causal": True,
     "cross": True,
     "documents": True,
     "order": True,
-    "appended": True,
+    "extra_queries": True,
     "residual": True,
-    "raw": True,
+    "raw_memory": True,
     "weights": True,
-    "shares": True,
+    "normalized": True,
     "decodes": True,
 }
 """The traits of an attention that is `Heads` and `Attend` and nothing else."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from paribus.slots.component import Component
+from paribus.slots.component import Component, Traits
 
 
 class Vocabulary(NamedTuple):
@@ -23,8 +23,17 @@ class Vocabulary(NamedTuple):
         return frozenset(self.specials.values()) | frozenset(self.sentinels)
 
 
+class TokenizerTraits(Traits, total=False):
+    """Traits of a tokenizer."""
+
+    provides: list[str]  # special tokens that it has: mask, sentinels, …
+    modality: Literal["text", "images"]  # documents that it reads; default: text
+
+
 class Tokenizer(Component, ABC):
     """Turns text into ids. Trained on the training split only; what it learned is `state`, which is data, not code."""
+
+    traits: ClassVar[TokenizerTraits] = {}
 
     @abstractmethod
     def train(self, texts: Iterable[str], size: int | None) -> None:

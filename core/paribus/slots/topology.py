@@ -12,7 +12,7 @@ from paribus.parts.batch import StepInputFunction, Stream
 from paribus.parts.context import Capture, Memory, States
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Output, Stack, Stage
-from paribus.slots.component import Component
+from paribus.slots.component import Component, Traits
 from paribus.slots.embedding import Embedding
 
 if TYPE_CHECKING:
@@ -63,6 +63,13 @@ class Builder(Protocol):
         ...
 
 
+class TopologyTraits(Traits, total=False):
+    """Traits of a topology."""
+
+    provides: list[str]  # abilities that objectives may need: last-layer, second-stream, feedback
+    needs: list[str]  # abilities of an objective without which it cannot be trained
+
+
 class Topology(Component, nn.Module, ABC):
     """Arranges stacks. It has `embedding` and for each of `parts`, at its path, a `Stack` or another `Stage`.
 
@@ -70,6 +77,7 @@ class Topology(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("build",)
+    traits: ClassVar[TopologyTraits] = {}
     parts: ClassVar[tuple[Part, ...]]
     reads: ClassVar[tuple[str, ...]] = (
         "embedding",

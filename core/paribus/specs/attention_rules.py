@@ -32,7 +32,7 @@ def _unasked(facts: SpecView, mixing: AttentionPair, *, crossing: bool) -> Itera
     attention, position = mixing
     if position is None:
         return
-    asked = {*attention.list_trait("consumes"), *([] if crossing else ["embed"])}
+    asked = {*attention.list_trait("position_hooks"), *([] if crossing else ["embed"])}
     unasked = [moment for moment in _asks(position.entry) if moment not in asked]
     if not unasked:
         return
@@ -50,7 +50,7 @@ def _unasked(facts: SpecView, mixing: AttentionPair, *, crossing: bool) -> Itera
 
 def position_sees_the_past(facts: SpecView) -> Iterator[Violation]:
     """A position that lowers what is further behind stands where nothing is ahead, which it would raise."""
-    fitting = [entry.name for entry in facts.entries("position") if entry.traits.get("sight") != "past"]
+    fitting = [entry.name for entry in facts.entries("position") if entry.traits.get("visibility") != "past"]
     for stack in facts.stacks:
         name = stack.part.name
         own = [] if stack.part.causal else [(mixing, f"the rows of the {name} see") for mixing in stack.self_attention]
@@ -59,14 +59,14 @@ def position_sees_the_past(facts: SpecView) -> Iterator[Violation]:
             *((mixing, f"the cross-attention of the {name} sees") for mixing in stack.cross_attention),
         ):
             position = mixing.position
-            if position is not None and position.entry.traits.get("sight") == "past":
+            if position is not None and position.entry.traits.get("visibility") == "past":
                 what = f"{position} takes rows that see only what came before, but {rows} more than that"
                 yield Violation("does-not-fit", position.keys, what, f"position {join_names(fitting)}")
 
 
 def _asks(position: Entry) -> list[str]:
     """What a position does in an attention, or has to see there."""
-    moments = [str(moment) for moment in position.traits.get("moments", [])]
+    moments = [str(moment) for moment in position.traits.get("hooks", [])]
     return [*moments, "read"] if position.traits.get("bias") == "content" else moments
 
 
@@ -95,7 +95,11 @@ def attention_keeps_documents_apart(facts: SpecView) -> Iterator[Violation]:
     """Where rows are padded, or documents are kept apart, the attention can do so."""
     documents = facts.spec["data"].get("documents")
     apart = documents in ("apart", "packed")
-    padded = [each for each in facts.objectives if each.entry.traits.get("forms") in PADDED or each.has_trait("pads")]
+    padded = [
+        each
+        for each in facts.objectives
+        if each.entry.traits.get("example_kind") in PADDED or each.has_trait("adds_padding")
+    ]
     for stack in facts.stacks:
         for mixing in (*stack.self_attention, *stack.cross_attention):
             if apart and not mixing.attention.has_trait("documents"):
@@ -127,10 +131,14 @@ def recurrence_reads(facts: SpecView) -> Iterator[Violation]:
                 f"the {stack.part.name} of `{facts.topology.name}` has one attention, and {others[0].attention} is more"
             )
             yield Violation("does-not-fit", others[0].attention.keys, what, f"{first.attention} alone")
-        if first.attention.has_trait("cross") and first.attention.has_trait("raw"):
+        if first.attention.has_trait("cross") and first.attention.has_trait("raw_memory"):
             continue
         does = "projects what it reads" if first.attention.has_trait("cross") else "attends to no other rows"
         what = f"{first.attention} {does}, but the {stack.part.name} reads a memory as it stands"
-        both = [entry for entry in facts.entries("attention") if entry.traits.get("cross") and entry.traits.get("raw")]
+        both = [
+            entry
+            for entry in facts.entries("attention")
+            if entry.traits.get("cross") and entry.traits.get("raw_memory")
+        ]
         fitting = join_names(entry.name for entry in both) or "(none is installed)"
         yield Violation("does-not-fit", first.attention.keys, what, f"attention {fitting}")

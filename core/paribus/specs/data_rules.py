@@ -32,14 +32,16 @@ def embedding_reads_the_examples(facts: SpecView) -> Iterator[Violation]:
     """Examples that are whole images are for an embedding that reads images, and the other way round."""
     embedding = facts.component("embedding")
     for objectives in (facts.objectives, facts.evaluated):
-        forming = [objective for objective in objectives if objective.entry.traits.get("forms") == "images"]
+        forming = [objective for objective in objectives if objective.entry.traits.get("example_kind") == "images"]
         if embedding is None or not objectives or bool(forming) == (modality(embedding.entry) == "images"):
             continue
         if forming:
             what = f"the examples of {forming[0]} are images, but {embedding} reads tokens of text"
             yield Violation("does-not-fit", forming[0].keys, what, f"embedding {_reading(facts, 'images')}")
         else:
-            fitting = [entry.name for entry in facts.entries("objective") if entry.traits.get("forms") == "images"]
+            fitting = [
+                entry.name for entry in facts.entries("objective") if entry.traits.get("example_kind") == "images"
+            ]
             what = f"{embedding} reads images, but the examples of {objectives[0]} are none"
             valid = f"objective {join_names(fitting) or '(none makes any)'}, or embedding {_reading(facts, 'text')}"
             yield Violation("does-not-fit", objectives[0].keys, what, valid)
@@ -62,9 +64,9 @@ def options_match_the_corpus(facts: SpecView) -> Iterator[Violation]:
     corpus, embedding = facts.component("corpus"), facts.component("embedding")
     if corpus is None:
         return
-    tells = {name: _told(facts, corpus, value) for name, value in corpus.entry.traits.get("tells", {}).items()}
+    tells = {name: _told(facts, corpus, value) for name, value in corpus.entry.traits.get("document_facts", {}).items()}
     for named in (*([embedding] if embedding else []), *facts.objectives, *facts.evaluated):
-        for option, how in named.entry.traits.get("told", {}).items():
+        for option, how in named.entry.traits.get("options_from_corpus", {}).items():
             here, there = facts.options_of(named).get(option), tells.get(option)
             if not isinstance(here, int) or not isinstance(there, int) or here == there:
                 continue
@@ -92,7 +94,7 @@ def _reading(facts: SpecView, what: str) -> str:
     return join_names(entry.name for entry in facts.entries("embedding") if modality(entry) == what) or "(none)"
 
 
-_WEIGHTS: Final = ("weights", "shares")
+_WEIGHTS: Final = ("weights", "normalized")
 
 
 def measure_fits_the_model(facts: SpecView) -> Iterator[Violation]:
@@ -106,10 +108,10 @@ def measure_fits_the_model(facts: SpecView) -> Iterator[Violation]:
 def _misfit(facts: SpecView, measure: NamedComponent) -> tuple[str, str]:
     """Why a model cannot answer, and what could."""
     body = facts.body
-    if measure.entry.traits.get("sight") == "past" and not body.causal:
+    if measure.entry.traits.get("visibility") == "past" and not body.causal:
         what = f"{measure} takes rows that see only what came before, but those of `{facts.topology.name}` see both"
         return f"{what} sides", f"topology {_topologies(facts, causal=True)}"
-    if measure.has_trait("own"):
+    if measure.has_trait("own_tokens"):
         if body.cross is not None:
             what = f"{measure} shows the {body.name} rows of its own making, and the {body.cross} has nothing to read"
             return what, f"topology {_topologies(facts, causal=body.causal)}"
@@ -134,7 +136,7 @@ def _unweighed(facts: SpecView, measure: NamedComponent) -> tuple[str, str]:
         who = str(own[0]) if own else f"the {facts.body.name} of `{facts.topology.name}`"
         return f"{measure} reads how much rows weigh each other, but {who} cannot say", valid
     for attention in weighing:
-        if "shares" in wanted and not attention.has_trait("shares"):
+        if "normalized" in wanted and not attention.has_trait("normalized"):
             return f"{measure} takes weights that share out 1, but those of {attention} may sum to anything", valid
     return "", ""
 
@@ -159,7 +161,7 @@ def objective_packs(facts: SpecView) -> Iterator[Violation]:
     for objective in (*facts.objectives, *facts.evaluated):
         if _packs(objective.entry):
             continue
-        forms = objective.entry.traits.get("forms")
+        forms = objective.entry.traits.get("example_kind")
         own = f"forms {forms} of its own" if forms else "makes other rows of them, in which they would lie elsewhere"
         fitting = [entry.name for entry in facts.index.entries["objective"].values() if _packs(entry)]
         what = f"data.documents is packed, but {objective} {own}"
@@ -170,7 +172,7 @@ def objective_packs(facts: SpecView) -> Iterator[Violation]:
 
 def examples_can_be_sorted(facts: SpecView) -> Iterator[Violation]:
     """Examples are sorted by length where an objective pads them."""
-    forms = [objective.entry.traits.get("forms") for objective in facts.objectives]
+    forms = [objective.entry.traits.get("example_kind") for objective in facts.objectives]
     if not facts.spec["data"].get("bucket") or not forms or PADDED.intersection(forms):
         return
     one = facts.objectives[0]
@@ -180,5 +182,5 @@ def examples_can_be_sorted(facts: SpecView) -> Iterator[Violation]:
 
 def _packs(objective: Entry) -> bool:
     traits = objective.traits
-    makes = any(traits.get(trait) for trait in ("parts", "may", "pads", "orders"))
-    return not traits.get("forms") and bool(traits.get("packs", not makes))
+    makes = any(traits.get(trait) for trait in ("parts", "optional_parts", "adds_padding", "sets_order"))
+    return not traits.get("example_kind") and bool(traits.get("packs_documents", not makes))

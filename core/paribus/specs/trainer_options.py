@@ -110,9 +110,9 @@ def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Viola
         return
     entries = index.entries["optimizer"]
     name = optimizer["name"]
-    if not entries[name].traits.get("pieces"):
+    if not entries[name].traits.get("sharded"):
         what = f"with `{IN_PIECES}` parameters lie in pieces, on which the optimizer `{name}` is not known to step"
-        valid = join_names([entry.name for entry in entries.values() if entry.traits.get("pieces")])
+        valid = join_names([entry.name for entry in entries.values() if entry.traits.get("sharded")])
         yield Violation("does-not-fit", ("optimizer",), what, valid)
 
 

@@ -18,9 +18,13 @@ IN_TEXT: Final = frozenset(  # what a corpus has; the rest a tokenizer
 )
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # what a topology has: rows that ask what others hold
 _TOPOLOGY: Final = _STREAMS | {"feedback"}  # and rows that may read what the one before them said
-_ASKED: Final = {"appended": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
+_ASKED: Final = {"extra_queries": "lets none ask behind its keys", "order": "follows no order but the rows' own"}
 TEACHER: Final = "teacher"  # what an objective needs that neither has
-_ELSEWHERE: Final = _TOPOLOGY | {TEACHER, "weights", "shares"}  # what other rules ask for; the last, of an attention
+_ELSEWHERE: Final = _TOPOLOGY | {
+    TEACHER,
+    "weights",
+    "normalized",
+}  # what other rules ask for; the last, of an attention
 
 
 def objective_fits(facts: SpecView) -> Iterator[Violation]:
@@ -43,13 +47,13 @@ def misfit(objective: Entry, topology: Entry) -> str:
     reads = set(objective.traits.get("parts", []))
     for path in sorted(reads - set(others)):
         return f"objective `{objective.name}` reads the stack `{path}`, which the topology `{topology.name}` has not"
-    for path in sorted(set(others) - reads - set(objective.traits.get("may", []))):
+    for path in sorted(set(others) - reads - set(objective.traits.get("optional_parts", []))):
         return f"objective `{objective.name}` gives the {others[path]} nothing to read, and `{topology.name}` has one"
     lacking = [need for need in objective.traits.get("needs", []) if need in _TOPOLOGY - set(provided(topology))]
     if lacking:
         return f"objective `{objective.name}` needs a `{lacking[0]}`, which the topology `{topology.name}` has not"
     causal = next(part.causal for part in topology.parts if part.path == "body")
-    sight = objective.traits.get("sight", "any")
+    sight = objective.traits.get("visibility", "any")
     if sight == "both" and causal:
         return (
             f"objective `{objective.name}` needs rows that see both sides, but those of `{topology.name}` see only "
@@ -76,7 +80,7 @@ def visibility_fits_the_objective(facts: SpecView) -> Iterator[Violation]:
     """Where rows stand behind the others and only ask, attentions let them, and hide from them what comes later."""
     for objective in (*facts.objectives, *facts.evaluated):
         needs = _STREAMS.intersection(objective.list_trait("needs"))
-        traits = [*(["appended"] if needs else []), *(["order"] if "second-stream" in needs else [])]
+        traits = [*(["extra_queries"] if needs else []), *(["order"] if "second-stream" in needs else [])]
         for stack in facts.stacks:
             for mixing in stack.self_attention if stack.part.path == "body" else ():
                 for trait in [trait for trait in traits if not mixing.attention.has_trait(trait)][:1]:
@@ -86,7 +90,7 @@ def visibility_fits_the_objective(facts: SpecView) -> Iterator[Violation]:
 
 def attention_supports_order(facts: SpecView) -> Iterator[Violation]:
     """Where rows come with an order that an objective gives them, the attention of the body follows it."""
-    ordering = [each for each in (*facts.objectives, *facts.evaluated) if each.has_trait("orders")]
+    ordering = [each for each in (*facts.objectives, *facts.evaluated) if each.has_trait("sets_order")]
     stack = next(stack for stack in facts.stacks if stack.part.path == "body")
     if not ordering or len(facts.stacks) > 1:
         return
@@ -115,7 +119,7 @@ def streams_are_trained(facts: SpecView) -> Iterator[Violation]:
 
 def objectives_combine(facts: SpecView) -> Iterator[Violation]:
     """Of a sum of objectives, at most one forms the examples, and at most one corrupts them."""
-    for trait, does in (("forms", "forms the examples"), ("corrupts", "changes what the model sees")):
+    for trait, does in (("example_kind", "forms the examples"), ("corrupts", "changes what the model sees")):
         doing = [objective for objective in facts.objectives if objective.has_trait(trait)]
         for objective in doing[1:]:
             what = f"{objective} {does}, and {doing[0]} does so already"
@@ -143,7 +147,7 @@ def needs_are_met(facts: SpecView) -> Iterator[Violation]:
 
 def _given(facts: SpecView, objective: NamedComponent, source: NamedComponent, need: str) -> Iterator[Violation]:
     """What is provided where an option is given, which it is not."""
-    option = source.entry.traits.get("where", {}).get(need)
+    option = source.entry.traits.get("provides_if", {}).get(need)
     if option is not None and facts.options_of(source).get(option) is None:
         what = f"{objective} needs `{need}`, which the {source} has where it is told its `{option}`"
         yield Violation("does-not-fit", objective.keys, what, f"{'.'.join(map(str, source.keys))}.{option}=…")
@@ -193,7 +197,7 @@ def segments_have_embeddings(facts: SpecView) -> Iterator[Violation]:
 def widths_are_met(facts: SpecView) -> Iterator[Violation]:
     """Where stacks are of different widths, the embedding that they share brings its rows to each."""
     embedding, width = facts.component("embedding"), facts.sizes(facts.body)["width"]
-    if embedding is None or embedding.has_trait("widens") or not isinstance(width, int):
+    if embedding is None or embedding.has_trait("any_width") or not isinstance(width, int):
         return
     for part in facts.topology.parts:
         own = facts.sizes(part)["width"]

@@ -135,7 +135,7 @@ def _unasked(made: Specimen, path: str) -> bool:
         return False
     layer = made.topology.get_submodule(place)
     assert isinstance(layer, Layer)
-    return layer.cross is not None and not layer.cross.traits.get("asks", True)
+    return layer.cross is not None and not layer.cross.traits.get("content_based", True)
 
 
 def _fed_otherwise(made: Specimen, path: str) -> bool:

@@ -127,10 +127,10 @@ class Case:
 
     def _unasked(self, position: Any) -> bool:
         """Whether a base's position does what the component, an attention, never asks for."""
-        asked = {*self.entry.traits.get("consumes", []), "embed"}
+        asked = {*self.entry.traits.get("position_hooks", []), "embed"}
         named = position if isinstance(position, list) else [position]
         found = [self.registry.index.find("position", node["name"]) for node in named]
-        return any(not {*entry.traits.get("moments", [])} <= asked for entry in found)
+        return any(not {*entry.traits.get("hooks", [])} <= asked for entry in found)
 
 
 def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:

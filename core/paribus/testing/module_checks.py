@@ -24,21 +24,21 @@ NEAR: Final = 128
 
 def moments(case: Case, cell: Cell) -> Verdict:
     """The moments that a position declares are those that it overrides; others would never be called."""
-    declared = set(case.entry.traits.get("moments", []))
+    declared = set(case.entry.traits.get("hooks", []))
     for moment in MOMENTS:
         has = getattr(case.component, moment) is not getattr(Position, moment)
         if has and moment not in declared:
-            return f"it overrides `{moment}`, but its trait `moments` does not say so: nobody would call it"
+            return f"it overrides `{moment}`, but its trait `hooks` does not say so: nobody would call it"
         if moment in declared and not has:
-            return f"its trait `moments` has `{moment}`, but it does not override it"
+            return f"its trait `hooks` has `{moment}`, but it does not override it"
     if ("bias" in declared) != (case.entry.traits.get("bias", "none") != "none"):
-        return f"its trait `bias` is {case.entry.traits.get('bias')!r}, but `moments` is {sorted(declared)}"
+        return f"its trait `bias` is {case.entry.traits.get('bias')!r}, but `hooks` is {sorted(declared)}"
     return HOLDS
 
 
 def distances(case: Case, cell: Cell) -> Verdict:
     """A bias that is declared to be of distances is the same wherever two rows stand."""
-    if not case.entry.traits.get("distances"):
+    if not case.entry.traits.get("distance_bias"):
         return DOES_NOT_APPLY
     position = _position(case.specimen(cell).topology)
     places = torch.tensor([[0, 3, 4, 9]])
@@ -66,7 +66,7 @@ def reaching(case: Case, cell: Cell) -> Verdict:
 
 def _neighbours(position: Position, reach: int, x: Tensor) -> str:
     """What a position adds to a row is another for the next one, as far as it says that it reaches."""
-    if "embed" not in position.traits["moments"]:
+    if "embed" not in position.traits["hooks"]:
         return HOLDS
     placed = position.embed(x.expand(1, reach, -1), torch.arange(reach).unsqueeze(0))
     same = (placed[:, 1:] == placed[:, :-1]).all(-1).nonzero()
@@ -78,7 +78,7 @@ def _neighbours(position: Position, reach: int, x: Tensor) -> str:
 
 def turning(case: Case, cell: Cell) -> Verdict:
     """A rotation says how far apart rows are: moved alike, a query and a key are scored as before."""
-    if "rotate" not in case.entry.traits.get("moments", []):
+    if "rotate" not in case.entry.traits.get("hooks", []):
         return DOES_NOT_APPLY
     made = case.specimen(cell)
     position, width = _position(made.topology), made.stack().shape.head_width

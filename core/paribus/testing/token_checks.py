@@ -59,7 +59,7 @@ def reading(made: Specimen, changed: Tensor) -> str:
     """Which token reaches no other row, or reaches one where it should not, of (token, row)."""
     length, others = len(changed), changed.clone().fill_diagonal_(0)
     reaching = [float(reached.max()) > TOLERANCE for reached in others]
-    sees = {layer.attention.traits.get("sees", "all") for layer in made.layers()} or {"all"}
+    sees = {layer.attention.traits.get("reads_keys", "all") for layer in made.layers()} or {"all"}
     if sees == {"all"}:
         for token in sought(made, length):
             if not reaching[token]:
@@ -199,7 +199,7 @@ def order(case: Case, cell: Cell) -> Verdict:
 
 def appended(case: Case, cell: Cell) -> Verdict:
     """Rows that are appended, and only ask, move no other; and one that stands where another does is what that is."""
-    if not case.all_have(cell, "appended"):
+    if not case.all_have(cell, "extra_queries"):
         return DOES_NOT_APPLY
     made = case.specimen(cell)
     stack = made.stack()
@@ -228,7 +228,7 @@ def placing(case: Case, cell: Cell) -> Verdict:
     made = case.specimen(cell)
     if made.body.causal or made.body.cross is not None or made.whole or not cell.plain:
         return DOES_NOT_APPLY
-    told = bool(case.entry.traits.get("moments"))
+    told = bool(case.entry.traits.get("hooks"))
     rows = tokens(1, 3)
     turned = torch.tensor([1, 2, 0])
     by = differ(made.hidden(rows[:, turned]), made.hidden(rows)[:, turned])

@@ -129,7 +129,10 @@ def picturing(case: Case, cell: Cell) -> Verdict:
     if traits.get("modality") != "images":
         return DOES_NOT_APPLY
     given = cell.spec["corpus"]
-    told = {name: given[value] if isinstance(value, str) else value for name, value in traits.get("tells", {}).items()}
+    told = {
+        name: given[value] if isinstance(value, str) else value
+        for name, value in traits.get("document_facts", {}).items()
+    }
     try:
         read = _read(make(case.registry, "corpus", given, kind=Corpus))
     except DataError:  # as above

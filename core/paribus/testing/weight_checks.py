@@ -65,7 +65,7 @@ def _wrong(name: str, attention: Attention | None, weights: Tensor | None, keys:
 
 def _shared(name: str, attention: Attention, weights: Tensor) -> str:
     """Whether weights are shares, where they are declared to be."""
-    if not attention.traits.get("shares", False):
+    if not attention.traits.get("normalized", False):
         return HOLDS
     if float(weights.min()) < -TOLERANCE:
         return f"`{name}` go down to {float(weights.min()):.2g}, though it declares that they are shares"

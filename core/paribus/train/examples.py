@@ -36,7 +36,7 @@ class Examples:
         self.tokens = tokens
         self.objectives = objectives
         self.length = length
-        self.former = next((name for name, each in objectives.items() if each.traits.get("forms")), None)
+        self.former = next((name for name, each in objectives.items() if each.traits.get("example_kind")), None)
         self.packed: PackedDocuments | None = None  # where whole documents share rows
         self._flow: ConcatenatedDocuments | None = None  # where documents are cut as they come
         if self.former is not None:

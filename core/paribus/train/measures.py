@@ -57,7 +57,7 @@ class MeasureRunner:
         """What is found at the last point of the curve; on the way, of those measures that are asked often."""
         found = MeasureResults({}, {})
         for name, measure in self.measures.items():
-            if not last and not measure.traits.get("often"):
+            if not last and not measure.traits.get("every_evaluation"):
                 continue
             self.asked.learning_curve = [*curve[:-1], {**curve[-1], **found.metrics}] if curve else []
             self._ask(name, measure, found)

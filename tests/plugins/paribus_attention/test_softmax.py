@@ -119,7 +119,7 @@ def test_all_declare_the_same_traits_except_cross_attention_of_windows() -> None
     traits = {name: component.traits for name, component in attention().items()}
     assert traits["restricted"] == {**SOFTMAX_TRAITS, "cross": False}
     assert all(traits[name] == SOFTMAX_TRAITS for name in ("mha", "gqa", "mqa"))
-    assert traits["talking-heads"] == {**SOFTMAX_TRAITS, "shares": False}
+    assert traits["talking-heads"] == {**SOFTMAX_TRAITS, "normalized": False}
 
 
 def options_of(name: str) -> dict[str, Option]:

@@ -238,4 +238,4 @@ def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, build_stack:
 
 def test_none_uses_positions() -> None:
     module = [attention()[options["name"]] for options in KINDS.values()]
-    assert all(item.traits["consumes"] == [] and not item.traits["weights"] for item in module)
+    assert all(item.traits["position_hooks"] == [] and not item.traits["weights"] for item in module)

@@ -36,8 +36,8 @@ CELLS = [
     (kind, place)
     for kind in KINDS
     for place in PLACES
-    if {*position()[place].traits["moments"], *(["read"] if position()[place].traits["bias"] == "content" else [])}
-    <= {"embed", *attention()[kind].traits["consumes"]}
+    if {*position()[place].traits["hooks"], *(["read"] if position()[place].traits["bias"] == "content" else [])}
+    <= {"embed", *attention()[kind].traits["position_hooks"]}
 ]
 RAMP = torch.arange(9).unsqueeze(0)
 PACKED = TokenLayout(RAMP % 5, torch.tensor([[0] * 5 + [1] * 4, [0] * 5 + [1] * 2 + [PADDING] * 2]))
@@ -108,7 +108,7 @@ def test_a_sink_reduces_the_sum_of_weights(kind: str, build_stack: BuildStack, r
     causal = attention()[kind].traits["causal"]
     stack = build_stack(kind, "none", **KINDS[kind], causal=causal, scores=ScoreOptions(sinks=True))
     weights = stack(randn(2, 9, stack.shape.width), TokenLayout(RAMP), capture=True).captured[0]["weights"]
-    if attention()[kind].traits["shares"]:
+    if attention()[kind].traits["normalized"]:
         assert (weights >= 0).all()
         assert (weights.sum(-1) < 1).all()
     module: Any = stack.layers[0]

@@ -65,7 +65,7 @@ def formed(
 
 def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> TrainingExamples:
     draw = Draw(seed, epoch, index)
-    if made.traits.get("forms"):
+    if made.traits.get("example_kind"):
         documents = DOCUMENTS * (3 if "labels" in made.traits.get("needs", []) else 1)
         tokens = told(small(corpus(documents)))
         tokens.targets = small(corpus(documents[::-1]))

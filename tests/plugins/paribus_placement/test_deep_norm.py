@@ -75,4 +75,4 @@ def test_outputs_have_mean_0_and_variance_1(shape: Shape, sublayers: Sublayers, 
 def test_it_has_the_tensors_of_post_norm(shape: Shape) -> None:
     deep, post = DeepNorm(shape, lambda: LayerNorm(8)), PostNorm(shape, lambda: LayerNorm(8))
     assert deep.state_dict().keys() == post.state_dict().keys()
-    assert DeepNorm.traits["final"] is False
+    assert DeepNorm.traits["final_norm"] is False

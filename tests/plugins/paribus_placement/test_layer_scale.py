@@ -43,7 +43,7 @@ def test_initial_weights_do_not_depend_on_start(shape: Shape) -> None:
     scales = {f"scales.{name}" for name in shape.sublayers}
     assert LayerScale(shape, lambda: LayerNorm(8)).state_dict().keys() == pre | scales
     assert scales == LayerScale.roles.keys()
-    assert LayerScale.traits["final"] is True
+    assert LayerScale.traits["final_norm"] is True
 
 
 def test_a_step_moves_gamma_like_a_direct_parameter(shape: Shape, x: Tensor) -> None:

@@ -36,7 +36,7 @@ def test_the_order_of_sublayers_does_not_matter(shape: Shape, sublayers: Sublaye
 def test_it_is_the_identity_for_sublayers_that_return_zero(shape: Shape, x: Tensor) -> None:
     placement = Parallel(shape, lambda: LayerNorm(8)).double()
     assert torch.equal(placement(x, dict.fromkeys(shape.sublayers, torch.zeros_like)), x)
-    assert Parallel.traits["final"] is True
+    assert Parallel.traits["final_norm"] is True
 
 
 def test_matches_a_layer_of_gpt_neox(randomise: Randomise, x: Tensor) -> None:

@@ -32,7 +32,7 @@ def test_outputs_have_mean_0_and_variance_1(shape: Shape, sublayers: Sublayers) 
 
 
 def test_no_norm_follows_the_last_layer() -> None:
-    assert PostNorm.traits["final"] is False
+    assert PostNorm.traits["final_norm"] is False
 
 
 def test_tensor_names_match_pre_norm(shape: Shape) -> None:

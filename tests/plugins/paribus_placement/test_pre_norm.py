@@ -38,7 +38,7 @@ def test_it_is_the_identity_for_sublayers_that_return_zero(shape: Shape) -> None
 
 
 def test_a_norm_follows_the_last_layer() -> None:
-    assert PreNorm.traits["final"] is True
+    assert PreNorm.traits["final_norm"] is True
 
 
 def test_norms_are_named_by_sublayer(shape: Shape) -> None:

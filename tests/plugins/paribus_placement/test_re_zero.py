@@ -24,7 +24,7 @@ def test_one_scale_applies_to_all_sublayers(shape: Shape, sublayers: Sublayers, 
 
 def test_it_has_no_norms(shape: Shape) -> None:
     assert ReZero(shape, lambda: LayerNorm(8)).state_dict().keys() == {"scale"}
-    assert ReZero.traits["final"] is False
+    assert ReZero.traits["final_norm"] is False
 
 
 def test_layers_start_as_the_identity_and_get_gradients() -> None:

@@ -42,7 +42,7 @@ def test_it_has_the_norms_of_pre_norm_and_as_many_after(shape: Shape) -> None:
     actual = set(SandwichNorm(shape, lambda: LayerNorm(8)).state_dict())
     reference = set(PreNorm(shape, lambda: LayerNorm(8)).state_dict())
     assert actual - reference == {path.replace("norms.", "behind.") for path in reference}
-    assert SandwichNorm.traits["final"] is True
+    assert SandwichNorm.traits["final_norm"] is True
 
 
 def test_matches_a_layer_of_gemma_2(randomise: Randomise, x: Tensor) -> None:

@@ -94,4 +94,4 @@ def test_an_odd_head_width_is_rejected(shape: Shape) -> None:
 
 def test_it_has_no_maximum_length_and_needs_causal_stacks(shape: Shape) -> None:
     assert Extrapolatable(shape).position_limit() is None
-    assert Extrapolatable.traits["sight"] == "past"
+    assert Extrapolatable.traits["visibility"] == "past"

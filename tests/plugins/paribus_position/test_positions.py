@@ -17,7 +17,7 @@ READING = {name: component for name, component in position().items() if componen
 
 @pytest.mark.parametrize(("name", "component"), position().items())
 def test_declared_moments_match_the_methods(name: str, component: type[Position], shape: Shape) -> None:
-    moments = set(component.traits["moments"])
+    moments = set(component.traits["hooks"])
     overridden = {moment for moment in ("embed", "rotate", "bias", "mix") if moment in vars(component)}
     assert moments == overridden
     assert (component.traits["bias"] != "none") == ("bias" in moments)
@@ -34,7 +34,7 @@ def test_every_position_but_none_distinguishes_tokens(
     positions = torch.arange(4).unsqueeze(0)
     x, heads = torch.ones(1, 4, 8), torch.ones(1, 2, 4, 6)
     options = [module.embed(x, positions)[0], module.rotate(heads, module.tables(positions, 6), "key")[0, 0]]
-    if "bias" in component.traits["moments"]:
+    if "bias" in component.traits["hooks"]:
         pair = make_pair(module, positions, positions)
         same = torch.ones(2, 4, 4, 6).double()
         options.append(module.bias(pair._replace(q=same, k=same))[0, 0])
@@ -59,7 +59,7 @@ def test_distant_positions_are_finite(
     sides: tuple[Literal["query", "key"], ...] = ("query", "key")
     for side in sides:
         assert torch.isfinite(module.rotate(torch.ones(1, 2, 3, 6), module.tables(positions, 6), side)).all()
-    if "bias" in component.traits["moments"]:
+    if "bias" in component.traits["hooks"]:
         assert torch.isfinite(module.bias(make_pair(module, positions, positions))).all()
 
 

@@ -50,7 +50,7 @@ def test_no_text_comes_twice_and_no_topic_is_in_both_splits(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_labels_are_as_many_as_the_traits_say_and_number_classes(name: str) -> None:
     provides = made(name).traits["provides"]
-    classes = made(name).traits.get("tells", {}).get("classes")
+    classes = made(name).traits.get("document_facts", {}).get("classes")
     assert classes is None or len(made(name).classes()) == classes
     for document in both(name):
         assert bool(document.target) == ("pairs" in provides)

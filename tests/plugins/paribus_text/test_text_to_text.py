@@ -5,7 +5,7 @@ from typing import Any, ClassVar, final
 
 import pytest
 
-from paribus import Corpus, Document, SpecError, Split, Traits
+from paribus import Corpus, CorpusTraits, Document, SpecError, Split
 from paribus.assembly.components import make
 from paribus.registry import installed
 from paribus.specs import resolved
@@ -18,7 +18,7 @@ def of(provides: str, *documents: Document, names: tuple[str, ...] = ("no", "yes
 
     @final
     class Listed(Corpus):
-        traits: ClassVar[Traits] = {"provides": ["documents", provides]}
+        traits: ClassVar[CorpusTraits] = {"provides": ["documents", provides]}
 
         def documents(self, split: Split) -> Iterator[Document]:
             yield from documents

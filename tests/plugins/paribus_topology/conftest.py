@@ -11,6 +11,7 @@ import paribus
 from paribus import (
     PADDING,
     Attention,
+    AttentionTraits,
     Builder,
     Context,
     Cost,
@@ -21,12 +22,12 @@ from paribus import (
     Output,
     Part,
     Position,
+    PositionTraits,
     Shape,
     Stack,
     State,
     Stream,
     Topology,
-    Traits,
     memory_of,
 )
 from paribus.parts.layer import Layer
@@ -43,7 +44,7 @@ WIDTH = 4
 class Mean(Attention):
     """Mean of the visible tokens, or of the memory."""
 
-    traits: ClassVar[Traits] = {"weights": True}
+    traits: ClassVar[AttentionTraits] = {"weights": True}
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ class Mean(Attention):
 class Ramp(Position):
     """Adds the position times the channel's index; a norm would remove a constant."""
 
-    traits: ClassVar[Traits] = {"moments": ["embed"], "bias": "none", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["embed"], "bias": "none", "owner": "stack"}
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         return x + positions.unsqueeze(-1) * torch.arange(WIDTH)

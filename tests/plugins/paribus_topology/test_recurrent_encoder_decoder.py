@@ -19,7 +19,7 @@ from paribus.train.model import Model
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
 INDEX = installed(no_plugins=True).index
 CROSSING = [name for name, entry in INDEX.entries["attention"].items() if entry.traits.get("cross")]
-RAW = [name for name in CROSSING if INDEX.entries["attention"][name].traits.get("raw")]
+RAW = [name for name in CROSSING if INDEX.entries["attention"][name].traits.get("raw_memory")]
 MANNERS: dict[str, tuple[str, ...]] = {
     "rnnsearch": ("rnnsearch-tiny",),
     "luong": ("luong-tiny", "dims.layers=2"),

@@ -12,6 +12,7 @@ from torch import Tensor
 from paribus import (
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Heads,
@@ -21,7 +22,6 @@ from paribus import (
     ScoreOptions,
     Shape,
     State,
-    Traits,
     Visibility,
     softmax_cost,
 )
@@ -44,8 +44,8 @@ TEXT = "\n\n".join(
 class Forgetful(Attention):
     """Multi-head attention with an option that it takes and never uses: registration only sees that it is read."""
 
-    traits: ClassVar[Traits] = {
-        "consumes": ["rotate", "bias"],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": ["rotate", "bias"],
         "causal": True,
         "residual": True,
         "documents": True,
@@ -73,7 +73,7 @@ class Forgetful(Attention):
 class Frozen(Attention):
     """Multi-head attention whose queries nobody trains, as what is left of a debugging session may have it."""
 
-    traits: ClassVar[Traits] = Forgetful.traits
+    traits: ClassVar[AttentionTraits] = Forgetful.traits
 
     def __init__(self, shape: Shape, *, thawed: Annotated[bool, "train the queries after all"] = False) -> None:
         super().__init__()

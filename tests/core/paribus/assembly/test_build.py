@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Pair, Position, Role, Shape, SpecError, Traits
+from paribus import Pair, Position, PositionTraits, Role, Shape, SpecError
 from paribus.assembly.build import ModelParts
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
@@ -170,7 +170,7 @@ class Sloped(Position):
 class OfLayer(Sloped):
     """A bias of each layer's own."""
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "layer"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "layer"}
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -183,7 +183,7 @@ class OfLayer(Sloped):
 class OfStack(Sloped):
     """A bias that all layers of a stack share."""
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "stack"}
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -196,7 +196,7 @@ class OfStack(Sloped):
 class OfBoth(Sloped):
     """A bias that all layers of a stack share, and that each multiplies by a number of its own."""
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "content", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "content", "owner": "stack"}
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -290,7 +290,7 @@ def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemb
 class Overflowing(Sloped):
     """A bias whose constructor fails in one of several ways."""
 
-    traits: ClassVar[Traits] = {"moments": ["bias"], "bias": "positions", "owner": "layer"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "layer"}
 
     def __init__(self, shape: Shape, *, failure: Annotated[str, "kind of failure"] = "arithmetic") -> None:
         super().__init__(shape)

@@ -21,13 +21,13 @@ from paribus import (
     Norm,
     ParameterInfo,
     Placement,
+    PlacementTraits,
     PluginError,
     Role,
     Shape,
     Stream,
     Sublayer,
     TokenLayout,
-    Traits,
     token_layout,
 )
 from paribus.assembly.cost import model_cost
@@ -199,7 +199,7 @@ def test_a_parameter_that_is_not_trained_stays_so(odd: Callable[..., Model]) -> 
 class Deep(Placement):
     """x + f(x), and a gain for what writes into the stream."""
 
-    traits: ClassVar[Traits] = {"final": False}
+    traits: ClassVar[PlacementTraits] = {"final_norm": False}
 
     def __init__(self, shape: Shape, norm: Callable[[], Norm]) -> None:
         super().__init__()

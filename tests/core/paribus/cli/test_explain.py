@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from paribus.cli import _format as words
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
-from paribus.slots.component import Traits
+from paribus.registry.class_reader import contract
 
 Cli = Callable[..., Any]
 
@@ -80,7 +80,8 @@ def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, sa
 
 
 def test_every_trait_has_words() -> None:
-    assert {*words._CAN, *words._SAID} == set(Traits.__annotations__)
+    kinds = [get_args(get_type_hints(contract(slot))["traits"])[0] for slot in SLOTS]
+    assert {*words._CAN, *words._SAID} == {trait for kind in kinds for trait in get_type_hints(kind)}
 
 
 def test_traits_that_say_nothing_are_not_told() -> None:
@@ -88,18 +89,19 @@ def test_traits_that_say_nothing_are_not_told() -> None:
         "needs": [],
         "provides": [],
         "corrupts": False,
-        "forms": None,
+        "example_kind": None,
         "table": False,
-        "terms": 1,
+        "score_terms": 1,
     }
-    assert list(words.traits({**nothing, "segments": False, "parts": [], "bias": "none", "sight": "other"})) == []
+    assert list(words.traits({**nothing, "segments": False, "parts": [], "bias": "none", "visibility": "other"})) == []
 
 
 def test_traits_that_say_something_are_told_in_words() -> None:
     told = words.traits(
-        {"moments": ["rotate"], "consumes": [], "final": True, "needs": ["mask"], "provides": ["pad"], "corrupts": True,
-         "forms": "stream", "table": True, "segments": True, "parts": ["encoder"], "bias": "content", "owner": "layer",
-         "terms": 3, "sight": "past", "causal": False, "decodes": True}
+        {"hooks": ["rotate"], "position_hooks": [], "final_norm": True, "needs": ["mask"],
+         "provides": ["pad"], "corrupts": True, "example_kind": "stream", "table": True, "segments": True,
+         "parts": ["encoder"], "bias": "content", "owner": "layer",
+         "score_terms": 3, "visibility": "past", "causal": False, "decodes": True}
     )  # fmt: skip
     assert list(told) == [
         "tells where rows are by: rotate",

@@ -14,12 +14,12 @@ from paribus import (
     Heads,
     Pair,
     Position,
+    PositionTraits,
     ScoreFunctions,
     ScoreOptions,
     Shape,
     State,
     TokenLayout,
-    Traits,
     Visibility,
 )
 from paribus.parts.attend import append_to_cache, leading_positions
@@ -35,7 +35,7 @@ SHAPE = Shape(width=6, heads=4, head_width=4, length=8, vocabulary=11, layers=1)
 class Marking(Position):
     """Multiplies queries by their table and adds the table to keys, so that both leave a trace."""
 
-    traits: ClassVar[Traits] = {"moments": ["rotate"], "bias": "none", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["rotate"], "bias": "none", "owner": "stack"}
 
     def rotate(self, x: Tensor, tables: Any, side: Literal["query", "key"]) -> Tensor:
         turned: Tensor = x * tables if side == "query" else x + tables
@@ -49,7 +49,7 @@ class Marking(Position):
 class Reading(Position):
     """Has a bias that reads content, and mixes; three terms share its scale."""
 
-    traits: ClassVar[Traits] = {"moments": ["bias", "mix"], "bias": "content", "owner": "layer", "terms": 3}
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias", "mix"], "bias": "content", "owner": "layer", "score_terms": 3}
 
     def bias(self, pair: Pair) -> Tensor:
         assert pair.q is not None
@@ -203,7 +203,7 @@ def test_a_bias_is_shown_heads_without_the_columns_that_are_turned_beside_them()
 class Sparing(Position):
     """What its traits allow, it leaves out: it mixes nothing, and has one term."""
 
-    traits: ClassVar[Traits] = Reading.traits
+    traits: ClassVar[PositionTraits] = Reading.traits
 
     def score_terms(self) -> int:
         return 1

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from paribus import (
     Attend,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     FeedForward,
@@ -20,6 +21,7 @@ from paribus import (
     Pair,
     Placement,
     Position,
+    PositionTraits,
     ScoreOptions,
     Shape,
     State,
@@ -27,7 +29,6 @@ from paribus import (
     Stream,
     Sublayer,
     TokenLayout,
-    Traits,
     Visibility,
     token_layout,
 )
@@ -70,7 +71,7 @@ class Summing(Attention):
 class Scored(Attention):
     """Softmax attention with a window, so that stacks can hold several sights."""
 
-    traits: ClassVar[Traits] = {"weights": True}
+    traits: ClassVar[AttentionTraits] = {"weights": True}
 
     def __init__(self, window: int | None = None, *, causal: bool = True, memory: bool = False) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class Halving(Norm):
 class Ramp(Position):
     """Adds `step` times the position to the rows, and counts how often its tables are made."""
 
-    traits: ClassVar[Traits] = {"moments": ["embed", "rotate"], "bias": "none", "owner": "stack"}
+    traits: ClassVar[PositionTraits] = {"hooks": ["embed", "rotate"], "bias": "none", "owner": "stack"}
 
     def __init__(self, step: float = 0.0) -> None:
         super().__init__()

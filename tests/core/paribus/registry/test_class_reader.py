@@ -1,5 +1,6 @@
 """Mistakes in a class are reported to its author, at registration."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,21 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from torch import Tensor
 
-from paribus import Attention, Context, Cost, FeedForward, Load, Part, Range, Schedule, Shape, Slot, State, Topology
+from paribus import (
+    Attention,
+    Context,
+    Cost,
+    FeedForward,
+    Load,
+    Part,
+    Position,
+    Range,
+    Schedule,
+    Shape,
+    Slot,
+    State,
+    Topology,
+)
 from paribus.hookspecs import SLOTS
 from paribus.registry.class_reader import read_component, slot_class
 from paribus.registry.component_index import Entry
@@ -96,13 +111,23 @@ def test_a_class_without_a_docstring_is_rejected() -> None:
     rejected(Silent, "has no docstring")
 
 
-def test_an_unknown_trait_is_rejected() -> None:
-    class Odd(Steady):
-        """Odd."""
-
-        traits: ClassVar[Any] = {"compile": True}
-
-    rejected(Odd, 'unknown trait "compile"; did you mean "compiles"?')
+@pytest.mark.parametrize(
+    ("slot", "base", "trait", "hint"),
+    [
+        ("schedule", Steady, "compile", 'did you mean "compiles"?'),
+        ("schedule", Steady, "hooks", "valid: compiles"),
+        ("position", Position, "hook", 'did you mean "hooks"?'),
+        ("position", Position, "causal", "valid: compiles, hooks, bias"),
+    ],
+)
+def test_an_unknown_trait_of_a_slot_is_rejected_with_the_nearest_valid_one(
+    slot: str, base: type, trait: str, hint: str
+) -> None:
+    members: dict[str, Any] = {"__doc__": "Odd.", "traits": {trait: True}, "__module__": __name__}
+    if base is Position:
+        members |= {"__init__": lambda self, shape: None, "position_limit": lambda self: None}
+    words = f'unknown trait "{trait}" for the slot {slot}; {re.escape(hint)}'
+    rejected(type("Odd", (base,), members), words, slot)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), object()])
@@ -119,10 +144,10 @@ def test_a_trait_that_is_not_a_literal_is_rejected(value: object) -> None:
     ("traits", "words"),
     [
         ({"compiles": 1}, "trait `compiles`: expected bool, got 1"),
-        ({"moments": "rotate"}, r"trait `moments`: expected list\[str\], got 'rotate'"),
+        ({"hooks": "rotate"}, r"trait `hooks`: expected list\[str\], got 'rotate'"),
         ({"needs": [1]}, r"trait `needs`: expected list\[str\], got \[1\]"),
-        ({"told": {"image": 1}}, r"trait `told`: expected dict\[str, str\], got"),
-        ({"sight": "all"}, "trait `sight`: expected both or past or any, got 'all'"),
+        ({"options_from_corpus": {"image": 1}}, r"trait `options_from_corpus`: expected dict\[str, str\], got"),
+        ({"visibility": "all"}, "trait `visibility`: expected both or past or any, got 'all'"),
     ],
 )
 def test_a_trait_of_another_kind_is_rejected(traits: Any, words: str) -> None:

@@ -50,7 +50,7 @@ def test_a_manifest_survives_json() -> None:
         source=PARIBUS,
         doc="A pair.",
         file="x.py",
-        traits={"sight": "any", "needs": ["mask"]},
+        traits={"visibility": "any", "needs": ["mask"]},
         parts=(Part("decoder", "body", True, "encoder"), Part("encoder", "encoder", False)),
         reads=("attention",),
     )

@@ -122,7 +122,8 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "optimizer", [entry.name for entry in installed().index.entries["optimizer"].values() if entry.traits.get("pieces")]
+    "optimizer",
+    [entry.name for entry in installed().index.entries["optimizer"].values() if entry.traits.get("sharded")],
 )
 def test_an_optimizer_steps_on_pieces_as_on_the_whole(
     spec: MakeSpec, registry: Registry, tmp_path: Path, optimizer: str

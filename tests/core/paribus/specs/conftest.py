@@ -18,7 +18,8 @@ SCORES = (
     Option("cap", Kind("float", optional=True), "a cap", (Range(above=0),)),
 )
 SOFTMAX: Mapping[str, Any] = {
-    "consumes": ["rotate", "bias"], "causal": True, "cross": True, "documents": True, "residual": True, "order": True,
+    "position_hooks": ["rotate", "bias"], "causal": True, "cross": True, "documents": True,
+    "residual": True, "order": True,
 }  # fmt: skip
 
 
@@ -35,7 +36,7 @@ def group(name: str, *options: Option) -> Option:
 
 def objective(name: str, **traits: Any) -> Entry:
     rate = Option("rate", FLOAT, "share of tokens", (Range(above=0, high=1),), 0.15)
-    return entry("objective", name, rate, traits={"parts": [], "sight": "any", "needs": [], **traits})
+    return entry("objective", name, rate, traits={"parts": [], "visibility": "any", "needs": [], **traits})
 
 
 READS = ("embedding", "attention", "position", "norm", "placement", "feedforward")
@@ -49,7 +50,7 @@ ENTRIES = (
     entry("topology", "chain", parts=(Part("decoder", "body", True, recurrent=True),), reads=("embedding",)),
     entry("topology", "bare", parts=(Part("encoder", "body", False),), reads=("embedding", "attention")),
     entry("embedding", "tokens", Option("segments", INT, "segments", (Range(0),), 0)),
-    entry("embedding", "narrow", traits={"widens": True}),
+    entry("embedding", "narrow", traits={"any_width": True}),
     entry("attention", "mha", group("scores", *SCORES), traits=SOFTMAX),
     entry(
         "attention", "gqa",
@@ -65,15 +66,15 @@ ENTRIES = (
     entry("attention", "fourier", traits={"residual": True}),
     entry("attention", "short", traits={"residual": True, "padding": True}),
     entry("attention", "wide", traits={**SOFTMAX, "residual": False}),
-    entry("position", "none", traits={"moments": []}),
-    entry("position", "rope", Option("theta", FLOAT, "base", (Range(above=1),), 1e4), traits={"moments": ["rotate"]}),
+    entry("position", "none", traits={"hooks": []}),
+    entry("position", "rope", Option("theta", FLOAT, "base", (Range(above=1),), 1e4), traits={"hooks": ["rotate"]}),
     entry(
         "position", "learned", Option("length", Kind("int", optional=True), "places", (AtLeast("length"),)),
-        traits={"moments": ["embed"]},
+        traits={"hooks": ["embed"]},
     ),
-    entry("position", "shaw", traits={"moments": ["mix"]}),
-    entry("position", "xpos", traits={"moments": ["rotate"], "sight": "past"}),
-    entry("position", "xl", traits={"moments": ["bias"], "bias": "content"}),
+    entry("position", "shaw", traits={"hooks": ["mix"]}),
+    entry("position", "xpos", traits={"hooks": ["rotate"], "visibility": "past"}),
+    entry("position", "xl", traits={"hooks": ["bias"], "bias": "content"}),
     entry("norm", "layernorm", Option("eps", FLOAT, "added", (Range(above=0),), 1e-5)),
     entry("norm", "rmsnorm"),
     entry("placement", "pre"),
@@ -96,7 +97,7 @@ ENTRIES = (
     entry("corpus", "silent"),
     entry(
         "corpus", "rows", Option("split", Kind("str", optional=True), "", (), None),
-        traits={"provides": ["sentences"], "where": {"sentences": "split"}},
+        traits={"provides": ["sentences"], "provides_if": {"sentences": "split"}},
     ),
     entry(
         "corpus", "text",

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from paribus import (
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Divides,
@@ -20,7 +21,6 @@ from paribus import (
     Role,
     Shape,
     State,
-    Traits,
     softmax_cost,
     visibility_of,
 )
@@ -33,13 +33,13 @@ class ByHand(Attention):
     (B, T, D) -> (B, T, D).
     """
 
-    traits: ClassVar[Traits] = {
-        "consumes": [],
+    traits: ClassVar[AttentionTraits] = {
+        "position_hooks": [],
         "causal": True,
         "cross": True,
         "documents": True,
         "order": True,
-        "appended": True,
+        "extra_queries": True,
         "residual": True,
         "decodes": True,
     }

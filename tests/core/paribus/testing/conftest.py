@@ -18,11 +18,11 @@ from paribus import (
     Norm,
     Placement,
     Position,
+    PositionTraits,
     ScoreOptions,
     Shape,
     State,
     Sublayer,
-    Traits,
     empty_cache,
     softmax_cost,
     visibility_of,
@@ -30,7 +30,7 @@ from paribus import (
 from paribus.registry import Registry
 from paribus.testing import examine
 
-NOWHERE: Traits = {"moments": [], "bias": "none", "owner": "stack"}
+NOWHERE: PositionTraits = {"hooks": [], "bias": "none", "owner": "stack"}
 Found = Callable[[type[Any], str], str]
 
 
@@ -127,7 +127,7 @@ def placement() -> Faulty:
             x = x + sublayer(self.norms[name](x))
         return x
 
-    own: dict[str, Any] = {"traits": {"final": True}, "__init__": begin, "forward": forward}
+    own: dict[str, Any] = {"traits": {"final_norm": True}, "__init__": begin, "forward": forward}
     return lambda **replaced: made(Placement, {**own, **replaced})
 
 

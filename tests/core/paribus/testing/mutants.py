@@ -330,9 +330,7 @@ POSITION: Final = (
         "return self.places + 1",
         "reach",
     ),
-    Mutant(
-        "a moment is declared that is not there", "position.none", '"moments": []', '"moments": ["embed"]', "moments"
-    ),
+    Mutant("a moment is declared that is not there", "position.none", '"hooks": []', '"hooks": ["embed"]', "moments"),
     Mutant(
         "buckets are counted from the block's own rows",
         "position.t5",

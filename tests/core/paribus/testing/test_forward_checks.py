@@ -80,7 +80,7 @@ def test_a_bias_that_is_not_valid_on_a_block_of_rows_is_shown(position: Faulty, 
         distance = torch.arange(queries).unsqueeze(-1) - torch.arange(keys)  # rows of the block, not of the sequence
         return -distance.abs().to(pair.dtype).expand(1, pair.heads, -1, -1)
 
-    told = position(bias=bias, traits={"moments": ["bias"], "bias": "positions", "owner": "stack"})
+    told = position(bias=bias, traits={"hooks": ["bias"], "bias": "positions", "owner": "stack"})
     said = found(told, "kernels")
     assert re.search(r"attention=[a-z-]+\): on 112 rows the kernel `(blocked|gathered)` differs by", said)
 
@@ -115,7 +115,7 @@ def test_rows_that_ask_a_memory_in_vain_are_shown_unless_that_is_declared(attent
     deaf = {"forward": averaging, "__init__": averages, "start": lambda self, batch, length, like: {}}
     said = found(attention(**deaf, cost=lambda self, load: Cost()), "gradients")
     assert "gradients (seq2seq-tiny): no gradient reaches `body.layers.0.placement.norms.cross.weight`" in said
-    assert found(attention(**deaf, traits={**SOFTMAX_TRAITS, "asks": False}), "gradients") == ""
+    assert found(attention(**deaf, traits={**SOFTMAX_TRAITS, "content_based": False}), "gradients") == ""
 
 
 def test_a_gradient_of_nothing_is_shown(feedforward: Faulty, found: Found) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
-from paribus import EvaluatedModel, Measure, Problem, SpecError, Traits, TrialInfo
+from paribus import EvaluatedModel, Measure, MeasureTraits, Problem, SpecError, TrialInfo
 from paribus.registry import Registry
 from paribus.testing import conform, examine
 
@@ -12,7 +12,7 @@ from paribus.testing import conform, examine
 class Writes(Measure):
     """How many pairs a model writes."""
 
-    traits: ClassVar[Traits] = {"needs": ["pairs"]}
+    traits: ClassVar[MeasureTraits] = {"needs": ["pairs"]}
 
     def names(self, known: TrialInfo) -> Sequence[str]:
         return ("pairs",)

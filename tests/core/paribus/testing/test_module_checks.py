@@ -14,7 +14,7 @@ Found = Callable[[type[Any], str], str]
 
 
 def traits(*moments: str, bias: str = "none") -> Any:
-    return {"moments": list(moments), "bias": bias, "owner": "stack"}
+    return {"hooks": list(moments), "bias": bias, "owner": "stack"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_placement_that_changes_the_shape_is_shown(placement: Faulty, found: F
 
 
 def test_a_bias_that_is_not_of_distances_alone_is_told_of(position: Faulty, found: Found) -> None:
-    own = {**traits("bias", bias="positions"), "distances": True}
+    own = {**traits("bias", bias="positions"), "distance_bias": True}
     scaled = position(traits=own, bias=lambda self, pair: biased(pair) * pair.q_positions.max())
     assert "31 rows further on, its bias differs by" in found(scaled, "distances")
     assert not found(position(traits=own, bias=lambda self, pair: biased(pair)), "distances")

@@ -53,7 +53,7 @@ def test_a_position_that_nobody_asks_would_be_ignored(attention: str, position: 
 
 @pytest.mark.parametrize(
     ("attention", "position"),
-    [pair for pair in unfit() if ATTENTIONS[pair[0]]["weights"] and "rotate" in POSITIONS[pair[1]]["moments"]],
+    [pair for pair in unfit() if ATTENTIONS[pair[0]]["weights"] and "rotate" in POSITIONS[pair[1]]["hooks"]],
 )
 def test_a_rotation_where_no_product_is_taken_would_no_longer_be_of_distances(attention: str, position: str) -> None:
     whole = {

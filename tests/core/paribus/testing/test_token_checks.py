@@ -53,13 +53,13 @@ def test_an_attention_that_mixes_nothing_is_shown(attention: Faulty, found: Foun
 def test_one_that_reads_more_rows_than_it_declares_is_shown(
     sees: str, declared: int, attention: Faulty, found: Found
 ) -> None:
-    said = found(attention(traits={**SOFTMAX_TRAITS, "sees": sees}), "mixing")
+    said = found(attention(traits={**SOFTMAX_TRAITS, "reads_keys": sees}), "mixing")
     assert f"mixing (encoder-tiny): of 3 rows, 3 move others when they change, but it declares {declared}" in said
 
 
 def test_one_that_mixes_nothing_and_says_so_is_right(attention: Faulty, found: Found) -> None:
     alone = attention(
-        forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)), traits={**SOFTMAX_TRAITS, "sees": "none"}
+        forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)), traits={**SOFTMAX_TRAITS, "reads_keys": "none"}
     )
     assert found(alone, "mixing") == ""
 
@@ -143,7 +143,7 @@ def test_padding_of_what_is_attended_to_is_looked_at_as_well(attention: Faulty, 
 
 
 def test_a_position_that_says_nothing_is_shown(position: Faulty, found: Found) -> None:
-    silent = position(traits={"moments": ["embed"], "bias": "none", "owner": "stack"}, embed=lambda self, x, at: x)
+    silent = position(traits={"hooks": ["embed"], "bias": "none", "owner": "stack"}, embed=lambda self, x, at: x)
     assert "it tells nothing of where they are" in found(silent, "placing")
 
 

@@ -122,7 +122,7 @@ def pictures(values: int, label: int, **traits: Any) -> dict[str, Any]:
         for at, split in enumerate(("train", "val"))
     }
     return {
-        "traits": {"modality": "images", "tells": {"image": 4, "channels": 1, "classes": 3, **traits}},
+        "traits": {"modality": "images", "document_facts": {"image": 4, "channels": 1, "classes": 3, **traits}},
         "documents": lambda self, split: iter(documents[split]),
         "fingerprint": lambda self: "always",
     }

@@ -36,7 +36,7 @@ def test_weights_below_0_are_shown(attention: Faulty, found: Found) -> None:
 
 
 def test_weights_of_rows_that_come_later_are_shown(attention: Faulty, found: Found) -> None:
-    traits = {**SOFTMAX_TRAITS, "shares": False, "documents": False}
+    traits = {**SOFTMAX_TRAITS, "normalized": False, "documents": False}
     late = attention(forward=changed(lambda weights: weights.flip(-1)), traits=traits)
     assert "(gpt-tiny): layer 0: `weights` weigh rows that come later by" in found(late, "weights")
 

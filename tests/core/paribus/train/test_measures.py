@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import paribus
-from paribus import EvaluatedModel, Example, GeneratedPair, Measure, Problem, Range, SpecError, Traits, TrialInfo
+from paribus import EvaluatedModel, Example, GeneratedPair, Measure, MeasureTraits, Problem, Range, SpecError, TrialInfo
 from paribus.assembly.metric_names import metric_names
 from paribus.planning.identity import components_of
 from paribus.registry import Registry
@@ -30,7 +30,7 @@ TINY = (
 class Nine(Measure):
     """Nine, each time that it is asked, and the last step."""
 
-    traits: ClassVar[Traits] = {"often": True}
+    traits: ClassVar[MeasureTraits] = {"every_evaluation": True}
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("is", "step")
@@ -58,7 +58,7 @@ class Late(Measure):
 class Weighing(Measure):
     """How large the largest weight is."""
 
-    traits: ClassVar[Traits] = {"needs": ["weights", "shares"]}
+    traits: ClassVar[MeasureTraits] = {"needs": ["weights", "normalized"]}
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("largest",)
@@ -73,7 +73,7 @@ class Weighing(Measure):
 class Inventing(Measure):
     """The scores of rows of its own making."""
 
-    traits: ClassVar[Traits] = {"own": True, "sight": "past"}
+    traits: ClassVar[MeasureTraits] = {"own_tokens": True, "visibility": "past"}
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("widest",)
@@ -87,7 +87,7 @@ class Inventing(Measure):
 class Pairing(Measure):
     """How many pairs a model writes; it cannot know its name before a library is there."""
 
-    traits: ClassVar[Traits] = {"needs": ["pairs"]}
+    traits: ClassVar[MeasureTraits] = {"needs": ["pairs"]}
 
     def __init__(self, *, library: Annotated[bool, "whether it is there"] = True) -> None:
         self.library = library
@@ -112,7 +112,7 @@ def ask(model: Model, data: Any, registry: Registry) -> MeasuredModel:
 class Showing(Measure):
     """How many tokens it shows."""
 
-    traits: ClassVar[Traits] = {"own": True}
+    traits: ClassVar[MeasureTraits] = {"own_tokens": True}
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("tokens",)

@@ -60,7 +60,7 @@ def test_every_parameter_of_every_preset_learns_from_its_objective(
 def moves_keys(components: Registry, node: Mapping[str, Any]) -> bool:
     """Whether a position does something to keys, or reads them: then a bias of all keys is felt."""
     traits = components.index.entries["position"][node["name"]].traits
-    return "rotate" in traits["moments"] or traits["bias"] == "content"
+    return "rotate" in traits["hooks"] or traits["bias"] == "content"
 
 
 @pytest.mark.parametrize("preset", TINY)
