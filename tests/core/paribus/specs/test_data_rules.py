@@ -79,7 +79,9 @@ def _silent(piece: PluginManifest) -> PluginManifest:
     import dataclasses
 
     entries = [
-        dataclasses.replace(entry, traits={name: trait for name, trait in entry.traits.items() if name != "document_facts"})
+        dataclasses.replace(
+            entry, traits={name: trait for name, trait in entry.traits.items() if name != "document_facts"}
+        )
         for entry in piece.entries
     ]
     return dataclasses.replace(piece, entries=tuple(entries))
