@@ -27,6 +27,8 @@ class AttentionTraits(Traits, total=False):
     raw_memory: bool  # can return a weighted mean of the memory itself, without value and output projections
     weights: bool  # can return its attention weights, (B, H, T, S)
     normalized: bool  # weights are not negative, and the weights of a query sum to 1 (to less with attention sinks)
+    table: bool  # cannot read positions beyond dims.length
+    needs: list[str]  # `layer`: an instance for each layer
     decodes: bool  # supports step-by-step decoding with a state
 
 

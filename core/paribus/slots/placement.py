@@ -18,6 +18,7 @@ class PlacementTraits(Traits, total=False):
     """Traits of a placement."""
 
     final_norm: bool  # a norm follows the last layer
+    needs: list[str]  # `layer`: an instance for each layer
 
 
 class Placement(Component, nn.Module, ABC):

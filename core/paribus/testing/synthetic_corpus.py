@@ -10,8 +10,8 @@ from typing import Any, Final, final
 from paribus.assembly.build import as_list
 from paribus.assembly.components import Classes, make
 from paribus.keyed import key32
-from paribus.slots.component import Component
 from paribus.slots.corpus import Corpus, Document, Split
+from paribus.slots.objective import Objective
 from paribus.slots.tokenizer import Tokenizer
 from paribus.storage.atomic import digest
 from paribus.train.token_store import EncodedCorpus, encode_corpus
@@ -68,7 +68,7 @@ def readable(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:
     or the spec's own corpus if it reads no text."""
     if tokenizer.traits.get("modality", "text") != "text":
         return make(classes, "corpus", spec["corpus"], kind=Corpus)
-    objectives: list[type[Component]] = [classes.get("objective", node["name"]) for node in as_list(spec["objective"])]
+    objectives: list[type[Objective]] = [classes.get("objective", node["name"]) for node in as_list(spec["objective"])]
     return Babble(needs={need for objective in objectives for need in objective.traits.get("needs", [])})
 
 

@@ -9,7 +9,7 @@ import pytest
 from paribus.cli import _format as words
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
-from paribus.registry.class_reader import contract
+from paribus.registry.class_reader import slot_class
 
 Cli = Callable[..., Any]
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, sa
 
 
 def test_every_trait_has_words() -> None:
-    kinds = [get_args(get_type_hints(contract(slot))["traits"])[0] for slot in SLOTS]
+    kinds = [get_args(get_type_hints(slot_class(slot))["traits"])[0] for slot in SLOTS]
     assert {*words._CAN, *words._SAID} == {trait for kind in kinds for trait in get_type_hints(kind)}
 
 
