@@ -28,7 +28,7 @@ from paribus.train.checkpoint import load_weights
 from paribus.train.data import Data, DataOptions
 from paribus.train.examples import Examples
 from paribus.train.model import Model
-from paribus.train.progress import Bar
+from paribus.train.progress import CorpusProgress
 from paribus.train.token_store import EncodedCorpus, encode_corpus, encode_documents
 from paribus.train.tokenizer_state import TextCodec, read_text, saved_tokenizer_state
 
@@ -47,7 +47,7 @@ def load_corpus(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> E
     said = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
     learned = (spec.get("from") or {}).get("learned")
     state = None if learned is None else kept or _state(spec["from"], classes)
-    with Bar() as bar:
+    with CorpusProgress() as progress:
         found = encode_corpus(
             corpus,
             tokenizer,
@@ -55,7 +55,7 @@ def load_corpus(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> E
             size=spec["dims"]["vocabulary"],
             cache=cache_folder() / "tokens",
             learned=state,
-            progress=bar,
+            progress=progress,
         )
     wanted = spec["dims"]["vocabulary"]
     if wanted is not None and wanted < found.vocabulary.size:

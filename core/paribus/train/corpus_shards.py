@@ -30,7 +30,7 @@ from paribus.train.encoding import (
     is_paired,
     with_progress,
 )
-from paribus.train.worker_pool import Crew
+from paribus.train.worker_pool import WorkerPool
 
 LETTERS: Final = 1 << 22  # of text in a shard, with which it is full
 DOCUMENTS: Final = 1 << 16  # the same
@@ -110,8 +110,8 @@ class Shards:
             paired = is_paired(self.corpus.documents(split), self.tokenizer)
             write = ShardWriter(self.folder, self.tokenizer, split, paired, self._state)
             shards = shard_documents(with_progress(self.corpus.documents(split), split, self.progress))
-            with Crew(write, processes) as crew:
-                found[split] = list(crew.map(enumerate(shards), write.found))
+            with WorkerPool(write, processes) as pool:
+                found[split] = list(pool.map(enumerate(shards), write.found))
             if not any(shard.count for shard in found[split]):
                 raise _nothing(split, {**self.corpus.skipped_inputs(), **dropped_counts(found)})
         return found

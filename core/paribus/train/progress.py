@@ -1,31 +1,32 @@
-"""How far the reading of a corpus is, told on stderr."""
+"""Progress of reading a corpus, on stderr: a bar in a terminal, and a line now and then in a file."""
 
 from __future__ import annotations
 
 import sys
 import time
 from types import TracebackType
-from typing import Final, Self, TextIO, final
+from typing import TYPE_CHECKING, Final, Self, TextIO, final
 
-AFTER: Final = 1.0  # seconds before anything is said: most corpora are read by then
-OFTEN: Final = 0.1  # seconds between two states of a bar
-SELDOM: Final = 10.0  # seconds between two lines, where stderr is a file
-WIDTH: Final = 24
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
-_SAID: Final = {"tokenizer": "training the tokenizer", "train": "encoding train", "val": "encoding val"}
+DELAY_SECONDS: Final = 1.0  # before the bar appears: most corpora are read by then
+REFRESH_SECONDS: Final = 0.1
+LINE_SECONDS: Final = 10.0  # between two lines in a file
+
+_LABELS: Final = {"tokenizer": "training the tokenizer", "train": "encoding train", "val": "encoding val"}
 
 
 @final
-class Bar:
-    """A line that is written over on a terminal, and lines from time to time elsewhere. It has no thread."""
+class CorpusProgress:
+    """Bar that starts no thread, since processes are forked while it is shown."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
-        self._next = time.monotonic() + (AFTER if self._live else SELDOM)
-        self._total = 0  # documents of the training split, known once they were all read
-        self._reading = ""
-        self._shown = False
+        self._is_terminal = self._stream.isatty()
+        self._next = time.monotonic() + (DELAY_SECONDS if self._is_terminal else LINE_SECONDS)
+        self._total: int | None = None  # documents of the training split, known after the tokenizer is trained
+        self._bar: Progress | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -33,25 +34,33 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live and self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+        if self._bar is not None:
+            self._bar.stop()
 
-    def __call__(self, what: str, done: int) -> None:
-        """`done` documents of `what` were read: tokenizer, train or val."""
-        if what == "tokenizer":
-            self._total = max(self._total, done)
+    def __call__(self, stage: str, done: int) -> None:
+        """Show that `done` documents are read in a stage: tokenizer, train or val."""
+        if stage == "tokenizer":
+            self._total = max(self._total or 0, done)
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + (OFTEN if self._live else SELDOM)
-        self._shown = True
-        text = self._text(what, done)
-        self._stream.write(f"\r\x1b[K{text}" if self._live else f"{text}\n")
-        self._stream.flush()
+        self._next = time.monotonic() + (REFRESH_SECONDS if self._is_terminal else LINE_SECONDS)
+        label = _LABELS.get(stage, stage)
+        if not self._is_terminal:
+            self._stream.write(f"{label}: {done:,} documents\n")
+            self._stream.flush()
+            return
+        if self._bar is None:
+            self._bar = self._start()
+        (task,) = self._bar.task_ids
+        self._bar.update(task, description=label, completed=done, total=self._total if stage == "train" else None)
+        self._bar.refresh()
 
-    def _text(self, what: str, done: int) -> str:
-        said = _SAID.get(what, what)
-        if what != "train" or not self._total:
-            return f"{said}: {done:,} documents"
-        full = min(WIDTH, WIDTH * done // self._total)
-        return f"{said}: [{'#' * full}{'.' * (WIDTH - full)}] {done:,} of {self._total:,} documents"
+    def _start(self) -> Progress:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} documents"))
+        bar = Progress(*columns, console=Console(file=self._stream), transient=True, auto_refresh=False)
+        bar.add_task("", total=None)
+        bar.start()
+        return bar

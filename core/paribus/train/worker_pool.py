@@ -1,4 +1,4 @@
-"""Work done by several processes at once, whose results come in the order of the work."""
+"""Pool of forked worker processes (`concurrent.futures`) that returns results in the order of the items."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Generic, Self, TypeVar, final
+from typing import Any, Final, Generic, Self, TypeVar, final
 
 from paribus.errors import ParibusError, Problem, StoreError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_THREADS = "TOKENIZERS_PARALLELISM"
-_ORPHANED = 1.0  # seconds after which a process looks whether its parent still lives
+_TOKENIZERS_PARALLELISM: Final = "TOKENIZERS_PARALLELISM"
+_PARENT_CHECK_SECONDS: Final = 1.0
+
+_work: Callable[[int, Any], Any] | None = None  # of a worker process, set by its initializer
 
 
 def may_fork() -> bool:
-    """Whether a copy of this process can work: a thread that holds a lock is not copied, and the lock is.
+    """Whether a fork of this process can work: a lock that another thread holds would stay locked in the copy.
 
-    Torch's own threads count where it may have started any: a copy that calls torch would wait for them.
+    Torch's threads count where it may have started any: a forked process that calls torch would wait for them.
     """
     torch = sys.modules.get("torch")
     return (
@@ -39,18 +43,18 @@ def may_fork() -> bool:
 
 
 def cores() -> int:
-    """How many processes this one may keep busy."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @final
-class Crew(Generic[Item, Result]):
-    """Up to `size` processes that call `work`; this one does it itself where there is one piece, or no other may."""
+class WorkerPool(Generic[Item, Result]):
+    """Up to `size` processes that call `work`. Single items, and all items where forking is unsafe, run in this one."""
 
     def __init__(self, work: Callable[[int, Item], Result], size: int) -> None:
         self.work = work
         self.size = size if size > 1 and may_fork() else 1
-        self._hands: list[_Hand[Item, Result]] = []
+        self._executor: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -58,119 +62,99 @@ class Crew(Generic[Item, Result]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for hand in self._hands:
-            hand.end()
+        if self._executor is not None:
+            for process in list((self._executor._processes or {}).values()):
+                process.terminate()  # an error or an interruption does not wait for the items in progress
+            self._executor.shutdown(cancel_futures=True)
 
     def map(
-        self, items: Iterable[tuple[int, Item]], done: Callable[[int, Item], Result | None] = lambda number, item: None
+        self,
+        items: Iterable[tuple[int, Item]],
+        existing: Callable[[int, Item], Result | None] = lambda number, item: None,
     ) -> Iterator[Result]:
-        """The result of each numbered item, or what `done` has of it already. As many are held as there are hands."""
-        waiting: deque[Result | _Hand[Item, Result]] = deque()
-        ahead = iter(items)
-        piece = next(ahead, None)
-        while piece is not None:
-            following = next(ahead, None)
-            found = done(*piece)
-            if found is not None:
-                waiting.append(found)
-            elif self.size == 1 or (not self._hands and following is None):  # no copy is made for one piece
-                waiting.append(self.work(*piece))
+        """Yield the result of each numbered item, or its existing result. At most `size` results are pending."""
+        pending: deque[Result | Future[Result]] = deque()
+        iterator = iter(items)
+        current = next(iterator, None)
+        while current is not None:
+            following = next(iterator, None)
+            result = existing(*current)
+            if result is not None:
+                pending.append(result)
+            elif self.size == 1 or (self._executor is None and following is None):
+                pending.append(self.work(*current))
             else:
-                hand = self._free(waiting)
-                while hand is None:
-                    yield self._result(waiting.popleft())
-                    hand = self._free(waiting)
-                hand.give(piece)
-                waiting.append(hand)
-            while waiting and not isinstance(waiting[0], _Hand):
-                yield self._result(waiting.popleft())
-            piece = following
-        while waiting:
-            yield self._result(waiting.popleft())
+                while sum(isinstance(entry, Future) for entry in pending) >= self.size:
+                    yield _result(pending.popleft())
+                pending.append(self._submit(*current))
+            while pending and not isinstance(pending[0], Future):
+                yield _result(pending.popleft())
+            current = following
+        while pending:
+            yield _result(pending.popleft())
 
-    def _result(self, waited: Result | _Hand[Item, Result]) -> Result:
-        return waited.take() if isinstance(waited, _Hand) else waited
-
-    def _free(self, waiting: deque[Result | _Hand[Item, Result]]) -> _Hand[Item, Result] | None:
-        for hand in self._hands:
-            if hand not in waiting:
-                return hand
-        if len(self._hands) < self.size:
-            self._hands.append(_Hand(self.work))
-            return self._hands[-1]
-        return None
-
-
-@final
-class _Hand(Generic[Item, Result]):
-    """One process, and the pipe to it."""
-
-    def __init__(self, work: Callable[[int, Item], Result]) -> None:
-        context = multiprocessing.get_context("fork")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(work, theirs, os.getpid()), daemon=True)
-        with warnings.catch_warnings(), _no_threads_of_tokenizers():
-            # Python 3.12 warns of every thread, those too that wait in a library's pool; `may_fork` has looked.
+    def _submit(self, number: int, item: Item) -> Future[Result]:
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(
+                self.size,
+                mp_context=multiprocessing.get_context("fork"),
+                initializer=_initialize,
+                initargs=(self.work, os.getpid()),
+            )
+        with warnings.catch_warnings(), _no_tokenizer_threads():
+            # Python 3.12 also warns of threads that wait in the pool of a library; `may_fork` has checked.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
-        theirs.close()
+            return self._executor.submit(_call, number, item)
 
-    def give(self, piece: tuple[int, Item]) -> None:
-        self._pipe.send(piece)
 
-    def take(self) -> Result:
-        try:
-            good, value = self._pipe.recv()
-        except (EOFError, ConnectionError) as error:
-            self._process.join(1)
-            raise _lost(self._process.exitcode) from error
-        if not good:
-            raise value
-        result: Result = value
-        return result
-
-    def end(self) -> None:
-        self._pipe.close()
-        self._process.terminate()
-        self._process.join()
+def _result(entry: Result | Future[Result]) -> Result:
+    if not isinstance(entry, Future):
+        return entry
+    try:
+        return entry.result()
+    except BrokenProcessPool as error:
+        message = "a process that encodes a part of the corpus ended unexpectedly: it may have run out of memory"
+        valid = "run it again: finished parts are kept"
+        raise StoreError(Problem(code="lost-process", path="corpus", message=message, valid=valid)) from error
 
 
 @contextmanager
-def _no_threads_of_tokenizers() -> Iterator[None]:
-    """The library `tokenizers` has threads, which no copy has, and says so on stderr unless it was told not to."""
-    before = os.environ.get(_THREADS)
-    os.environ[_THREADS] = "false"
+def _no_tokenizer_threads() -> Iterator[None]:
+    """Disable the threads of the library `tokenizers` in forked processes; otherwise it prints a warning there."""
+    previous = os.environ.get(_TOKENIZERS_PARALLELISM)
+    os.environ[_TOKENIZERS_PARALLELISM] = "false"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_THREADS]
+        if previous is None:
+            del os.environ[_TOKENIZERS_PARALLELISM]
         else:
-            os.environ[_THREADS] = before
+            os.environ[_TOKENIZERS_PARALLELISM] = previous
 
 
-def _serve(work: Callable[[int, Item], Result], pipe: Connection, parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this one ends it
+# -- in a worker process ------------------------------------------------------------------------------------------
+
+
+def _initialize(work: Callable[[int, Any], Any], parent: int) -> None:
+    global _work  # noqa: PLW0603  # a forked process has its own, and the work is too large to be sent with each item
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    while True:
-        while not pipe.poll(_ORPHANED):
-            if os.getppid() != parent:
-                return
-        try:
-            number, item = pipe.recv()
-        except EOFError:
-            return
-        try:
-            answer: tuple[bool, object] = (True, work(number, item))
-        except ParibusError as error:
-            answer = (False, error)
-        except Exception as error:  # it is the parent's to tell, and not every error can be sent
-            answer = (False, RuntimeError(f"{type(error).__name__}: {error}"))
-        pipe.send(answer)
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def _lost(code: int | None) -> StoreError:
-    what = f"a process that encoded a part of the corpus ended by itself (exit code {code}): it may have had no memory"
-    return StoreError(
-        Problem(code="lost-process", path="corpus", message=what, valid="run it again: what is done is kept")
-    )
+def _exit_with_parent(parent: int) -> None:
+    """End this process after its parent: workers of a killed parent would wait for items forever."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_CHECK_SECONDS)
+    os._exit(1)
+
+
+def _call(number: int, item: Any) -> Any:
+    assert _work is not None, "`_initialize` sets it"
+    try:
+        return _work(number, item)
+    except ParibusError:
+        raise
+    except Exception as error:  # not every error can be sent to the parent
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None

@@ -187,8 +187,8 @@ sys.path[:0] = [{here!r}]
 import test_corpus_shards as t
 from pathlib import Path
 t.module.LETTERS = 1500
-write = t.module.Writer.__call__
-t.module.Writer.__call__ = lambda *rest: (time.sleep(0.05), write(*rest))[1]
+write = t.module.ShardWriter.__call__
+t.module.ShardWriter.__call__ = lambda *rest: (time.sleep(0.05), write(*rest))[1]
 t.build(Path(sys.argv[1]), processes=2)
 """
 

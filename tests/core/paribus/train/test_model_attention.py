@@ -48,5 +48,5 @@ def test_weights_that_there_are_not_are_refused(assemble: Assemble) -> None:
         assemble("gpt-tiny", "attention=linear").attention(tokens)
     mixed = assemble("gpt-tiny", "attention=[linear, mha]").attention(tokens)
     assert [list(layer) for layer in mixed] == [[], ["weights"]]
-    with pytest.raises(ValueError, match="this topology has no stack `encoder`; valid: body"):
+    with pytest.raises(ValueError, match="unknown stack `encoder`; valid: body"):
         assemble("gpt-tiny").attention(tokens, part="encoder")

@@ -1,11 +1,13 @@
-"""A bar: silent where there is nothing to wait for, one line on a terminal, lines in a file."""
+"""Progress of reading a corpus: a bar in a terminal, lines in a file, and nothing for short waits."""
 
 import io
+import re
+import threading
 import time
 
 import pytest
 
-from paribus.train.progress import Bar
+from paribus.train.progress import CorpusProgress
 
 
 class Terminal(io.StringIO):
@@ -17,40 +19,47 @@ class Terminal(io.StringIO):
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     return now
 
 
-def test_on_a_terminal_a_line_is_written_over_and_goes(clock: list[float]) -> None:
+def test_a_terminal_shows_a_bar_without_a_thread(clock: list[float]) -> None:
     stream = Terminal()
-    with Bar(stream) as bar:
-        bar("tokenizer", 4096)
+    with CorpusProgress(stream) as progress:
+        progress("tokenizer", 4096)
         assert stream.getvalue() == ""
         clock[0] = 1.5
-        bar("tokenizer", 8192)
-        bar("train", 512)
+        progress("tokenizer", 8192)
+        progress("train", 512)
         clock[0] = 1.7
-        bar("train", 2048)
+        progress("train", 2048)
         clock[0] = 1.9
-        bar("val", 256)
-    assert stream.getvalue().split("\r\x1b[K")[1:] == [
-        "training the tokenizer: 8,192 documents",
-        "encoding train: [######..................] 2,048 of 8,192 documents",
-        "encoding val: 256 documents",
-        "",
+        progress("val", 256)
+        assert threading.active_count() == 1
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    shown = re.findall(r"(training the tokenizer|encoding train|encoding val) .*? ([\d,]+) documents", plain)
+    assert list(dict.fromkeys(shown)) == [
+        ("training the tokenizer", "8,192"),
+        ("encoding train", "2,048"),
+        ("encoding val", "256"),
     ]
+    assert stream.getvalue().rstrip().endswith("\x1b[2K")
 
 
-def test_in_a_file_there_is_a_line_now_and_then(clock: list[float]) -> None:
+def test_a_file_gets_a_line_now_and_then(clock: list[float]) -> None:
     stream = io.StringIO()
-    with Bar(stream) as bar:
+    with CorpusProgress(stream) as progress:
         for second in range(0, 40, 2):
             clock[0] = float(second)
-            bar("train", second * 100)
+            progress("train", second * 100)
     assert stream.getvalue().splitlines() == [f"encoding train: {count:,} documents" for count in (1000, 2000, 3000)]
 
 
-def test_what_is_quick_is_not_told(clock: list[float]) -> None:
+def test_a_short_wait_shows_nothing(clock: list[float]) -> None:
     stream = Terminal()
-    with Bar(stream) as bar:
-        bar("train", 100)
+    with CorpusProgress(stream) as progress:
+        progress("train", 100)
     assert stream.getvalue() == ""

@@ -156,7 +156,7 @@ def test_another_corpus_spec_or_size_is_another_entry(tmp_path: Path) -> None:
 
 
 def test_a_class_without_a_file_is_never_taken_for_one_of_another_time(tmp_path: Path) -> None:
-    namespace: dict[str, Any] = {"Tokenizer": Tokenizer, "__name__": "__main__"}
+    namespace: dict[str, Any] = {"Tokenizer": Tokenizer, "__name__": "notebook"}
     methods = "\n".join(
         f"    {name} = L.{name}" for name in ("train", "encode_batch", "decode", "vocabulary", "state", "load")
     )
