@@ -1,9 +1,7 @@
-"""The loop of the zygote: it forks a child for each job, keeps what they print, and tells how they end.
+"""Event loop of the fork server: it forks a child for each job, writes its log, and reports its end.
 
-It is told what to do line by line, as JSON, through a socket, and answers in the same way. It has one thread, so that
-a fork copies nothing but what stands still. When the socket closes, its children die.
-
-How a trial's process comes into the world: forked in milliseconds, or started anew in seconds.
+Requests and events are lines of JSON on a socket. The loop has one thread, because a fork copies locks but not the
+threads that would release them. When the socket closes, the children are killed.
 """
 
 from __future__ import annotations
@@ -30,62 +28,73 @@ from paribus.runner.signals import STOP_SIGNALS, StopRequest, catch_signals, die
 from paribus.runner.trial_output import JobLog
 from paribus.runner.worker import exit_on_signal
 
-RunJob = Callable[[str, StopRequest], int]  # an order, and whether it is to stop: an exit code
+RunJob = Callable[[str, StopRequest], int]
+"""Runs a request and returns an exit code; stops when the `StopRequest` is requested."""
+
+READ_BYTES: Final = 1 << 16
+MAX_READS: Final = 64  # of the output that a child left when it ended
 
 
-def fork_job(order: str, printed: int, work: RunJob, *, before: Callable[[], None], others: Iterable[int]) -> int:
-    """A child that does the work and prints into a pipe: its process id. `others` are files that are not its own."""
+def fork_job(request: str, output: int, run_job: RunJob, *, setup: Callable[[], None], close: Iterable[int]) -> int:
+    """Fork a child that runs a job and prints into the pipe `output`; return its process id.
+
+    The child calls `setup` first, and closes the file descriptors `close` of its parent.
+    """
     parent = os.getpid()
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # a wish to stop waits until the child can hear it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # signals wait until the child can handle them
     try:
         pid = os.fork()
         if pid == 0:
-            _live(order, printed, work, parent, before, others)
+            _run_child(request, output, run_job, parent, setup, close)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return pid
 
 
-def spawn_job(order: str, printed: int, command: Sequence[str]) -> int:
-    """A process that starts from nothing, for where a fork would be unsafe: its process id."""
+def spawn_job(request: str, output: int, command: Sequence[str]) -> int:
+    """Start a new process for a job, where a fork would be unsafe; return its process id."""
     with tempfile.TemporaryFile() as file:
-        file.write(order.encode())
+        file.write(request.encode())
         file.seek(0)
-        ends = [(os.POSIX_SPAWN_DUP2, source, to) for source, to in ((file.fileno(), 0), (printed, 1), (printed, 2))]
-        asked = [each for each in STOP_SIGNALS if signal.getsignal(each) is signal.SIG_IGN]
-        return os.posix_spawn(command[0], list(command), os.environ, file_actions=ends, setpgroup=0, setsigdef=asked)
+        streams = ((file.fileno(), 0), (output, 1), (output, 2))
+        actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in streams]
+        ignored = [number for number in STOP_SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+        return os.posix_spawn(
+            command[0], list(command), os.environ, file_actions=actions, setpgroup=0, setsigdef=ignored
+        )
 
 
 def fork_obstacle() -> str:
-    """What would make a fork unsafe: other threads, of which a child would have the locks and not the threads."""
+    """Return why a fork of this process is unsafe: its other threads; empty if there are none."""
     count = thread_count()
     if count == 1:
         return ""
-    names = ", ".join(f"`{each.name}`" for each in threading.enumerate() if each is not threading.main_thread())
+    threads = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    names = ", ".join(f"`{thread.name}`" for thread in threads)
     return f"it has {count} threads" + (f" ({names})" if names else "")
 
 
 def thread_count() -> int:
-    """How many threads this process has, those that Python does not know of included, where the system tells."""
+    """Return the number of threads of this process; on Linux, threads that Python did not start are included."""
     with suppress(OSError):
         return sum(1 for _ in Path("/proc/self/task").iterdir())
     return threading.active_count()
 
 
-def _live(
-    order: str, printed: int, work: RunJob, parent: int, before: Callable[[], None], others: Iterable[int]
+def _run_child(
+    request: str, output: int, run_job: RunJob, parent: int, setup: Callable[[], None], close: Iterable[int]
 ) -> NoReturn:
     code = EXIT_BUG
     try:
-        os.setpgid(0, 0)  # so that what it starts can be ended with it
+        os.setpgid(0, 0)  # a group of its own, so that its subprocesses can be killed with it
         die_with_parent(parent)
-        before()
-        _files(printed, others)
+        setup()
+        _redirect_streams(output, close)
         faulthandler.enable()
         stop = StopRequest()
         with catch_signals(stop, lambda: exit_on_signal(stop)):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-            code = work(order, stop)
+            code = run_job(request, stop)
     except BaseException:
         with suppress(Exception):
             traceback.print_exc()
@@ -93,22 +102,18 @@ def _live(
         with suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # what the parent wants done at its own exit is not the child's to do
+        os._exit(code)  # without the exit handlers of the parent
 
 
-def _files(printed: int, others: Iterable[int]) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, to in ((nothing, 0), (printed, 1), (printed, 2)):
-        os.dup2(source, to)
-    for each in (nothing, printed, *others):
+def _redirect_streams(output: int, close: Iterable[int]) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    for descriptor in (null, output, *close):
         with suppress(OSError):
-            os.close(each)
+            os.close(descriptor)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the zygote opened them as text
-
-
-READ_BYTES: Final = 1 << 16
-MOST_READS: Final = 64  # after a child's end
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # the fork server opened them as text
 
 
 @final
@@ -116,161 +121,158 @@ MOST_READS: Final = 64  # after a child's end
 class _Child:
     name: str
     pid: int
-    output: int  # where what it prints is read
+    output: int  # read end of the pipe that it prints into
     log: JobLog
-    listening: bool = True
+    is_open: bool = True  # whether its output is still open
 
 
 @final
 class ForkServerLoop:
-    """The children, from their birth to their burial."""
+    """Starts a child for each request, writes what it prints into its log, and reaps it."""
 
     def __init__(
         self,
-        orders: socket.socket,
-        work: RunJob,
+        requests: socket.socket,
+        run_job: RunJob,
         command: Sequence[str],
         *,
-        before: Callable[[], None] = lambda: None,
-        refuse: Callable[[], str] = fork_obstacle,
+        setup: Callable[[], None] = lambda: None,
+        obstacle: Callable[[], str] = fork_obstacle,
     ) -> None:
-        """`command` starts a process for an order on its standard input, for when `refuse` says why not to fork."""
-        self._orders = orders
-        self._work = work
+        """`command` starts a new process for a request on its standard input, if `obstacle` returns a reason."""
+        self._requests = requests
+        self._run_job = run_job
         self._command = command
-        self._before = before
-        self._refuse = refuse
-        self._refused = ""
+        self._setup = setup
+        self._obstacle = obstacle
+        self._last_obstacle = ""
         self._children: dict[int, _Child] = {}
         self._unread = b""
-        self._open = True
-        self._woken, self._waker = socket.socketpair()
+        self._is_open = True
+        self._wake_read, self._wake_write = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(orders, selectors.EVENT_READ, self._hear)
-        self._selector.register(self._woken, selectors.EVENT_READ, self._wake)
+        self._selector.register(requests, selectors.EVENT_READ, self._read_requests)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._clear_wakeup)
 
     def run(self) -> None:
-        """Until the socket closes."""
-        for each in (self._woken, self._waker):
-            each.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # with a handler, the wake-up file is written to
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        while self._open:
+        """Serve requests until the socket closes."""
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only with a handler is the wake-up file written
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        while self._is_open:
             for key, _ in self._selector.select():
                 key.data()
-            self._bury()
+            self._reap()
         for pid in self._children:
-            _signal(pid, signal.SIGKILL)
+            _send_signal(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
-    def tell(self, **message: Any) -> None:
-        """One line to whoever gives the orders."""
-        with suppress(OSError):  # nobody is left to hear it; the next read says so
-            self._orders.sendall(json.dumps(message).encode() + b"\n")
+    def send(self, **message: Any) -> None:
+        """Send one line to the launcher."""
+        with suppress(OSError):  # the launcher has ended; the next read returns that
+            self._requests.sendall(json.dumps(message).encode() + b"\n")
 
-    # -- what comes in -------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
+    def _read_requests(self) -> None:
         data = b""
         with suppress(ConnectionError):
-            data = self._orders.recv(READ_BYTES)
+            data = self._requests.recv(READ_BYTES)
         if not data:
-            self._open = False
+            self._is_open = False
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            order = json.loads(line)
-            if order["do"] == "start":
-                self._bear(order["name"], order["request"], Path(order["log"]))
+            message = json.loads(line)
+            if message["do"] == "start":
+                self._start(message["name"], message["request"], Path(message["log"]))
             else:
-                self._stop(order["name"], order["signal"])
+                self._stop(message["name"], message["signal"])
 
-    def _wake(self) -> None:
+    def _clear_wakeup(self) -> None:
         with suppress(BlockingIOError):
-            self._woken.recv(READ_BYTES)
+            self._wake_read.recv(READ_BYTES)
 
     def _stop(self, name: str, number: int) -> None:
         for child in self._children.values():
             if child.name == name:
-                # Asked to stop is the trial itself, and not the data workers that its last steps need.
-                _signal(child.pid, number, alone=number != signal.SIGKILL)
+                # A request to stop is for the trial only: its last steps need its data workers.
+                _send_signal(child.pid, number, to_group=number == signal.SIGKILL)
 
-    # -- birth and burial ----------------------------------------------------------------------------------------
+    # -- children ------------------------------------------------------------------------------------------------
 
-    def _bear(self, name: str, order: str, path: Path) -> None:
-        output, printed = os.pipe()
+    def _start(self, name: str, request: str, log: Path) -> None:
+        output, child_output = os.pipe()
         try:
-            pid = self._born(order, printed)
-        except OSError as error:  # no memory for it, or too many processes
+            pid = self._start_process(request, child_output)
+        except OSError as error:  # no memory, or too many processes
             os.close(output)
-            self.tell(
-                kind="ended", name=name, code=EXIT_RETRY, signal=None, last=f"no process could be started: {error}"
-            )
+            reason = f"cannot start a process: {error}"
+            self.send(kind="ended", name=name, code=EXIT_RETRY, signal=None, last_line=reason)
             return
         finally:
-            os.close(printed)
-        with suppress(OSError):  # the child does it as well: whoever is first
+            os.close(child_output)
+        with suppress(OSError):  # the child does this as well; one of both is first
             os.setpgid(pid, pid)
         os.set_blocking(output, False)
-        child = self._children[pid] = _Child(name, pid, output, JobLog(path))
-        self._selector.register(output, selectors.EVENT_READ, lambda: self._listen(child))
-        self.tell(kind="started", name=name, pid=pid)
+        child = self._children[pid] = _Child(name, pid, output, JobLog(log))
+        self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
+        self.send(kind="started", name=name, pid=pid)
 
-    def _born(self, order: str, printed: int) -> int:
-        why = self._refuse()
-        if why and why != self._refused:
-            self.tell(kind="note", text=f"each trial starts a Python of its own, which takes seconds: {why}")
-            self._refused = why
-        if why:
-            return spawn_job(order, printed, self._command)
-        return fork_job(order, printed, self._work, before=self._leave, others=[key.fd for key in self._files()])
+    def _start_process(self, request: str, output: int) -> int:
+        obstacle = self._obstacle()
+        if obstacle and obstacle != self._last_obstacle:
+            self.send(kind="note", text=f"each trial starts a new Python process, which takes seconds: {obstacle}")
+            self._last_obstacle = obstacle
+        if obstacle:
+            return spawn_job(request, output, self._command)
+        descriptors = [key.fd for key in self._selector.get_map().values()]
+        return fork_job(request, output, self._run_job, setup=self._setup_child, close=descriptors)
 
-    def _hear_out(self, child: _Child) -> None:
-        """Keeps what still stands in the pipe, which is bounded, even if somebody escaped who prints on."""
-        reads = 0
-        while child.listening and reads < MOST_READS and self._listen(child):
-            reads += 1
-        if child.listening:
-            self._selector.unregister(child.output)
-        os.close(child.output)
-        child.log.close()
-
-    def _files(self) -> list[selectors.SelectorKey]:
-        return list(self._selector.get_map().values())
-
-    def _leave(self) -> None:
-        """What a child does first."""
+    def _setup_child(self) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._before()
+        self._setup()
 
-    def _listen(self, child: _Child) -> bool:
-        """Keeps what was printed; False where there is no more for now."""
+    def _read_output(self, child: _Child) -> bool:
+        """Write what a child printed into its log; return False if there is no more for now."""
         try:
             data = os.read(child.output, READ_BYTES)
         except BlockingIOError:
             return False
-        if not data:  # it has closed its output, or ended
+        if not data:  # it closed its output, or ended
             self._selector.unregister(child.output)
-            child.listening = False
+            child.is_open = False
             return False
         child.log.write(data)
         return True
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
+        """Report children that have ended, and kill the processes that they left behind."""
         for child in list(self._children.values()):
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if not pid:
                 continue
-            _signal(pid, signal.SIGKILL)  # its data workers, and whatever else it left behind
+            _send_signal(pid, signal.SIGKILL)  # data workers and other subprocesses
             del self._children[pid]
-            self._hear_out(child)
+            self._close_output(child)
             code = os.waitstatus_to_exitcode(status)
-            how = {"code": code, "signal": None} if code >= 0 else {"code": None, "signal": -code}
-            self.tell(kind="ended", name=child.name, last=child.log.last_line, **how)
+            end = {"code": code, "signal": None} if code >= 0 else {"code": None, "signal": -code}
+            self.send(kind="ended", name=child.name, last_line=child.log.last_line, **end)
+
+    def _close_output(self, child: _Child) -> None:
+        """Write the rest of a child's output; the rest is limited, as an escaped subprocess may print on."""
+        reads = 0
+        while child.is_open and reads < MAX_READS and self._read_output(child):
+            reads += 1
+        if child.is_open:
+            self._selector.unregister(child.output)
+        os.close(child.output)
+        child.log.close()
 
 
-def _signal(pid: int, number: int, *, alone: bool = False) -> None:
-    """Sends a signal to a child, and to what it started unless `alone`; what has ended does not mind."""
+def _send_signal(pid: int, number: int, *, to_group: bool = True) -> None:
+    """Send a signal to a child, and to its subprocesses if `to_group`; do nothing if it has ended."""
     with suppress(ProcessLookupError, PermissionError):
-        (os.kill if alone else os.killpg)(pid, number)
+        (os.killpg if to_group else os.kill)(pid, number)

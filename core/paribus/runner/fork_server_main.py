@@ -1,8 +1,6 @@
-"""The zygote's start: it imports all that trials need, looks whether that left it fit to be forked, and waits.
+"""Main program of the fork server: imports what trials need, checks that it can be forked, and serves jobs.
 
-`Zygote` runs it as `python -m paribus.runner.fork_server_main FILE-NUMBER SETTING`, with one thread a process.
-
-What a plugin could change for everybody while it is imported: taken down before, and put back afterwards.
+`ForkServer` runs it as `python -m paribus.runner.fork_server_main DESCRIPTOR SETTINGS`, with one thread.
 """
 
 from __future__ import annotations
@@ -30,21 +28,22 @@ if TYPE_CHECKING:
 
 
 class ProcessState(NamedTuple):
-    """The working folder, the locale, the mask for new files, and what signals do."""
+    """Process-wide state that the import of a plugin may change: it is saved before and restored afterwards."""
 
     folder: str | None
     locale: str
-    mask: int
+    mask: int  # for new files
     handlers: Mapping[signal.Signals, Any]
 
     @classmethod
-    def taken(cls) -> ProcessState:
+    def current(cls) -> ProcessState:
         folder = None
         with suppress(OSError):  # it was removed
             folder = os.getcwd()  # noqa: PTH109  # Path.cwd() is the same
         mask = os.umask(0o077)
         os.umask(mask)
-        handlers = {each: held for each in _ours() if (held := signal.getsignal(each)) is not None}
+        numbers = set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}
+        handlers = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not None}
         return cls(folder, locale.setlocale(locale.LC_ALL), mask, handlers)
 
     def restore(self) -> None:
@@ -54,68 +53,64 @@ class ProcessState(NamedTuple):
         with suppress(locale.Error):
             locale.setlocale(locale.LC_ALL, self.locale)
         os.umask(self.mask)
-        for each, held in self.handlers.items():
-            if signal.getsignal(each) is not held:
-                signal.signal(each, held)
-
-
-def _ours() -> set[signal.Signals]:
-    """The signals that a process may decide about."""
-    return {each for each in signal.Signals if each not in (signal.SIGKILL, signal.SIGSTOP)}
+        for number, handler in self.handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def main() -> None:
-    """Becomes a zygote, and is one until its socket closes."""
-    number, setting = sys.argv[1:]
-    asked: dict[str, Any] = json.loads(setting)
+    """Load the plugins and serve jobs until the socket closes."""
+    descriptor, text = sys.argv[1:]
+    settings: dict[str, Any] = json.loads(text)
     registry: list[Registry] = []
 
     def load() -> None:
-        if asked["fork"]:
-            registry.append(_loaded(asked["plugins"]))
+        if settings["fork"]:
+            registry.append(_load_registry(settings["plugins"]))
 
-    def forked(order: str, stop: StopRequest) -> int:
-        return run_request(WorkerRequest.from_json(order), registry[0], stop=stop)
+    def run_job(request: str, stop: StopRequest) -> int:
+        return run_request(WorkerRequest.from_json(request), registry[0], stop=stop)
 
-    serve(int(number), forked, load=load, obstacle=_refuse if asked["fork"] else lambda: "as was asked for")
+    obstacle = _plugin_obstacle if settings["fork"] else lambda: "as requested"
+    serve(int(descriptor), run_job, load=load, obstacle=obstacle)
 
 
 def serve(
-    number: int, run_job: RunJob, *, load: Callable[[], None], obstacle: Callable[[], str] = fork_obstacle
+    descriptor: int, run_job: RunJob, *, load: Callable[[], None], obstacle: Callable[[], str] = fork_obstacle
 ) -> NoReturn:
-    """Loads what the children need, and then bears them as it is told through the socket with this file number."""
-    orders = socket.socket(fileno=number)
-    orders.set_inheritable(False)
+    """Load what jobs need, then start jobs on request of the socket with this file descriptor."""
+    requests = socket.socket(fileno=descriptor)
+    requests.set_inheritable(False)
     die_with_parent(os.getppid())
-    surroundings = ProcessState.taken()
-    _ignore()
-    nursery = ForkServerLoop(orders, run_job, Job("", "", "").command, before=surroundings.restore, refuse=obstacle)
+    state = ProcessState.current()
+    _ignore_stop_signals()
+    loop = ForkServerLoop(requests, run_job, Job("", "", "").command, setup=state.restore, obstacle=obstacle)
     try:
         load()
     except ParibusError as error:
-        nursery.tell(kind="refused", problems=[asdict(problem) for problem in error.problems])
+        loop.send(kind="refused", problems=[asdict(problem) for problem in error.problems])
         os._exit(error.exit_code)
-    surroundings.restore()
-    _ignore()
+    state.restore()
+    _ignore_stop_signals()
     gc.collect()
-    gc.freeze()  # what is shared with the children is not written to by their collectors
-    nursery.tell(kind="ready")
-    nursery.run()
-    os._exit(EXIT_OK)  # without waiting for a thread that a plugin left behind
+    gc.freeze()  # children do not write to the memory that they share with this process
+    loop.send(kind="ready")
+    loop.run()
+    os._exit(EXIT_OK)  # without waiting for threads of plugins
 
 
-def _ignore() -> None:
-    """Only the socket ends a zygote: what is sent to a whole group of processes is for the trials to hear."""
-    for each in STOP_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
+def _ignore_stop_signals() -> None:
+    """Ignore signals that reach the whole process group: trials handle them, and the socket ends the server."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
-def _loaded(plugins: dict[str, Any]) -> Registry:
+def _load_registry(plugins: dict[str, Any]) -> Registry:
     import torch
 
     torch.set_num_threads(1)
-    import paribus.inference.translate  # imported for the children: what writes, and the next
-    import paribus.train.trial  # noqa: F401  # the same: torch, Lightning, torchmetrics
+    import paribus.inference.translate  # imported here so that children need not
+    import paribus.train.trial  # noqa: F401  # torch, Lightning, torchmetrics
     from paribus.registry import installed
 
     registry = installed(**plugins)
@@ -123,13 +118,13 @@ def _loaded(plugins: dict[str, Any]) -> Registry:
     return registry
 
 
-def _refuse() -> str:
+def _plugin_obstacle() -> str:
     import torch
 
     if torch.cuda.is_initialized():
-        return "a plugin used CUDA while it was imported, and a forked process cannot use it then"
-    why = fork_obstacle()
-    return f"a plugin's import left the process, from which trials are forked, unfit for it: {why}" if why else ""
+        return "a plugin used CUDA while it was imported, and a forked process cannot use CUDA then"
+    obstacle = fork_obstacle()
+    return f"importing a plugin made it unsafe to fork the process: {obstacle}" if obstacle else ""
 
 
 if __name__ == "__main__":

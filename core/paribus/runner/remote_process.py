@@ -1,4 +1,4 @@
-"""A job's process on another machine: what a launcher runs there, beside its own scheduler's doings."""
+"""Process of a job on another machine, started by a launcher through a cluster's scheduler."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from paribus.slots.launcher import Job, JobEnded
 from paribus.storage.atomic import cache_folder
 
 READ_BYTES: Final = 1 << 16
-POLL_SECONDS: Final = 0.1  # seconds between looks at whether the process lives
+POLL_SECONDS: Final = 0.1  # between checks whether the process has ended
 
 
 class JobEnvironment(NamedTuple):
-    """What a job finds around it, as it is where the study runs: machines share these folders."""
+    """Environment and working folder of the study, for its jobs: all machines share these folders."""
 
     environment: Mapping[str, str]
     folder: str
@@ -36,26 +36,26 @@ class JobEnvironment(NamedTuple):
 
 @final
 class JobProcess:
-    """The process of a job, for a launcher whose jobs run elsewhere: there it starts it, and waits.
+    """Process of a job, for launchers of remote jobs; it dies with the thread that started it.
 
-    It dies with the thread that started it. What it prints goes into the job's log.
+    Its output goes into the job's log.
     """
 
     def __init__(self, job: Job, home: JobEnvironment) -> None:
         self.name = job.name
         self._log = JobLog(Path(job.log))
         folder = home.folder if Path(home.folder).is_dir() else None
-        with tempfile.TemporaryFile() as order:
-            order.write(job.request.encode())
-            order.seek(0)
+        with tempfile.TemporaryFile() as request:
+            request.write(job.request.encode())
+            request.seek(0)
             self._process = subprocess.Popen(
-                [*job.command, str(os.getpid())],  # with which it is to die, however early that is
-                stdin=order,
+                [*job.command, str(os.getpid())],  # the process to die with
+                stdin=request,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
                 env={**os.environ, **home.environment},
-                process_group=0,  # what a scheduler sends to a whole group, the trial would hear twice
+                process_group=0,  # a scheduler's signal to a process group must not reach the trial twice
             )
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
@@ -67,27 +67,27 @@ class JobProcess:
         return f"process {self._process.pid} on {os.uname().nodename}"
 
     def send(self, number: int) -> None:
-        """A signal to the trial; SIGKILL to what it started as well."""
+        """Send a signal to the trial; SIGKILL to its subprocesses as well."""
         if self._ended is None:
             with suppress(ProcessLookupError, PermissionError):
                 (os.killpg if number == signal.SIGKILL else os.kill)(self._process.pid, number)
 
     def wait(self, seconds: float) -> JobEnded | None:
-        """How it ended, or None if it has not within that time. A signal's handler may call it meanwhile."""
-        until = time.monotonic() + seconds
+        """Return the end of the process, or None after that time; signal handlers may call it meanwhile."""
+        end = time.monotonic() + seconds
         while self._ended is None:
-            select.select([self._output], [], [], max(0.0, min(POLL_SECONDS, until - time.monotonic())))
-            closed = not self._listen()
-            if closed and self._ended is None:
-                time.sleep(POLL_SECONDS / 10)  # it closed its output, and has something left to do
+            select.select([self._output], [], [], max(0.0, min(POLL_SECONDS, end - time.monotonic())))
+            is_closed = not self._read_output()
+            if is_closed and self._ended is None:
+                time.sleep(POLL_SECONDS / 10)  # it closed its output, but has not ended
             if self._ended is None and self._process.poll() is not None:
-                self._bury()
-            elif time.monotonic() >= until:
+                self._reap()
+            elif time.monotonic() >= end:
                 break
         return self._ended
 
-    def _listen(self) -> bool:
-        """Keeps what was printed; False where there will be no more."""
+    def _read_output(self) -> bool:
+        """Write output to the log; return False at its end."""
         try:
             while data := os.read(self._output, READ_BYTES):
                 self._log.write(data)
@@ -95,10 +95,10 @@ class JobProcess:
             return True
         return False
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # data workers, and whatever else it left behind
-        self._listen()
+            os.killpg(self._process.pid, signal.SIGKILL)  # data workers and other subprocesses
+        self._read_output()
         code = self._process.returncode
         self._log.close()
         self._ended = JobEnded(self.name, code if code >= 0 else None, -code if code < 0 else None, self._log.last_line)

@@ -1,4 +1,4 @@
-"""Signals: the wish to stop, first with a checkpoint and then at once; and the one by which nobody is orphaned."""
+"""Signals: requests to stop, with a checkpoint or at once, and the death of a parent process."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _PR_SET_PDEATHSIG: Final = 1
 
 @final
 class StopRequest:
-    """Whether it should end: asked once, with a checkpoint; asked again, at once."""
+    """Request to stop: the first one with a checkpoint, a second one at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self.at_once = False
-        self.is_polled = False  # somebody looks at this from time to time
-        self._asked = 0.0
-        self._renew: Callable[[], None] | None = None
+        self.is_polled = False  # whether the process polls regularly
+        self._request_time = 0.0
+        self._reinstall: Callable[[], None] | None = None
 
     def request(self, number: int) -> None:
         if self.signal is None:
             self.signal = number
-            self._asked = time.monotonic()
-        elif time.monotonic() - self._asked > ECHO_SECONDS:
+            self._request_time = time.monotonic()
+        elif time.monotonic() - self._request_time > ECHO_SECONDS:
             self.at_once = True
 
     @property
@@ -50,13 +50,10 @@ class StopRequest:
         return self.signal is not None
 
     def poll(self) -> bool:
-        """For whoever goes on in steps: the same answer, and whoever took the signals meanwhile has them no longer.
-
-        Lightning does, and so may a plugin.
-        """
+        """Return whether a stop is requested, and reinstall signal handlers that Lightning or a plugin replaced."""
         self.is_polled = True
-        if self._renew is not None:
-            self._renew()
+        if self._reinstall is not None:
+            self._reinstall()
         return self.is_requested
 
     @property
@@ -65,69 +62,71 @@ class StopRequest:
 
 
 def exit_code(number: int | None) -> int:
-    """What a process ends with that was asked to stop by this signal."""
+    """Return the exit code of a process that a signal stopped."""
     return EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
 
 
 @final
 class InterruptedStudyError(ParibusError):
-    """Somebody asked the study to stop. What its trials had learned is kept."""
+    """A signal stopped the study; its trials have written their checkpoints."""
 
     def __init__(self, number: int, resume: str) -> None:
-        by = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        go_on = f"to go on: {resume}" if resume else "run it again to go on"
-        super().__init__(Problem(code="interrupted", message=f"stopped by {by}; nothing is lost; {go_on}"))
+        cause = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        hint = f"to go on: {resume}" if resume else "run it again to go on"
+        super().__init__(Problem(code="interrupted", message=f"stopped by {cause}; nothing is lost; {hint}"))
         self.number = number
         self.resume = resume
 
-    def __reduce__(self) -> tuple[type[InterruptedStudyError], tuple[int, str]]:  # type: ignore[override]  # made otherwise
+    def __reduce__(self) -> tuple[type[InterruptedStudyError], tuple[int, str]]:  # type: ignore[override]  # its arguments are not those of ParibusError
         return type(self), (self.number, self.resume)
 
     @property
-    def exit_code(self) -> int:  # type: ignore[override]  # which one depends on the signal
+    def exit_code(self) -> int:  # type: ignore[override]  # it depends on the signal
         return exit_code(self.number)
 
 
 @contextmanager
-def catch_signals(stop: StopRequest, then: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
-    """While this lasts, a signal is a wish to stop, and `then` is called; one that is ignored (nohup) stays ignored.
+def catch_signals(stop: StopRequest, on_signal: Callable[[], None] = lambda: None) -> Iterator[StopRequest]:
+    """Turn signals into requests to stop, and call `on_signal`; a signal that is ignored (nohup) stays ignored.
 
-    Python hands signals to the main thread only: in any other, nothing is caught.
+    In any thread but the main one, this does nothing: Python delivers signals to the main thread.
     """
 
-    def caught(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         stop.request(number)
-        then()
+        on_signal()
 
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {each: held for each in STOP_SIGNALS if (held := signal.getsignal(each)) is not signal.SIG_IGN}
+    previous = {
+        number: handler for number in STOP_SIGNALS if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+    }
 
     def install() -> None:
-        for each in before:
-            if signal.getsignal(each) is not caught:
-                signal.signal(each, caught)
+        for number in previous:
+            if signal.getsignal(number) is not handle:
+                signal.signal(number, handle)
 
     try:
         install()
-        stop._renew = install
+        stop._reinstall = install
         yield stop
     finally:
-        stop._renew = None
-        for each, held in before.items():
-            signal.signal(each, signal.SIG_DFL if held is None else held)
+        stop._reinstall = None
+        for number, handler in previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process, and what it forks, when its parent ends: kill -9 leaves no orphans.
+    """Let the kernel kill this process and its forks when the parent ends: `kill -9` leaves no orphans.
 
-    Only Linux knows this; elsewhere a trial notices at its next step that it has another parent.
+    Linux only; on other systems a trial checks its parent at every step.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.register_at_fork(after_in_child=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
-    if os.getppid() != parent:  # it ended before the kernel knew
+    if os.getppid() != parent:  # it ended before the call of prctl
         os._exit(EXIT_TERMINATED)
 
 

@@ -33,7 +33,7 @@ class Study:
         self.tell("ended", of, state="done")
 
 
-def test_nothing_is_said_of_what_nobody_has_seen() -> None:
+def test_there_is_no_estimate_without_progress() -> None:
     study = Study()
     assert study.remaining.seconds() is None
     study.tell("started", GRID[0])
@@ -43,7 +43,7 @@ def test_nothing_is_said_of_what_nobody_has_seen() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_each_variant_takes_what_it_took(jobs: int) -> None:
+def test_a_variant_takes_the_mean_of_its_trials(jobs: int) -> None:
     study = Study(jobs)
     study.run(GRID[0])
     assert study.remaining.unseen_variants == 1
@@ -52,7 +52,7 @@ def test_each_variant_takes_what_it_took(jobs: int) -> None:
     assert study.remaining.seconds() == pytest.approx((3 * 10 + 3 * 100) / jobs)
 
 
-def test_what_runs_is_judged_by_its_pace_and_no_end_comes_before_it() -> None:
+def test_running_trials_are_extrapolated() -> None:
     study = Study(jobs=8)
     study.tell("started", GRID[0])
     study.tell("started", GRID[1])
@@ -63,7 +63,7 @@ def test_what_runs_is_judged_by_its_pace_and_no_end_comes_before_it() -> None:
 
 
 @pytest.mark.parametrize("end", ["diverged", "failed", "timeout"])
-def test_a_trial_that_came_to_nothing_is_no_measure_of_the_others(end: Any) -> None:
+def test_failed_trials_do_not_count_for_the_estimate(end: Any) -> None:
     study = Study()
     study.run(GRID[0])
     study.tell("started", GRID[2])
@@ -72,7 +72,7 @@ def test_a_trial_that_came_to_nothing_is_no_measure_of_the_others(end: Any) -> N
     assert study.remaining.seconds() == pytest.approx(2 * 10 + 4 * 10)
 
 
-def test_it_comes_to_nothing_at_the_end() -> None:
+def test_the_estimate_ends_at_zero() -> None:
     study = Study()
     for each in GRID:
         study.run(each)

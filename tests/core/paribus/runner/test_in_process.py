@@ -77,7 +77,7 @@ def run(store: Store, registry: Registry, *trials: Trial, **over: Any) -> list[E
     return events
 
 
-def test_they_run_here_and_that_is_said_aloud(
+def test_local_classes_run_in_this_process_with_a_note(
     store: Store, notebook: Registry, trial: MakeTrial, tmp_path: Path
 ) -> None:
     trials = [trial("mine", seed, **MINE) for seed in (0, 1)]
@@ -98,7 +98,7 @@ def test_they_run_here_and_that_is_said_aloud(
     assert run(store, notebook, *trials) == []
 
 
-def test_one_that_fails_fails_alone(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+def test_a_failure_does_not_affect_other_trials(store: Store, notebook: Registry, trial: MakeTrial) -> None:
     trials = [trial(name, seed, norm={"name": name}) for seed in (0, 1) for name in ("broken", "mine")]
     events = run(store, notebook, *trials)
     assert [store.state(each.identity) for each in trials] == ["failed", "done"] * 2
@@ -110,7 +110,7 @@ def test_one_that_fails_fails_alone(store: Store, notebook: Registry, trial: Mak
     assert failure["frame"].startswith(f"{__file__}:")
 
 
-def test_asked_to_stop_it_goes_on_where_it_was(store: Store, notebook: Registry, trial: MakeTrial) -> None:
+def test_an_interrupted_trial_has_a_checkpoint(store: Store, notebook: Registry, trial: MakeTrial) -> None:
     def interrupt(event: Event) -> None:
         if event.step > 1:
             signal.raise_signal(signal.SIGINT)
@@ -140,7 +140,7 @@ def test_a_trial_that_another_process_runs_is_left_to_it(
     assert store.record("mine-0") is None
 
 
-def test_the_callers_threads_and_random_numbers_stay_its_own(
+def test_threads_and_random_state_of_the_caller_are_restored(
     store: Store, notebook: Registry, trial: MakeTrial
 ) -> None:
     torch.manual_seed(7)

@@ -187,8 +187,8 @@ def test_asked_twice_it_ends_at_once_and_nothing_is_lost(
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.8)
     assert process.poll() is None
-    for zygote in everybody[1:2]:
-        os.kill(zygote, signal.SIGCONT)
+    for server in everybody[1:2]:
+        os.kill(server, signal.SIGCONT)
     os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == EXIT_INTERRUPTED
@@ -218,7 +218,7 @@ def test_without_a_fork_all_is_the_same(run: Run, store: Store, trials: list[Tri
     assert results(store, trials) == uncut
 
 
-def test_a_killed_zygote_is_replaced_within_the_run(
+def test_a_killed_fork_server_is_replaced_within_the_run(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
 ) -> None:
     process = run(trial={"checkpoint_steps": 3})
@@ -226,7 +226,7 @@ def test_a_killed_zygote_is_replaced_within_the_run(
     os.kill(family(process.pid)[1], signal.SIGKILL)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == EXIT_OK
-    assert "the process from which trials are forked ended with signal 9 (SIGKILL); it is started anew" in said
+    assert "ended with signal 9 (SIGKILL); it is started again" in said
     assert results(store, trials) == uncut
 
 

@@ -172,7 +172,7 @@ def test_every_trial_runs_once_in_the_order_given(store: Store) -> None:
     assert json.loads((store.folder("a-0") / "trial.json").read_text())["body"]["variant"] == "a"
 
 
-def test_what_has_a_record_does_not_run_again(store: Store) -> None:
+def test_trials_with_a_record_do_not_run_again(store: Store) -> None:
     supervised(store, done, *GRID[:4])
     launcher, events = supervised(store, done, *GRID)
     assert launcher.ran == ["a-2", "b-2"]
@@ -180,7 +180,7 @@ def test_what_has_a_record_does_not_run_again(store: Store) -> None:
     assert supervised(store, done, *GRID)[1] == []
 
 
-def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
+def test_a_request_has_all_fields(store: Store) -> None:
     launcher, _ = supervised(store, done, *GRID, jobs=2, trial=TrialOptions(checkpoint_steps=3), rehearse=False)
     (order, *_) = launcher.orders
     assert order == WorkerRequest(
@@ -197,7 +197,7 @@ def test_a_process_is_told_all_that_it_needs(store: Store) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_so_many_run_at_once_as_was_asked_for(store: Store, jobs: int) -> None:
+def test_as_many_jobs_run_as_requested(store: Store, jobs: int) -> None:
     launcher, _ = supervised(store, done, *GRID, jobs=jobs)
     assert launcher.most == jobs
     assert launcher.orders[0].options.contended == (jobs > 1)
@@ -220,7 +220,7 @@ def test_every_variant_takes_one_step_before_the_first_trial(store: Store) -> No
     ]
 
 
-def test_a_variant_whose_first_step_fails_is_not_tried_with_other_seeds(store: Store) -> None:
+def test_a_failed_first_step_ends_all_seeds_of_a_variant(store: Store) -> None:
     def broken(order: WorkerRequest) -> int:
         (Path(order.store) / order.study / order.identity / LOG).write_text("a traceback")
         return fails(order)
@@ -255,7 +255,7 @@ def test_a_rehearsal_that_is_killed_is_repeated_once(store: Store) -> None:
     assert len(launcher.ran) == 6
 
 
-def test_nothing_is_rehearsed_where_all_start_at_once_or_a_step_is_known_to_work(store: Store) -> None:
+def test_rehearsals_are_skipped_if_they_save_nothing(store: Store) -> None:
     assert supervised(store, done, *GRID[:2], jobs=2)[0].rehearsed == []
     make_folder(store.folder("c-0") / "checkpoints")
     (store.folder("c-0") / "checkpoints" / "step-00000001.safetensors").touch()
@@ -265,7 +265,7 @@ def test_nothing_is_rehearsed_where_all_start_at_once_or_a_step_is_known_to_work
 # --- failures ---
 
 
-def test_a_trial_that_raises_is_its_own_failure_and_is_not_tried_again(store: Store) -> None:
+def test_a_trial_that_raises_is_not_tried_again(store: Store) -> None:
     launcher, events = supervised(store, only("a", fails), *GRID, retries=3, rehearse=False)
     assert launcher.ran == [trial.identity for trial in GRID]
     assert [store.state(trial.identity) for trial in GRID] == ["failed", "done"] * 3
@@ -273,7 +273,7 @@ def test_a_trial_that_raises_is_its_own_failure_and_is_not_tried_again(store: St
     assert [(event.trial, event.text) for event in ended] == [(each, "ValueError: broken") for each in GRID[::2]]
 
 
-def test_a_trial_that_is_killed_goes_on_from_its_checkpoint(store: Store) -> None:
+def test_a_killed_trial_is_tried_again(store: Store) -> None:
     launcher, events = supervised(store, in_turn(lambda order: KILL, done, done), of("a"), of("b"), rehearse=False)
     assert launcher.ran == ["a-0", "a-0", "b-0"]
     assert [event.attempt for event in events if event.kind == "started"] == [1, 2, 1]
@@ -283,7 +283,7 @@ def test_a_trial_that_is_killed_goes_on_from_its_checkpoint(store: Store) -> Non
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_trial_is_killed_so_often_and_then_has_failed(store: Store, retries: int) -> None:
+def test_a_killed_trial_fails_after_its_retries(store: Store, retries: int) -> None:
     launcher, _ = supervised(store, lambda order: signal.SIGSEGV, of("a"), retries=retries)
     assert launcher.ran == ["a-0"] * (retries + 1)
     failure = store.failure("a-0")
@@ -292,7 +292,7 @@ def test_a_trial_is_killed_so_often_and_then_has_failed(store: Store, retries: i
     assert failure["reason"] == "its process was ended by signal 11 (SIGSEGV); its last line was: its last line"
 
 
-def test_a_lack_of_memory_is_tried_once_more_after_the_others(store: Store) -> None:
+def test_out_of_memory_is_tried_once_more_after_the_others(store: Store) -> None:
     launcher, _ = supervised(store, only("a", lambda order: EXIT_MEMORY), of("a"), of("b"), retries=3, rehearse=False)
     assert launcher.ran == ["a-0", "b-0", "a-0"]
     assert store.failure("a-0") == {"state": "out-of-memory", "reason": "its last line"}
@@ -305,7 +305,7 @@ def test_a_failing_disk_is_tried_again(store: Store) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_a_process_that_ends_without_a_word_has_failed(store: Store, code: int) -> None:
+def test_a_process_that_ends_without_a_failure_file_has_failed(store: Store, code: int) -> None:
     launcher, _ = supervised(store, lambda order: code, of("a"))
     assert launcher.ran == ["a-0"]
     failure = store.failure("a-0")
@@ -330,7 +330,7 @@ def test_a_damaged_record_is_set_aside_and_the_trial_runs_again(store: Store) ->
     assert "cut, edited or damaged" in texts(events, "note")[0]
 
 
-def test_somebody_elses_signal_to_a_trial_interrupts_it(store: Store) -> None:
+def test_a_signal_from_outside_interrupts_a_trial(store: Store) -> None:
     launcher, _ = supervised(store, only("a", lambda order: signal.SIGTERM), of("a"), of("b"), rehearse=False)
     assert launcher.ran == ["a-0", "b-0"]
     assert [store.state("a-0"), store.state("b-0")] == ["interrupted", "done"]
@@ -349,7 +349,7 @@ def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store)
     assert launcher.stops == [("a-0", signal.SIGTERM)]
 
 
-def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store) -> None:
+def test_a_failure_that_cannot_be_written_is_still_reported(store: Store) -> None:
     def fills_the_disk(order: WorkerRequest) -> End:
         store.files = FILES.with_callback(refuse)
         return signal.SIGSEGV
@@ -362,7 +362,7 @@ def test_a_failure_that_cannot_be_written_down_is_told_all_the_same(store: Store
     assert [event.state for event in events if event.kind == "ended"] == ["failed"]
 
 
-def test_a_launcher_that_cannot_go_on_ends_the_run(store: Store) -> None:
+def test_an_error_of_the_launcher_ends_the_run(store: Store) -> None:
     def breaks(order: WorkerRequest) -> End:
         raise PluginError(Problem(code="plugin-failed", message="gone"))
 
@@ -373,7 +373,7 @@ def test_a_launcher_that_cannot_go_on_ends_the_run(store: Store) -> None:
 # --- time ---
 
 
-def test_a_trial_that_takes_too_long_is_asked_to_stop(store: Store) -> None:
+def test_a_trial_over_its_time_gets_sigterm(store: Store) -> None:
     launcher, _ = supervised(store, lambda order: None, of("a"), timeout_seconds=0.1)
     assert launcher.stops == [("a-0", signal.SIGTERM)]
     assert launcher.ran == ["a-0"]
@@ -383,7 +383,7 @@ def test_a_trial_that_takes_too_long_is_asked_to_stop(store: Store) -> None:
     }
 
 
-def test_a_trial_that_does_not_hear_is_killed(store: Store) -> None:
+def test_a_trial_that_ignores_sigterm_is_killed(store: Store) -> None:
     launcher = Acted(lambda order: None)
     launcher.deaf.add("a-0")
     supervised(store, launcher, of("a"), timeout_seconds=0.1, grace_seconds=0.1)
@@ -411,7 +411,7 @@ def test_time_counts_from_the_start_of_the_process(store: Store) -> None:
         (signal.SIGUSR1, EXIT_TERMINATED, "SIGUSR1"),
     ],
 )
-def test_a_signal_asks_all_to_stop_and_tells_how_to_go_on(
+def test_a_signal_stops_all_trials_and_names_the_resume_command(
     store: Store, number: signal.Signals, code: int, name: str
 ) -> None:
     stop = StopRequest()
@@ -426,7 +426,7 @@ def test_a_signal_asks_all_to_stop_and_tells_how_to_go_on(
     assert supervised(store, done, *GRID)[0].ran == [trial.identity for trial in GRID]
 
 
-def test_asked_twice_it_kills(store: Store) -> None:
+def test_a_second_signal_kills_the_jobs(store: Store) -> None:
     stop = StopRequest()
 
     def impatient(order: WorkerRequest) -> None:
@@ -441,7 +441,7 @@ def test_asked_twice_it_kills(store: Store) -> None:
     assert [store.state(trial.identity) for trial in GRID[:2]] == ["interrupted"] * 2
 
 
-def test_what_does_not_hear_the_wish_to_stop_is_killed_in_the_end(store: Store) -> None:
+def test_a_trial_that_does_not_stop_is_killed(store: Store) -> None:
     stop = StopRequest()
     launcher = Acted(lambda order: stop.request(signal.SIGTERM))
     launcher.deaf.add("a-0")
@@ -460,7 +460,7 @@ def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.Monke
     assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
 
 
-def test_a_trial_that_ends_well_while_all_are_asked_to_stop_has_ended_well(store: Store) -> None:
+def test_a_trial_that_ends_during_an_interruption_is_done(store: Store) -> None:
     stop = StopRequest()
 
     def just_in_time(order: WorkerRequest) -> None:
@@ -475,7 +475,7 @@ def test_a_trial_that_ends_well_while_all_are_asked_to_stop_has_ended_well(store
 # --- others ---
 
 
-def test_trials_that_others_run_are_left_to_them(store: Store) -> None:
+def test_trials_of_other_runners_are_not_started(store: Store) -> None:
     store.create_folder(of("a"))
     lock = store.lock("a-0")
     lock.acquire()
@@ -494,12 +494,12 @@ def test_trials_that_others_run_are_left_to_them(store: Store) -> None:
     lock.release()
 
 
-def test_trials_that_others_gave_up_are_run_here(store: Store) -> None:
+def test_trials_that_other_runners_left_are_run(store: Store) -> None:
     launcher, _ = supervised(store, in_turn(lambda order: EXIT_LOCKED, done, done), of("a"), of("b"), rehearse=False)
     assert launcher.ran == ["a-0", "b-0", "a-0"]
 
 
-def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_trials_of_other_runners(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.3)
     store.create_folder(of("a"))
     with (
@@ -515,7 +515,7 @@ def test_trials_that_others_still_run_at_the_end_are_named(store: Store, monkeyp
 # --- what is shown ---
 
 
-def test_progress_and_notes_are_passed_on(store: Store) -> None:
+def test_progress_and_messages_are_events(store: Store) -> None:
     def tells(order: WorkerRequest) -> int:
         lines = [
             '{"step": 1, "loss": 2.5}',
@@ -536,13 +536,13 @@ def test_progress_and_notes_are_passed_on(store: Store) -> None:
     ]
 
 
-def test_what_a_launcher_notes_is_passed_on(store: Store) -> None:
+def test_messages_of_the_launcher_are_events(store: Store) -> None:
     launcher = Acted(done)
     launcher.say(LauncherMessage("it rains"))
     assert texts(supervised(store, launcher, of("a"))[1], "note") == ["it rains"]
 
 
-def test_supervising_imports_no_torch() -> None:
+def test_the_scheduler_imports_no_torch() -> None:
     code = "import sys, paribus.runner.scheduler, paribus_launch; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -559,7 +559,7 @@ PRETRAIN, TUNE, AGAIN = staged("a", "pre"), staged("a", "tune", "a-pre"), staged
 OTHER = staged("b", "pre")
 
 
-def test_a_trial_waits_for_the_one_that_it_begins_from_and_is_given_its_folder(store: Store) -> None:
+def test_a_trial_waits_for_its_parent_and_gets_its_folder(store: Store) -> None:
     waiting: list[str] = []
 
     def act(order: WorkerRequest) -> End:
@@ -579,14 +579,14 @@ def test_a_trial_waits_for_the_one_that_it_begins_from_and_is_given_its_folder(s
     assert "name" not in TUNE.spec["from"]  # where it lies is no part of the trial
 
 
-def test_what_it_begins_from_is_not_run_again(store: Store) -> None:
+def test_a_finished_parent_is_not_run_again(store: Store) -> None:
     supervised(store, done, PRETRAIN)
     launcher, _ = supervised(store, done, PRETRAIN, TUNE, rehearse=False)
     assert launcher.ran == ["a-tune"]
 
 
 @pytest.mark.parametrize("state", ["diverged", "failed"])
-def test_where_that_came_to_nothing_so_does_all_that_begins_from_it(store: Store, state: str) -> None:
+def test_children_of_a_failed_parent_fail(store: Store, state: str) -> None:
     def act(order: WorkerRequest) -> End:
         if order.identity == "a-pre" and state == "diverged":
             folder = Path(order.store) / order.study / order.identity
@@ -608,20 +608,20 @@ def test_where_that_came_to_nothing_so_does_all_that_begins_from_it(store: Store
     assert [store.state(name) for name in ("a-pre", "a-tune", "a-again")] == [expected] * 3
 
 
-def test_what_is_tried_again_is_waited_for(store: Store) -> None:
+def test_a_retried_parent_is_waited_for(store: Store) -> None:
     launcher, _ = supervised(store, in_turn(lambda order: KILL, done, done), PRETRAIN, TUNE, rehearse=False)
     assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
     assert store.state("a-tune") == "done"
 
 
-def test_every_stage_is_rehearsed_by_itself_before_any_runs(store: Store) -> None:
+def test_every_stage_is_rehearsed_before_the_first_trial(store: Store) -> None:
     launcher, _ = supervised(store, done, PRETRAIN, TUNE, jobs=4)
     assert launcher.rehearsed == ["a-pre", "a-tune"]
     assert [order.spec.get("from") for order in launcher.orders[:2]] == [None, {"learned": {}}]
     assert launcher.ran == ["a-pre", "a-tune"]
 
 
-def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store) -> None:
+def test_a_failed_rehearsal_of_one_stage_does_not_stop_others(store: Store) -> None:
     act = lambda order: fails(order) if order.is_rehearsal and order.identity == "a-tune" else done(order)  # noqa: E731  # as short as it is
     launcher, _ = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER)
     assert launcher.ran == ["a-pre", "b-pre"]
@@ -633,7 +633,7 @@ def test_a_stage_that_cannot_take_a_step_leaves_the_others_running(store: Store)
     ]
 
 
-def test_what_others_run_is_waited_for_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parents_of_other_runners_are_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.3)
     acts = in_turn(lambda order: EXIT_LOCKED, done, done)
     launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up

@@ -14,7 +14,7 @@ from paribus.runner.signals import STOP_SIGNALS, InterruptedStudyError, StopRequ
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
-def test_a_signal_is_a_wish_to_stop_and_afterwards_what_it_was(number: signal.Signals) -> None:
+def test_a_signal_requests_a_stop_and_its_handler_is_restored(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with catch_signals(StopRequest()) as stop:
         assert not stop.is_requested
@@ -24,7 +24,7 @@ def test_a_signal_is_a_wish_to_stop_and_afterwards_what_it_was(number: signal.Si
     assert signal.getsignal(number) is before
 
 
-def test_a_second_signal_means_at_once_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_stops_at_once_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[bool] = []
     with catch_signals(StopRequest(), lambda: called.append(stop.at_once)) as stop:
         signal.raise_signal(signal.SIGINT)
@@ -35,7 +35,7 @@ def test_a_second_signal_means_at_once_unless_it_is_an_echo(monkeypatch: pytest.
     assert stop.signal == signal.SIGINT
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_ignored_signals_stay_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with catch_signals(StopRequest()) as stop:
@@ -46,7 +46,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_whoever_listens_has_the_signals_back_from_whoever_took_them() -> None:
+def test_polling_reinstalls_the_handlers() -> None:
     with catch_signals(StopRequest()) as stop:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         assert not stop.poll()
@@ -54,7 +54,7 @@ def test_whoever_listens_has_the_signals_back_from_whoever_took_them() -> None:
         assert stop.poll()
 
 
-def test_in_another_thread_nothing_is_caught() -> None:
+def test_other_threads_install_no_handlers() -> None:
     before = [signal.getsignal(each) for each in STOP_SIGNALS]
     found: list[bool] = []
 
@@ -68,14 +68,14 @@ def test_in_another_thread_nothing_is_caught() -> None:
     assert found == [False]
 
 
-def test_an_interruption_says_how_to_go_on_and_survives_a_process_pool() -> None:
+def test_an_interruption_names_the_resume_command_and_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(InterruptedStudyError(signal.SIGTERM, "paribus run x")))
     assert str(error) == "error[interrupted]: stopped by SIGTERM; nothing is lost; to go on: paribus run x"
     assert error.exit_code == EXIT_TERMINATED
     assert "run it again to go on" in str(InterruptedStudyError(signal.SIGINT, ""))
 
 
-def test_whoever_is_orphaned_before_it_could_say_so_ends() -> None:
+def test_an_orphaned_process_exits() -> None:
     code = "import os\nfrom paribus.runner.signals import die_with_parent\ndie_with_parent(os.getpid())\nprint('lives')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (EXIT_TERMINATED, "")

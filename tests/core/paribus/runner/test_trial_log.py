@@ -11,7 +11,7 @@ from paribus.runner.trial_output import JobLog
 def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     for text in (b"one\n", b"two\n\n"):
-        log = JobLog(path, most=100, tail=10)
+        log = JobLog(path, limit=100, tail=10)
         log.write(text)
         log.close()
         assert log.last_line == text.decode().strip()
@@ -22,21 +22,21 @@ def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
 def test_the_beginning_and_the_end_are_kept_however_it_comes(tmp_path: Path, size: int) -> None:
     path = tmp_path / "log.txt"
     text = b"".join(b"%06d\n" % number for number in range(1_000))
-    log = JobLog(path, most=140, tail=70)
+    log = JobLog(path, limit=140, tail=70)
     for start in range(0, len(text), size):
         log.write(text[start : start + size])
     log.close()
     found = path.read_bytes()
     assert found.startswith(text[:140])
     assert found.endswith(text[-70:])
-    assert f"… {len(text) - 210:,} bytes were left out here: a trial's log is cut at its limit …".encode() in found
+    assert f"… {len(text) - 210:,} bytes are left out".encode() in found
     assert len(found) < 320
 
 
 def test_a_later_try_has_its_say_even_if_the_log_is_full(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_bytes(b"x" * 5_000)
-    log = JobLog(path, most=1_000, tail=10)
+    log = JobLog(path, limit=1_000, tail=10)
     log.write(b"y" * 90)
     log.close()
     assert path.read_bytes() == b"x" * 5_000 + b"y" * 90

@@ -41,12 +41,12 @@ def sabotage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def zygote(sabotage: Path) -> Iterator[ForkServer]:
+def server(sabotage: Path) -> Iterator[ForkServer]:
     """One for all of these tests: it takes seconds to start."""
-    zygote = ForkServer()
-    zygote.open(Plugins(files=(str(SABOTEUR),)))
-    yield zygote
-    zygote.close()
+    server = ForkServer()
+    server.open(Plugins(files=(str(SABOTEUR),)))
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def result(record: dict[str, Any] | None) -> bytes:
 
 
 def supervised(
-    store: Store, zygote: ForkServer, *trials: Trial, on_event: Callable[[Event], None] | None = None, **rules: Any
+    store: Store, server: ForkServer, *trials: Trial, on_event: Callable[[Event], None] | None = None, **rules: Any
 ) -> list[Event]:
     events: list[Event] = []
 
@@ -79,7 +79,7 @@ def supervised(
     stop = rules.pop("stop", None)
     trial_options = TrialOptions(checkpoint_steps=rules.pop("checkpoint_steps", 2))
     options = RunOptions(**{"rehearse": False, "trial": trial_options, **rules})
-    run_trials(trials, store, launcher=zygote, options=options, on_event=take, stop=stop, resume="again")  # type: ignore[arg-type]  # it does what a launcher does
+    run_trials(trials, store, launcher=server, options=options, on_event=take, stop=stop, resume="again")  # type: ignore[arg-type]  # it does what a launcher does
     return events
 
 
@@ -113,7 +113,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def ran(sabotage: Path, server: ForkServer, trial: MakeTrial, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("ran")
     deeds: dict[str, dict[str, Any]] = {
         name: {"do": name, "step": 5} for name in ("raise", "exit", "sysexit", "crash", "memory", "chat")
@@ -124,7 +124,7 @@ def ran(sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path_factory: 
     sabotage.write_text(json.dumps({str(seeds[name]): deed for name, deed in deeds.items()}))
     store = Store(folder, "study")
     trials = [trial(seed=seed, steps=STEPS) for seed in seeds.values()]
-    events = supervised(store, zygote, *trials, jobs=2)
+    events = supervised(store, server, *trials, jobs=2)
     sabotage.write_text("{}")
     return Ran(store, seeds, events)
 
@@ -177,11 +177,11 @@ def test_a_lack_of_memory_says_how_much_and_what_to_do(ran: Ran) -> None:
 
 
 def test_a_trial_that_hangs_is_killed_when_its_time_is_over(
-    sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path: Path
+    sabotage: Path, server: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"8": {"do": "hang", "step": 1}}))
     store = Store(tmp_path, "study")
-    supervised(store, zygote, trial(seed=8), timeout_seconds=1.5, grace_seconds=0.3)
+    supervised(store, server, trial(seed=8), timeout_seconds=1.5, grace_seconds=0.3)
     failure = store.failure("base-8")
     assert failure is not None
     assert failure["state"] == "timeout"
@@ -201,9 +201,9 @@ def test_what_was_killed_and_went_on_is_bitwise_what_was_not(
 
 
 def test_a_trial_that_failed_runs_when_it_is_run_again(
-    ran: Ran, zygote: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes]
+    ran: Ran, server: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes]
 ) -> None:
-    events = supervised(ran.store, zygote, *(trial(seed=ran.seeds[deed], steps=STEPS) for deed in ("raise", "nothing")))
+    events = supervised(ran.store, server, *(trial(seed=ran.seeds[deed], steps=STEPS) for deed in ("raise", "nothing")))
     assert {event.trial.seed for event in events if event.trial} == {ran.seeds["raise"]}
     assert result(ran.store.record(ran.identity("raise"))) == uncut(ran.seeds["raise"])
     assert ran.store.failure(ran.identity("raise")) is None
@@ -211,7 +211,7 @@ def test_a_trial_that_failed_runs_when_it_is_run_again(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_a_run_that_is_interrupted_leaves_checkpoints(
-    zygote: ForkServer, trial: MakeTrial, tmp_path: Path, number: signal.Signals
+    server: ForkServer, trial: MakeTrial, tmp_path: Path, number: signal.Signals
 ) -> None:
     stop = StopRequest()
     store = Store(tmp_path, "study")
@@ -222,13 +222,13 @@ def test_a_run_that_is_interrupted_leaves_checkpoints(
             stop.request(number)
 
     with pytest.raises(InterruptedStudyError, match="to go on: again"):
-        supervised(store, zygote, *trials, on_event=ask, jobs=2, stop=stop, checkpoint_steps=None)
+        supervised(store, server, *trials, on_event=ask, jobs=2, stop=stop, checkpoint_steps=None)
     assert {store.state(each.identity) for each in trials} <= {"interrupted", "pending"}
     assert list(store.root.glob("base-*/checkpoints/step-*"))
 
 
 def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
-    sabotage: Path, zygote: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes], tmp_path: Path
+    sabotage: Path, server: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes], tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"3": {"do": "slow", "step": 4, "once": str(tmp_path / "slow")}}))
     store = Store(tmp_path, "study")
@@ -244,14 +244,14 @@ def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
         os.kill(pid, signal.SIGTERM)
 
     trials = [trial(seed=3, steps=STEPS)]
-    supervised(store, zygote, *trials, on_event=terminate, checkpoint_steps=None)
+    supervised(store, server, *trials, on_event=terminate, checkpoint_steps=None)
     assert store.state("base-3") == "interrupted"
     assert [path.name for path in (store.folder("base-3") / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
-    supervised(store, zygote, *trials)
+    supervised(store, server, *trials)
     assert result(store.record("base-3")) == uncut(3)
 
 
-def test_a_trial_that_another_process_holds_is_left_alone(zygote: ForkServer, trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_trial_that_another_process_holds_is_left_alone(server: ForkServer, trial: MakeTrial, tmp_path: Path) -> None:
     store = Store(tmp_path, "study")
     store.create_folder(trial(seed=4))
     lock = store.lock("base-4")
@@ -263,13 +263,13 @@ def test_a_trial_that_another_process_holds_is_left_alone(zygote: ForkServer, tr
             released.append(store.state("base-4"))
             lock.release()
 
-    supervised(store, zygote, trial(seed=4), trial(seed=5), on_event=release)
+    supervised(store, server, trial(seed=4), trial(seed=5), on_event=release)
     assert released == ["running"]
     assert [store.state("base-4"), store.state("base-5")] == ["done", "done"]
 
 
 def test_a_rehearsal_leaves_nothing_and_tells_no_plugin(
-    sabotage: Path, zygote: ForkServer, trial: MakeTrial, tmp_path: Path
+    sabotage: Path, server: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"6": {"do": "raise", "step": 0, "once": str(tmp_path / "told")}}))
     store = Store(tmp_path, "study")
@@ -281,17 +281,17 @@ def test_a_rehearsal_leaves_nothing_and_tells_no_plugin(
             told.append((tmp_path / "told").exists())
 
     trials = [trial(variant, seed) for variant in ("a", "b") for seed in (6, 7)]
-    supervised(store, zygote, *trials[:3], on_event=look, rehearse=True)
+    supervised(store, server, *trials[:3], on_event=look, rehearse=True)
     assert told == [False, False]
 
 
 def test_a_variant_that_cannot_be_built_fails_before_any_trial_runs(
-    zygote: ForkServer, trial: MakeTrial, tmp_path: Path
+    server: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     broken = [trial("broken", seed, attention={"name": "nobody"}) for seed in (0, 1)]
     fine = [trial("fine", seed) for seed in (0, 1)]
     store = Store(tmp_path, "study")
-    events = supervised(store, zygote, *broken, *fine, rehearse=True)
+    events = supervised(store, server, *broken, *fine, rehearse=True)
     assert [store.state(each.identity) for each in (*broken, *fine)] == ["failed"] * 2 + ["done"] * 2
     assert [event.trial.variant for event in events if event.kind == "started" and event.trial] == ["fine", "fine"]
     failure = store.failure("broken-1")

@@ -37,13 +37,13 @@ def request_for(store: Store, trial: Trial, **over: Any) -> WorkerRequest:
     return WorkerRequest(store=str(store.root.parent), study="study", identity=trial.identity, spec=trial.spec, **over)
 
 
-def test_an_order_comes_through_as_it_was(store: Store, trial: MakeTrial) -> None:
+def test_a_request_survives_json(store: Store, trial: MakeTrial) -> None:
     options = TrialOptions(checkpoint_steps=3, loggers=({"name": "csv"},))
     order = request_for(store, trial(), is_rehearsal=True, options=options, plugins={"plugins": ["a.py"]})
     assert WorkerRequest.from_json(order.to_json()) == order
 
 
-def test_it_leaves_a_record_and_tells_how_far_it_is(store: Store, trial: MakeTrial, registry: Registry) -> None:
+def test_a_request_writes_a_record_and_progress(store: Store, trial: MakeTrial, registry: Registry) -> None:
     request = request_for(store, trial())
     progress = ProgressReader(store.folder("base-0") / PROGRESS)
     assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
@@ -61,7 +61,7 @@ def test_a_model_of_pairs_writes_when_it_is_measured(store: Store, trial: MakeTr
     assert record["result"]["metrics"]["val/translation/pairs"] == 8
 
 
-def test_what_has_a_record_is_left_as_it_is(store: Store, trial: MakeTrial, registry: Registry) -> None:
+def test_a_trial_with_a_record_is_not_run(store: Store, trial: MakeTrial, registry: Registry) -> None:
     order = request_for(store, trial())
     run_request(order, registry, stop=StopRequest())
     before = (store.folder("base-0") / "record.json").read_bytes()
@@ -69,7 +69,7 @@ def test_what_has_a_record_is_left_as_it_is(store: Store, trial: MakeTrial, regi
     assert (store.folder("base-0") / "record.json").read_bytes() == before
 
 
-def test_a_trial_that_is_held_is_left_to_its_holder(
+def test_a_locked_trial_is_not_run(
     store: Store, trial: MakeTrial, registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
     order = request_for(store, trial())
@@ -79,7 +79,7 @@ def test_a_trial_that_is_held_is_left_to_its_holder(
     assert not (store.folder("base-0") / FAILURE).exists()
 
 
-def test_a_trial_that_raises_leaves_its_reason_and_then_goes_on(
+def test_a_failed_trial_writes_its_reason_and_can_run_again(
     store: Store, trial: MakeTrial, registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broken = trial(norm={"name": "nobody"})
@@ -95,7 +95,7 @@ def test_a_trial_that_raises_leaves_its_reason_and_then_goes_on(
     assert store.failure("base-0") is None
 
 
-def test_asked_to_stop_it_says_so(store: Store, trial: MakeTrial, registry: Registry) -> None:
+def test_a_stop_request_interrupts_a_trial(store: Store, trial: MakeTrial, registry: Registry) -> None:
     stop = StopRequest()
     stop.request(2)
     assert run_request(request_for(store, trial()), registry, stop=stop) == EXIT_INTERRUPTED
@@ -103,7 +103,7 @@ def test_asked_to_stop_it_says_so(store: Store, trial: MakeTrial, registry: Regi
     assert run_request(request_for(store, trial()), registry, stop=StopRequest()) == EXIT_OK
 
 
-def test_on_a_full_disk_the_reason_is_still_said(
+def test_on_a_full_disk_the_reason_is_printed(
     store: Store, trial: MakeTrial, registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def full(name: str) -> None:
@@ -118,7 +118,7 @@ def test_on_a_full_disk_the_reason_is_still_said(
     assert "bytes could not be written: No space left on device" in last
 
 
-def test_a_folder_that_vanished_is_named(store: Store, trial: MakeTrial, registry: Registry) -> None:
+def test_a_missing_folder_is_a_store_error(store: Store, trial: MakeTrial, registry: Registry) -> None:
     order = request_for(store, trial())
     for path in store.folder("base-0").iterdir():
         path.unlink()
@@ -126,7 +126,7 @@ def test_a_folder_that_vanished_is_named(store: Store, trial: MakeTrial, registr
     assert run_request(order, registry, stop=StopRequest()) == EXIT_STORE
 
 
-def test_a_process_of_its_own_needs_nothing_but_the_order(store: Store, trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_new_process_needs_only_the_request(store: Store, trial: MakeTrial, tmp_path: Path) -> None:
     order = request_for(store, trial(), plugins={"plugins": [str(tmp_path / "mine.py")]})
     (tmp_path / "mine.py").write_text("raise ValueError('broken plugin')")
     ended = subprocess.run(
