@@ -175,8 +175,10 @@ class SpecBuilder:
     def norm(self, spec: Spec, stream: int, layer: int, whose: str) -> Norms:
         def normed(width: int | None = None) -> Norm:
             if spec.get("norm") is None:
-                what = f"{whose} has a norm, but the topology `{spec['topology']['name']}` reads none"
-                raise SpecError(Problem(code="does-not-fit", path="norm", message=what, valid="one that has no norm"))
+                message = f"{whose} has a norm, but the topology `{spec['topology']['name']}` reads none"
+                raise SpecError(
+                    Problem(code="does-not-fit", path="norm", message=message, valid="one that has no norm")
+                )
             return make(self.classes, "norm", component_of_layer(spec["norm"], layer), width or stream, kind=Norm)
 
         return normed

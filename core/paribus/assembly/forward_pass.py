@@ -64,9 +64,9 @@ class BatchForward:
         found = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
         key = "input" if name == "hidden" and not layer else name
         if key not in found:
-            what = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
+            message = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
             raise SpecError(
-                Problem(code="does-not-fit", path="attention", message=what, valid="attention=mha, for one")
+                Problem(code="does-not-fit", path="attention", message=message, valid="attention=mha, for one")
             )
         return found[key]
 
@@ -98,8 +98,8 @@ class BatchForward:
         if name is None:
             return unembed(hidden)
         if name not in self.heads:
-            what = f"there is no head `{name}` to be distilled in the model, or in its teacher"
-            raise SpecError(Problem(code="no-head", path="objective", message=what, valid=join_names(self.heads)))
+            message = f"there is no head `{name}` to be distilled in the model, or in its teacher"
+            raise SpecError(Problem(code="no-head", path="objective", message=message, valid=join_names(self.heads)))
         return self.heads[name].logits(hidden, unembed)
 
     def of(self, name: str) -> ObjectiveRun:
@@ -152,8 +152,8 @@ class ObjectiveRun:
     @property
     def teacher(self) -> ObjectiveRun:
         if self.shared.teacher is None:
-            what = "the teacher is known by its hash alone, or not at all: nothing can be learned from it"
-            raise SpecError(Problem(code="no-teacher", path="teacher", message=what, valid="teacher: FOLDER"))
+            message = "the teacher is known by its hash alone, or not at all: nothing can be learned from it"
+            raise SpecError(Problem(code="no-teacher", path="teacher", message=message, valid="teacher: FOLDER"))
         return self.shared.teacher.of("")
 
 

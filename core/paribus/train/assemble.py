@@ -90,11 +90,11 @@ def _state(began: Spec, classes: Classes) -> bytes:
 def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
     rows = (spec.get("embedding") or {}).get("languages")
     if rows and len(languages) > rows:
-        what = (
+        message = (
             f"the corpus has {len(languages)} languages ({', '.join(languages)}), but `embedding.languages` is {rows}"
         )
         valid = f"≥ {len(languages)}, or 0 for an embedding without languages"
-        raise SpecError(Problem(code="out-of-range", path="embedding.languages", message=what, valid=valid))
+        raise SpecError(Problem(code="out-of-range", path="embedding.languages", message=message, valid=valid))
 
 
 def meta_model(spec: Spec, classes: Classes) -> ModelParts:

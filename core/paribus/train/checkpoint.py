@@ -141,7 +141,7 @@ def load_latest(
 
 
 def restore(loaded: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put a checkpoint into a model and an optimiser that fit it to the last name, shape and tie; or change nothing."""
+    """Put a checkpoint into a model and an optimizer that fit it to the last name, shape and tie; or change nothing."""
     prefix = "model/"
     packed = loaded.document["optimizer"]
     check_optimizer(optimizer, model, packed, loaded.path)
@@ -165,8 +165,8 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """Put saved weights into a model that fits them strictly, and answer the document that was saved with them."""
     tensors, document = read_tensors(path)
     if document.get("kind") != "weights":
-        what = f"this file holds a {document.get('kind')}"
-        raise StoreError(Problem(code="not-weights", location=str(path), message=what, valid="weights"))
+        message = f"this file holds a {document.get('kind')}"
+        raise StoreError(Problem(code="not-weights", location=str(path), message=message, valid="weights"))
     fill_model(model, tensors, document["aliases"], path)
     metadata: dict[str, Any] = document["metadata"]
     return metadata
@@ -181,7 +181,7 @@ def parameter_digest(model: nn.Module) -> str:
 
 
 def optimizer_digest(optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
-    """SHA-256 of an optimiser's state and hyper-parameters, each by the name of its parameter in the model."""
+    """SHA-256 of an optimizer's state and hyper-parameters, each by the name of its parameter in the model."""
     tensors: dict[str, Tensor] = {}
     document = pack_optimizer(optimizer, model, tensors)
     return digest_tensors(tensors, document)
@@ -198,8 +198,8 @@ def _load(path: Path, step: int, identity: str) -> Checkpoint:
     if document.keys() != _PARTS or document["kind"] != "checkpoint" or document["step"] != step:
         raise damaged_error(path, "it is not the checkpoint that its name says it is")
     if document["identity"] != identity:
-        what = f"this is the checkpoint of another trial, {document['identity']}"
-        raise DamagedError(Problem(code="other-trial", location=str(path), message=what, valid=identity))
+        message = f"this is the checkpoint of another trial, {document['identity']}"
+        raise DamagedError(Problem(code="other-trial", location=str(path), message=message, valid=identity))
     return Checkpoint(
         path=path,
         step=step,

@@ -213,7 +213,7 @@ def dropped_counts(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
 
 def _nothing(split: Split, left: Mapping[str, int]) -> DataError:
     why = dropped_summary(left)
-    what = f"no document is left in the split `{split}`" + (f" (left out: {why})" if why else "")
+    message = f"no document is left in the split `{split}`" + (f" (left out: {why})" if why else "")
     return DataError(
-        Problem(code="no-documents", path="corpus", message=what, valid="at least one document in each split")
+        Problem(code="no-documents", path="corpus", message=message, valid="at least one document in each split")
     )

@@ -166,5 +166,5 @@ class _Gathered:
 
 
 def _outside(name: str, position: int, token: int, size: int) -> DataError:
-    what = f"document {name!r} has the id {token} at position {position}, of a vocabulary of {size:,}"
-    return DataError(Problem(code="id-outside", path="tokenizer", message=what, valid=f"ids from 0 to {size - 1:,}"))
+    message = f"document {name!r} has the id {token} at position {position}, of a vocabulary of {size:,}"
+    return DataError(Problem(code="id-outside", path="tokenizer", message=message, valid=f"ids from 0 to {size - 1:,}"))

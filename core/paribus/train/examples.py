@@ -101,8 +101,10 @@ class Examples:
 
 
 def _all_alike(objective: str) -> SpecError:
-    what = f"data.bucket puts examples of about one length together, but those of `{objective}` are all of one"
-    return SpecError(Problem(code="not-read", path="data.bucket", message=what, valid="0, or examples that are padded"))
+    message = f"data.bucket puts examples of about one length together, but those of `{objective}` are all of one"
+    return SpecError(
+        Problem(code="not-read", path="data.bucket", message=message, valid="0, or examples that are padded")
+    )
 
 
 LENGTH_MULTIPLE: Final = 8  # lengths of batches are whole numbers of these: few shapes, and those that hardware likes

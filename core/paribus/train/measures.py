@@ -1,4 +1,4 @@
-"""Measures at work: a model with its data as they ask it, and what they find."""
+"""Measures of a spec: the model and data that they read, and their results at each evaluation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Point = Mapping[str, Any]
 
 
 class Writer(Protocol):
-    """Lets a model write, which is known above training: `decode.translating`, which is handed down."""
+    """Text generation for measures. `inference` implements it, which training does not import."""
 
     def __call__(
         self, model: Model, text: EncodedCorpus, examples: int, *, beam: int, length_penalty: float, tokens: int | None
@@ -39,62 +39,62 @@ class Writer(Protocol):
 
 
 class MeasureResults(NamedTuple):
-    """What measures came to."""
+    """Results of measures."""
 
     metrics: dict[str, float]  # val/<measure>/<name>
-    unmeasured: dict[str, str]  # the same names, and why there is no number
+    unmeasured: dict[str, str]  # the same names, with the reason for a missing value
 
 
 @final
 class MeasureRunner:
-    """The measures of a spec, asked of a model at each of its evaluations."""
+    """Measures of a spec, computed at each evaluation of a model."""
 
-    def __init__(self, measures: Mapping[str, Measure], asked: MeasuredModel) -> None:
+    def __init__(self, measures: Mapping[str, Measure], model: MeasuredModel) -> None:
         self.measures = measures
-        self.asked = asked
+        self.model = model
 
     def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> MeasureResults:
-        """What is found at the last point of the curve; on the way, of those measures that are asked often."""
-        found = MeasureResults({}, {})
+        """Return the results at the last point of the curve; before the end, only of measures for every evaluation."""
+        results = MeasureResults({}, {})
         for name, measure in self.measures.items():
             if not last and not measure.traits.get("every_evaluation"):
                 continue
-            self.asked.learning_curve = [*curve[:-1], {**curve[-1], **found.metrics}] if curve else []
-            self._ask(name, measure, found)
-        return found
+            self.model.learning_curve = [*curve[:-1], {**curve[-1], **results.metrics}] if curve else []
+            self._compute(name, measure, results)
+        return results
 
-    def _ask(self, name: str, measure: Measure, found: MeasureResults) -> None:
-        with evaluation_mode(self.asked.model):
-            answers = measure.measure(self.asked)
-        missing = [each for each in measure.names(self.asked.trial) if each not in answers]
-        assert not missing, f"the measure `{name}` says nothing of {missing}, which it named"
-        for each, answer in answers.items():
-            if isinstance(answer, str):
-                found.unmeasured[f"val/{name}/{each}"] = answer
-            elif math.isfinite(answer):
-                found.metrics[f"val/{name}/{each}"] = float(answer)
+    def _compute(self, name: str, measure: Measure, results: MeasureResults) -> None:
+        with evaluation_mode(self.model.model):
+            values = measure.measure(self.model)
+        missing = [key for key in measure.names(self.model.trial) if key not in values]
+        assert not missing, f"the measure `{name}` has no result for {missing}, which its `names` list"
+        for key, value in values.items():
+            if isinstance(value, str):
+                results.unmeasured[f"val/{name}/{key}"] = value
+            elif math.isfinite(value):
+                results.metrics[f"val/{name}/{key}"] = float(value)
             else:
-                found.unmeasured[f"val/{name}/{each}"] = f"it is {answer}"
+                results.unmeasured[f"val/{name}/{key}"] = f"it is {value}"
 
 
 def measure_runner(
     spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
 ) -> MeasureRunner | None:
-    """The measures that a spec asks for, if it asks for any."""
+    """Return the measures of a spec, or None if it has none."""
     nodes = spec.get("measure") or []
     measures = {node["name"]: make(classes, "measure", node, kind=Measure) for node in nodes}
     if not measures:
         return None
-    found = measured_model(spec, classes, model, data, writer)
+    measured = measured_model(spec, classes, model, data, writer)
     for measure in measures.values():
-        measure.names(found.trial)  # whoever lacks a library says so now, and not when the training is done
-    return MeasureRunner(measures, found)
+        measure.names(measured.trial)  # a missing library is an error now, not at the end of the training
+    return MeasureRunner(measures, measured)
 
 
 def measured_model(
     spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
 ) -> MeasuredModel:
-    """The model of a spec with its data, to be asked."""
+    """Return the model of a spec with its data, as measures read it."""
     return MeasuredModel(model, data, partial(longer_examples, spec, classes, data), writer)
 
 
@@ -161,9 +161,9 @@ class MeasuredModel:
         self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
     ) -> Sequence[GeneratedPair]:
         if self._writer is None:
-            what = "whoever runs this lets no model write"
+            message = "whoever runs this lets no model write"
             valid = "paribus.ask, `paribus train` or a study"
-            raise SpecError(Problem(code="no-writer", path="measure", message=what, valid=valid))
+            raise SpecError(Problem(code="no-writer", path="measure", message=message, valid=valid))
         return self._writer(
             self.model, self.data.encoded, examples, beam=beam, length_penalty=length_penalty, tokens=tokens
         )

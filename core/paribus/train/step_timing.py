@@ -1,4 +1,4 @@
-"""The training steps of several specs in turns, in one process on one thread: how long each takes, round by round."""
+"""Timing of training steps of several specs, which take turns in one process on one thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paribus.registry import Registry
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus
 
-TWIN: Final = "twin"  # the baseline once more, as a model of its own: what noise comes to
-ROUND_SECONDS: Final = 0.02  # of one contestant
-MIN_ROUNDS: Final = 8  # fewer have no interval of 95 %
+TWIN: Final = "twin"  # a second model of the baseline, which shows the noise
+ROUND_SECONDS: Final = 0.02  # for each spec
+MIN_ROUNDS: Final = 8  # fewer give no 95 % interval
 MAX_ROUNDS: Final = 200
-FULL_PRECISION: Final = (None, 32, "32", "32-true")  # precisions that are what torch does by itself
+FULL_PRECISION: Final = (None, 32, "32", "32-true")  # precisions without autocast
 MIXED_PRECISION: Final = ("bf16-mixed",)
 
 Spec = Mapping[str, Any]
@@ -27,21 +27,22 @@ Spec = Mapping[str, Any]
 
 @final
 class TimedSteps:
-    """A model in training, as it begins, whose steps can be taken one by one; nothing of it is kept."""
+    """Untrained model whose training steps can be taken one by one."""
 
     def __init__(self, spec: Spec, classes: Registry, device: torch.device) -> None:
         text = load_corpus(spec, classes)
         self.model = initial_model(spec, classes, text, measured=False)[0].to(device).train()
         self.data = build_data(spec, classes, text)
         self.mixed = (spec["trainer"] or {}).get("precision") in MIXED_PRECISION
-        learned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        matrices = [parameter for parameter in learned if parameter.ndim >= 2]
-        self.optimizer = self.model.optimizer.build(matrices, [each for each in learned if each.ndim < 2])
+        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
+        vectors = [parameter for parameter in trainable if parameter.ndim < 2]
+        self.optimizer = self.model.optimizer.build(matrices, vectors)
         self.taken = 0
 
     @property
     def tokens(self) -> int:
-        """Of one step."""
+        """Number of tokens in a step."""
         return int(self.data.batch_size * self.model.spec["dims"]["length"])
 
     def take(self, count: int) -> None:
@@ -61,68 +62,70 @@ class TimedSteps:
 
 
 def untimed_reason(spec: Spec) -> str:
-    """Why steps that are taken here would not be those of the spec's trials; nothing where they are."""
+    """Return the reason why these steps would differ from those of the spec's trials; empty if they are the same."""
     precision = (spec["trainer"] or {}).get("precision")
     return (
         ""
         if precision in (*FULL_PRECISION, *MIXED_PRECISION)
-        else f"its precision, {precision}, is Lightning's own affair"
+        else f"its precision, {precision}, is implemented by Lightning"
     )
 
 
 def training_device(spec: Spec) -> torch.device:
-    asked = (spec["trainer"] or {}).get("accelerator", "auto")
-    return torch.device("cuda" if asked in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
+    accelerator = (spec["trainer"] or {}).get("accelerator", "auto")
+    return torch.device("cuda" if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
 
 
 def time_rounds(
     contestants: Mapping[str, TimedSteps],
     seconds: float,
     device: torch.device,
-    asked: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, list[float]]:
-    """Seconds a step of each contestant, round after round, in an order that is rotated; no round where it is `asked`
-    to stop. A round has as many steps of each as take a moment."""
+    """Return the seconds per step of each spec, round by round, until `should_stop`.
+
+    The order rotates from round to round, and a round has enough steps of each spec to be timed."""
     clock = _clock(device)
-    found: dict[str, list[float]] = {name: [] for name in contestants}
-    once = {name: _timed(each, 1, clock) for name, each in contestants.items()}
-    once = {name: _timed(each, 1, clock) for name, each in contestants.items()}  # the first one allocates
-    count = max(1, math.ceil(ROUND_SECONDS / max(once.values())))
+    seconds_per_step: dict[str, list[float]] = {name: [] for name in contestants}
+    single = {name: _timed(steps, 1, clock) for name, steps in contestants.items()}
+    single = {name: _timed(steps, 1, clock) for name, steps in contestants.items()}  # the first step allocates
+    count = max(1, math.ceil(ROUND_SECONDS / max(single.values())))
     names = list(contestants)
-    most = _many(seconds, count * sum(once.values()))
-    for number in range(most):
-        if asked():
+    round_count = _round_count(seconds, count * sum(single.values()))
+    for number in range(round_count):
+        if should_stop():
             break
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            found[name].append(_timed(contestants[name], count, clock) / count)
-    return {name: times[: min(map(len, found.values()))] for name, times in found.items()}
+            seconds_per_step[name].append(_timed(contestants[name], count, clock) / count)
+    complete = min(map(len, seconds_per_step.values()))
+    return {name: times[:complete] for name, times in seconds_per_step.items()}
 
 
-def _many(seconds: float, a_round: float) -> int:
-    return min(MAX_ROUNDS, max(MIN_ROUNDS, int(seconds / a_round)))
+def _round_count(seconds: float, round_seconds: float) -> int:
+    return min(MAX_ROUNDS, max(MIN_ROUNDS, int(seconds / round_seconds)))
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
     if device.type == "cpu":
         return time.process_time
 
-    def waited() -> float:
+    def synchronized() -> float:
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
-    return waited
+    return synchronized
 
 
 def _timed(steps: TimedSteps, count: int, clock: Callable[[], float]) -> float:
-    collects = gc.isenabled()
+    gc_enabled = gc.isenabled()
     gc.disable()
     try:
-        began = clock()
+        start = clock()
         steps.take(count)
-        return clock() - began
+        return clock() - start
     finally:
-        if collects:
+        if gc_enabled:
             gc.enable()
 
 
@@ -131,19 +134,19 @@ def time_groups(
     groups: Sequence[Sequence[str]],
     seconds: float,
     classes: Registry,
-    asked: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """What a study keeps of it: for each group, whose first is its baseline, the rounds of all and of the twin.
+    """Return the rounds of each group of specs, as a study stores them. The first spec of a group is its baseline.
 
-    `seconds` is for each contestant.
+    `seconds` is the time for each spec. A twin of the baseline is timed as well.
     """
     device = training_device(specs[groups[0][0]])
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     tokens: dict[str, int] = {}
     for group in groups:
         contestants = {name: TimedSteps(specs[name], classes, device) for name in group}
         contestants[TWIN] = TimedSteps(specs[group[0]], classes, device)
-        tokens |= {name: each.tokens for name, each in contestants.items() if name != TWIN}
-        found = time_rounds(contestants, seconds * len(contestants), device, asked)
-        told.append({"baseline": group[0], "rounds": found})
-    return {"groups": told, "tokens": tokens, "clock": "cpu" if device.type == "cpu" else "wall"}
+        tokens |= {name: steps.tokens for name, steps in contestants.items() if name != TWIN}
+        times = time_rounds(contestants, seconds * len(contestants), device, should_stop)
+        results.append({"baseline": group[0], "rounds": times})
+    return {"groups": results, "tokens": tokens, "clock": "cpu" if device.type == "cpu" else "wall"}

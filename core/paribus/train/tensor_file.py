@@ -74,8 +74,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (ValueError, SafetensorError) as error:
         raise damaged_error(path, str(error)) from error
     if schema != SCHEMA:
-        what = f"this file is written in schema {schema!r}, which this version of paribus does not read"
-        raise DamagedError(Problem(code="unknown-schema", location=str(path), message=what, valid=str(SCHEMA)))
+        message = f"this file is written in schema {schema!r}, which this version of paribus does not read"
+        raise DamagedError(Problem(code="unknown-schema", location=str(path), message=message, valid=str(SCHEMA)))
     return tensors, body
 
 
@@ -105,9 +105,9 @@ def pack(value: object, place: str, tensors: dict[str, Tensor]) -> Json:
         return {"tuple" if isinstance(value, tuple) else "list": items}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"dict": {key: pack(item, f"{place}/{key}", tensors) for key, item in value.items()}}
-    what = f"a checkpoint cannot hold a {type(value).__name__}"
+    message = f"a checkpoint cannot hold a {type(value).__name__}"
     valid = "tensors, numbers, strings, None, and lists, tuples and string-keyed mappings of these"
-    raise StoreError(Problem(code="not-saved", path=place, message=what, valid=valid))
+    raise StoreError(Problem(code="not-saved", path=place, message=message, valid=valid))
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:
@@ -115,7 +115,7 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor], device: torch.device) -> 
     if not isinstance(packed, dict):
         return packed
     if "tensor" in packed:
-        # A copy: the optimiser works in place, and what was loaded may be restored once more.
+        # A copy: the optimizer works in place, and what was loaded may be restored once more.
         tensor = tensors[packed["tensor"]]
         return tensor.to(device if packed["device"] == device.type else packed["device"], copy=True)
     if "float" in packed:

@@ -290,11 +290,13 @@ def _side(sides: Mapping[str, Any], data: Ints, name: str) -> SplitTokens:
 
 
 def _changed() -> DataError:
-    what = "the corpus changed while it was read"
-    return DataError(Problem(code="corpus-changed", path="corpus", message=what, valid="files that nobody writes to"))
+    message = "the corpus changed while it was read"
+    return DataError(
+        Problem(code="corpus-changed", path="corpus", message=message, valid="files that nobody writes to")
+    )
 
 
 def _overlapping(number: int, held: int) -> DataError:
-    what = f"{number:,} of {held:,} validation documents ({number / held:.1%}) are in the training split as well"
+    message = f"{number:,} of {held:,} validation documents ({number / held:.1%}) are in the training split as well"
     valid = "none, or allow_overlap to be validated on what was trained on"
-    return DataError(Problem(code="overlap", path="corpus", message=what, valid=valid))
+    return DataError(Problem(code="overlap", path="corpus", message=message, valid=valid))

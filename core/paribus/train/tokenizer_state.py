@@ -107,8 +107,8 @@ def _read(found: SavedModel) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] |
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise damaged_error(path, f"it does not hold a tokenizer: {error}") from error
     if digest(state) != found.tokenizer:
-        what = "the tokenizer in it is not the one that the weights beside it were trained with"
+        message = "the tokenizer in it is not the one that the weights beside it were trained with"
         raise StoreError(
-            Problem(code="other-tokenizer", location=str(path), message=what, valid="the file of this model")
+            Problem(code="other-tokenizer", location=str(path), message=message, valid="the file of this model")
         )
     return state, languages, named

@@ -118,7 +118,7 @@ def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: Pl
     assert carried_out(planned, turns, registry) == 0
     found = timing_document(planned.store)
     assert found is not None
-    assert found["left_out"] == {deep: "its precision, 64-true, is Lightning's own affair"}
+    assert found["left_out"] == {deep: "its precision, 64-true, is implemented by Lightning"}
     assert set(found["groups"][0]["rounds"]) == {turns["groups"][0][0], TWIN}
     assert untimed_reason({"trainer": {"precision": "bf16-mixed"}}) == ""
 
@@ -148,7 +148,7 @@ def test_the_order_is_rotated_so_that_nobody_is_always_first() -> None:
 def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
     turns: list[str] = []
     contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "ab"}  # type: ignore[misc]  # it takes turns
-    found = time_rounds(contestants, 100.0, CPU, asked=lambda: len(turns) >= 8)
+    found = time_rounds(contestants, 100.0, CPU, should_stop=lambda: len(turns) >= 8)
     assert {name: len(times) for name, times in found.items()} == {"a": 2, "b": 2}
 
 
