@@ -1,1 +1,1 @@
-"""The contract of each slot: one abstract class a file, whose docstring is the tutorial."""
+"""Contract of each slot: one abstract class per file, whose docstring is the tutorial for plugin authors."""

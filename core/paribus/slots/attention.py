@@ -1,4 +1,4 @@
-"""The slot `attention`: projections, head sharing, and who sees whom."""
+"""Slot `attention`: projections, sharing of heads, and which keys each query sees."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AttentionTraits(Traits, total=False):
 
 
 class Attention(Component, nn.Module, ABC):
-    """Mixes rows: (B, T, D) -> (B, T, D), each row a weighting of the rows that it sees.
+    """Attention sublayer: (B, T, D) -> (B, T, D), each output a weighted mean over the visible positions.
 
     A variant is a few lines. It passes queries, keys and values to an `Attend`, declares with a `Visibility` which keys
     each query sees, and never handles masks, positions, caches or kernels:
@@ -42,13 +42,13 @@ class Attention(Component, nn.Module, ABC):
         class MultiQuery(Attention):
             \"\"\"One key/value head for all query heads: "Fast Transformer Decoding" (Shazeer 2019).\"\"\"
 
-            traits = SOFTMAX
+            traits = SOFTMAX_TRAITS
 
-            def __init__(self, shape: Shape, *, scores: Scores = Scores()) -> None:
+            def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
                 super().__init__()
                 self.shape = shape
                 self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
-                self.attend = Attend(shape, sight_of(shape), scores)
+                self.attend = Attend(shape, visibility_of(shape), scores)
 
             def forward(self, x: Tensor, ctx: Context) -> Tensor:
                 return self.heads.merge(self.attend(self.heads, x, ctx))
@@ -59,8 +59,8 @@ class Attention(Component, nn.Module, ABC):
             def cost(self, load: Load) -> Cost:
                 return softmax_cost(self.shape, 1, self.attend.visibility, load)
 
-    Use `Heads` and not projections of your own wherever they fit: then swapping your variant for another leaves every
-    tensor that both have bitwise equal, which is what makes the comparison fair.
+    Use `Heads` instead of own projections wherever it fits: two variants then share every tensor that both have, bit
+    for bit, so that a comparison of them is fair.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
@@ -68,12 +68,12 @@ class Attention(Component, nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """Return the output of the sublayer: (B, T, D) -> (B, T, D)."""
 
     @abstractmethod
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        """Empty decoding state for `length` rows, batch first, on the device and of the dtype of `like`."""
+        """Return an empty decoding state for `length` positions, batch first, of the device and dtype of `like`."""
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """What it does for one sequence. State is what decoding keeps for `load.keys` rows."""
+        """Return the cost of one sequence; `state` counts the elements stored for `load.keys` positions."""

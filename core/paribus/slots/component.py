@@ -1,4 +1,4 @@
-"""What every component is, and what may be said about one without importing it."""
+"""Base class of all components, with their traits, costs and keyed draws."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypedDict
 
 from paribus.parts.shape import Role
 
-if TYPE_CHECKING:  # corpora and tokenizers are components that need no torch
+if TYPE_CHECKING:  # corpora and tokenizers need no torch
     from torch import Tensor
 
 
@@ -22,9 +22,9 @@ class Traits(TypedDict, total=False):
 
 
 class Cost(NamedTuple):
-    """What a component does for a load: floating-point operations, and elements of state kept for decoding.
+    """Cost of a component for a load: floating-point operations, and elements of decoding state.
 
-    A multiply-add counts as two operations; norms, softmax and activations count as none, as in torch's own counter.
+    A multiply-add counts as two operations. Norms, softmax and activations count as none, as in torch's own counter.
     """
 
     flops: int = 0
@@ -36,27 +36,28 @@ class Cost(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One sequence's worth of work. A decoding step is `queries=1` against all the keys."""
+    """Size of one sequence. A decoding step has `queries=1` and all the keys."""
 
-    queries: int  # more than keys where rows are appended that only ask
+    queries: int  # more than keys if there are extra queries
     keys: int
-    memory: int = 0  # rows of the memory that a cross-attention reads
-    head_positions: int = 0  # rows that an objective's head runs on
+    memory: int = 0  # positions of the memory that cross-attention reads
+    head_positions: int = 0  # positions that the head of an objective runs on
 
 
 class KeyedDraws(Protocol):
-    """Draws for buffers that a component makes for itself, keyed like parameters."""
+    """Random draws for buffers that a component makes itself, keyed like the draws of parameters."""
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Standard normal float32 draws, keyed by (seed, path of the component, name)."""
+        """Return standard normal float32 draws, keyed by (seed, path of the component, name)."""
         ...
 
 
 class Component:
-    """Anything that fills a slot.
+    """Base class of everything that fills a slot.
 
-    The keyword-only parameters of `__init__` are its options: typed, with a one-line description and their limits in
-    the annotation. What is positional is injected; each slot says what (`injects`). Nothing else may be declared.
+    The keyword-only parameters of `__init__` are the options of the component: each has a type, and an annotation with
+    a one-line description and its limits. Positional parameters are injected by the engine; `injects` of the slot names
+    them, and a component cannot declare others.
     """
 
     injects: ClassVar[tuple[str, ...]] = ()
@@ -67,4 +68,4 @@ class Component:
     )
 
     def prepare(self, keyed: KeyedDraws) -> None:
-        """Makes buffers, once the parameters have been drawn; what can be derived in `forward` needs none."""
+        """Make the buffers of the component. Called once, after all parameters are drawn."""

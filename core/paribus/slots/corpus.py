@@ -1,4 +1,4 @@
-"""The slot `corpus`: documents, and which of them are held out."""
+"""Slot `corpus`: documents and their split into training and validation."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ Split = Literal["train", "val"]
 
 
 class Document(NamedTuple):
-    """One text, as its sentences in order (joined by a space they are the text), or two that belong together.
+    """Document: a text as sentences in order (joined by a space), or a pair of texts.
 
-    What there is to be told of it is in `labels`, and a corpus says in its traits what they are: `labels` for one whole
-    number, the class; `scores` for one number; `tags` for a whole number a sentence, each of which is a word;
-    `answers` for the first and the last sentence of the target that answer, -1 and -1 where none does.
+    `labels` holds its annotations; the corpus declares their kind in the trait `provides`: `labels`, one whole number,
+    the class; `scores`, one number; `tags`, a whole number for each sentence, each of which is a word; `answers`, the
+    first and the last sentence of the answer in the target, -1 and -1 if there is no answer.
     """
 
-    name: str  # what an error calls it: a path and a line, a topic
+    name: str  # for errors: a path and a line, a topic
     sentences: tuple[str, ...]
-    target: tuple[str, ...] = ()  # of a pair: the other side's sentences
-    language: str = ""  # of the sentences, where a corpus tells them apart
+    target: tuple[str, ...] = ()  # sentences of the target side of a pair
+    language: str = ""  # language of the sentences, if the corpus has several
     labels: tuple[float, ...] = ()
     target_language: str = ""
 
     @property
     def text(self) -> str:
+        """Sentences joined by spaces."""
         return " ".join(self.sentences)
 
 
@@ -41,34 +42,37 @@ class CorpusTraits(Traits, total=False):
 
 
 class Corpus(Component, ABC):
-    """Yields documents in a fixed order, split by document. It imports no torch."""
+    """Corpus: documents in a fixed order, split by document. A corpus imports no torch."""
 
     traits: ClassVar[CorpusTraits] = {}
 
     @abstractmethod
     def documents(self, split: Split) -> Iterator[Document]:
-        """The documents of a split, always in the same order; the two splits share none."""
+        """Return the documents of a split, always in the same order. The two splits share no document."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """sha256 of all that decides what `documents` yields: contents, not paths or times."""
+        """Return the sha256 of everything that decides what `documents` returns: contents, not paths or times."""
 
     def quick_fingerprint(self) -> str | None:
-        """What is known of a large corpus without reading it, such as sizes and times of files: as long as that is the
-        same, so is the fingerprint. None: it is quick to read, or nothing short of reading tells."""
+        """Return a cheap proxy of `fingerprint` for a large corpus, such as the sizes and times of its files.
+
+        As long as it is unchanged, the fingerprint is not computed again. None: `fingerprint` is cheap, or there is no
+        proxy.
+        """
         return None
 
     def classes(self) -> tuple[str, ...]:
-        """The names of what labels or tags number, in their order, where they have names."""
+        """Return the names of the classes that labels or tags number, in order, if they have names."""
         return ()
 
     def longer_documents(self, times: int) -> Iterator[Document]:
-        """Documents `times` as long as those of the splits, and held out like those of `val`.
+        """Return validation documents `times` as long as the documents of the splits.
 
-        Asked of a corpus that draws its documents and says so (`provides: longer`); of another, more text is taken.
+        Called only for a corpus that generates its documents and declares `provides: longer`; others use more text.
         """
         raise NotImplementedError
 
     def skipped_inputs(self) -> dict[str, int]:
-        """How many inputs were left out, by reason; told before training starts."""
+        """Return the number of skipped inputs by reason; reported before training starts."""
         return {}

@@ -1,4 +1,4 @@
-"""The slot `embedding`: from tokens to rows, and from rows back to scores over tokens."""
+"""Slot `embedding`: from tokens to hidden states, and from hidden states to scores over the vocabulary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AddPositions = Callable[[Tensor, Tensor], Tensor]
 
 
 class Unembed(Protocol):
-    """How a head scores rows against the vocabulary: an embedding's `unembed`, bound."""
+    """Function that scores hidden states against the vocabulary: a bound `unembed` of the embedding."""
 
     def __call__(self, h: Tensor, bias: Tensor | None = None) -> Tensor: ...
 
@@ -35,39 +35,37 @@ class EmbeddingTraits(Traits, total=False):
 
 
 class Embedding(Component, nn.Module, ABC):
-    """Makes rows of a stream, and scores rows against its vocabulary.
+    """Embedding: turns a stream of tokens into hidden states, and scores hidden states against its vocabulary.
 
-    All stacks of a topology share it. `place` is what the position adds, (B, T, E) and positions -> (B, T, E); the
-    embedding says when (BERT: before its norm). Heads call `unembed`, never a weight, so that tying, factorising and
-    scaling stay in one place. `width` is that of its own rows, E, which is the stream's unless it is factorised:
-    positions are placed on such rows, and heads bring rows to it before they are scored.
+    All stacks of a topology share one embedding. `place` adds the position, (B, T, E) and positions -> (B, T, E); the
+    embedding decides when it is called (BERT: before its norm). Heads call `unembed` and never read a weight, so tying,
+    factorization and scaling stay in this class. `width` is E, the width of the embeddings: positions are added at this
+    width, and heads project hidden states to it before they are scored.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
     traits: ClassVar[EmbeddingTraits] = {}
-    width: int | None = None  # None: the stream's
-    values_per_example: int | None = (
-        None  # how many values an example always has, however many rows it makes; None: one a row
-    )
+    width: int | None = None  # None: the width of the stream
+    values_per_example: int | None = None  # fixed number of values of an example (pixels); None: one per position
 
     def stack_part(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
-        """What a stack of this shape has of it for itself, if anything: BART's norms, ELECTRA's projections."""
+        """Return the modules that one stack has for itself (BART's norms, ELECTRA's projections), or None."""
         return None
 
     @abstractmethod
     def forward(
         self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
-        """(B, T) -> (B, T, D), and what each row is; `own` is what the stack has of it."""
+        """Return the hidden states, (B, T) -> (B, T, D), and the layout; `own` is the `stack_part` of the stack."""
 
     @abstractmethod
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(…, E) -> (…, V), with an objective's bias of the vocabulary, (V,), where it has one."""
+        """Return scores over the vocabulary, (…, E) -> (…, V), plus the objective's bias, (V,), if it has one."""
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
         """Return the cost of embedding `load.queries` tokens and scoring `load.head_positions`; a look-up is free."""
 
     def stack_part_cost(self, shape: Shape, load: Load) -> Cost:
-        """What the part that a stack of this shape has for itself does for `load.queries` rows."""
+        """Return the cost of `stack_part` for `load.queries` tokens."""
         return Cost()

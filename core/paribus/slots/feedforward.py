@@ -1,4 +1,4 @@
-"""The slot `feedforward`: what is done to each row by itself."""
+"""Slot `feedforward`: the sublayer that transforms each position by itself."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from paribus.slots.component import Component, Cost, Load
 
 
 class FeedForward(Component, nn.Module, ABC):
-    """Transforms each row by itself: (B, T, D) -> (B, T, D), and an auxiliary loss where it has one (MoE)."""
+    """Feed-forward sublayer: (B, T, D) -> (B, T, D), each position by itself, with an optional auxiliary loss (MoE)."""
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(B, T, D) -> (B, T, D), and a scalar to be added to the loss, or None."""
+        """Return the output, (B, T, D), and a scalar that is added to the loss, or None."""
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """What it does for one sequence."""
+        """Return the cost of one sequence."""

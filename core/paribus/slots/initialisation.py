@@ -1,4 +1,4 @@
-"""The slot `initialisation`: how a standard normal draw becomes a parameter."""
+"""Slot `initialisation`: initial weights from standard normal draws."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from paribus.slots.component import Component
 
 
 class ParameterInfo(NamedTuple):
-    """What an initialisation may know of a parameter."""
+    """Description of a parameter for an initialisation."""
 
     path: str
     role: Role
     shape: tuple[int, ...]
     layers: int
-    branches: int  # residual branches of its stack
-    gain: float  # the placement's
-    width: int = 0  # of its stack's rows; 0 outside of stacks
-    head_width: int = 0  # of its stack's heads
+    branches: int  # number of residual branches of its stack
+    gain: float  # factor that the placement sets for this role
+    width: int = 0  # width of its stack; 0 outside of stacks
+    head_width: int = 0  # head width of its stack; 0 outside of stacks
 
     @property
     def fan_in(self) -> int:
@@ -33,12 +33,13 @@ class ParameterInfo(NamedTuple):
 
 
 class Initialisation(Component, ABC):
-    """Turns `unit`, standard normal draws keyed by (seed, path), into the parameter's first value.
+    """Initialisation: turns `unit`, standard normal draws keyed by (seed, path), into the initial weights of a
+    parameter.
 
-    Every scheme is given the same draws, so two schemes differ by scale and shape alone. Role `bias` is to become 0 and
-    `gain` 1 in any scheme: the engine does that and does not ask.
+    Every scheme receives the same draws, so two schemes differ by scale and shape only. Parameters with the role `bias`
+    start at 0 and those with the role `gain` at 1 in every scheme; `draw` is not called for them.
     """
 
     @abstractmethod
     def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
-        """The parameter's first value, of the shape and dtype of `unit`."""
+        """Return the initial weights, of the shape and dtype of `unit`."""

@@ -1,4 +1,4 @@
-"""The slot `launcher`: where trials run."""
+"""Slot `launcher`: processes of trials, on this machine or on others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paribus.slots.component import Component
 
 
 class Plugins(NamedTuple):
-    """Which plugins a process loads: as `installed()` takes them."""
+    """Plugins that a process loads, as the arguments of `installed()`."""
 
     files: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
@@ -19,36 +19,36 @@ class Plugins(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One process to be started."""
+    """Process to start."""
 
-    name: str  # no two that run have the same
-    request: str  # what it is to do: JSON, on the standard input of `command`
-    log: str  # the file to which all that it prints is added
+    name: str  # unique among running jobs
+    request: str  # JSON for the standard input of `command`
+    log: str  # file to which its output is appended
 
     @property
     def command(self) -> list[str]:
-        """What does the job in a process that has nothing yet: seconds of imports, and then the trial."""
+        """Command of the job in a new process: seconds of imports, then the trial."""
         return [sys.executable, "-P", "-m", "paribus.runner.worker"]
 
 
 class JobStarted(NamedTuple):
-    """A job's process runs: from now on its time counts."""
+    """Event: the process of a job runs, and its time counts from now on."""
 
     name: str
-    location: str  # for people: "process 4711"
+    location: str  # for the log: "process 4711"
 
 
 class JobEnded(NamedTuple):
-    """How a job's process ended. What the trial itself came to stands in its record."""
+    """Event: the process of a job ended. The outcome of the trial is in its record."""
 
     name: str
     code: int | None  # exit code; None: ended by a signal
     signal: int | None = None
-    last_line: str = ""  # the last line that it printed
+    last_line: str = ""  # last line of its output
 
 
 class LauncherMessage(NamedTuple):
-    """What the user should know, in a sentence."""
+    """Event: a message for the user, one sentence."""
 
     text: str
 
@@ -57,45 +57,45 @@ LauncherEvent: TypeAlias = JobStarted | JobEnded | LauncherMessage
 
 
 class Launcher(Component, ABC):
-    """Starts a process for each job, on this machine or on others, and says how each of them ended.
+    """Launcher: starts a process for each job, on this machine or on others, and reports how each ended.
 
-    Whatever a trial does (it may crash, hang or be killed) is news of its own job, and of no other. The supervisor
-    decides what runs, how many at once, for how long, and what is tried again; a launcher only carries that out:
+    A trial that crashes, hangs or is killed affects its own job only. The supervisor decides which jobs run, how many
+    at once, for how long, and which are repeated; a launcher executes this:
 
-        launcher.open(Plugins())                  # may take its time, but answers at once
-        launcher.start(Job("a", order, "log.txt"))
-        launcher.poll(0.2)                        # [Started("a", "process 4711")], or [] after 0.2 s
+        launcher.open(Plugins())                  # may prepare for a while, but returns at once
+        launcher.start(Job("a", request, "log.txt"))
+        launcher.poll(0.2)                        # [JobStarted("a", "process 4711")], or [] after 0.2 s
         launcher.stop("a", signal.SIGTERM)        # the trial writes a checkpoint and ends
-        launcher.poll(60)                         # [Ended("a", 143)]
-        launcher.close()                          # nothing that it started is left
+        launcher.poll(60)                         # [JobEnded("a", 143)]
+        launcher.close()                          # ends every process that it started
 
-    A launcher for a cluster is `elsewhere`: it starts a `paribus.JobProcess` on the machine that its scheduler chooses,
-    whose folders are those that all machines share. One that keeps processes ready, as `paribus.ForkServer` does, loads
-    `plugins` there beforehand.
+    A launcher for a cluster sets `is_remote` and starts a `paribus.JobProcess` on the machine that its scheduler
+    chooses; all machines share the folder of the store. A launcher that keeps processes ready, as the fork server does,
+    loads `plugins` in them.
     """
 
-    is_remote: ClassVar[bool] = False  # its processes may run on other machines, which share the store's folder
+    is_remote: ClassVar[bool] = False  # processes may run on other machines that share the folder of the store
 
     def default_jobs(self, cores: int, gpus: int) -> int:
-        """How many jobs it is given at once where the user does not say; this machine has so many cores and GPUs."""
+        """Return the default number of parallel jobs on a machine with this many cores and GPUs."""
         return cores
 
     @abstractmethod
     def open(self, plugins: Plugins) -> None:
-        """Begins to make ready for jobs that need these plugins. It does not wait."""
+        """Start to prepare for jobs that need these plugins, without waiting."""
 
     @abstractmethod
     def start(self, job: Job) -> None:
-        """Has a process started for the job. It does not wait."""
+        """Start a process for the job, without waiting."""
 
     @abstractmethod
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
-        """What has happened since, in order; waits for the first of it, but at most so long."""
+        """Return the events since the last call, in order; wait for the first one at most `seconds`."""
 
     @abstractmethod
     def stop(self, name: str, signal: int) -> None:
-        """Sends a signal to a job's process: SIGTERM asks it to stop, SIGKILL ends it. One that has ended is left."""
+        """Send a signal to the process of a job, if it still runs: SIGTERM requests a stop, SIGKILL ends it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends whatever still runs. `open` may follow."""
+        """End every running process. `open` may be called again."""

@@ -1,4 +1,4 @@
-"""The slot `norm`: what normalises; where it stands is the placement's."""
+"""Slot `norm`: normalization of hidden states; the placement decides where norms stand."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from paribus.slots.component import Component
 
 
 class Norm(Component, nn.Module, ABC):
-    """Normalises rows over their last axis: (…, D) -> (…, D). It is injected as a factory wherever a norm stands."""
+    """Normalization over the last axis: (…, D) -> (…, D). Other components receive it as a factory (`Norms`)."""
 
     injects: ClassVar[tuple[str, ...]] = ("width",)
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """(…, D) -> (…, D)."""
+        """Return the normalized hidden states: (…, D) -> (…, D)."""
 
 
 class Norms(Protocol):
-    """How a norm is injected: it makes one of the width of the stream, or of another."""
+    """Factory of norms that components receive: `norm()` has the width of the stream, `norm(width)` another."""
 
     def __call__(self, width: int | None = None) -> Norm: ...

@@ -1,4 +1,4 @@
-"""The slot `objective`: which examples are formed, how they are corrupted, and what is to be predicted."""
+"""Slot `objective`: forming of examples, corruption, prediction targets, head and loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LossTerm(NamedTuple):
-    """A part of a loss: a sum and its count, so that it is exact over micro-batches and ranks."""
+    """Term of a loss, as a sum and a count, so that it is exact over micro-batches and ranks."""
 
     total: Tensor
     count: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
@@ -29,83 +29,96 @@ class LossTerm(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """How a model that was trained for an objective is asked to write."""
+    """Prompt of generation for a model that was trained with an objective."""
 
-    body: tuple[int, ...]  # what the body reads before the first token that is written
-    source: tuple[int, ...] | None = None  # what the part reads that the body attends to
-    stop: int | None = None  # the token that ends what is written
-    bidirectional: bool = False  # whether rows of the prompt see each other both ways
+    body: tuple[int, ...]  # tokens that the body reads before the first generated token
+    source: tuple[int, ...] | None = None  # tokens of the part that the body attends to
+    stop: int | None = None  # token that ends the generated text
+    bidirectional: bool = False  # tokens of the prompt see each other in both directions
 
 
 class GenerationTarget(NamedTuple):
-    """What is known of a text that is handed over, and wanted of the one to be written, by the corpus' own numbers;
-    None where nobody says."""
+    """Requested properties of generated text, as numbers of the corpus; None: not specified."""
 
-    language: int | None = None  # that it is to be written in
-    source_language: int | None = None  # that the text which is handed over is in
-    label: int | None = None  # the class that it is to be of; handed to no objective that needs no labels
+    language: int | None = None  # language of the generated text
+    source_language: int | None = None  # language of the source text
+    label: int | None = None  # class of the generated text; only for objectives that need labels
 
 
 class TrainingExamples(NamedTuple):
-    """Streams by the path of the part that reads them, and the targets of the objective that made them."""
+    """Batch of examples: streams by the path of the part that reads them, and the targets of the objective that made
+    them.
+    """
 
     streams: Mapping[str, Stream]
     targets: Mapping[str, Tensor]
 
 
 class ForwardPass(Protocol):
-    """One forward pass, as an objective sees it. What two objectives both ask for is computed once."""
+    """Forward pass of a batch, as an objective reads it. Results that two objectives read are computed once."""
 
     @property
     def streams(self) -> Mapping[str, Stream]: ...
 
     @property
     def targets(self) -> Mapping[str, Tensor]:
-        """This objective's own."""
+        """Targets of this objective."""
         ...
 
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
-        """(B, T, D): the output of a part; of one that reads `tokens`, (B, T), in place of those of its stream, where
-        the objective made some. It names them by a `key` of its own, and what they gave is not computed again."""
+        """Return the output of a part, (B, T, D).
+
+        With `tokens`, (B, T), the part reads these in place of the tokens of its stream; results are cached by `key`.
+        """
         ...
 
     def last_layer_input(self) -> Tensor:
-        """(B, T, D): what the last layer of the body read; asked of a topology that has such."""
+        """Return the input of the last layer of the body, (B, T, D); only with the topology trait `provides:
+        last-layer`.
+        """
         ...
 
     def captured(self, layer: int, name: str) -> Tensor:
-        """What was kept of a layer of the body, as `captures` asked: `q`, `k` and `v`, (B, H|G, T, K), or its `rows`,
-        (B, T, D); those of layer 0 are what the first layer read."""
+        """Return a captured value of a layer of the body, as `captures` requested: `q`, `k` and `v`, (B, H|G, T, K), or
+        its output `hidden`, (B, T, D). Layer 0 is the input of the first layer.
+        """
         ...
 
     def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, through that layer `times` over.
+        """Return queries at the positions `at` after `times` passes through the last layer: (B, N, D), (B, N) -> (B, N,
+        D).
 
-        Each sees what the layer read, and none is seen.
+        Each query attends to the input of the layer; no position attends to a query.
         """
         ...
 
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
-        """(B, T, D): what the body says where `feed` has rows read what the one before them said; asked of a topology
-        that provides `feedback`."""
+        """Return the output of the body, (B, T, D), where `feed` replaces tokens by predictions of the position before.
+
+        Only with the topology trait `provides: feedback`.
+        """
         ...
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(…, D) -> (…, V), with a bias of the vocabulary where one is given."""
+        """Return scores over the vocabulary, (…, D) -> (…, V), plus a bias if one is given."""
         ...
 
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """`make()`, or what it gave when this objective asked for `name` before in this pass."""
+        """Return `make()`, computed once per pass for this objective and `name`."""
         ...
 
     def head_logits(self, of: str | None = None) -> Tensor:
-        """(B, T, C): the head of another objective on all rows of the body; None: the first that scores a vocabulary,
-        or the embedding itself where there is none."""
+        """Return the output of another objective's head at all positions of the body, (B, T, C).
+
+        None: the first objective that scores the vocabulary, or the embedding itself if there is none.
+        """
         ...
 
     @property
     def teacher(self) -> ForwardPass:
-        """The teacher's pass over the same streams, which no gradient reaches: for whoever needs a `teacher`."""
+        """Forward pass of the teacher over the same streams, without gradients; for an objective that needs a
+        `teacher`.
+        """
         ...
 
 
@@ -133,93 +146,100 @@ class ObjectiveTraits(Traits, total=False):
 
 
 class Objective(Component, nn.Module, ABC):
-    """What a model is trained for, or evaluated with.
+    """Objective: trains or evaluates a model.
 
-    The data side knows no parameters: `form` makes examples (only where traits say `forms`), `corrupt` hides and marks
-    what is to be predicted; both draw from a `Draw` and from nothing else. The model side is `forward`. Each term of
-    the loss has a tensor of labels in the targets, with IGNORED where there is nothing to predict; `terms` says which.
-    A term's count is the number of its labels that are not IGNORED: it is known before the model runs.
+    The data side has no parameters: `form` makes examples (if the trait `example_kind` is set), `corrupt` hides tokens
+    and returns the labels; both draw random numbers from a `Draw` only. The model side is `forward`. Each term of the
+    loss has a tensor of labels in the targets, with IGNORED where nothing is predicted; `terms` names it. The count of
+    a term is the number of labels that are not IGNORED, so it is known before the model runs.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
     traits: ClassVar[ObjectiveTraits] = {}
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
-    captures: Capture = Capture()  # what it reads of a pass besides rows; nobody else's is computed
-    teacher_captures: Capture = Capture()  # and of its teacher's
-    last_layer_reruns: int = 0  # how often the rows that its head runs on go through the last layer again
+    captures: Capture = Capture()  # values that it reads of a pass besides the output
+    teacher_captures: Capture = Capture()  # the same for the teacher's pass
+    last_layer_reruns: int = 0  # number of further passes through the last layer for the positions of its head
 
     def text_length(self, length: int) -> int:
-        """How many tokens of text one example of `length` rows eats."""
+        """Return the number of tokens of text that one example of `length` tokens takes."""
         return length
 
     def example_count(self, tokens: Tokens, length: int) -> int:
-        """How many examples an epoch has; asked of the objective that `forms`."""
+        """Return the number of examples of an epoch. Called for the objective that forms examples."""
         raise NotImplementedError
 
     def example_lengths(self, tokens: Tokens, length: int) -> np.ndarray[Any, np.dtype[Any]] | None:
-        """How many of `length` rows each example takes, for batches of about one length; None: all take all of them."""
+        """Return the number of tokens of each example, at most `length`, for batches of similar length; None: all are
+        full.
+        """
         return None
 
     def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
-        """What of the documents is in no example, by reason: told before training starts, and kept in the record."""
+        """Return the number of documents that are in no example, by reason; reported and recorded."""
         return {}
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
-        """The examples `draw.index`, padded to `length` rows; asked of the objective that `forms`.
+        """Return the examples `draw.index`, padded to `length`. Called for the objective that forms examples.
 
-        It may be fewer rows than `examples` was asked with, where none of these takes more by what `lengths` says.
+        The result may be shorter than `length` if `example_lengths` allows it.
         """
         raise NotImplementedError
 
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
-        """The streams as the model is to see them, and this objective's targets (`targets` is what it formed)."""
+        """Return the streams as the model reads them, and the targets of this objective; `targets` are those that it
+        formed.
+        """
         return TrainingExamples(streams, targets)
 
     @abstractmethod
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        """The head alone, on any rows: (…, D) -> (…, C)."""
+        """Return the output of the head, at any positions: (…, D) -> (…, C)."""
 
     @abstractmethod
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        """The terms of the loss."""
+        """Return the terms of the loss."""
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """What the head does for `load.head_positions` rows, `unembed` not counted."""
+        """Return the cost of the head for `load.head_positions`, without `unembed`."""
 
     @abstractmethod
     def head_positions(self, length: int) -> int:
-        """On how many rows the head runs, for an example of `length` rows."""
+        """Return the number of positions that the head runs on, for an example of `length` tokens."""
 
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
-        """Nats a label of `targets` that knowing how frequent labels are in `train`, and nothing else, comes to.
+        """Return the loss of the unigram baseline: nats per label of `targets`, predicted from label frequencies in
+        `train`.
 
-        `targets` are its own of all examples that are evaluated. None for one that is trained on tokens of the
-        vocabulary, which are counted for it, or has none to speak of.
+        `targets` are the objective's own targets of all evaluated examples. None: the engine counts the tokens (labels
+        are tokens of the vocabulary), or there is no such baseline.
         """
         return None
 
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt | None:
-        """How a text is handed to a model that is to go on from it, or to write what belongs to it.
-
-        None: whoever is trained for this cannot write.
+        """Return the prompt for generation after, or from, a text; None: a model trained for this objective cannot
+        generate.
         """
         return None
 
     def fill_logits(self, run: ForwardPass) -> Tensor | None:
-        """(B, N, V): scores of what is hidden in rows `run.targets["pick"]`, (B, N), of a text that every part reads.
+        """Return scores of the masked tokens at `run.targets["pick"]`, (B, N), of a text that every part reads: (B, N,
+        V).
 
-        None: whoever is trained for this fills no gaps.
+        None: a model trained for this objective cannot fill masks.
         """
         return None
 
     def unembed_positions(self, length: int) -> int | None:
-        """How many rows are scored against the vocabulary; None: all `picks`, if `logits` has them scored."""
+        """Return the number of positions scored against the vocabulary; None: all `head_positions`, if `logits` calls
+        `unembed`.
+        """
         return None
 
     def metrics(self) -> Mapping[str, Metric]:
-        """What is measured besides the loss; `observe` updates them."""
+        """Return the metrics besides the loss; `update_metrics` updates them."""
         return {}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        """Updates `metrics` with one batch."""
+        """Update `metrics` with one batch."""

@@ -1,4 +1,4 @@
-"""The slot `optimizer`."""
+"""Slot `optimizer`: construction of a torch optimizer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ class OptimizerTraits(Traits, total=False):
 
 
 class Optimizer(Component, ABC):
-    """Builds a torch optimizer. Matrices and everything else come apart, as weight decay belongs to matrices."""
+    """Optimizer: builds a `torch.optim.Optimizer`. Weight decay applies to matrices, which come as a group of their
+    own.
+    """
 
     traits: ClassVar[OptimizerTraits] = {}
 
     @abstractmethod
     def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """`others` are biases, gains and all that has fewer than two axes."""
+        """Return the optimizer. `others` are biases, gains and all other parameters with fewer than two axes."""

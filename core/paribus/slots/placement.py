@@ -1,4 +1,4 @@
-"""The slot `placement`: how norms, sublayers and the residual stream are wired."""
+"""Slot `placement`: wiring of norms, sublayers and the residual stream (norm placement)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PlacementTraits(Traits, total=False):
 
 
 class Placement(Component, nn.Module, ABC):
-    """Wires the sublayers of one layer into the residual stream.
+    """Norm placement: wires the sublayers of one layer into the residual stream.
 
-    `sublayers` maps a name (attention, cross, feedforward) to a function of (B, T, D), in order. Norms are kept under
-    `self.norms[name]`, so that they keep their paths from one placement to another. `traits["final"]` says whether a
-    norm follows the last layer.
+    `sublayers` maps the name of a sublayer (attention, cross, feedforward) to a function of (B, T, D), in order. Store
+    norms as `self.norms[name]`, so that their paths are the same in every placement. The trait `final_norm` says
+    whether a norm follows the last layer.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
@@ -34,8 +34,8 @@ class Placement(Component, nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
+        """Return the output of the layer: (B, T, D) -> (B, T, D)."""
 
     def gain(self, role: Role) -> float:
-        """By what the initialisation of parameters with this role is multiplied (DeepNorm's beta)."""
+        """Return the factor of the initial weights of parameters with this role (DeepNorm's beta)."""
         return 1.0

@@ -1,4 +1,4 @@
-"""The slot `position`: where a row is, told to the model in up to four moments."""
+"""Slot `position`: position information, given to the model through up to four hooks."""
 
 from __future__ import annotations
 
@@ -25,61 +25,61 @@ class PositionTraits(Traits, total=False):
 
 
 class Position(Component, nn.Module, ABC):
-    """Tells rows apart by where they are. Each moment is the identity unless overridden; `traits` say which are:
+    """Position encoding. A variant overrides one or more of four hooks; every other hook is the identity:
 
-    - `embed` adds to the rows before the first layer (sinusoidal, learned);
-    - `rotate` turns queries and keys by tables that are made once a forward pass (RoPE, xPos);
-    - `bias` is added to the scaled scores, valid on any block of rows (ALiBi, T5, disentangled);
-    - `mix` changes what the weights are applied to (Shaw), on the eager kernel only.
+    - `embed` adds to the embeddings before the first layer (sinusoidal, learned);
+    - `rotate` rotates queries and keys by tables that are made once per forward pass (RoPE, xPos);
+    - `bias` returns a term of the scaled scores, for any block of queries and keys (ALiBi, T5, disentangled);
+    - `mix` returns a term of the output, computed from the attention weights (Shaw); eager kernel only.
 
-    A position belongs to the stack, and is shared by its layers, or to each layer, as `owner` declares. One of the
-    stack's may have a part in each layer besides (`own`): a table that all share, and projections that none does.
-    Positions may be any integers: padding continues the ramp, so a table clamps and never fails on them.
+    The trait `hooks` lists the overridden hooks, and `owner` says whether the layers of a stack share one instance. A
+    shared position may have a module for each layer (`layer_part`), such as projections beside a shared table.
+    Positions may be any integers: padding continues the numbering, so a table must clamp.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
     traits: ClassVar[PositionTraits] = {"hooks": [], "bias": "none", "owner": "stack"}
-    class_specific: ClassVar[bool] = True  # a table of places is none of distances, though both be called `table`
+    class_specific: ClassVar[bool] = True  # a table of positions is not one of distances
 
     def layer_part(self, shape: Shape) -> nn.Module | None:
-        """What a layer of this shape has of it for itself, if anything; `bias` and `mix` find it as `pair.own`."""
+        """Return the module that one layer of this shape has for itself, or None; hooks read it from the pair."""
         return None
 
     def score_terms(self) -> int:
-        """How many terms a score is the sum of: its scale shrinks by their root, as options may decide."""
+        """Return the number of terms that a score is the sum of; the scale is divided by its square root."""
         return self.traits.get("score_terms", 1)
 
     def uses_mix(self) -> bool:
-        """Whether `mix` is to be asked: an option may leave out what the trait says that there can be."""
+        """Return whether `mix` is called; an option may switch off what the trait declares."""
         return "mix" in self.traits["hooks"]
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """(B, T, E), (B|1, T) -> (B, T, E): rows as the embedding has them, of width `shape.embedded`."""
+        """Return the embeddings plus positions: (B, T, E), (B|1, T) -> (B, T, E), with E = `shape.embedding_width`."""
         return x
 
     def tables(self, positions: Tensor, width: int) -> Any:
-        """What `rotate` reads, for rows at these positions; `width` is what will be rotated."""
+        """Return the tables that `rotate` reads for these positions; `width` is the number of columns to rotate."""
         return None
 
     def rotate(self, x: Tensor, tables: Any, side: Literal["query", "key"]) -> Tensor:
-        """(B, H, T, K) -> (B, H, T, K)."""
+        """Return rotated queries or keys: (B, H, T, K) -> (B, H, T, K)."""
         return x
 
     def bias(self, pair: Pair) -> Tensor:
-        """(B|1, H, T, S), for one block of rows or for all."""
-        raise NotImplementedError  # only called where traits say that there is one
+        """Return the score term, (B|1, H, T, S), for all pairs or one block of them."""
+        raise NotImplementedError  # called only if the traits declare a bias
 
     def mix(self, weights: Tensor, pair: Pair) -> Tensor | None:
-        """What is added to the output, (B, H, T, K), given the weights (B, H, T, S)."""
+        """Return the term that is added to the output, (B, H, T, K), given the weights (B, H, T, S), or None."""
         return None
 
     def cost(self, load: Load) -> Cost:
-        """What its bias and its mix do in one layer, or once for all, where the bias depends on positions alone.
+        """Return the cost of `bias` and `mix` in one layer, or once for all layers if the bias reads positions only.
 
-        What turns or adds is no product, and counts as none.
+        Rotations and additions are not matrix products, and count as none.
         """
         return Cost()
 
     @abstractmethod
     def position_limit(self) -> int | None:
-        """The first position that it cannot express; None where there is no such."""
+        """Return the first position that cannot be represented, or None if there is no limit."""

@@ -1,4 +1,4 @@
-"""The slot `schedule`: the learning rate over a run."""
+"""Slot `schedule`: learning rate schedule."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from paribus.slots.component import Component
 
 
 class Schedule(Component, ABC):
-    """Says by what the optimizer's learning rate is multiplied at each step."""
+    """Learning rate schedule: the factor of the optimizer's learning rate at each step."""
 
     @abstractmethod
     def factor(self, step: int, steps: int) -> float:
-        """For step `step` (from 0) of a run of `steps`; a function of these alone, so that a run can be resumed."""
+        """Return the factor at step `step` (from 0) of `steps`. It must depend on these only, so that a run can be
+        resumed.
+        """

@@ -1,4 +1,4 @@
-"""What softmax attentions have in common besides their heads and the road to a kernel."""
+"""Traits, cache and cost that softmax attentions share."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ SOFTMAX_TRAITS: Final[AttentionTraits] = {
     "normalized": True,
     "decodes": True,
 }
-"""The traits of an attention that is `Heads` and `Attend` and nothing else."""
+"""Traits of an attention that consists of `Heads` and `Attend`."""
 
 
 def visibility_of(shape: Shape, window: int | None = None) -> Visibility:
-    """Who sees whom at this place: a memory has no future."""
+    """Return the visibility at this place of a model. Cross-attention is never causal."""
     return Visibility(causal=shape.causal and shape.memory_width is None, window=window)
 
 
 def empty_cache(shape: Shape, kv_heads: int, batch: int, length: int, like: Tensor) -> State:
-    """Room for `length` keys and values; none for those of a memory, which are kept as they come."""
+    """Return a cache for `length` keys and values; empty for cross-attention, whose keys are stored when they are
+    computed.
+    """
     if shape.memory_width is not None:
         return {}
     size = (batch, kv_heads, length, shape.head_width)  # (B, G, L, K)
@@ -43,9 +45,10 @@ def empty_cache(shape: Shape, kv_heads: int, batch: int, length: int, like: Tens
 
 
 def softmax_cost(shape: Shape, kv_heads: int, sight: Visibility, load: Load) -> Cost:
-    """Projections, and 4 K operations a head for each pair of a query and a key within its window.
+    """Return the cost of the projections, plus 4 K operations per head for each pair of a query and a key in its
+    window.
 
-    A key counts even where the future hides it: kernels compute most of these, and torch's counter counts them.
+    Keys in the future count as well: kernels compute most of them, and torch's counter counts them.
     """
     keys = load.keys if shape.memory_width is None else load.memory
     fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
@@ -53,7 +56,7 @@ def softmax_cost(shape: Shape, kv_heads: int, sight: Visibility, load: Load) -> 
     source = shape.memory_width or shape.width
     if (
         shape.raw_memory
-    ):  # no values, and no way back: what is mixed is the memory, shared out among the key/value heads
+    ):  # no value and output projections: the columns of the memory are split among the key/value heads
         wide = shape.heads * (source // kv_heads)
         projections = 2 * load.queries * shape.width * heads_width + 2 * fresh * source * kv_width
         scores = 2 * sight.pairs(load.queries, keys) * (heads_width + wide)

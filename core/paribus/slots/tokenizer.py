@@ -1,4 +1,4 @@
-"""The slot `tokenizer`: text to ids and back."""
+"""Slot `tokenizer`: text to token ids and back."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from paribus.slots.component import Component, Traits
 
 
 class Vocabulary(NamedTuple):
-    """What the rest of the system knows of a tokenizer."""
+    """Size and special tokens of a tokenizer."""
 
     size: int
-    specials: Mapping[str, int]  # pad, cls, sep, mask, unk, bos, eos: those that it has
-    sentinels: tuple[int, ...] = ()  # ids that stand for removed spans, in the order in which they are used
-    word_starts: frozenset[int] | None = None  # ids that a word begins with; None: the tokenizer cannot tell
+    specials: Mapping[str, int]  # id of each special token: pad, cls, sep, mask, unk, bos, eos
+    sentinels: tuple[int, ...] = ()  # ids that replace removed spans, in the order of their use
+    word_starts: frozenset[int] | None = None  # ids that start a word; None: unknown
 
     @property
     def reserved(self) -> frozenset[int]:
-        """Ids that are none of the text's: never corrupted, never drawn as a random token."""
+        """Ids that never occur in encoded text: not corrupted, and not drawn as a random token."""
         return frozenset(self.specials.values()) | frozenset(self.sentinels)
 
 
@@ -31,38 +31,41 @@ class TokenizerTraits(Traits, total=False):
 
 
 class Tokenizer(Component, ABC):
-    """Turns text into ids. Trained on the training split only; what it learned is `state`, which is data, not code."""
+    """Tokenizer: text to token ids and back.
+
+    It is trained on the training split only; `state` is what it learned, as data.
+    """
 
     traits: ClassVar[TokenizerTraits] = {}
 
     @abstractmethod
     def train(self, texts: Iterable[str], size: int | None) -> None:
-        """Learns a vocabulary of at most `size` from `texts`; a tokenizer with nothing to learn does nothing."""
+        """Learn a vocabulary of at most `size` tokens from `texts`. Does nothing for a fixed vocabulary."""
 
     def external_fingerprint(self) -> str:
-        """A hash of what decides what it learns besides the corpus and its options, such as a file; else nothing."""
+        """Return a hash of the inputs of `train` besides corpus and options, such as a file, or ""."""
         return ""
 
     @abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without specials around them."""
+        """Return the ids of each text, without special tokens around them."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; specials are shown by name in angle brackets."""
+        """Return the text of ids; special tokens appear as their name in angle brackets."""
 
     def piece(self, token: int) -> str:
-        """What an id stands for, told apart from all others: by it, another tokenizer of this kind has it as well."""
+        """Return a string that identifies the token, so that tokens of two tokenizers of this kind can be matched."""
         return self.decode([token])
 
     @abstractmethod
     def vocabulary(self) -> Vocabulary:
-        """Sizes and specials; valid once trained."""
+        """Return the size and the special tokens; valid after `train` or `load`."""
 
     @abstractmethod
     def state(self) -> bytes:
-        """What `train` learned, for `load`; its sha256 is the tokenizer's fingerprint."""
+        """Return what `train` learned, for `load`. Its sha256 is the fingerprint of the tokenizer."""
 
     @abstractmethod
     def load(self, state: bytes) -> None:
-        """Becomes the tokenizer that gave `state`."""
+        """Restore the tokenizer from a `state`."""

@@ -1,4 +1,4 @@
-"""The slot `topology`: which stacks there are and how streams run through them."""
+"""Slot `topology`: the stacks of a model and the streams between them."""
 
 from __future__ import annotations
 
@@ -21,45 +21,53 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """One stack of a topology. The main one stands at `body` in every topology, so checkpoints survive a swap."""
+    """One stack of a topology. The main stack has the path `body` in every topology, so that checkpoints fit after a
+    swap.
+    """
 
-    name: str  # what a spec calls it under `parts:`
-    path: str  # where its tensors are: "body" for the main one
+    name: str  # key under `parts:` of a spec
+    path: str  # path of its tensors; "body" for the main stack
     causal: bool
-    cross: str | None = None  # the path of the part that it attends to
-    recurrent: bool = False  # no attention mixes its own rows; what it attends to, it reads as it stands
+    cross: str | None = None  # path of the part that it attends to
+    recurrent: bool = False  # has no self-attention; reads a memory without value and output projections
 
 
 class Builder(Protocol):
-    """What a topology is given to build itself from: everything below it is decided by the spec.
+    """Builder of the modules of a topology, as the spec configures them.
 
-    One of stacks needs the first two. What else is here is for parts that are another kind of `Stage`.
+    A topology of stacks needs `embedding` and `stack` only; the other methods are for parts that are another `Stage`.
     """
 
     def embedding(self, *, width: int | None = None, scored: int | None = None) -> Embedding:
-        """The one that parts share, made when it is first asked for: then its rows may be told another `width` than the
-        stream's, and so may the rows that it has `scored`."""
+        """Return the embedding that the parts share, made by the first call.
+
+        The first call may set its `width`, and the width of the hidden states that it has `scored`, if they differ from
+        the width of the stream.
+        """
         ...
 
     def stack(self, path: str, *, placed: str | None = None) -> Stack:
-        """The stack at `path`. What places rows in the stack at `placed`, if that is given and was built before, places
-        them here as well, where it is said alike: so a table of positions is shared as that of tokens is."""
+        """Return the stack at `path`.
+
+        With `placed`, it shares the positions of the stack at that path, built before, if both have the same position
+        in the spec.
+        """
         ...
 
     def separate_embedding(self) -> Embedding:
-        """Another embedding, for a part that does not share: nobody has rows scored by it."""
+        """Return another embedding, for a part that does not share one; it scores nothing."""
         ...
 
     def shape_of(self, path: str) -> Shape:
-        """What a part that is no stack is built for."""
+        """Return the shape of a part that is not a stack."""
         ...
 
     def embedding_part(self, path: str) -> nn.ModuleDict | None:
-        """What a part that is no stack has of the embedding for itself."""
+        """Return the `stack_part` of the embedding for a part that is not a stack."""
         ...
 
     def cross_attention(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
-        """The attention by which a recurrent part reads a memory, and what runs it."""
+        """Return the attention by which a recurrent part reads a memory, and the object that runs it."""
         ...
 
 
@@ -71,9 +79,9 @@ class TopologyTraits(Traits, total=False):
 
 
 class Topology(Component, nn.Module, ABC):
-    """Arranges stacks. It has `embedding` and for each of `parts`, at its path, a `Stack` or another `Stage`.
+    """Topology: the stacks of a model. It has the attribute `embedding`, and a `Stage` at the path of each of `parts`.
 
-    `reads` names the slots that it uses; a spec that fills another is refused, since that would be ignored in silence.
+    `reads` names the slots that it uses; a spec that sets another slot is rejected, since it would be ignored silently.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("build",)
@@ -99,27 +107,28 @@ class Topology(Component, nn.Module, ABC):
         states: States | None = None,
         capture: Capture | bool = False,
     ) -> Output:
-        """The output of one part. `memory` is that of the part it attends to, if it attends to one."""
+        """Return the output of one part. `memory` is the output of the part that it attends to, if any."""
 
     def run_with_feedback(
         self, streams: Mapping[str, Stream], feed: StepInputFunction, memory: Memory | None
     ) -> Output:
-        """The output of the body where each row but the first may read what was made of the one before it.
+        """Return the output of the body, where each position after the first may read the prediction of the one before.
 
-        Asked of a topology that provides `feedback`, since its rows are made one after the other.
+        Called only for a topology with the trait `provides: feedback`, which computes positions one after the other.
         """
         raise NotImplementedError
 
     def start(self, batch: int, length: int) -> States:
-        """Empty decoding state for the body."""
+        """Return an empty decoding state of the body."""
         return self.stage("body").start(batch, length)
 
     def stage(self, path: str) -> Stage:
-        """What stands at the path of a part."""
-        found = self.get_submodule(path)
-        assert isinstance(found, Stage), f"`parts` says that a part is at {path}"
-        return found
+        """Return the stage at the path of a part."""
+        stage = self.get_submodule(path)
+        assert isinstance(stage, Stage), f"expected a Stage at {path}"
+        return stage
 
 
 def memory_of(output: Output) -> Memory:
+    """Return the output of a part as a memory for cross-attention."""
     return Memory(output.hidden, output.layout, output.extra)
