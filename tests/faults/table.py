@@ -147,9 +147,9 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     "core/paribus/train/test_packing.py": {"documents_that_share_rows_learn_what_they_would_alone": ("C10",)},
     "core/paribus/inference/test_generate.py": {"a_prompt_that_is_too_long_is_told_with_what_would_do": ("A10",)},
     "plugins/paribus_text/test_text.py": {
-        "what_is_left_out_is_counted_by_reason": ("C1",),
-        "nothing_but_blank_files_is_refused_with_what_was_left_out": ("C1",),
-        "a_single_document_is_refused_with_ways_to_have_two": ("C1",),
+        "dropped_files_and_documents_are_counted_by_reason": ("C1",),
+        "blank_files_are_refused_and_counted": ("C1",),
+        "a_single_document_is_refused": ("C1",),
         "an_empty_folder_is_refused": ("C1",),
         "the_fingerprint_is_of_contents_and_of_the_split": ("C8",),
         "a_file_that_breaks_after_it_was_read_once_is_refused": ("C8",),

@@ -71,7 +71,9 @@ def test_tokens_are_of_text_each_different_and_repeated(shown: Any) -> None:
     assert torch.equal(repeated_sequences(shown(), 100, 9), tokens)
 
 
-def test_a_model_of_three_rows_is_asked_nothing(shown: Any) -> None:
-    subject = shown(weighs=weighs(uniform), says=says)
-    subject.known = subject.known._replace(length=3)
-    assert set(InductionScore().measure(subject).values()) == {"there is no room for two tokens and the same again"}
+def test_a_model_of_length_three_has_no_score(shown: Any) -> None:
+    model = shown(weighs=weighs(uniform), says=says)
+    model.trial = model.trial._replace(length=3)
+    assert set(InductionScore().measure(model).values()) == {
+        "dims.length is too short for two tokens and their repetition"
+    }
