@@ -21,8 +21,8 @@ def corrupted(clm: Objective, stream: Stream) -> TrainingExamples:
 
 def test_the_label_of_a_row_is_the_token_of_the_next(clm: Objective) -> None:
     tokens = torch.arange(6, 6 + 2 * 33).reshape(2, 33)
-    made = corrupted(clm, Stream(tokens))
-    body, labels = made.streams["body"].tokens, made.targets["labels"]
+    examples = corrupted(clm, Stream(tokens))
+    body, labels = examples.streams["body"].tokens, examples.targets["labels"]
     assert body.shape == labels.shape == (2, 32)
     assert torch.equal(body, tokens[:, :-1])
     assert torch.equal(labels[:, :-1], body[:, 1:])
@@ -36,16 +36,16 @@ def test_an_example_eats_one_token_more_than_it_has_rows(clm: Objective) -> None
 
 def test_the_first_token_of_another_document_is_not_predicted(clm: Objective) -> None:
     documents = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2]])
-    made = corrupted(clm, Stream(torch.arange(8)[None], documents=documents))
-    assert made.targets["labels"].tolist() == [[1, 2, IGNORED, 4, IGNORED, 6, 7]]
-    assert made.streams["body"].documents is not None
-    assert torch.equal(made.streams["body"].documents, documents[:, :-1])
+    examples = corrupted(clm, Stream(torch.arange(8)[None], documents=documents))
+    assert examples.targets["labels"].tolist() == [[1, 2, IGNORED, 4, IGNORED, 6, 7]]
+    assert examples.streams["body"].documents is not None
+    assert torch.equal(examples.streams["body"].documents, documents[:, :-1])
 
 
 def test_padding_is_neither_predicted_nor_asked(clm: Objective) -> None:
     documents = torch.tensor([[0, 0, 0, PADDING, PADDING], [PADDING, PADDING, 0, 0, 0]])
-    made = corrupted(clm, Stream(torch.arange(10).reshape(2, 5), documents=documents))
-    assert made.targets["labels"].tolist() == [[1, 2, IGNORED, IGNORED], [IGNORED, IGNORED, 8, 9]]
+    examples = corrupted(clm, Stream(torch.arange(10).reshape(2, 5), documents=documents))
+    assert examples.targets["labels"].tolist() == [[1, 2, IGNORED, IGNORED], [IGNORED, IGNORED, 8, 9]]
 
 
 def test_every_vector_of_the_stream_is_cut_alike(clm: Objective) -> None:
@@ -56,9 +56,9 @@ def test_every_vector_of_the_stream_is_cut_alike(clm: Objective) -> None:
 
 
 def test_other_streams_are_left_as_they_are(clm: Objective) -> None:
-    other = Stream(torch.ones(1, 3, dtype=torch.int64))
-    made = clm.corrupt({"body": Stream(torch.ones(1, 5)), "encoder": other}, {}, Draw(0, 0, torch.arange(1)))
-    assert made.streams["encoder"] is other
+    encoder = Stream(torch.ones(1, 3, dtype=torch.int64))
+    examples = clm.corrupt({"body": Stream(torch.ones(1, 5)), "encoder": encoder}, {}, Draw(0, 0, torch.arange(1)))
+    assert examples.streams["encoder"] is encoder
 
 
 def test_a_text_goes_on_as_it_began_and_an_empty_one_begins_behind_another(

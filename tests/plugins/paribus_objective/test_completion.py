@@ -32,24 +32,24 @@ PAIRS: list[Pair] = [([10, 11, 12], [[20, 21]]), ([13], [[22]]), ([14, 15], [[23
 
 
 def side(sentences: Sequence[Sequence[Sequence[int]]]) -> Any:
-    flat = [each for document in sentences for each in document]
-    ids = np.array([token for each in flat for token in each], dtype=np.uint16)
+    flat = [sentence for document in sentences for sentence in document]
+    ids = np.array([token for sentence in flat for token in sentence], dtype=np.uint16)
     bounds = np.cumsum([0, *map(len, flat)])
     documents = np.cumsum([0, *map(len, sentences)])
     return SimpleNamespace(ids=ids, sentences=bounds, documents=documents, languages=None, targets=None, labels=None)
 
 
 def corpus(pairs: Sequence[Pair], marks: Sequence[float] | None = None) -> Tokens:
-    found: Any = side([[prompt] for prompt, _ in pairs])
-    found.targets = side([answer for _, answer in pairs])
+    data: Any = side([[prompt] for prompt, _ in pairs])
+    data.targets = side([answer for _, answer in pairs])
     if marks is not None:
-        found.labels = SimpleNamespace(values=np.array(marks, dtype=np.float64))
-    tokens: Tokens = found
+        data.labels = SimpleNamespace(values=np.array(marks, dtype=np.float64))
+    tokens: Tokens = data
     return tokens
 
 
-def all_of(made: Objective, tokens: Tokens, length: int) -> TrainingExamples:
-    return made.form(tokens, length, Draw(0, 0, torch.arange(made.example_count(tokens, length))))
+def all_of(objective: Objective, tokens: Tokens, length: int) -> TrainingExamples:
+    return objective.form(tokens, length, Draw(0, 0, torch.arange(objective.example_count(tokens, length))))
 
 
 def test_what_is_labelled_is_the_answer_and_its_end(build: Build, vocabulary: Vocabulary) -> None:
@@ -77,34 +77,34 @@ def test_without_a_separator_and_a_stop_there_is_the_text_alone(build: Build, vo
 
 
 def test_what_is_given_in_an_answer_does_not_count(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("completion", vocabulary, marks=True, separator=False, stop=False)
-    labels = all_of(made, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
+    objective = build("completion", vocabulary, marks=True, separator=False, stop=False)
+    labels = all_of(objective, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
     assert [[label for label in row if label != IGNORED] for row in labels.tolist()] == [[20, 21], [], [23, 26]]
     with pytest.raises(DataError, match=r"error\[no-marks\] .* 5 sentences .* has 2;"):
-        all_of(made, corpus(PAIRS, [1, 0]), 6)
+        all_of(objective, corpus(PAIRS, [1, 0]), 6)
 
 
 def test_the_loss_and_the_metrics_are_those_of_the_labels(build: Build, vocabulary: Vocabulary, passed: Passed) -> None:
-    made = build("completion", vocabulary)
-    formed = all_of(made, corpus(PAIRS), 8)
+    objective = build("completion", vocabulary)
+    formed = all_of(objective, corpus(PAIRS), 8)
     run = passed(formed)
-    logits, labels = made.logits(run.hidden(), run.unembed), formed.targets["labels"]
-    rows = [(b, t) for b in range(3) for t in range(8) if labels[b, t] != IGNORED]
-    expected = sum(functional.cross_entropy(logits[b, t], labels[b, t]) for b, t in rows)
-    term = made(run)["loss"]
+    logits, labels = objective.logits(run.hidden(), run.unembed), formed.targets["labels"]
+    labelled = [(b, t) for b in range(3) for t in range(8) if labels[b, t] != IGNORED]
+    expected = sum(functional.cross_entropy(logits[b, t], labels[b, t]) for b, t in labelled)
+    term = objective(run)["loss"]
     torch.testing.assert_close(term.total, torch.as_tensor(expected))
-    assert int(term.count) == len(rows)
-    metrics = made.metrics()
-    made.update_metrics(run, metrics)
-    right = {(b, t): bool(logits[b, t].argmax() == labels[b, t]) for b, t in rows}
-    assert float(metrics["accuracy"].compute()) == pytest.approx(sum(right.values()) / len(rows))
-    whole = [all(hit for (b, _), hit in right.items() if b == row) for row in range(3)]
-    assert float(metrics["exact"].compute()) == pytest.approx(sum(whole) / 3)
+    assert int(term.count) == len(labelled)
+    metrics = objective.metrics()
+    objective.update_metrics(run, metrics)
+    is_correct = {(b, t): bool(logits[b, t].argmax() == labels[b, t]) for b, t in labelled}
+    assert float(metrics["accuracy"].compute()) == pytest.approx(sum(is_correct.values()) / len(labelled))
+    is_exact = [all(correct for (b, _), correct in is_correct.items() if b == row) for row in range(3)]
+    assert float(metrics["exact"].compute()) == pytest.approx(sum(is_exact) / 3)
 
 
 def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("completion", vocabulary)
-    formed = all_of(made, corpus(PAIRS), 8)
+    objective = build("completion", vocabulary)
+    formed = all_of(objective, corpus(PAIRS), 8)
     labels = formed.targets["labels"]
     guesses = labels.clamp(min=0)
     guesses[2, 3] = 99
@@ -121,11 +121,11 @@ def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabul
 
 
 def test_a_prompt_is_what_training_showed(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("completion", vocabulary)
-    asked = made.prompt([10, 11, 12])
-    assert asked is not None
-    assert (list(asked.body), asked.stop) == ([10, 11, 12, SEP], EOS)
-    assert all_of(made, corpus(PAIRS), 8).streams["body"].tokens[0, :4].tolist() == list(asked.body)
+    objective = build("completion", vocabulary)
+    prompt = objective.prompt([10, 11, 12])
+    assert prompt is not None
+    assert (list(prompt.body), prompt.stop) == ([10, 11, 12, SEP], EOS)
+    assert all_of(objective, corpus(PAIRS), 8).streams["body"].tokens[0, :4].tolist() == list(prompt.body)
 
 
 def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build, vocabulary: Vocabulary) -> None:
@@ -145,11 +145,11 @@ def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build
 
 
 def test_no_row_is_too_few_for_what_it_was_said_to_take(build: Build, vocabulary: Vocabulary) -> None:
-    made: Any = build("completion", vocabulary)
+    objective: Any = build("completion", vocabulary)
     tokens = corpus(PAIRS)
-    for index, rows in enumerate(made.example_lengths(tokens, 32).tolist()):
-        one = made.form(tokens, rows, Draw(0, 0, torch.tensor([index])))
-        many = made.form(tokens, 32, Draw(0, 0, torch.tensor([index])))
+    for index, rows in enumerate(objective.example_lengths(tokens, 32).tolist()):
+        one = objective.form(tokens, rows, Draw(0, 0, torch.tensor([index])))
+        many = objective.form(tokens, 32, Draw(0, 0, torch.tensor([index])))
         assert torch.equal(one.targets["labels"], many.targets["labels"][:, :rows])
         assert (many.targets["labels"][:, rows:] == IGNORED).all()
         documents = one.streams["body"].documents
@@ -158,22 +158,22 @@ def test_no_row_is_too_few_for_what_it_was_said_to_take(build: Build, vocabulary
 
 
 def test_frequencies_are_those_of_what_is_predicted(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("completion", vocabulary, marks=True)
+    objective = build("completion", vocabulary, marks=True)
     train, val = corpus(PAIRS, [1, 1, 1, 0, 1]), corpus(PAIRS[:1], [1])
     counts = dict.fromkeys(range(100), 1)
     for token in (20, 21, 22, 23, 26, EOS, EOS, EOS):
         counts[token] += 1
     nats = [-math.log(counts[token] / sum(counts.values())) for token in (20, 21, EOS)]
-    targets = made.form(val, 32, Draw(0, 0, torch.arange(1))).targets
-    assert made.unigram_loss(train, targets) == pytest.approx(sum(nats) / 3)
+    targets = objective.form(val, 32, Draw(0, 0, torch.arange(1))).targets
+    assert objective.unigram_loss(train, targets) == pytest.approx(sum(nats) / 3)
     targets["labels"].fill_(IGNORED)
-    assert made.unigram_loss(train, targets) is None
+    assert objective.unigram_loss(train, targets) is None
 
 
 def test_each_side_has_its_language(build: Build, vocabulary: Vocabulary) -> None:
     tokens: Any = corpus(PAIRS)
     tokens.languages, tokens.targets.languages = np.array([0, 0, 1]), np.array([1, 1, 0])
-    found = all_of(build("completion", vocabulary), tokens, 8).streams["body"].languages
-    assert found is not None
-    assert found[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert found[2].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+    languages = all_of(build("completion", vocabulary), tokens, 8).streams["body"].languages
+    assert languages is not None
+    assert languages[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert languages[2].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]

@@ -35,24 +35,24 @@ CLASSES = [2, 0, 2, 4, 0, 2, 0]
 
 @pytest.fixture
 def tokens(corpus: Corpus) -> Any:
-    made: Any = corpus(DOCUMENTS)
-    made.labels = Labels(np.array(CLASSES, dtype=np.float64), np.arange(len(CLASSES) + 1))
-    return made
+    data: Any = corpus(DOCUMENTS)
+    data.labels = Labels(np.array(CLASSES, dtype=np.float64), np.arange(len(CLASSES) + 1))
+    return data
 
 
-def everything(made: Objective, tokens: Tokens, length: int) -> TrainingExamples:
-    count = made.example_count(tokens, length)
-    return made.form(tokens, length, Draw(0, 0, torch.arange(count)))
+def everything(objective: Objective, tokens: Tokens, length: int) -> TrainingExamples:
+    count = objective.example_count(tokens, length)
+    return objective.form(tokens, length, Draw(0, 0, torch.arange(count)))
 
 
 def texts(tokens: Any) -> dict[int, list[int]]:
     """The text of each class, its documents one behind the other, each with an end mark."""
-    found: dict[int, list[int]] = {}
+    by_class: dict[int, list[int]] = {}
     for document, kind in enumerate(CLASSES):
-        first, last = tokens.documents[document], tokens.documents[document + 1]
-        ids = tokens.ids[tokens.sentences[first] : tokens.sentences[last]].tolist()
-        found.setdefault(kind, []).extend([*ids, EOS])
-    return found
+        start, end = tokens.documents[document], tokens.documents[document + 1]
+        ids = tokens.ids[tokens.sentences[start] : tokens.sentences[end]].tolist()
+        by_class.setdefault(kind, []).extend([*ids, EOS])
+    return by_class
 
 
 @pytest.mark.parametrize("length", [2, 8, 16, 40])
@@ -63,15 +63,15 @@ def test_pieces_are_the_text_of_their_class_behind_its_code(length: int, build: 
     assert special is not None
     assert special[:, 0].all()
     assert not special[:, 1:].any()
-    left = {kind: list(text) for kind, text in texts(tokens).items()}
+    remaining = {kind: list(text) for kind, text in texts(tokens).items()}
     for row, label in zip(rows.tolist(), labels.tolist(), strict=True):
         kind = CODES.index(row[0])
-        piece = left[kind][:length]
-        del left[kind][:length]
-        missing = length - len(piece)
-        assert label == [*piece, *([IGNORED] * missing)]
-        assert row[1:] == [*piece, *([EOS] * missing)][:-1]
-    assert all(len(rest) < length for rest in left.values())
+        piece = remaining[kind][:length]
+        del remaining[kind][:length]
+        padding_count = length - len(piece)
+        assert label == [*piece, *([IGNORED] * padding_count)]
+        assert row[1:] == [*piece, *([EOS] * padding_count)][:-1]
+    assert all(len(rest) < length for rest in remaining.values())
     assert all(len(text) < length or CODES[kind] in rows[:, 0] for kind, text in texts(tokens).items())
 
 
@@ -90,8 +90,8 @@ def test_no_code_is_predicted(build: Build, tokens: Any) -> None:
 
 def test_each_row_is_of_the_language_of_its_document(build: Build, tokens: Any) -> None:
     tokens.languages = np.arange(len(DOCUMENTS))
-    made = build("control", VOCABULARY, 8)
-    batch = everything(made, tokens, 8)
+    objective = build("control", VOCABULARY, 8)
+    batch = everything(objective, tokens, 8)
     languages = batch.streams["body"].languages
     assert languages is not None
     bounds = tokens.sentences[tokens.documents]
@@ -103,19 +103,19 @@ def test_each_row_is_of_the_language_of_its_document(build: Build, tokens: Any) 
 
 
 def test_a_copy_and_another_process_find_the_same(build: Build, tokens: Any) -> None:
-    made = build("control", VOCABULARY, 8)
-    whole = everything(made, tokens, 8)
-    assert torch.equal(everything(copy.deepcopy(made), tokens, 8).targets["labels"], whole.targets["labels"])
-    other = pickle.loads(pickle.dumps(PieceCache(3)))  # our own
+    objective = build("control", VOCABULARY, 8)
+    whole = everything(objective, tokens, 8)
+    assert torch.equal(everything(copy.deepcopy(objective), tokens, 8).targets["labels"], whole.targets["labels"])
+    copied_cache = pickle.loads(pickle.dumps(PieceCache(3)))  # our own
     with pytest.raises(DataError, match="the tokenizer has 3"):
-        other(tokens, 8)
+        copied_cache(tokens, 8)
 
 
 def test_more_classes_than_sentinels_are_refused(build: Build, tokens: Any) -> None:
-    made = build("control", VOCABULARY._replace(sentinels=CODES[:4]), 8)
-    words = r"error\[too-few-sentinels\] tokenizer: .* 5 classes; the tokenizer has 4; .* 5"
-    with pytest.raises(DataError, match=words):
-        made.example_count(tokens, 8)
+    objective = build("control", VOCABULARY._replace(sentinels=CODES[:4]), 8)
+    message = r"error\[too-few-sentinels\] tokenizer: .* 5 classes; the tokenizer has 4; .* 5"
+    with pytest.raises(DataError, match=message):
+        objective.example_count(tokens, 8)
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
@@ -124,11 +124,11 @@ def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
 
 
 def test_a_text_goes_on_behind_the_code_that_was_asked_for(build: Build) -> None:
-    made = build("control", VOCABULARY)
-    asked, first = made.prompt([20, 21], GenerationTarget(language=1, label=3)), made.prompt([])
-    assert asked is not None
-    assert first is not None
-    assert (asked.body, asked.source, asked.stop, asked.bidirectional) == ((CODES[3], 20, 21), None, EOS, False)
-    assert first.body == (CODES[0],)
+    objective = build("control", VOCABULARY)
+    prompt, default_prompt = objective.prompt([20, 21], GenerationTarget(language=1, label=3)), objective.prompt([])
+    assert prompt is not None
+    assert default_prompt is not None
+    assert (prompt.body, prompt.source, prompt.stop, prompt.bidirectional) == ((CODES[3], 20, 21), None, EOS, False)
+    assert default_prompt.body == (CODES[0],)
     with pytest.raises(SpecError, match=rf"error\[unknown-class\] label: .* 99; .* {len(CODES)} classes"):
-        made.prompt([20], GenerationTarget(label=99))
+        objective.prompt([20], GenerationTarget(label=99))

@@ -29,33 +29,33 @@ def texts(count: int = B, length: int = N) -> Stream:
     return Stream(tokens, sentences=sentences)
 
 
-def formed(made: Objective, body: Stream, epoch: int = 0) -> TrainingExamples:
-    return made.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(len(body.tokens))))
+def formed(objective: Objective, body: Stream, epoch: int = 0) -> TrainingExamples:
+    return objective.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(len(body.tokens))))
 
 
-def encoder_texts(made: Objective, body: Stream, epoch: int = 0) -> list[list[int]]:
+def encoder_texts(objective: Objective, body: Stream, epoch: int = 0) -> list[list[int]]:
     """What the encoder reads of each text, without eos and padding."""
-    encoder = formed(made, body, epoch).streams["encoder"]
+    encoder = formed(objective, body, epoch).streams["encoder"]
     assert encoder.documents is not None
-    found = []
+    texts = []
     for tokens, documents in zip(encoder.tokens.tolist(), encoder.documents.tolist(), strict=True):
         end = documents.index(PADDING) if PADDING in documents else len(documents)
         assert set(documents[end:]) <= {PADDING}
         assert set(tokens[end:]) <= {PAD}
         assert tokens[end - 1] == EOS
-        found.append(tokens[: end - 1])
-    return found
+        texts.append(tokens[: end - 1])
+    return texts
 
 
 @pytest.mark.parametrize("options", [{}, NOTHING, ALL])
 def test_the_decoder_writes_the_text_as_it_was_and_is_fed_it_shifted(options: dict[str, float], build: Build) -> None:
     body = texts()
     batch = formed(build("denoise", VOCABULARY, N + 1, **options), body)
-    labels, fed = batch.targets["labels"], batch.streams["body"].tokens
+    labels, inputs = batch.targets["labels"], batch.streams["body"].tokens
     assert torch.equal(labels[:, :-1], body.tokens)
     assert (labels[:, -1] == EOS).all()
-    assert torch.equal(fed[:, 1:], labels[:, :-1])
-    assert (fed[:, 0] == PAD).all()
+    assert torch.equal(inputs[:, 1:], labels[:, :-1])
+    assert (inputs[:, 0] == PAD).all()
     assert batch.streams["body"].documents is None
     assert batch.streams["body"].sentences is None
 
@@ -66,71 +66,73 @@ def test_nothing_is_done_where_nothing_is_asked_for(build: Build) -> None:
 
 
 def test_masks_stand_for_what_is_missing_between_what_is_left(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, permute=0.0)
-    for row in encoder_texts(made, texts()):
-        left = [token if token != EOS else 50 for token in row if token != MASK]
-        assert left == sorted(left)
+    objective = build("denoise", VOCABULARY, N + 1, permute=0.0)
+    for row in encoder_texts(objective, texts()):
+        remaining = [token if token != EOS else 50 for token in row if token != MASK]
+        assert remaining == sorted(remaining)
         assert row.count(EOS) == 1
-        assert abs(len(left) - (N - 0.3 * 89)) < 1
+        assert abs(len(remaining) - (N - 0.3 * 89)) < 1
         text = [9, *(token if token != EOS else 50 for token in row), 10 + N]
-        for here, behind in itertools.pairwise(text):
-            if MASK not in {here, behind}:
-                assert behind == here + 1  # nothing is missing without a mask
-        assert row.count(MASK) <= N - len(left)
+        for token, next_token in itertools.pairwise(text):
+            if MASK not in {token, next_token}:
+                assert next_token == token + 1  # nothing is missing without a mask
+        assert row.count(MASK) <= N - len(remaining)
 
 
-def spans(made: Objective, epochs: int = 12) -> list[int]:
+def spans(objective: Objective, epochs: int = 12) -> list[int]:
     """How many tokens each mask stands for, of texts that nothing interrupts; the last of a text was cut."""
     body = Stream(torch.arange(400).repeat(B, 1) + 10)
-    found: list[int] = []
+    lengths: list[int] = []
     for epoch in range(epochs):
-        for row in encoder_texts(made, body, epoch):
+        for row in encoder_texts(objective, body, epoch):
             text = [9, *row, 410]
-            for at, token in enumerate(text):
+            for position, token in enumerate(text):
                 if token == MASK:
-                    assert text[at - 1] != MASK
-                    found.append(text[at + 1] - text[at - 1] - 1)
-    return found
+                    assert text[position - 1] != MASK
+                    lengths.append(text[position + 1] - text[position - 1] - 1)
+    return lengths
 
 
 def test_spans_are_as_long_as_poisson_has_them(build: Build) -> None:
-    found = spans(build("denoise", VOCABULARY, 401, permute=0.0))
-    counts = np.bincount(found, minlength=20)
-    law = stats.poisson(3).pmf(np.arange(len(counts)))
-    assert len(found) > 25_000
+    lengths = spans(build("denoise", VOCABULARY, 401, permute=0.0))
+    counts = np.bincount(lengths, minlength=20)
+    expected = stats.poisson(3).pmf(np.arange(len(counts)))
+    assert len(lengths) > 25_000
     # Of some forty spans of a text one is cut short, and a mask behind the last token is left out.
-    assert abs(counts / counts.sum() - law).max() < 0.008
-    assert np.mean(found) == pytest.approx(3, abs=0.05)
+    assert abs(counts / counts.sum() - expected).max() < 0.008
+    assert np.mean(lengths) == pytest.approx(3, abs=0.05)
 
 
 def test_the_share_of_what_is_filled_in_is_exact_in_expectation(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, permute=0.0)
-    left = [sum(token != MASK for token in row) for epoch in range(20) for row in encoder_texts(made, texts(), epoch)]
+    objective = build("denoise", VOCABULARY, N + 1, permute=0.0)
+    remaining = [
+        sum(token != MASK for token in row) for epoch in range(20) for row in encoder_texts(objective, texts(), epoch)
+    ]
     expected = 0.3 * 89
     share = expected % 1
-    error = (share * (1 - share) / len(left)) ** 0.5
-    assert np.mean(left) == pytest.approx(N - expected, abs=4 * error)
+    error = (share * (1 - share) / len(remaining)) ** 0.5
+    assert np.mean(remaining) == pytest.approx(N - expected, abs=4 * error)
 
 
 def test_every_token_is_as_likely_to_be_gone(build: Build) -> None:
-    made = build("denoise", VOCABULARY, 41, permute=0.0)
+    objective = build("denoise", VOCABULARY, 41, permute=0.0)
     body = Stream(torch.arange(40).repeat(2000, 1) + 10)
     counts = np.zeros(40)
-    for row in encoder_texts(made, body):
-        gone = np.ones(40)
-        gone[np.array([token for token in row if token != MASK]) - 10] = 0
-        counts += gone
+    for row in encoder_texts(objective, body):
+        deleted = np.ones(40)
+        deleted[np.array([token for token in row if token != MASK]) - 10] = 0
+        counts += deleted
     # Neighbours go together, so places vary more than coins would: by the mean length of the span that hides one.
     expected = counts.mean()
     assert abs(counts[1:-1] - expected).max() < 4 * (expected * 0.7 * 4) ** 0.5
 
 
 def test_sentences_change_places_within_their_text_and_stay_whole(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, **{**NOTHING, "permute": 1.0})
+    objective = build("denoise", VOCABULARY, N + 1, **{**NOTHING, "permute": 1.0})
     body = texts()
     assert body.sentences is not None
     orders = set()
-    for row in encoder_texts(made, body):
+    for row in encoder_texts(objective, body):
         assert row[40] == EOS
         assert sorted(row[:40]) == list(range(10, 50))
         assert sorted(row[41:]) == list(range(51, 100))
@@ -138,107 +140,113 @@ def test_sentences_change_places_within_their_text_and_stay_whole(build: Build) 
         runs = [number for number, _ in itertools.groupby(numbers)]
         assert len(runs) == len(set(runs)) == len(set(numbers))
         assert all(
-            behind == here + 1
-            for here, behind in itertools.pairwise(row)
-            if EOS not in (here, behind) and body.sentences[0, here - 10] == body.sentences[0, behind - 10]
+            next_token == token + 1
+            for token, next_token in itertools.pairwise(row)
+            if EOS not in (token, next_token) and body.sentences[0, token - 10] == body.sentences[0, next_token - 10]
         )
         orders.add(tuple(runs))
     assert len(orders) > 60
 
 
 def test_every_order_of_sentences_is_as_likely(build: Build) -> None:
-    made = build("denoise", VOCABULARY, 13, **{**NOTHING, "permute": 1.0})
+    objective = build("denoise", VOCABULARY, 13, **{**NOTHING, "permute": 1.0})
     body = Stream(torch.arange(12).repeat(3000, 1) + 10, sentences=torch.arange(12).repeat(3000, 1) // 4)
-    orders = [tuple(token // 4 for token in row[::4]) for row in encoder_texts(made, body)]
+    orders = [tuple(token // 4 for token in row[::4]) for row in encoder_texts(objective, body)]
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert len(counts) == 6
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
 def test_of_some_sentences_that_change_places_the_others_stay(build: Build) -> None:
-    made = build("denoise", VOCABULARY, 41, **{**NOTHING, "permute": 0.5})
+    objective = build("denoise", VOCABULARY, 41, **{**NOTHING, "permute": 0.5})
     body = Stream(torch.arange(40).repeat(500, 1) + 10, sentences=torch.arange(40).repeat(500, 1) // 4)
-    stayed = [sum(row[at * 4] == 10 + at * 4 for at in range(10)) for row in encoder_texts(made, body)]
-    assert min(stayed) >= 5
-    assert np.mean(stayed) == pytest.approx(6, abs=4 / 500**0.5)  # five, and of five others one on average
+    unmoved = [
+        sum(row[number * 4] == 10 + number * 4 for number in range(10)) for row in encoder_texts(objective, body)
+    ]
+    assert min(unmoved) >= 5
+    assert np.mean(unmoved) == pytest.approx(6, abs=4 / 500**0.5)  # five, and of five others one on average
 
 
 def test_a_text_that_is_turned_begins_with_any_of_its_tokens(build: Build) -> None:
-    made = build("denoise", VOCABULARY, 13, **{**NOTHING, "rotate": 1.0})
+    objective = build("denoise", VOCABULARY, 13, **{**NOTHING, "rotate": 1.0})
     body = Stream(torch.arange(12).repeat(3000, 1) + 10)
-    rows = encoder_texts(made, body)
+    rows = encoder_texts(objective, body)
     assert all(row == [*range(row[0], 22), *range(10, row[0])] for row in rows)
     assert stats.chisquare(np.bincount([row[0] - 10 for row in rows], minlength=12)).pvalue > 1e-4
 
 
 def test_half_the_texts_are_turned_each_by_itself_and_eos_stays(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, **{**NOTHING, "rotate": 0.5})
-    rows = [row for epoch in range(10) for row in encoder_texts(made, texts(), epoch)]
+    objective = build("denoise", VOCABULARY, N + 1, **{**NOTHING, "rotate": 0.5})
+    rows = [row for epoch in range(10) for row in encoder_texts(objective, texts(), epoch)]
     assert {row[40] for row in rows} == {EOS}
-    turned = [(row[0] != 10, row[41] != 51) for row in rows]
-    for at, length in ((0, 40), (1, 49)):
+    rotated = [(row[0] != 10, row[41] != 51) for row in rows]
+    for stretch, length in ((0, 40), (1, 49)):
         expected = 0.5 * (1 - 1 / length)
-        assert np.mean([each[at] for each in turned]) == pytest.approx(expected, abs=4 * 0.5 / len(rows) ** 0.5)
+        assert np.mean([flags[stretch] for flags in rotated]) == pytest.approx(expected, abs=4 * 0.5 / len(rows) ** 0.5)
 
 
 @pytest.mark.parametrize("name", ["mask", "delete"])
 def test_tokens_that_are_masked_or_deleted_are_each_as_likely(name: str, build: Build) -> None:
-    made = build("denoise", VOCABULARY, 41, **{**NOTHING, name: 0.25})
+    objective = build("denoise", VOCABULARY, 41, **{**NOTHING, name: 0.25})
     body = Stream(torch.arange(40).repeat(800, 1) + 10)
     counts = np.zeros(40)
-    for row in encoder_texts(made, body):
-        left = [token for token in row if token != MASK]
-        assert len(left) == 30
+    for row in encoder_texts(objective, body):
+        remaining = [token for token in row if token != MASK]
+        assert len(remaining) == 30
         assert len(row) == (40 if name == "mask" else 30)
-        assert left == sorted(left)
+        assert remaining == sorted(remaining)
         if name == "mask":
-            assert all(token in (MASK, 10 + at) for at, token in enumerate(row))
-        gone = np.ones(40)
-        gone[np.array(left) - 10] = 0
-        counts += gone
+            assert all(token in (MASK, 10 + position) for position, token in enumerate(row))
+        removed = np.ones(40)
+        removed[np.array(remaining) - 10] = 0
+        counts += removed
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
 def test_all_of_it_together_takes_no_more_than_it_says_and_leaves_what_is_no_text(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, **ALL)
-    for row in encoder_texts(made, texts()):
+    objective = build("denoise", VOCABULARY, N + 1, **ALL)
+    for row in encoder_texts(objective, texts()):
         assert row.count(EOS) == 1
-        left = [token for token in row if token not in (MASK, EOS)]
-        assert len(left) == len(set(left))
-        assert len(left) == pytest.approx(89 * 0.6, abs=3)
+        remaining = [token for token in row if token not in (MASK, EOS)]
+        assert len(remaining) == len(set(remaining))
+        assert len(remaining) == pytest.approx(89 * 0.6, abs=3)
         cut = row.index(EOS)
         assert set(row[:cut]) <= {MASK, *range(10, 50)}
         assert set(row[cut + 1 :]) <= {MASK, *range(51, 100)}
 
 
 def test_no_text_grows_however_short_the_spans(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, infill=Infilling(rate=0.5, mean_span=1.0), permute=0.0)
-    rows = [row for epoch in range(5) for row in encoder_texts(made, texts(), epoch)]
+    objective = build("denoise", VOCABULARY, N + 1, infill=Infilling(rate=0.5, mean_span=1.0), permute=0.0)
+    rows = [row for epoch in range(5) for row in encoder_texts(objective, texts(), epoch)]
     assert max(map(len, rows)) <= N
     assert all(row.count(MASK) <= N - (len(row) - row.count(MASK)) for row in rows)
 
 
 def test_documents_that_are_kept_apart_stay_so_on_both_sides(build: Build) -> None:
-    made = build("denoise", VOCABULARY, N + 1, **ALL)
+    objective = build("denoise", VOCABULARY, N + 1, **ALL)
     plain = texts()
     documents = (torch.arange(N).repeat(B, 1) >= 41).long()
     documents[:, 80:] = PADDING
-    batch = formed(made, plain._replace(documents=documents, languages=documents.clamp(min=0)))
+    batch = formed(objective, plain._replace(documents=documents, languages=documents.clamp(min=0)))
     encoder, decoder = batch.streams["encoder"], batch.streams["body"]
     assert encoder.documents is not None
     assert encoder.languages is not None
     assert decoder.documents is not None
     assert torch.equal(decoder.documents[:, :-1], documents)
     assert (batch.targets["labels"][:, 80:] == IGNORED).all()
-    for tokens, owners, tongues in zip(encoder.tokens, encoder.documents, encoder.languages, strict=True):
-        for token, owner, tongue in zip(tokens.tolist(), owners.tolist(), tongues.tolist(), strict=True):
-            if token > MASK and owner >= 0:
-                assert owner == tongue == int(token > 50)
+    for tokens, token_documents, token_languages in zip(
+        encoder.tokens, encoder.documents, encoder.languages, strict=True
+    ):
+        for token, document, language in zip(
+            tokens.tolist(), token_documents.tolist(), token_languages.tolist(), strict=True
+        ):
+            if token > MASK and document >= 0:
+                assert document == language == int(token > 50)
 
 
 def test_a_text_of_one_token_has_it_filled_in_or_left(build: Build) -> None:
-    made = build("denoise", VOCABULARY, 2)
-    rows = encoder_texts(made, Stream(torch.full((100, 1), 20)))
+    objective = build("denoise", VOCABULARY, 2)
+    rows = encoder_texts(objective, Stream(torch.full((100, 1), 20)))
     assert {tuple(row) for row in rows} == {(MASK,), (20,)}  # left where the first span that is drawn is of no tokens
 
 

@@ -22,20 +22,20 @@ def text(rows: int) -> Stream:
     return Stream(tokens, documents=documents)
 
 
-def replaced(made: Objective, rows: int) -> tuple[Stream, TrainingExamples]:
+def replaced(objective: Objective, rows: int) -> tuple[Stream, TrainingExamples]:
     body = text(rows)
-    return body, made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(rows)))
+    return body, objective.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(rows)))
 
 
 def test_labels_say_which_tokens_are_not_the_texts(build: Build, vocabulary: Vocabulary) -> None:
     body, formed = replaced(build("detection", vocabulary, rate=0.3), 200)
-    shown, labels = formed.streams["body"].tokens, formed.targets["labels"]
+    inputs, labels = formed.streams["body"].tokens, formed.targets["labels"]
     assert (labels[:, 37:] == IGNORED).all()
-    assert torch.equal(labels[:, :37] == 1, (shown != body.tokens)[:, :37])
-    assert torch.equal(shown[:, 37:], body.tokens[:, 37:])
-    assert (shown[:, 0] == CLS).all()
+    assert torch.equal(labels[:, :37] == 1, (inputs != body.tokens)[:, :37])
+    assert torch.equal(inputs[:, 37:], body.tokens[:, 37:])
+    assert (inputs[:, 0] == CLS).all()
     assert not labels[:, 0].any()
-    assert (shown[:, 1:] >= 6).all()
+    assert (inputs[:, 1:] >= 6).all()
     share = 0.3 * 73 / 74
     assert (labels[:, 1:37] == 1).double().mean().item() == pytest.approx(share, abs=4 * (share / 200 / 36) ** 0.5)
 
@@ -43,37 +43,39 @@ def test_labels_say_which_tokens_are_not_the_texts(build: Build, vocabulary: Voc
 def test_the_loss_is_a_coins_of_these_odds_and_so_is_what_frequencies_alone_come_to(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
-    made: Any = build("detection", vocabulary, rate=0.3)
-    _, formed = replaced(made, 4)
+    objective: Any = build("detection", vocabulary, rate=0.3)
+    _, formed = replaced(objective, 4)
     run = passed(formed)
-    term = made(run)["loss"]
+    term = objective(run)["loss"]
     labels = formed.targets["labels"]
     by_hand = 0.0
-    for rows, told in zip(run.hidden(), labels.tolist(), strict=True):
-        for row, label in zip(rows, told, strict=True):
+    for rows, row_labels in zip(run.hidden(), labels.tolist(), strict=True):
+        for row, label in zip(rows, row_labels, strict=True):
             if label != IGNORED:
-                inner = nn.functional.gelu(row @ made.detector.dense.weight.T + made.detector.dense.bias)
-                odds = torch.sigmoid(inner @ made.detector.scores.weight[0] + made.detector.scores.bias[0]).item()
-                by_hand -= math.log(odds if label else 1 - odds)
+                inner = nn.functional.gelu(row @ objective.detector.dense.weight.T + objective.detector.dense.bias)
+                probability = torch.sigmoid(
+                    inner @ objective.detector.scores.weight[0] + objective.detector.scores.bias[0]
+                ).item()
+                by_hand -= math.log(probability if label else 1 - probability)
     assert term.total.item() == pytest.approx(by_hand, rel=1e-9)
     assert term.count == (labels != IGNORED).sum()
     share = 0.3 * 73 / 74
-    found = labels[labels != IGNORED].tolist()
-    nats = [-math.log(share if label else 1 - share) for label in found]
-    assert made.unigram_loss(None, formed.targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
+    counted_labels = labels[labels != IGNORED].tolist()
+    nats = [-math.log(share if label else 1 - share) for label in counted_labels]
+    assert objective.unigram_loss(None, formed.targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
 def test_the_cost_of_the_head_is_what_torch_counts(build: Build, vocabulary: Vocabulary) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    made = build("detection", vocabulary, add_first_token=True)
+    objective = build("detection", vocabulary, add_first_token=True)
     with FlopCounterMode(display=False) as counter:
-        made.logits(torch.randn(2, 9, 8, dtype=torch.float64), lambda h, bias=None: h)
-    assert 2 * made.cost(Load(9, 9, head_positions=made.head_positions(9))).flops == counter.get_total_flops()
+        objective.logits(torch.randn(2, 9, 8, dtype=torch.float64), lambda h, bias=None: h)
+    assert 2 * objective.cost(Load(9, 9, head_positions=objective.head_positions(9))).flops == counter.get_total_flops()
 
 
 def test_an_example_is_the_same_in_any_batch(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("detection", vocabulary)
-    (_, few), (_, many) = replaced(made, 2), replaced(made, 5)
+    objective = build("detection", vocabulary)
+    (_, few), (_, many) = replaced(objective, 2), replaced(objective, 5)
     assert torch.equal(few.targets["labels"], many.targets["labels"][:2])
     assert torch.equal(few.streams["body"].tokens, many.streams["body"].tokens[:2])

@@ -14,18 +14,20 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_head_is_a_dense_layer_gelu_and_one_score() -> None:
-    made, hidden = Detector(6, None).double(), torch.randn(2, 5, 6, dtype=torch.float64)
-    inner = gelu(hidden @ made.dense.weight.T + made.dense.bias)
-    torch.testing.assert_close(made(hidden), inner @ made.scores.weight.T + made.scores.bias, rtol=0, atol=1e-12)
+    objective, hidden = Detector(6, None).double(), torch.randn(2, 5, 6, dtype=torch.float64)
+    inner = gelu(hidden @ objective.dense.weight.T + objective.dense.bias)
+    torch.testing.assert_close(
+        objective(hidden), inner @ objective.scores.weight.T + objective.scores.bias, rtol=0, atol=1e-12
+    )
 
 
 def test_with_a_norm_the_first_token_is_added_to_each() -> None:
-    plain, made = Detector(6, None).double(), Detector(6, lambda width=None: nn.LayerNorm(6)).double()  # type: ignore[arg-type]  # a norm, in all but name
-    made.load_state_dict(plain.state_dict(), strict=False)
+    plain, objective = Detector(6, None).double(), Detector(6, lambda width=None: nn.LayerNorm(6)).double()  # type: ignore[arg-type]  # a norm, in all but name
+    objective.load_state_dict(plain.state_dict(), strict=False)
     hidden = torch.randn(2, 5, 6, dtype=torch.float64)
     for position in range(5):
         normalized = nn.functional.layer_norm(hidden[:, 0] + hidden[:, position], (6,))
-        torch.testing.assert_close(made(hidden)[:, position], plain(normalized), rtol=0, atol=1e-12)
+        torch.testing.assert_close(objective(hidden)[:, position], plain(normalized), rtol=0, atol=1e-12)
 
 
 def test_all_are_normalized_but_padding() -> None:

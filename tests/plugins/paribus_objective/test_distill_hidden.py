@@ -21,38 +21,38 @@ def squared(x: list[float], y: list[float]) -> float:
     return sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / len(x)
 
 
-@pytest.mark.parametrize(("loss", "apart"), [("cosine", cosine), ("squared", squared)])
+@pytest.mark.parametrize(("loss", "distance"), [("cosine", cosine), ("squared", squared)])
 def test_each_row_is_held_against_the_teachers(
-    loss: str, apart: Callable[[list[float], list[float]], float], build: Build, vocabulary: Vocabulary
+    loss: str, distance: Callable[[list[float], list[float]], float], build: Build, vocabulary: Vocabulary
 ) -> None:
-    ours, theirs = torch.randn(2, 2, 5, 16, dtype=torch.float64).unbind()
-    rows = torch.zeros(2, 5, dtype=torch.long)
-    rows[0, 4] = IGNORED
-    made = build("distill-hidden", vocabulary, loss=loss, weight=0.5)
-    term = made(Taught(ours, ours, {"counted": rows}, Taught(theirs, theirs, {})))["loss"]
-    places = [(b, t) for b in range(2) for t in range(5) if rows[b, t] != IGNORED]
-    expected = sum(apart(ours[place].tolist(), theirs[place].tolist()) for place in places)
+    student, teacher = torch.randn(2, 2, 5, 16, dtype=torch.float64).unbind()
+    counted = torch.zeros(2, 5, dtype=torch.long)
+    counted[0, 4] = IGNORED
+    objective = build("distill-hidden", vocabulary, loss=loss, weight=0.5)
+    term = objective(Taught(student, student, {"counted": counted}, Taught(teacher, teacher, {})))["loss"]
+    positions = [(b, t) for b in range(2) for t in range(5) if counted[b, t] != IGNORED]
+    expected = sum(distance(student[position].tolist(), teacher[position].tolist()) for position in positions)
     assert float(term.total) == pytest.approx(expected, rel=1e-12)
     assert (int(term.count), term.weight) == (9, 0.5)
-    assert not list(made.parameters())
+    assert not list(objective.parameters())
 
 
 def test_rows_are_brought_to_the_teachers_width_by_a_matrix(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("distill-hidden", vocabulary, width=24, loss="squared")
-    (matrix,) = made.parameters()
+    objective = build("distill-hidden", vocabulary, width=24, loss="squared")
+    (matrix,) = objective.parameters()
     width = matrix.shape[1]
     assert tuple(matrix.shape) == (24, width)
-    assert made.cost(Load(4, 4, head_positions=4)).flops == 2 * 4 * 24 * width
-    ours, theirs = torch.randn(1, 3, width, dtype=torch.float64), torch.randn(1, 3, 24, dtype=torch.float64)
-    rows = {"counted": torch.zeros(1, 3, dtype=torch.long)}
-    term = made(Taught(ours, ours, rows, Taught(theirs, theirs, {})))["loss"]
-    expected = (ours @ matrix.T - theirs).square().mean(-1).sum()
+    assert objective.cost(Load(4, 4, head_positions=4)).flops == 2 * 4 * 24 * width
+    student, teacher = torch.randn(1, 3, width, dtype=torch.float64), torch.randn(1, 3, 24, dtype=torch.float64)
+    targets = {"counted": torch.zeros(1, 3, dtype=torch.long)}
+    term = objective(Taught(student, student, targets, Taught(teacher, teacher, {})))["loss"]
+    expected = (student @ matrix.T - teacher).square().mean(-1).sum()
     assert float(term.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
 
 
 def test_a_teacher_of_another_width_is_refused_and_the_option_named(build: Build, vocabulary: Vocabulary) -> None:
-    ours, theirs = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
-    run = Taught(ours, ours, {"counted": torch.zeros(1, 2)}, Taught(theirs, theirs, {}))
+    student, teacher = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
+    run = Taught(student, student, {"counted": torch.zeros(1, 2)}, Taught(teacher, teacher, {}))
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model;"):
         build("distill-hidden", vocabulary)(run)
 
@@ -60,23 +60,27 @@ def test_a_teacher_of_another_width_is_refused_and_the_option_named(build: Build
 def test_rows_of_layers_are_held_against_those_that_are_named_of_the_teacher(
     build: Build, vocabulary: Vocabulary
 ) -> None:
-    made = build("distill-hidden", vocabulary, width=16, loss="squared", layers=(0, 1, -1), teacher_layers=(0, 3, -1))
-    assert sorted(name for name, _ in made.named_parameters()) == ["enter.weight", "project.weight"]
-    ours = {(layer, "hidden"): torch.randn(2, 3, 8, dtype=torch.float64) for layer in (0, 1, -1)}
-    theirs = {(layer, "hidden"): torch.randn(2, 3, 16, dtype=torch.float64) for layer in (0, 3, -1)}
-    rows = torch.zeros(2, 3, dtype=torch.long)
+    objective = build(
+        "distill-hidden", vocabulary, width=16, loss="squared", layers=(0, 1, -1), teacher_layers=(0, 3, -1)
+    )
+    assert sorted(name for name, _ in objective.named_parameters()) == ["enter.weight", "project.weight"]
+    student = {(layer, "hidden"): torch.randn(2, 3, 8, dtype=torch.float64) for layer in (0, 1, -1)}
+    teacher = {(layer, "hidden"): torch.randn(2, 3, 16, dtype=torch.float64) for layer in (0, 3, -1)}
+    counted = torch.zeros(2, 3, dtype=torch.long)
     nothing = torch.empty(0)
-    run = Taught(nothing, nothing, {"counted": rows}, Taught(nothing, nothing, {}, layers=theirs), ours)
+    run = Taught(nothing, nothing, {"counted": counted}, Taught(nothing, nothing, {}, layers=teacher), student)
     expected = 0.0
-    for layer, of in ((0, 0), (1, 3), (-1, -1)):
-        matrix = made.get_parameter("project.weight" if layer else "enter.weight")
-        brought = ours[layer, "hidden"] @ matrix.T
-        pairs = zip(brought.flatten(0, 1).tolist(), theirs[of, "hidden"].flatten(0, 1).tolist(), strict=True)
+    for layer, teacher_layer in ((0, 0), (1, 3), (-1, -1)):
+        matrix = objective.get_parameter("project.weight" if layer else "enter.weight")
+        projected = student[layer, "hidden"] @ matrix.T
+        pairs = zip(
+            projected.flatten(0, 1).tolist(), teacher[teacher_layer, "hidden"].flatten(0, 1).tolist(), strict=True
+        )
         expected += sum(squared(x, y) for x, y in pairs)
-    assert float(made(run)["loss"].total.detach()) == pytest.approx(expected, rel=1e-12)
-    assert made.captures.hidden == (0, 1, -1)
-    assert made.teacher_captures.hidden == (0, 3, -1)
-    assert made.cost(Load(4, 4, head_positions=4)).flops == 3 * 2 * 4 * 8 * 16
+    assert float(objective(run)["loss"].total.detach()) == pytest.approx(expected, rel=1e-12)
+    assert objective.captures.hidden == (0, 1, -1)
+    assert objective.teacher_captures.hidden == (0, 3, -1)
+    assert objective.cost(Load(4, 4, head_positions=4)).flops == 3 * 2 * 4 * 8 * 16
 
 
 def test_as_many_layers_are_named_of_both(build: Build, vocabulary: Vocabulary) -> None:

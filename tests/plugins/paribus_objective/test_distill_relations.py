@@ -30,36 +30,38 @@ def heads(layer: int, count: int, width: int, kv: int | None = None) -> Heads:
     return {(layer, name): torch.randn(2, size, 5, width, dtype=torch.float64) for name, size in sizes.items()}
 
 
-def cut(x: Tensor, b: int, t: int, head: int, among: int, into: int) -> list[float]:
+def cut(x: Tensor, b: int, t: int, head: int, query_heads: int, relation_heads: int) -> list[float]:
     """What one relation head holds of one row."""
     side: list[float] = []
-    for h in range(among):
-        side += x[b, h * x.shape[1] // among, t].tolist()
-    width = len(side) // into
+    for h in range(query_heads):
+        side += x[b, h * x.shape[1] // query_heads, t].tolist()
+    width = len(side) // relation_heads
     return side[head * width : (head + 1) * width]
 
 
 def softmax(scores: list[float]) -> list[float]:
-    most = max(scores)
-    powers = [math.exp(score - most) for score in scores]
+    maximum = max(scores)
+    powers = [math.exp(score - maximum) for score in scores]
     return [power / sum(powers) for power in powers]
 
 
-def by_hand(ours: Heads, theirs: Heads, relation: str, into: int, sees: Callable[[int, int, int], bool]) -> float:
+def by_hand(
+    student: Heads, teacher: Heads, relation: str, relation_heads: int, sees: Callable[[int, int, int], bool]
+) -> float:
     total = 0.0
     for b in range(2):
         for t in range(5):
-            seen = [s for s in range(5) if sees(b, t, s)]
-            for head in range(into) if seen else ():
-                told = []
-                for side in (ours, theirs):
+            visible = [s for s in range(5) if sees(b, t, s)]
+            for head in range(relation_heads) if visible else ():
+                distributions = []
+                for side in (student, teacher):
                     (layer, _), q = next((key, value) for key, value in side.items() if key[1] == "q")
-                    one, other = (side[layer, name] for name in relation)
-                    x = cut(one, b, t, head, q.shape[1], into)
-                    rows = [cut(other, b, s, head, q.shape[1], into) for s in seen]
+                    left, right = (side[layer, name] for name in relation)
+                    x = cut(left, b, t, head, q.shape[1], relation_heads)
+                    rows = [cut(right, b, s, head, q.shape[1], relation_heads) for s in visible]
                     products = [sum(i * j for i, j in zip(x, y, strict=True)) / math.sqrt(len(x)) for y in rows]
-                    told.append(softmax(products))
-                total += sum(p * math.log(p / q) for q, p in zip(*told, strict=True)) / into
+                    distributions.append(softmax(products))
+                total += sum(p * math.log(p / q) for q, p in zip(*distributions, strict=True)) / relation_heads
     return total
 
 
@@ -68,12 +70,14 @@ def by_hand(ours: Heads, theirs: Heads, relation: str, into: int, sees: Callable
 def test_relations_are_those_of_the_papers(
     relations: tuple[str, ...], shape: str, build: Build, vocabulary: Vocabulary
 ) -> None:
-    into = {"alike": None, "grouped": 2, "another": 4}[shape]
-    ours = heads(-1, 2, 4, kv=1 if shape == "grouped" else None)
-    theirs = heads(3, *{"alike": (2, 6), "grouped": (4, 4, 2), "another": (3, 8)}[shape])
+    relation_heads = {"alike": None, "grouped": 2, "another": 4}[shape]
+    student = heads(-1, 2, 4, kv=1 if shape == "grouped" else None)
+    teacher = heads(3, *{"alike": (2, 6), "grouped": (4, 4, 2), "another": (3, 8)}[shape])
     documents = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, PADDING]])
     counted = torch.zeros(2, 5, dtype=torch.long).masked_fill(documents < 0, IGNORED)
-    made = build("distill-relations", vocabulary, relations=relations, heads=into, teacher_layer=3, weight=0.5)
+    objective = build(
+        "distill-relations", vocabulary, relations=relations, heads=relation_heads, teacher_layer=3, weight=0.5
+    )
     nothing = torch.empty(0)
 
     class Streamed(Taught):
@@ -81,17 +85,17 @@ def test_relations_are_those_of_the_papers(
         def streams(self) -> dict[str, Stream]:
             return {"body": Stream(counted, documents)}
 
-    run = Streamed(nothing, nothing, {"counted": counted}, Taught(nothing, nothing, {}, layers=theirs), ours)
-    term = made(run)["loss"]
+    run = Streamed(nothing, nothing, {"counted": counted}, Taught(nothing, nothing, {}, layers=teacher), student)
+    term = objective(run)["loss"]
 
     def sees(b: int, t: int, s: int) -> bool:
         return bool(documents[b, t] == documents[b, s] and documents[b, t] >= 0)
 
-    expected = sum(by_hand(ours, theirs, relation, into or 2, sees) for relation in relations)
+    expected = sum(by_hand(student, teacher, relation, relation_heads or 2, sees) for relation in relations)
     assert float(term.total) == pytest.approx(expected, rel=1e-9)
     assert (int(term.count), term.weight) == (9, 0.5)
-    assert made.captures == Capture(heads=(-1,))
-    assert made.teacher_captures == Capture(heads=(3,))
+    assert objective.captures == Capture(heads=(-1,))
+    assert objective.teacher_captures == Capture(heads=(3,))
 
 
 def test_a_row_relates_to_those_that_it_sees(build: Build, vocabulary: Vocabulary) -> None:
@@ -105,10 +109,12 @@ def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
     model = paribus.assemble(resolved("gpt-tiny", "position=rope"), registry=installed(no_plugins=True)).double()
     batch = Batch({"body": Stream(torch.arange(24).reshape(2, 12))}, {}, torch.arange(2))
     with torch.no_grad():
-        kept = BatchForward(model.topology, batch, capture=Capture(weights=True, heads=(2,))).output("body").captured[1]
-    seen = attention_mask(None, torch.zeros(2, 12), causal=True)
-    found = log_relation(kept["q"], kept["k"], 4, 4, seen).exp()
-    torch.testing.assert_close(found, kept["weights"], rtol=0, atol=1e-12)
+        captured = (
+            BatchForward(model.topology, batch, capture=Capture(weights=True, heads=(2,))).output("body").captured[1]
+        )
+    mask = attention_mask(None, torch.zeros(2, 12), causal=True)
+    relation = log_relation(captured["q"], captured["k"], 4, 4, mask).exp()
+    torch.testing.assert_close(relation, captured["weights"], rtol=0, atol=1e-12)
 
 
 def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, vocabulary: Vocabulary) -> None:
@@ -121,8 +127,8 @@ def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, voca
 
     def run(**options: Any) -> None:
         teacher = Taught(nothing, nothing, {}, layers=heads(-1, 3, 8))
-        made = build("distill-relations", vocabulary, **options)
-        made(Streamed(nothing, nothing, {"counted": counted}, teacher, heads(-1, 2, 4)))
+        objective = build("distill-relations", vocabulary, **options)
+        objective(Streamed(nothing, nothing, {"counted": counted}, teacher, heads(-1, 2, 4)))
 
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective: the teacher has 3 heads, and the model 2"):
         run()
@@ -135,9 +141,9 @@ def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, voca
 
 
 def test_it_costs_the_products_of_its_relations(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("distill-relations", vocabulary, relations=("qk", "vv"))
-    assert made.cost(Load(5, 5, head_positions=5)).flops == 2 * (2 * 5 * 5 * 8)
-    assert not list(made.parameters())
+    objective = build("distill-relations", vocabulary, relations=("qk", "vv"))
+    assert objective.cost(Load(5, 5, head_positions=5)).flops == 2 * (2 * 5 * 5 * 8)
+    assert not list(objective.parameters())
 
 
 @pytest.mark.slow

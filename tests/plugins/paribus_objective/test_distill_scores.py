@@ -20,14 +20,14 @@ def softmax(scores: list[float], temperature: float) -> list[float]:
     return [power / sum(powers) for power in powers]
 
 
-def by_hand(ours: Tensor, theirs: Tensor, rows: Tensor, temperature: float) -> float:
+def by_hand(student: Tensor, teacher: Tensor, counted: Tensor, temperature: float) -> float:
     """t² · Σ over rows and classes of p (log p - log q)."""
     total = 0.0
-    for b in range(rows.shape[0]):
-        for t in range(rows.shape[1]):
-            if rows[b, t] == IGNORED:
+    for b in range(counted.shape[0]):
+        for t in range(counted.shape[1]):
+            if counted[b, t] == IGNORED:
                 continue
-            q, p = softmax(ours[b, t].tolist(), temperature), softmax(theirs[b, t].tolist(), temperature)
+            q, p = softmax(student[b, t].tolist(), temperature), softmax(teacher[b, t].tolist(), temperature)
             total += temperature**2 * sum(x * (math.log(x) - math.log(y)) for x, y in zip(p, q, strict=True))
     return total
 
@@ -36,12 +36,12 @@ def by_hand(ours: Tensor, theirs: Tensor, rows: Tensor, temperature: float) -> f
 def test_it_is_the_divergence_at_a_temperature_times_its_square(
     temperature: float, build: Build, vocabulary: Vocabulary
 ) -> None:
-    ours, theirs = torch.randn(2, 2, 5, 7, dtype=torch.float64).unbind()
-    rows = torch.zeros(2, 5, dtype=torch.long)
-    rows[1, 3:] = IGNORED
-    made = build("distill-scores", vocabulary, temperature=temperature, weight=2.5)
-    term = made(Taught(ours, ours, {"counted": rows}, Taught(theirs, theirs, {})))["loss"]
-    assert float(term.total) == pytest.approx(by_hand(ours, theirs, rows, temperature), rel=1e-12)
+    student, teacher = torch.randn(2, 2, 5, 7, dtype=torch.float64).unbind()
+    counted = torch.zeros(2, 5, dtype=torch.long)
+    counted[1, 3:] = IGNORED
+    objective = build("distill-scores", vocabulary, temperature=temperature, weight=2.5)
+    term = objective(Taught(student, student, {"counted": counted}, Taught(teacher, teacher, {})))["loss"]
+    assert float(term.total) == pytest.approx(by_hand(student, teacher, counted, temperature), rel=1e-12)
     assert (int(term.count), term.weight) == (8, 2.5)
 
 
@@ -57,19 +57,19 @@ def test_who_scores_as_the_teacher_does_has_nothing_to_learn(build: Build, vocab
 
 
 def test_gradients_are_of_one_size_at_high_temperatures(build: Build, vocabulary: Vocabulary) -> None:
-    ours, theirs = torch.randn(2, 1, 3, 7, dtype=torch.float64).unbind()
-    found = []
+    student, teacher = torch.randn(2, 1, 3, 7, dtype=torch.float64).unbind()
+    gradients = []
     for temperature in (50.0, 500.0):
-        scores = ours.clone().requires_grad_()
-        made = build("distill-scores", vocabulary, temperature=temperature)
-        rows = {"counted": torch.zeros(1, 3, dtype=torch.long)}
-        made(Taught(scores, scores, rows, Taught(theirs, theirs, {})))["loss"].total.backward()
+        scores = student.clone().requires_grad_()
+        objective = build("distill-scores", vocabulary, temperature=temperature)
+        targets = {"counted": torch.zeros(1, 3, dtype=torch.long)}
+        objective(Taught(scores, scores, targets, Taught(teacher, teacher, {})))["loss"].total.backward()
         assert scores.grad is not None
-        found.append(scores.grad)
+        gradients.append(scores.grad)
     # equation 4: (z - v) / N, of scores less their means
-    centred = [each - each.mean(-1, keepdim=True) for each in (ours, theirs)]
-    torch.testing.assert_close(found[1], (centred[0] - centred[1]) / 7, rtol=0.02, atol=1e-3)
-    torch.testing.assert_close(found[0], found[1], rtol=0.1, atol=0.01)
+    centred = [side_scores - side_scores.mean(-1, keepdim=True) for side_scores in (student, teacher)]
+    torch.testing.assert_close(gradients[1], (centred[0] - centred[1]) / 7, rtol=0.02, atol=1e-3)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0.1, atol=0.01)
 
 
 def test_padding_is_no_row_to_learn(build: Build, vocabulary: Vocabulary) -> None:
@@ -80,7 +80,7 @@ def test_padding_is_no_row_to_learn(build: Build, vocabulary: Vocabulary) -> Non
 
 
 def test_another_vocabulary_is_refused(build: Build, vocabulary: Vocabulary) -> None:
-    ours, theirs = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
-    run = Taught(ours, ours, {"counted": torch.zeros(1, 2)}, Taught(theirs, theirs, {}))
+    student, teacher = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
+    run = Taught(student, student, {"counted": torch.zeros(1, 2)}, Taught(teacher, teacher, {}))
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model"):
         build("distill-scores", vocabulary)(run)

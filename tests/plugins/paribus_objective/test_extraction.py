@@ -34,11 +34,11 @@ ANSWERS = [[1.0, 2.0], [20.0, 22.0], [-1.0, -1.0], [0.0, 0.0]]
 
 
 @pytest.fixture
-def asked(corpus: Corpus) -> Tokens:
-    tokens, other = corpus(QUESTIONS), corpus(CONTEXTS)
+def questions(corpus: Corpus) -> Tokens:
+    tokens, contexts = corpus(QUESTIONS), corpus(CONTEXTS)
     tokens.ids = tokens.ids % 50
-    other.ids = other.ids - 70
-    tokens.targets = other
+    contexts.ids = contexts.ids - 70
+    tokens.targets = contexts
     tokens.labels = Labels(np.array(ANSWERS).reshape(-1), np.arange(5) * 2)
     return tokens
 
@@ -50,128 +50,133 @@ def extract(build: Build, vocabulary: Vocabulary) -> Any:
 
 def pieces(size: int, room: int, stride: int) -> list[tuple[int, int]]:
     """BERT's loop over a document's spans."""
-    found, start = [], 0
+    spans, start = [], 0
     while start < size:
         length = min(size - start, room)
-        found.append((start, length))
+        spans.append((start, length))
         if start + length == size:
             break
         start += min(length, stride)
-    return found
+    return spans
 
 
 @pytest.mark.parametrize("stride", [1, 3, 7, 100])
-def test_windows_are_those_of_berts_loop(stride: int, asked: Tokens) -> None:
-    found = context_windows(asked, 20, 6, stride)
+def test_windows_are_those_of_berts_loop(stride: int, questions: Tokens) -> None:
+    windows = context_windows(questions, 20, 6, stride)
     for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
-        mine = found.document == number
-        kept = min(sum(question), 6)
-        assert (found.question_length[mine] == kept).all()
-        spans = list(zip(found.start[mine].tolist(), found.length[mine].tolist(), strict=True))
-        assert spans == pieces(sum(context), 20 - kept, stride)
+        is_document = windows.document == number
+        question_length = min(sum(question), 6)
+        assert (windows.question_length[is_document] == question_length).all()
+        spans = list(zip(windows.start[is_document].tolist(), windows.length[is_document].tolist(), strict=True))
+        assert spans == pieces(sum(context), 20 - question_length, stride)
 
 
-def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(extract: Any, asked: Tokens) -> None:
-    assert asked.targets is not None
-    count = extract.example_count(asked, 23)
-    formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
-    bounds, documents = asked.targets.sentences, asked.targets.documents
-    whole = 0
+def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(extract: Any, questions: Tokens) -> None:
+    assert questions.targets is not None
+    count = extract.example_count(questions, 23)
+    formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
+    bounds, documents = questions.targets.sentences, questions.targets.documents
+    whole_count = 0
     for row in range(count):
         number = int(formed.targets["document"][row])
-        tokens, (first, last) = formed.streams["body"].tokens[row].tolist(), formed.targets["labels"][row].tolist()
+        tokens, (start, end) = formed.streams["body"].tokens[row].tolist(), formed.targets["labels"][row].tolist()
         words = [int(word) for word in ANSWERS[number]]
-        if words[0] >= 0 and last:
+        if words[0] >= 0 and end:
             ends = bounds[documents[number] + words[0]], bounds[documents[number] + words[1] + 1]
-            assert tokens[first : last + 1] == asked.targets.ids[ends[0] : ends[1]].tolist()
-            whole += 1
+            assert tokens[start : end + 1] == questions.targets.ids[ends[0] : ends[1]].tolist()
+            whole_count += 1
         else:
-            assert (first, last) == (0, 0)
-            inside = set(asked.targets.ids[bounds[documents[number] + words[0]] :][:3].tolist())
+            assert (start, end) == (0, 0)
+            inside = set(questions.targets.ids[bounds[documents[number] + words[0]] :][:3].tolist())
             assert words[0] < 0 or not inside <= set(tokens)
-    assert whole >= 3
-    assert extract.example_lengths(asked, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
+    assert whole_count >= 3
+    assert extract.example_lengths(questions, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
 
 
-def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, asked: Tokens) -> None:
+def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, questions: Tokens) -> None:
     """In rows for four tokens of context, the answer of three words that begins with the 21st is in no window."""
-    lost = (
+    reasons = (
         "answers that are not whole in any window",
         "tokens truncated from questions longer than max_question_length",
     )
     for stride, answers in ((1, 0), (4, 1)):
         narrow: Any = build("extract", vocabulary, 11, max_question_length=4, stride=stride)
-        assert narrow.skipped_documents(asked, 11) == {lost[0]: answers, lost[1]: 27}
+        assert narrow.skipped_documents(questions, 11) == {reasons[0]: answers, reasons[1]: 27}
     wide: Any = build("extract", vocabulary, 128)
-    assert set(wide.skipped_documents(asked, 128).values()) == {0}
+    assert set(wide.skipped_documents(questions, 128).values()) == {0}
 
 
-def test_only_the_first_row_and_those_of_the_context_are_scored(extract: Any, asked: Tokens, passed: Passed) -> None:
-    count = extract.example_count(asked, 23)
-    formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
+def test_only_the_first_row_and_those_of_the_context_are_scored(
+    extract: Any, questions: Tokens, passed: Passed
+) -> None:
+    count = extract.example_count(questions, 23)
+    formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
     segments, documents = formed.streams["body"].segments, formed.streams["body"].documents
     for row in range(count):
         ends = (documents[row] >= 0).sum() - 1  # its last mark is none of the context
-        wanted = [place == 0 or (bool(segments[row, place]) and place < ends) for place in range(23)]
-        assert formed.targets["candidates"][row].tolist() == wanted
+        expected = [place == 0 or (bool(segments[row, place]) and place < ends) for place in range(23)]
+        assert formed.targets["candidates"][row].tolist() == expected
     run = passed(formed)
     scores = extract.head(run.hidden("body"))
     total = torch.zeros((), dtype=torch.float64)
     for row in range(count):
-        open_ = [place for place in range(23) if formed.targets["candidates"][row, place]]
+        candidates = [place for place in range(23) if formed.targets["candidates"][row, place]]
         for side in (0, 1):
-            at = open_.index(int(formed.targets["labels"][row, side]))
-            total -= scores[row, open_, side].log_softmax(0)[at]
+            index = candidates.index(int(formed.targets["labels"][row, side]))
+            total -= scores[row, candidates, side].log_softmax(0)[index]
     term = extract(run)["loss"]
     torch.testing.assert_close(term.total, total, rtol=0, atol=1e-10)
     assert int(term.count) == 2 * count
-    wider = extract(passed(extract.form(asked, 40, Draw(0, 0, torch.arange(count)))))["loss"]
+    wider = extract(passed(extract.form(questions, 40, Draw(0, 0, torch.arange(count)))))["loss"]
     torch.testing.assert_close(wider.total, total, rtol=0, atol=1e-10)  # padding changes nothing
 
 
-@pytest.mark.parametrize("most", [1, 3, 30])
-def test_the_best_span_is_the_best_of_all_that_are_short_enough(most: int) -> None:
+@pytest.mark.parametrize("max_length", [1, 3, 30])
+def test_the_best_span_is_the_best_of_all_that_are_short_enough(max_length: int) -> None:
     torch.manual_seed(0)
     scores = torch.randn(6, 2, 9)
     scores[3, :, 5:] = torch.finfo(torch.float32).min
-    found = best_span(scores, most)
+    result = best_span(scores, max_length)
     for row in range(6):
-        spans = [(a, b) for a in range(1, 9) for b in range(a, min(a + most, 9))]
+        spans = [(a, b) for a in range(1, 9) for b in range(a, min(a + max_length, 9))]
         best = max(spans, key=lambda span: float(scores[row, 0, span[0]]) + float(scores[row, 1, span[1]]))
-        assert (int(found.start[row]), int(found.end[row])) == best
-        assert float(found.null_score[row]) == pytest.approx(float(scores[row, :, 0].sum()))
+        assert (int(result.start[row]), int(result.end[row])) == best
+        assert float(result.null_score[row]) == pytest.approx(float(scores[row, :, 0].sum()))
 
 
 def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_nothing_answers(
-    extract: Any, asked: Tokens, passed: Passed
+    extract: Any, questions: Tokens, passed: Passed
 ) -> None:
-    count = extract.example_count(asked, 23)
-    formed = extract.form(asked, 23, Draw(0, 0, torch.arange(count)))
-    knowing = torch.full((count, 23, 2), -9.0, dtype=torch.float64)
+    count = extract.example_count(questions, 23)
+    formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
+    perfect = torch.full((count, 23, 2), -9.0, dtype=torch.float64)
     for row, ends in enumerate(formed.targets["labels"].tolist()):
         for side, place in enumerate(ends):
-            knowing[row, place, side] = 9.0 if place else 0.0
-    silent = torch.zeros_like(knowing)
-    silent[:, 0] = 5.0
-    for scores, wanted in ((knowing, 1.0), (silent, 1 / 4)):
+            perfect[row, place, side] = 9.0 if place else 0.0
+    null = torch.zeros_like(perfect)
+    null[:, 0] = 5.0
+    for scores, expected in ((perfect, 1.0), (null, 1 / 4)):
         extract.logits = lambda hidden, unembed, scores=scores: scores
         metrics = extract.metrics()
         extract.update_metrics(passed(formed), metrics)
-        assert {name: float(metric.compute()) for name, metric in metrics.items()} == {"exact": wanted, "f1": wanted}
+        assert {name: float(metric.compute()) for name, metric in metrics.items()} == {
+            "exact": expected,
+            "f1": expected,
+        }
 
 
-def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extract: Any, asked: Tokens) -> None:
-    count = extract.example_count(asked, 23)
-    targets = extract.form(asked, 23, Draw(0, 0, torch.arange(count))).targets
-    none = (targets["labels"] == 0).all(1)
-    share = (int(none.sum()) + 1) / (count + 2)
+def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extract: Any, questions: Tokens) -> None:
+    count = extract.example_count(questions, 23)
+    targets = extract.form(questions, 23, Draw(0, 0, torch.arange(count))).targets
+    is_null = (targets["labels"] == 0).all(1)
+    share = (int(is_null.sum()) + 1) / (count + 2)
     nats = [
-        -math.log(share) if none[row] else -math.log((1 - share) / (int(targets["candidates"][row].sum()) - 1))
+        -math.log(share) if is_null[row] else -math.log((1 - share) / (int(targets["candidates"][row].sum()) - 1))
         for row in range(count)
     ]
-    assert extract.unigram_loss(asked, targets) == pytest.approx(sum(nats) / count)
+    assert extract.unigram_loss(questions, targets) == pytest.approx(sum(nats) / count)
     two = {name: value[:2] for name, value in targets.items()}  # those that are evaluated, and no others
-    assert extract.unigram_loss(asked, two) == pytest.approx(sum(nats[:2]) / 2)
+    assert extract.unigram_loss(questions, two) == pytest.approx(sum(nats[:2]) / 2)
 
 
 @pytest.mark.parametrize(
@@ -183,17 +188,17 @@ def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extrac
     ],
 )
 def test_an_answer_that_is_not_in_its_context_is_refused(
-    answer: list[float], message: str, extract: Any, asked: Tokens
+    answer: list[float], message: str, extract: Any, questions: Tokens
 ) -> None:
-    asked.labels = Labels(np.array([answer, *ANSWERS[1:]]).reshape(-1), np.arange(5) * 2)
+    questions.labels = Labels(np.array([answer, *ANSWERS[1:]]).reshape(-1), np.arange(5) * 2)
     with pytest.raises(DataError, match=message):
-        extract.example_count(asked, 23)
+        extract.example_count(questions, 23)
 
 
-def test_answers_have_two_ends(extract: Any, asked: Tokens) -> None:
-    asked.labels = Labels(np.zeros(7), np.array([0, 2, 3, 5, 7]))
+def test_answers_have_two_ends(extract: Any, questions: Tokens) -> None:
+    questions.labels = Labels(np.zeros(7), np.array([0, 2, 3, 5, 7]))
     with pytest.raises(DataError, match=r"error\[labels\] corpus: .* document 1 has 1"):
-        extract.example_count(asked, 23)
+        extract.example_count(questions, 23)
 
 
 def test_rows_that_hold_neither_question_nor_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
@@ -206,10 +211,12 @@ def test_the_head_runs_on_every_row(extract: Any) -> None:
     assert extract.cost(Load(23, 23, head_positions=extract.head_positions(23))).flops == 2 * 23 * 8 * 2
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda once: pickle.loads(pickle.dumps(once))])
-def test_a_copy_of_what_was_found_holds_no_corpus(again: Callable[[Any], Any], extract: Any, asked: Tokens) -> None:
-    found = extract.windows(asked)
-    assert extract.windows(asked) is found
-    made = again(extract.windows)
-    assert made(asked) is not found
-    assert all((one == other).all() for one, other in zip(made(asked), found, strict=True))
+@pytest.mark.parametrize("copy_function", [copy.deepcopy, lambda once: pickle.loads(pickle.dumps(once))])
+def test_a_copy_of_what_was_found_holds_no_corpus(
+    copy_function: Callable[[Any], Any], extract: Any, questions: Tokens
+) -> None:
+    windows = extract.windows(questions)
+    assert extract.windows(questions) is windows
+    copied_cache = copy_function(extract.windows)
+    assert copied_cache(questions) is not windows
+    assert all((copied == original).all() for copied, original in zip(copied_cache(questions), windows, strict=True))

@@ -17,12 +17,12 @@ def mixed(x: int) -> int:
 
 def test_numbers_are_those_of_the_finaliser() -> None:
     keys = torch.tensor([0, 1, 2**61 + 12345])
-    found = gumbel.uniform(keys, 3, 4)
+    numbers = gumbel.uniform(keys, 3, 4)
     for row, key in enumerate(keys.tolist()):
-        first = mixed((key + 3 * 0x9E3779B97F4A7C15) & MASK)
+        base = mixed((key + 3 * 0x9E3779B97F4A7C15) & MASK)
         for entry in range(4):
-            bits = mixed((first + entry * 0xD1B54A32D192ED03) & MASK) >> 41
-            assert found[row, entry].item() == (bits + 0.5) * 2.0**-23
+            bits = mixed((base + entry * 0xD1B54A32D192ED03) & MASK) >> 41
+            assert numbers[row, entry].item() == (bits + 0.5) * 2.0**-23
 
 
 def test_numbers_are_even_and_never_0_or_1() -> None:

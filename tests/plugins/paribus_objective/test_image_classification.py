@@ -42,8 +42,8 @@ def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:
     """Images that count up, each of one sentence."""
     ends = np.cumsum([0, *(sizes or [VALUES] * len(labels))])
     numbers = np.arange(len(labels) + 1)
-    told = Labels(np.array(labels, np.float64), numbers)
-    return Side((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, labels=told)
+    image_labels = Labels(np.array(labels, np.float64), numbers)
+    return Side((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, labels=image_labels)
 
 
 class Pass:
@@ -105,9 +105,9 @@ def test_an_example_is_an_image_and_its_label(build: Build, vocabulary: Vocabula
 
 def test_no_label_is_in_what_the_model_sees(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary)
-    one, other = (form(objective, corpus(labels), [0, 1, 2]) for labels in ([3, 0, 7], [4, 900, 1]))
-    assert torch.equal(one.streams["body"].tokens, other.streams["body"].tokens)
-    assert not torch.equal(one.targets["labels"], other.targets["labels"])
+    examples_a, examples_b = (form(objective, corpus(labels), [0, 1, 2]) for labels in ([3, 0, 7], [4, 900, 1]))
+    assert torch.equal(examples_a.streams["body"].tokens, examples_b.streams["body"].tokens)
+    assert not torch.equal(examples_a.targets["labels"], examples_b.targets["labels"])
 
 
 def test_images_of_two_sizes_make_no_batch(build: Build, vocabulary: Vocabulary) -> None:
@@ -129,9 +129,9 @@ def test_the_loss_is_that_of_the_first_row_and_smoothed_in_training_alone(
     logs = scores.log_softmax(-1)
     for training in (True, False):
         share = smoothing if training else 0.0
-        wanted = sum(-(1 - share) * logs[row, label] - share * logs[row].mean() for row, label in enumerate(labels))
+        expected = sum(-(1 - share) * logs[row, label] - share * logs[row].mean() for row, label in enumerate(labels))
         term = objective.train(training)(Pass(rows, labels))["loss"]
-        assert abs(term.total - wanted) < 1e-12
+        assert abs(term.total - expected) < 1e-12
         assert int(term.count) == 3
 
 

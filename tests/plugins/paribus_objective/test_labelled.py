@@ -17,20 +17,20 @@ TEXTS, OTHERS = [[3, 4], [20, 10], [1]], [[2], [9, 9], [40]]
 CLS, SEP, BOS = 1, 2, 4
 
 
-def told(tokens: Tokens, values: list[float], other: Tokens | None = None) -> Tokens:
+def with_labels(tokens: Tokens, values: list[float], targets: Tokens | None = None) -> Tokens:
     tokens.labels = Labels(np.array(values), np.arange(len(values) + 1))
-    tokens.targets = other
+    tokens.targets = targets
     return tokens
 
 
 @pytest.fixture
 def singles(corpus: Corpus) -> Tokens:
-    return told(corpus(TEXTS), [1.0, 0.0, 1.0])
+    return with_labels(corpus(TEXTS), [1.0, 0.0, 1.0])
 
 
 @pytest.fixture
 def pairs(corpus: Corpus) -> Tokens:
-    return told(corpus(TEXTS), [1.0, 0.0, 1.0], corpus(OTHERS))
+    return with_labels(corpus(TEXTS), [1.0, 0.0, 1.0], corpus(OTHERS))
 
 
 def rows(objective: Objective, tokens: Tokens, length: int) -> list[list[int]]:
@@ -39,26 +39,28 @@ def rows(objective: Objective, tokens: Tokens, length: int) -> list[list[int]]:
     stream = objective.form(tokens, length, Draw(0, 0, torch.arange(count))).streams["body"]
     assert stream.documents is not None
     assert stream.tokens.shape == (count, length)
-    return [row[there >= 0].tolist() for row, there in zip(stream.tokens, stream.documents, strict=True)]
+    return [row[documents >= 0].tolist() for row, documents in zip(stream.tokens, stream.documents, strict=True)]
 
 
 def document(tokens: Tokens, number: int) -> list[int]:
-    bounds = [int(tokens.sentences[tokens.documents[number + at]]) for at in (0, 1)]
-    found: list[int] = tokens.ids[bounds[0] : bounds[1]].tolist()
-    return found
+    bounds = [int(tokens.sentences[tokens.documents[number + offset]]) for offset in (0, 1)]
+    ids: list[int] = tokens.ids[bounds[0] : bounds[1]].tolist()
+    return ids
 
 
 @pytest.mark.parametrize(("name", "marks"), [("classify", (CLS, SEP, SEP)), ("classify-causal", (BOS, SEP, CLS))])
 def test_a_text_lies_between_its_marks_and_a_pair_has_one_between(
     name: str, marks: tuple[int, int, int], build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
 ) -> None:
-    first, between, last = marks
+    start, separator, end = marks
     objective = build(name, vocabulary, 64)
     texts = [document(singles, number) for number in range(3)]
-    assert rows(objective, singles, 40) == [[first, *text, last] for text in texts]
+    assert rows(objective, singles, 40) == [[start, *text, end] for text in texts]
     assert pairs.targets is not None
-    others = [document(pairs.targets, number) for number in range(3)]
-    assert rows(objective, pairs, 64) == [[first, *a, between, *b, last] for a, b in zip(texts, others, strict=True)]
+    second_texts = [document(pairs.targets, number) for number in range(3)]
+    assert rows(objective, pairs, 64) == [
+        [start, *a, separator, *b, end] for a, b in zip(texts, second_texts, strict=True)
+    ]
 
 
 def test_what_is_too_long_is_cut_at_its_end_and_of_a_pair_the_longer_first(
@@ -78,12 +80,12 @@ def test_the_rows_that_are_told_are_those_that_are_taken(
     objective: Any = build("classify", vocabulary, 64)
     for tokens in (singles, pairs):
         for length in (20, 64):
-            taken = [len(row) for row in rows(objective, tokens, length)]
-            assert objective.example_lengths(tokens, length).tolist() == taken
+            lengths = [len(row) for row in rows(objective, tokens, length)]
+            assert objective.example_lengths(tokens, length).tolist() == lengths
             marks, sides = 3 if tokens.targets else 2, [tokens, *([tokens.targets] if tokens.targets else [])]
-            lost = sum(len(side.ids) for side in sides) + 3 * marks - sum(taken)
+            truncated = sum(len(side.ids) for side in sides) + 3 * marks - sum(lengths)
             assert objective.skipped_documents(tokens, length) == {
-                "tokens truncated from texts longer than the sequence": lost
+                "tokens truncated from texts longer than the sequence": truncated
             }
 
 
@@ -110,14 +112,14 @@ def test_the_row_that_stands_for_all_is_the_one_asked_for(
     objective: Any = build("classify", vocabulary, 64, pool=pool, classes=5)
     run = passed(objective.form(singles, 40, Draw(0, 0, torch.arange(3))))
     sizes, hidden = [9, 32, 3], run.hidden("body")
-    taken = {
+    pooled = {
         "first": [hidden[row, 0] for row in range(3)],
         "mean": [hidden[row, :size].mean(0) for row, size in enumerate(sizes)],
         "last": [hidden[row, size - 1] for row, size in enumerate(sizes)],
     }[pool]
-    scores = objective.head.scores(torch.tanh(objective.head.dense(torch.stack(taken))))
-    wanted = -scores.log_softmax(-1)[[0, 1, 2], [1, 0, 1]].sum()
-    torch.testing.assert_close(objective(run)["loss"].total, wanted, rtol=0, atol=1e-12)
+    scores = objective.head.scores(torch.tanh(objective.head.dense(torch.stack(pooled))))
+    expected = -scores.log_softmax(-1)[[0, 1, 2], [1, 0, 1]].sum()
+    torch.testing.assert_close(objective(run)["loss"].total, expected, rtol=0, atol=1e-12)
 
 
 def test_smoothing_spreads_labels_in_training_alone(
@@ -127,8 +129,8 @@ def test_smoothing_spreads_labels_in_training_alone(
     plain, smooth = (build("classify", vocabulary, 64, classes=4, smoothing=share) for share in (0.0, 0.2))
     run = passed(plain.form(singles, 40, Draw(0, 0, torch.arange(3))))
     logs = plain.logits(run.hidden("body")[:, 0], run.unembed).log_softmax(-1)
-    wanted = sum(-0.8 * logs[row, label] - 0.2 * logs[row].mean() for row, label in enumerate([1, 0, 1]))
-    torch.testing.assert_close(smooth.train()(run)["loss"].total, wanted, rtol=0, atol=1e-12)
+    expected = sum(-0.8 * logs[row, label] - 0.2 * logs[row].mean() for row, label in enumerate([1, 0, 1]))
+    torch.testing.assert_close(smooth.train()(run)["loss"].total, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(smooth.eval()(run)["loss"].total, plain.eval()(run)["loss"].total, rtol=0, atol=0)
 
 
@@ -138,22 +140,26 @@ def test_the_model_that_goes_on_predicts_every_token_behind_the_first(
     singles.ids = singles.ids % 90
     objective = build("classify-causal", vocabulary, 64, auxiliary=0.25)
     formed = objective.form(singles, 34, Draw(0, 0, torch.arange(3)))
-    tokens, following = formed.streams["body"].tokens, formed.targets["next_tokens"]
+    tokens, next_tokens = formed.streams["body"].tokens, formed.targets["next_tokens"]
     for row, size in enumerate([9, 32, 3]):
-        assert following[row].tolist() == [*tokens[row, 1:size].tolist(), *[IGNORED] * (34 - size + 1)]
+        assert next_tokens[row].tolist() == [*tokens[row, 1:size].tolist(), *[IGNORED] * (34 - size + 1)]
     run = passed(formed)
     terms = objective(run)
     logs = run.unembed(run.hidden("body")).log_softmax(-1)
-    wanted = sum(-logs[row, at, tokens[row, at + 1]] for row, size in enumerate([9, 32, 3]) for at in range(size - 1))
-    torch.testing.assert_close(terms["auxiliary"].total, wanted, rtol=0, atol=1e-10)
+    expected = sum(
+        -logs[row, position, tokens[row, position + 1]]
+        for row, size in enumerate([9, 32, 3])
+        for position in range(size - 1)
+    )
+    torch.testing.assert_close(terms["auxiliary"].total, expected, rtol=0, atol=1e-10)
     assert terms["auxiliary"].weight == 0.25
     assert int(terms["auxiliary"].count) == 9 + 32 + 3 - 3
 
 
 def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, vocabulary: Vocabulary) -> None:
     for name in ("classify", "classify-causal"):
-        found = build(name, vocabulary).unigram_loss(singles, {"labels": torch.tensor([1, 1])})
-        assert found == pytest.approx(-np.log(3 / 5))
+        loss = build(name, vocabulary).unigram_loss(singles, {"labels": torch.tensor([1, 1])})
+        assert loss == pytest.approx(-np.log(3 / 5))
     assert build("regress", vocabulary).unigram_loss(singles, {"has_score": torch.tensor([1, 1])}) is None
 
 
@@ -161,7 +167,7 @@ def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, voca
 def test_a_label_that_is_no_class_is_refused(
     wrong: float, build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    tokens = told(corpus([[2], [3]]), [1.0, wrong])
+    tokens = with_labels(corpus([[2], [3]]), [1.0, wrong])
     with pytest.raises(DataError, match=rf"error\[labels\] corpus: .* 2 classes; .* label {wrong:g}"):
         build("classify", vocabulary).example_count(tokens, 32)
 
@@ -192,12 +198,12 @@ def test_the_error_is_squared_and_summed(build: Build, passed: Passed, pairs: To
     assert objective.example_count(pairs, 64) == 3
     run = passed(objective.form(pairs, 64, Draw(0, 0, torch.arange(3))))
     rows = [run.hidden("body")[row, :size].mean(0) for row, size in enumerate([12, 51, 44])]
-    said = objective.logits(torch.stack(rows), run.unembed)[:, 0]
-    wanted = sum((said[row] - score) ** 2 for row, score in enumerate([0.25, -100.0, 3.5]))
+    predictions = objective.logits(torch.stack(rows), run.unembed)[:, 0]
+    expected = sum((predictions[row] - score) ** 2 for row, score in enumerate([0.25, -100.0, 3.5]))
     term = objective(run)["loss"]
-    torch.testing.assert_close(term.total, wanted, rtol=0, atol=1e-9)
+    torch.testing.assert_close(term.total, expected, rtol=0, atol=1e-9)
     assert int(term.count) == 3  # a score may be any number, that of an ignored label as well
     metrics = objective.metrics()
     objective.update_metrics(run, metrics)
-    wanted_r = np.corrcoef(said.detach().numpy(), [0.25, -100.0, 3.5])[0, 1]
+    wanted_r = np.corrcoef(predictions.detach().numpy(), [0.25, -100.0, 3.5])[0, 1]
     assert float(metrics["pearson"].compute()) == pytest.approx(wanted_r)

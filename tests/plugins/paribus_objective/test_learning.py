@@ -44,9 +44,9 @@ def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("given", "share"), [(CLASSES, 0.99), (CAUSAL, 0.99), (TAGS, 0.6)])
 def test_a_loss_is_below_that_of_the_labels_frequencies(
-    given: tuple[str, ...], share: float, registry: Registry, tmp_path: Path
+    task_overrides: tuple[str, ...], share: float, registry: Registry, tmp_path: Path
 ) -> None:
-    result = ran(registry, tmp_path, *given)
+    result = ran(registry, tmp_path, *task_overrides)
     (name,) = result["frequencies"]
     assert result["metrics"][name] < share * result["frequencies"][name]
     assert result["metrics"][name.replace("loss", "matthews")] > 0.1
@@ -54,8 +54,8 @@ def test_a_loss_is_below_that_of_the_labels_frequencies(
 
 def test_the_order_of_sentences_is_told_better_than_by_a_coin(registry: Registry, tmp_path: Path) -> None:
     """0.605 of 0.693 nats were measured, and 68 % of 512 pairs: 50 % is eight standard deviations away."""
-    given = ("albert-tiny", "objective=sop", "corpus.docstrings=true", "trainer.max_steps=300")
-    metrics = ran(registry, tmp_path, *given)["metrics"]
+    task_overrides = ("albert-tiny", "objective=sop", "corpus.docstrings=true", "trainer.max_steps=300")
+    metrics = ran(registry, tmp_path, *task_overrides)["metrics"]
     assert metrics["val/sop/loss"] < math.log(2) - 0.04
     assert metrics["val/sop/accuracy"] > 0.6
 

@@ -15,20 +15,20 @@ Build = Callable[..., Objective]
 Passed = Callable[[TrainingExamples], ForwardPass]
 
 
-def corrupted(made: Objective, **vectors: torch.Tensor) -> TrainingExamples:
+def corrupted(objective: Objective, **vectors: torch.Tensor) -> TrainingExamples:
     tokens = torch.arange(4 * 32).reshape(4, 32) * 7 % 74 + 6
-    return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(4)))
+    return objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(4)))
 
 
 def test_the_head_on_what_was_picked_is_the_head_on_everything_of_which_that_is_taken(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
-    made = build("mlm", vocabulary)
-    parameters = [table.weight, *made.parameters()]
-    batch = corrupted(made)
+    objective = build("mlm", vocabulary)
+    parameters = [table.weight, *objective.parameters()]
+    batch = corrupted(objective)
     run = passed(batch)
-    term = made(run)["loss"]
-    everything = made.logits(run.hidden(), run.unembed)
+    term = objective(run)["loss"]
+    everything = objective.logits(run.hidden(), run.unembed)
     labels = torch.full(batch.streams["body"].tokens.shape, IGNORED)
     for row, (pick, label) in enumerate(zip(batch.targets["pick"], batch.targets["labels"], strict=True)):
         labels[row, pick] = label
@@ -41,24 +41,24 @@ def test_the_head_on_what_was_picked_is_the_head_on_everything_of_which_that_is_
 def test_the_transform_is_dense_gelu_and_norm_and_each_entry_has_a_bias(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
-    made = build("mlm", vocabulary)
+    objective = build("mlm", vocabulary)
     hidden = torch.randn(3, 8, dtype=torch.float64)
-    weights = dict(made.named_parameters())
+    weights = dict(objective.named_parameters())
     nn.init.normal_(weights["bias"])
     inner = hidden @ weights["dense.weight"].T + weights["dense.bias"]
     inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
     inner = (inner - inner.mean(-1, keepdim=True)) / (inner.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-    scores = made.logits(hidden, passed(corrupted(made)).unembed)
+    scores = objective.logits(hidden, passed(corrupted(objective)).unembed)
     torch.testing.assert_close(scores, inner @ table.weight.T + weights["bias"], rtol=0, atol=1e-12)
 
 
 def test_without_transform_and_bias_the_head_has_no_parameters(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
-    made = build("mlm", vocabulary, transform=False, bias=False)
-    assert list(made.parameters()) == []
-    run = passed(corrupted(made))
-    torch.testing.assert_close(made.logits(run.hidden(), run.unembed), run.unembed(run.hidden()), rtol=0, atol=0)
+    objective = build("mlm", vocabulary, transform=False, bias=False)
+    assert list(objective.parameters()) == []
+    run = passed(corrupted(objective))
+    torch.testing.assert_close(objective.logits(run.hidden(), run.unembed), run.unembed(run.hidden()), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.15, 0.5, 1.0])
@@ -66,32 +66,32 @@ def test_without_transform_and_bias_the_head_has_no_parameters(
 def test_as_many_places_are_kept_as_the_rate_can_fill(
     rate: float, length: int, build: Build, vocabulary: Vocabulary
 ) -> None:
-    made = build("mlm", vocabulary, rate=rate)
+    objective = build("mlm", vocabulary, rate=rate)
     body = Stream(torch.full((5, length), 9))
-    targets = made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(5))).targets
-    assert targets["pick"].shape == targets["labels"].shape == (5, made.head_positions(length))
-    assert made.head_positions(length) == max(1, math.ceil(rate * length))
+    targets = objective.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(5))).targets
+    assert targets["pick"].shape == targets["labels"].shape == (5, objective.head_positions(length))
+    assert objective.head_positions(length) == max(1, math.ceil(rate * length))
     assert (targets["labels"] != IGNORED).any(1).all()
 
 
 def test_a_stream_keeps_all_that_is_not_its_tokens(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("mlm", vocabulary)
+    objective = build("mlm", vocabulary)
     zeros = torch.zeros(4, 32, dtype=torch.int64)
     vectors = {"documents": zeros, "positions": zeros, "segments": zeros, "special": zeros.bool()}
-    body = corrupted(made, **vectors).streams["body"]
+    body = corrupted(objective, **vectors).streams["body"]
     assert all(getattr(body, name) is vector for name, vector in vectors.items())
 
 
 def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("mlm", vocabulary)
-    batch = corrupted(made, documents=torch.full((4, 32), PADDING))
+    objective = build("mlm", vocabulary)
+    batch = corrupted(objective, documents=torch.full((4, 32), PADDING))
     assert (batch.targets["labels"] == IGNORED).all()
 
 
 def test_the_original_batch_is_left_as_it_was(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("mlm", vocabulary)
+    objective = build("mlm", vocabulary)
     tokens = torch.arange(64).reshape(2, 32) + 6
-    made.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.arange(2)))
+    objective.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.arange(2)))
     assert torch.equal(tokens, torch.arange(64).reshape(2, 32) + 6)
 
 
@@ -114,10 +114,10 @@ def test_picked_rows_are_gathered_in_their_order() -> None:
             assert torch.equal(gather(hidden, pick)[b, n], hidden[b, pick[b, n]])
 
 
-def hidden(made: Objective, epoch: int, seed: int = 0, progress: float = 0.0) -> torch.Tensor:
+def hidden(objective: Objective, epoch: int, seed: int = 0, progress: float = 0.0) -> torch.Tensor:
     """Which tokens are predicted, (B, N), sorted."""
     tokens = torch.arange(64 * 32).reshape(64, 32) * 7 % 74 + 6
-    targets = made.corrupt({"body": Stream(tokens)}, {}, Draw(seed, epoch, torch.arange(64), progress)).targets
+    targets = objective.corrupt({"body": Stream(tokens)}, {}, Draw(seed, epoch, torch.arange(64), progress)).targets
     return torch.where(targets["labels"] == IGNORED, 99, targets["pick"]).sort(1).values
 
 
@@ -127,9 +127,9 @@ def test_masks_that_are_counted_come_again_in_turn_and_others_never(build: Build
     fresh = build("mlm", vocabulary)
     assert all(torch.equal(hidden(static, epoch), hidden(static, 0)) for epoch in (1, 2, 30))
     assert torch.equal(hidden(ten, 13), hidden(ten, 3))
-    for made, epochs in ((ten, range(10)), (fresh, range(12))):
-        masks = [hidden(made, epoch) for epoch in epochs]
-        assert all(not torch.equal(one, other) for one, other in itertools.combinations(masks, 2))
+    for objective, epochs in ((ten, range(10)), (fresh, range(12))):
+        masks = [hidden(objective, epoch) for epoch in epochs]
+        assert all(not torch.equal(mask_a, mask_b) for mask_a, mask_b in itertools.combinations(masks, 2))
     assert not torch.equal(hidden(static, 0, seed=1), hidden(static, 0))
 
 
@@ -142,15 +142,18 @@ def test_what_is_evaluated_is_hidden_alike_however_many_masks_there_are(build: B
 def test_a_rate_goes_evenly_from_its_start_to_its_end_in_batches_of_one_size(
     start: float, end: float, build: Build, vocabulary: Vocabulary
 ) -> None:
-    made = build("mlm", vocabulary, rate=start, mask_schedule=MaskSchedule(final_rate=end))
+    objective = build("mlm", vocabulary, rate=start, mask_schedule=MaskSchedule(final_rate=end))
     for progress in (0.0, 0.25, 0.5, 1.0):
-        found = hidden(made, 0, progress=progress)
-        assert found.shape == (64, made.head_positions(32)) == (64, math.ceil(max(start, end) * 32))
+        positions = hidden(objective, 0, progress=progress)
+        assert positions.shape == (64, objective.head_positions(32)) == (64, math.ceil(max(start, end) * 32))
         expected = 32 * (start + (end - start) * progress)
-        assert (found < 99).double().sum(1).mean().item() == pytest.approx(expected, abs=4 * 0.5 / 8)
+        assert (positions < 99).double().sum(1).mean().item() == pytest.approx(expected, abs=4 * 0.5 / 8)
 
 
 def test_a_rate_that_grows_hides_what_it_hid_before(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("mlm", vocabulary, rate=0.1, mask_schedule=MaskSchedule(masks=1, final_rate=0.5))
-    before, after = hidden(made, 0, progress=0.1), hidden(made, 7, progress=0.9)
-    assert all(set(one.tolist()) - {99} <= set(other.tolist()) for one, other in zip(before, after, strict=True))
+    objective = build("mlm", vocabulary, rate=0.1, mask_schedule=MaskSchedule(masks=1, final_rate=0.5))
+    early, late = hidden(objective, 0, progress=0.1), hidden(objective, 7, progress=0.9)
+    assert all(
+        set(early_positions.tolist()) - {99} <= set(late_positions.tolist())
+        for early_positions, late_positions in zip(early, late, strict=True)
+    )

@@ -18,7 +18,7 @@ B, T, EPOCHS, RATE = 128, 300, 7, 0.15
 MOST = 45
 
 
-def stream(first: int = 0, count: int = B) -> Stream:
+def stream(start: int = 0, count: int = B) -> Stream:
     """Random ids between cls and eos, a third of the examples padded."""
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 100, (B, T), generator=generator)
@@ -27,7 +27,7 @@ def stream(first: int = 0, count: int = B) -> Stream:
     documents[::3, 200:] = PADDING
     special = torch.zeros_like(tokens, dtype=torch.bool)
     special[:, 10] = True
-    rows = slice(first, first + count)
+    rows = slice(start, start + count)
     return Stream(tokens[rows], documents=documents[rows], special=special[rows])
 
 
@@ -40,19 +40,19 @@ def eligible(body: Stream) -> Tensor:
 
 def masked(epoch: int, index: Tensor, body: Stream) -> tuple[Tensor, Tensor, Tensor]:
     """Tokens as they are shown, and labels as a row of each token would have them, and which are picked."""
-    hidden, pick, labels = Masking(VOCABULARY, RATE, 0.8, 0.1)(
+    output, pick, labels = Masking(VOCABULARY, RATE, 0.8, 0.1)(
         body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index)
     )
     spread = torch.full_like(body.tokens, IGNORED).scatter(1, pick, labels)
-    return hidden.tokens, spread, spread != IGNORED
+    return output.tokens, spread, spread != IGNORED
 
 
 @cache
 def many() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens, what is shown, what is picked and what was eligible, over several epochs."""
-    made = [masked(epoch, torch.arange(B), stream()) for epoch in range(EPOCHS)]
-    shown, picked = torch.cat([each[0] for each in made]), torch.cat([each[2] for each in made])
-    return stream().tokens.repeat(EPOCHS, 1), shown, picked, eligible(stream()).repeat(EPOCHS, 1)
+    batches = [masked(epoch, torch.arange(B), stream()) for epoch in range(EPOCHS)]
+    inputs, picked = torch.cat([batch[0] for batch in batches]), torch.cat([batch[2] for batch in batches])
+    return stream().tokens.repeat(EPOCHS, 1), inputs, picked, eligible(stream()).repeat(EPOCHS, 1)
 
 
 def test_the_rate_is_exact_in_expectation() -> None:
@@ -66,49 +66,52 @@ def test_the_rate_is_exact_in_expectation() -> None:
 
 def test_labels_are_what_was_hidden_and_the_rest_is_shown_as_it_was() -> None:
     body = stream()
-    shown, labels, picked = masked(0, torch.arange(B), body)
+    inputs, labels, picked = masked(0, torch.arange(B), body)
     assert torch.equal(labels[picked], body.tokens[picked])
-    assert torch.equal(shown[~picked], body.tokens[~picked])
+    assert torch.equal(inputs[~picked], body.tokens[~picked])
 
 
 def test_of_what_is_picked_80_percent_are_masked_10_random_and_10_kept() -> None:
-    tokens, shown, picked, _ = many()
-    mask = (shown[picked] == SPECIALS["mask"]).sum()
-    kept = (shown[picked] == tokens[picked]).sum()
+    tokens, inputs, picked, _ = many()
+    masked_count = (inputs[picked] == SPECIALS["mask"]).sum()
+    unchanged = (inputs[picked] == tokens[picked]).sum()
     count = picked.sum()
     same = 0.1 / WORDS  # a random token may be the token itself
     expected = np.array([0.8, 0.1 - same, 0.1 + same]) * int(count)
-    assert stats.chisquare([int(mask), int(count - mask - kept), int(kept)], expected).pvalue > 1e-4
+    assert (
+        stats.chisquare([int(masked_count), int(count - masked_count - unchanged), int(unchanged)], expected).pvalue
+        > 1e-4
+    )
 
 
 def test_every_eligible_place_is_as_likely() -> None:
     _, _, picked, allowed = many()
     share = RATE * allowed.sum(0).double()
-    there = share > 0
-    statistic = ((picked.sum(0) - share)[there] ** 2 / (share[there] * (1 - RATE))).sum()
-    assert stats.chi2.sf(float(statistic), int(there.sum())) > 1e-4
+    is_eligible = share > 0
+    statistic = ((picked.sum(0) - share)[is_eligible] ** 2 / (share[is_eligible] * (1 - RATE))).sum()
+    assert stats.chi2.sf(float(statistic), int(is_eligible.sum())) > 1e-4
 
 
 def test_random_tokens_are_every_word_as_likely() -> None:
-    tokens, shown, picked, _ = many()
-    swapped = shown[picked & (shown != SPECIALS["mask"]) & (shown != tokens)]
+    tokens, inputs, picked, _ = many()
+    swapped = inputs[picked & (inputs != SPECIALS["mask"]) & (inputs != tokens)]
     words = sorted(set(range(100)) - VOCABULARY.reserved)
     counts = torch.bincount(swapped, minlength=100)[words]
     assert stats.chisquare(counts.numpy()).pvalue > 1e-4
 
 
 def test_no_special_token_is_picked_or_drawn_and_no_padding_is_picked() -> None:
-    tokens, shown, picked, allowed = many()
+    tokens, inputs, picked, allowed = many()
     assert not (picked & ~allowed).any()
-    fresh = shown[picked & (shown != tokens)]
+    fresh = inputs[picked & (inputs != tokens)]
     assert set(fresh.tolist()) & VOCABULARY.reserved == {SPECIALS["mask"]}
 
 
 def test_masks_are_fresh_in_every_epoch_and_do_not_know_each_other() -> None:
     _, _, picked, allowed = many()
-    one, other = picked[:B], picked[B : 2 * B]
-    both = (one & other).sum() / allowed[:B].sum()
-    assert both.item() == pytest.approx(RATE**2, abs=4 * RATE / allowed[:B].sum().item() ** 0.5)
+    first_epoch, second_epoch = picked[:B], picked[B : 2 * B]
+    overlap = (first_epoch & second_epoch).sum() / allowed[:B].sum()
+    assert overlap.item() == pytest.approx(RATE**2, abs=4 * RATE / allowed[:B].sum().item() ** 0.5)
 
 
 def test_a_mask_does_not_depend_on_the_batch() -> None:
@@ -135,13 +138,13 @@ def test_an_example_with_any_text_has_a_target() -> None:
 
 
 def test_the_first_in_a_random_order_are_distinct_and_those_outside_come_last() -> None:
-    luck = Draw(0, 0, torch.arange(9)).uniform("x", 12)
-    outside = (luck * 1000).long().numpy() % 3 == 0
-    for most in (0, 1, 5, 12):
-        order = smallest(luck, most, outside)
+    values = Draw(0, 0, torch.arange(9)).uniform("x", 12)
+    excluded = (values * 1000).long().numpy() % 3 == 0
+    for count in (0, 1, 5, 12):
+        order = smallest(values, count, excluded)
         for b in range(9):
-            by_hand = sorted(range(12), key=lambda t: (outside[b, t], float(luck[b, t]), t))
-            assert order[b].tolist() == by_hand[:most]
+            by_hand = sorted(range(12), key=lambda t: (excluded[b, t], float(values[b, t]), t))
+            assert order[b].tolist() == by_hand[:count]
 
 
 def test_equal_draws_are_ordered_by_their_place() -> None:

@@ -14,101 +14,101 @@ from paribus import IGNORED
 from paribus_objective.metrics import Correlation, Matthews, SpanMatch, f1, span_f1
 from paribus_objective.scoring import accuracy
 
-SAID, SO = [0, 1, 1, 0, 2, 2, 1, 0, 2, 1], [0, 1, 0, 0, 2, 1, 1, 2, 2, 1]
+GUESSES, LABELS = [0, 1, 1, 0, 2, 2, 1, 0, 2, 1], [0, 1, 0, 0, 2, 1, 1, 2, 2, 1]
 
 
-def fed(metric: Any, said: list[int], so: list[int]) -> float:
+def updated(metric: Any, guesses: list[int], labels: list[int]) -> float:
     """In two batches, with labels that do not count in between."""
     for rows in (slice(0, 4), slice(4, None)):
-        metric.update(torch.tensor([*said[rows], 1]), torch.tensor([*so[rows], IGNORED]))
+        metric.update(torch.tensor([*guesses[rows], 1]), torch.tensor([*labels[rows], IGNORED]))
     return float(metric.compute())
 
 
-def f1_of(kind: int, said: list[int], so: list[int]) -> float:
-    both = sum(a == b == kind for a, b in zip(said, so, strict=True))
-    return 2 * both / (said.count(kind) + so.count(kind))
+def f1_of(kind: int, guesses: list[int], labels: list[int]) -> float:
+    hits = sum(a == b == kind for a, b in zip(guesses, labels, strict=True))
+    return 2 * hits / (guesses.count(kind) + labels.count(kind))
 
 
 def test_accuracy_is_the_share_that_is_right() -> None:
-    right = sum(a == b for a, b in zip(SAID, SO, strict=True))
-    assert fed(accuracy(3), SAID, SO) == pytest.approx(right / len(SO))
+    right = sum(a == b for a, b in zip(GUESSES, LABELS, strict=True))
+    assert updated(accuracy(3), GUESSES, LABELS) == pytest.approx(right / len(LABELS))
 
 
 def test_f1_is_of_class_1_where_there_are_two_and_else_the_mean_over_classes() -> None:
-    two = [[min(value, 1) for value in values] for values in (SAID, SO)]
-    assert fed(f1(2), *two) == pytest.approx(f1_of(1, *two))
-    assert fed(f1(3), SAID, SO) == pytest.approx(sum(f1_of(kind, SAID, SO) for kind in range(3)) / 3)
+    two = [[min(value, 1) for value in values] for values in (GUESSES, LABELS)]
+    assert updated(f1(2), *two) == pytest.approx(f1_of(1, *two))
+    assert updated(f1(3), GUESSES, LABELS) == pytest.approx(sum(f1_of(kind, GUESSES, LABELS) for kind in range(3)) / 3)
 
 
 def test_matthews_is_the_correlation_of_guesses_with_labels() -> None:
-    two = [[min(value, 1) for value in values] for values in (SAID, SO)]
-    assert fed(Matthews(2), *two) == pytest.approx(np.corrcoef(two[0], two[1])[0, 1])
+    two = [[min(value, 1) for value in values] for values in (GUESSES, LABELS)]
+    assert updated(Matthews(2), *two) == pytest.approx(np.corrcoef(two[0], two[1])[0, 1])
     tp, tn = (sum(a == b == kind for a, b in zip(*two, strict=True)) for kind in (1, 0))
     fp, fn = (sum(a == kind and b != kind for a, b in zip(*two, strict=True)) for kind in (1, 0))
     formula = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    assert fed(Matthews(2), *two) == pytest.approx(formula)
-    hot = [np.eye(3)[values] - np.eye(3)[values].mean(0) for values in (SAID, SO)]
-    wanted = (hot[0] * hot[1]).sum() / math.sqrt((hot[0] ** 2).sum() * (hot[1] ** 2).sum())  # Gorodkin's
-    assert fed(Matthews(3), SAID, SO) == pytest.approx(wanted)
+    assert updated(Matthews(2), *two) == pytest.approx(formula)
+    hot = [np.eye(3)[values] - np.eye(3)[values].mean(0) for values in (GUESSES, LABELS)]
+    expected = (hot[0] * hot[1]).sum() / math.sqrt((hot[0] ** 2).sum() * (hot[1] ** 2).sum())  # Gorodkin's
+    assert updated(Matthews(3), GUESSES, LABELS) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("so", [[0, 1, 1, 0, 1], [1] * 5])
-def test_one_guess_for_all_goes_with_nothing(so: list[int]) -> None:
-    assert fed(Matthews(2), [1] * 5, so) == 0
+def test_one_guess_for_all_goes_with_nothing(labels: list[int]) -> None:
+    assert updated(Matthews(2), [1] * 5, labels) == 0
 
 
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
 def test_correlations_are_those_of_scipy(kind: Any) -> None:
     draw = np.random.default_rng(0)
-    so = draw.integers(0, 6, 50) / 5
-    said = so + draw.normal(size=50)
+    labels = draw.integers(0, 6, 50) / 5
+    guesses = labels + draw.normal(size=50)
     metric = Correlation(kind)
     for rows in (slice(0, 20), slice(20, 50)):
-        metric.update(torch.tensor(said[rows], dtype=torch.float32), torch.tensor(so[rows]))
-    wanted = stats.pearsonr(said, so) if kind == "pearson" else stats.spearmanr(said, so)
-    assert float(metric.compute()) == pytest.approx(wanted.statistic, abs=1e-6)
+        metric.update(torch.tensor(guesses[rows], dtype=torch.float32), torch.tensor(labels[rows]))
+    expected = stats.pearsonr(guesses, labels) if kind == "pearson" else stats.spearmanr(guesses, labels)
+    assert float(metric.compute()) == pytest.approx(expected.statistic, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
 @pytest.mark.parametrize(("said", "so"), [([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]), ([0.0, 1.0], [2.0, 2.0]), ([1.0], [1.0])])
-def test_what_does_not_vary_goes_with_nothing(kind: Any, said: list[float], so: list[float]) -> None:
+def test_what_does_not_vary_goes_with_nothing(kind: Any, guesses: list[float], labels: list[float]) -> None:
     metric = Correlation(kind)
-    metric.update(torch.tensor(said), torch.tensor(so))
+    metric.update(torch.tensor(guesses), torch.tensor(labels))
     assert float(metric.compute()) == 0
 
 
-def squad(said: list[int], gold: list[int]) -> float:
+def squad(guesses: list[int], gold: list[int]) -> float:
     """The F1 of SQuAD's evaluation, of texts in which every word is another."""
-    one, other = (
-        [f"w{place}" for place in range(span[0], span[1] + 1)] if span[0] >= 0 else [] for span in (said, gold)
+    guess_words, gold_words = (
+        [f"w{place}" for place in range(span[0], span[1] + 1)] if span[0] >= 0 else [] for span in (guesses, gold)
     )
-    if not one or not other:
-        return float(one == other)
-    same = sum((Counter(one) & Counter(other)).values())
+    if not guess_words or not gold_words:
+        return float(guess_words == gold_words)
+    same = sum((Counter(guess_words) & Counter(gold_words)).values())
     if not same:
         return 0.0
-    precision, recall = same / len(one), same / len(other)
+    precision, recall = same / len(guess_words), same / len(gold_words)
     return 2 * precision * recall / (precision + recall)
 
 
 def test_shared_places_are_what_squad_counts_where_no_word_comes_twice() -> None:
     draw = random.Random(0)
     spans = [[-1, -1], *(sorted(draw.choices(range(9), k=2)) for _ in range(40))]
-    for said in spans:
+    for guesses in spans:
         for gold in spans:
-            assert span_f1(said, gold) == pytest.approx(squad(said, gold))
+            assert span_f1(guesses, gold) == pytest.approx(squad(guesses, gold))
 
 
 def answered(exact: bool, rows: list[tuple[int, list[int], list[int], float, float]], threshold: float = 0.0) -> float:
     metric = SpanMatch(exact=exact, threshold=threshold)
-    for row in rows:
-        question, said, gold, best, none = row
+    for window in rows:
+        question, guesses, gold, span_score, null_score = window
         metric.update(
             torch.tensor([question]),
-            torch.tensor([said]),
+            torch.tensor([guesses]),
             torch.tensor([gold]),
-            torch.tensor([best]),
-            torch.tensor([none]),
+            torch.tensor([span_score]),
+            torch.tensor([null_score]),
         )
     return float(metric.compute())
 

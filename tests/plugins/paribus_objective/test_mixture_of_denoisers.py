@@ -21,103 +21,103 @@ B, N = 350, 200
 
 
 def formed(
-    made: Objective, epoch: int = 0, index: torch.Tensor | None = None, **vectors: torch.Tensor
+    objective: Objective, epoch: int = 0, index: torch.Tensor | None = None, **vectors: torch.Tensor
 ) -> TrainingExamples:
     index = torch.arange(B) if index is None else index
     text = torch.arange(N).repeat(len(index), 1) + 10
-    return made.corrupt({"body": Stream(text, **vectors)}, {}, Draw(0, epoch, index))
+    return objective.corrupt({"body": Stream(text, **vectors)}, {}, Draw(0, epoch, index))
 
 
 def rows(batch: TrainingExamples) -> list[tuple[int, list[int], list[int]]]:
     """The mode of each example, and both of its sides, without eos and padding."""
     encoder, labels = batch.streams["encoder"], batch.targets["labels"]
     assert encoder.documents is not None
-    found = []
-    for tokens, documents, written in zip(encoder.tokens, encoder.documents, labels, strict=True):
-        read = tokens[documents >= 0].tolist()
-        said = written[written != IGNORED].tolist()
+    result = []
+    for tokens, documents, target in zip(encoder.tokens, encoder.documents, labels, strict=True):
+        source = tokens[documents >= 0].tolist()
+        target_tokens = target[target != IGNORED].tolist()
         assert (tokens[documents < 0] == PAD).all()
-        assert read.pop() == said.pop() == EOS
-        found.append((read[0], read[1:], said))
-    return found
+        assert source.pop() == target_tokens.pop() == EOS
+        result.append((source[0], source[1:], target_tokens))
+    return result
 
 
-def merged(read: list[int], written: list[int]) -> list[int]:
+def merged(source: list[int], target: list[int]) -> list[int]:
     """The text: each sentinel of what is read replaced by what follows it in what is written."""
-    taken: dict[int, list[int]] = {}
-    for token in written:
+    spans: dict[int, list[int]] = {}
+    for token in target:
         if token in SENTINELS:
-            taken[token] = []
+            spans[token] = []
         else:
-            taken[list(taken)[-1]].append(token)
-    assert [token for token in read if token in SENTINELS] == list(SENTINELS[: len(taken)]) == list(taken)
-    return [token for each in read for token in (taken[each] if each in SENTINELS else [each])]
+            spans[list(spans)[-1]].append(token)
+    assert [token for token in source if token in SENTINELS] == list(SENTINELS[: len(spans)]) == list(spans)
+    return [token for symbol in source for token in (spans[symbol] if symbol in SENTINELS else [symbol])]
 
 
 def test_both_sides_come_together_to_the_original_in_every_mode(build: Build) -> None:
-    found = rows(formed(build("ul2", VOCABULARY, 256)))
-    assert {mode for mode, _, _ in found} == set(MODES)
-    for _, read, written in found:
-        assert merged(read, written) == list(range(10, 10 + N))
+    examples = rows(formed(build("ul2", VOCABULARY, 256)))
+    assert {mode for mode, _, _ in examples} == set(MODES)
+    for _, source, target in examples:
+        assert merged(source, target) == list(range(10, 10 + N))
 
 
-def kind(read: list[int], written: list[int]) -> tuple[int, int]:
-    return len(written) - sum(token in SENTINELS for token in written), sum(token in SENTINELS for token in read)
+def kind(source: list[int], target: list[int]) -> tuple[int, int]:
+    return len(target) - sum(token in SENTINELS for token in target), sum(token in SENTINELS for token in source)
 
 
 def test_each_denoiser_is_as_likely_and_says_which_mode_it_is_of(build: Build) -> None:
-    made = build("ul2", VOCABULARY, 256)
-    amounts = {each.noise_size(N): each.mode for each in DENOISERS}
+    objective = build("ul2", VOCABULARY, 256)
+    amounts = {denoiser.noise_size(N): denoiser.mode for denoiser in DENOISERS}
     assert len(amounts) == len(DENOISERS)
     counts = dict.fromkeys(amounts, 0)
     for epoch in range(8):
-        for mode, read, written in rows(formed(made, epoch)):
-            of = next(each for each in amounts if tuple(each) == kind(read, written))
-            assert MODES[amounts[of]] == mode
-            counts[of] += 1
+        for mode, source, target in rows(formed(objective, epoch)):
+            size = next(denoiser for denoiser in amounts if tuple(denoiser) == kind(source, target))
+            assert MODES[amounts[size]] == mode
+            counts[size] += 1
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 
 
 def test_weights_say_how_often_each_mode_is(build: Build) -> None:
-    made = build("ul2", VOCABULARY, 256, regular=1.0, sequential=2.0, extreme=1.0)
-    modes = [mode for epoch in range(8) for mode, _, _ in rows(formed(made, epoch))]
+    objective = build("ul2", VOCABULARY, 256, regular=1.0, sequential=2.0, extreme=1.0)
+    modes = [mode for epoch in range(8) for mode, _, _ in rows(formed(objective, epoch))]
     counts = [modes.count(mode) for mode in MODES]
     assert stats.chisquare(counts, np.array([1, 2, 1]) / 4 * len(modes)).pvalue > 1e-4
 
 
 def test_the_sequential_mode_takes_the_last_quarter(build: Build) -> None:
-    made = build("ul2", VOCABULARY, 256, regular=0.0, extreme=0.0)
-    for mode, read, written in rows(formed(made)):
+    objective = build("ul2", VOCABULARY, 256, regular=0.0, extreme=0.0)
+    for mode, source, target in rows(formed(objective)):
         assert mode == MODES[SEQUENTIAL]
-        assert read == [*range(10, 160), SENTINELS[0]]
-        assert written == [SENTINELS[0], *range(160, 210)]
+        assert source == [*range(10, 160), SENTINELS[0]]
+        assert target == [SENTINELS[0], *range(160, 210)]
 
 
 @pytest.mark.parametrize(("mode", "rates"), [("regular", {0.15}), ("extreme", {0.15, 0.5})])
 def test_the_regular_and_the_extreme_mode_take_as_much_as_they_say(mode: str, rates: set[float], build: Build) -> None:
-    made = build("ul2", VOCABULARY, 256, **{"regular": 0.0, "sequential": 0.0, "extreme": 0.0, mode: 1.0})
-    assert {kind(read, written)[0] / N for _, read, written in rows(formed(made))} == rates
+    objective = build("ul2", VOCABULARY, 256, **{"regular": 0.0, "sequential": 0.0, "extreme": 0.0, mode: 1.0})
+    assert {kind(source, target)[0] / N for _, source, target in rows(formed(objective))} == rates
 
 
 def test_batches_of_any_mixture_have_one_size(build: Build) -> None:
-    made = build("ul2", VOCABULARY, 256)
-    text = made.text_length(256)
-    widths = [side_lengths(text, each.noise_size(text)) for each in DENOISERS]
-    assert max(max(read for read, _ in widths) + 1, *(written for _, written in widths)) <= 256
-    longer = [side_lengths(text + 1, each.noise_size(text + 1)) for each in DENOISERS]
-    assert max(max(read for read, _ in longer) + 1, *(written for _, written in longer)) > 256
+    objective = build("ul2", VOCABULARY, 256)
+    text = objective.text_length(256)
+    widths = [side_lengths(text, denoiser.noise_size(text)) for denoiser in DENOISERS]
+    assert max(max(source for source, _ in widths) + 1, *(target for _, target in widths)) <= 256
+    longer = [side_lengths(text + 1, denoiser.noise_size(text + 1)) for denoiser in DENOISERS]
+    assert max(max(source for source, _ in longer) + 1, *(target for _, target in longer)) > 256
     for index in (torch.arange(2), torch.arange(40)):
-        batch = formed(made, 0, index)
-        of = [side_lengths(N, each.noise_size(N)) for each in DENOISERS]
-        assert batch.streams["encoder"].tokens.shape == (len(index), max(read for read, _ in of) + 1)
-        assert batch.targets["labels"].shape == (len(index), max(written for _, written in of))
-        assert made.head_positions(256) == max(written for _, written in widths)
+        batch = formed(objective, 0, index)
+        lengths = [side_lengths(N, denoiser.noise_size(N)) for denoiser in DENOISERS]
+        assert batch.streams["encoder"].tokens.shape == (len(index), max(source for source, _ in lengths) + 1)
+        assert batch.targets["labels"].shape == (len(index), max(target for _, target in lengths))
+        assert objective.head_positions(256) == max(target for _, target in widths)
 
 
 def test_an_example_is_spoilt_the_same_alone(build: Build) -> None:
-    made = build("ul2", VOCABULARY, 256)
-    whole = rows(formed(made, 3))
-    assert rows(formed(made, 3, torch.arange(40, 60))) == whole[40:60]
+    objective = build("ul2", VOCABULARY, 256)
+    whole = rows(formed(objective, 3))
+    assert rows(formed(objective, 3, torch.arange(40, 60))) == whole[40:60]
 
 
 def test_documents_and_languages_come_along(build: Build) -> None:
@@ -127,24 +127,24 @@ def test_documents_and_languages_come_along(build: Build) -> None:
         stream = batch.streams[path]
         assert stream.documents is not None
         assert stream.languages is not None
-        there = stream.documents >= 0
-        text = there & (stream.tokens >= 10) & (stream.tokens < 1000)
+        is_token = stream.documents >= 0
+        text = is_token & (stream.tokens >= 10) & (stream.tokens < 1000)
         if path == "encoder":
             assert torch.equal(stream.documents[text], (stream.tokens[text] >= 100).long())
-        assert torch.equal(stream.documents[there], stream.languages[there])
-        assert set(stream.documents[~there].tolist()) == {PADDING}
+        assert torch.equal(stream.documents[is_token], stream.languages[is_token])
+        assert set(stream.documents[~is_token].tolist()) == {PADDING}
 
 
 @pytest.mark.parametrize(
-    ("length", "sentinels", "words"),
+    ("length", "sentinels", "message"),
     [
         (3, 8, r"error\[too-short\] dims\.length: .* got a length of 3; valid: ≥ 4"),
         (64, 8, r"error\[too-few-sentinels\] tokenizer: .* 11 spans .* the tokenizer has 8;"),
         (4, 2, r"error\[too-few-sentinels\] tokenizer: .* 1 spans .* the tokenizer has 2; valid: ≥ 4"),
     ],
 )
-def test_what_there_is_no_room_for_is_refused(length: int, sentinels: int, words: str, build: Build) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_what_there_is_no_room_for_is_refused(length: int, sentinels: int, message: str, build: Build) -> None:
+    with pytest.raises(SpecError, match=message):
         build("ul2", Vocabulary(1103, {"pad": PAD, "eos": EOS}, SENTINELS[:sentinels]), length)
 
 

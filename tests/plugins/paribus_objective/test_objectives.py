@@ -50,29 +50,31 @@ def small(tokens: Tokens) -> Tokens:
     return tokens
 
 
-def told(tokens: Tokens) -> Tokens:
+def label_documents(tokens: Tokens) -> Tokens:
     """The same with a class for each of its sentences, of which a document has the first where it has one label."""
     tokens.labels = Labels(np.arange(float(len(tokens.sentences) - 1)) % 2, np.asarray(tokens.documents))
     return tokens
 
 
 def formed(
-    made: Objective, corpus: Corpus, batch: int, *, length: int = 32, seed: int = 0, epoch: int = 0
+    instance: Objective, corpus: Corpus, batch: int, *, length: int = 32, seed: int = 0, epoch: int = 0
 ) -> TrainingExamples:
     """A batch as the engine makes it."""
-    return examples(made, corpus, torch.arange(batch), length=length, seed=seed, epoch=epoch)
+    return examples(instance, corpus, torch.arange(batch), length=length, seed=seed, epoch=epoch)
 
 
-def examples(made: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int) -> TrainingExamples:
+def examples(
+    instance: Objective, corpus: Corpus, index: Tensor, *, length: int, seed: int, epoch: int
+) -> TrainingExamples:
     draw = Draw(seed, epoch, index)
-    if made.traits.get("example_kind"):
-        documents = DOCUMENTS * (3 if "labels" in made.traits.get("needs", []) else 1)
-        tokens = told(small(corpus(documents)))
+    if instance.traits.get("example_kind"):
+        documents = DOCUMENTS * (3 if "labels" in instance.traits.get("needs", []) else 1)
+        tokens = label_documents(small(corpus(documents)))
         tokens.targets = small(corpus(documents[::-1]))
-        formed = made.form(tokens, length, draw)
-        return made.corrupt(formed.streams, formed.targets, draw)
-    flow = torch.arange(1000 * made.text_length(length)).reshape(1000, -1) * 7 % 74 + 6
-    return made.corrupt({"body": Stream(flow[index])}, {}, draw)
+        formed = instance.form(tokens, length, draw)
+        return instance.corrupt(formed.streams, formed.targets, draw)
+    flow = torch.arange(1000 * instance.text_length(length)).reshape(1000, -1) * 7 % 74 + 6
+    return instance.corrupt({"body": Stream(flow[index])}, {}, draw)
 
 
 def summed(terms: Mapping[str, LossTerm]) -> Tensor:
@@ -89,13 +91,13 @@ def part(whole: TrainingExamples, rows: slice) -> TrainingExamples:
     return TrainingExamples(streams, {name: target[rows] for name, target in whole.targets.items()})
 
 
-def same(one: TrainingExamples, other: TrainingExamples) -> bool:
+def same(left: TrainingExamples, right: TrainingExamples) -> bool:
     vectors = [
         (mine, theirs)
-        for path, stream in one.streams.items()
-        for mine, theirs in zip(stream, other.streams[path], strict=True)
+        for path, stream in left.streams.items()
+        for mine, theirs in zip(stream, right.streams[path], strict=True)
     ]
-    vectors += [(target, other.targets[name]) for name, target in one.targets.items()]
+    vectors += [(target, right.targets[name]) for name, target in left.targets.items()]
     return all(
         (mine is None and theirs is None) or (mine is not None and theirs is not None and torch.equal(mine, theirs))
         for mine, theirs in vectors
@@ -117,11 +119,11 @@ def test_options_follow_from_the_signature(name: str) -> None:
 def test_a_label_for_each_term_and_the_count_is_that_of_its_labels(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    batch = formed(made, corpus, 3)
-    terms = made(passed(batch))
-    assert terms.keys() == made.terms.keys()
-    for term, label in made.terms.items():
+    instance = build(name, vocabulary)
+    batch = formed(instance, corpus, 3)
+    terms = instance(passed(batch))
+    assert terms.keys() == instance.terms.keys()
+    for term, label in instance.terms.items():
         assert terms[term].count == (batch.targets[label] != IGNORED).sum() > 0
         assert terms[term].total.isfinite()
 
@@ -130,49 +132,49 @@ def test_a_label_for_each_term_and_the_count_is_that_of_its_labels(
 def test_every_parameter_of_the_head_has_a_gradient(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    summed(made(passed(formed(made, corpus, 4)))).backward()
-    assert [path for path, each in made.named_parameters() if each.grad is None or not each.grad.any()] == []
+    instance = build(name, vocabulary)
+    summed(instance(passed(formed(instance, corpus, 4)))).backward()
+    assert [path for path, each in instance.named_parameters() if each.grad is None or not each.grad.any()] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_matrix_of_the_head_has_a_role(name: str, build: Build, vocabulary: Vocabulary) -> None:
-    made = build(name, vocabulary)
-    for path, module in made.named_modules():
+    instance = build(name, vocabulary)
+    for path, module in instance.named_modules():
         roles = getattr(module, "roles", {})
-        for parameter, found in module.named_parameters():
+        for parameter, value in module.named_parameters():
             if parameter in roles:
-                assert (found.ndim < 2) == (roles[parameter] == "bias"), (path, parameter)
+                assert (value.ndim < 2) == (roles[parameter] == "bias"), (path, parameter)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_where_nothing_is_to_be_predicted_the_loss_is_0_and_so_are_its_gradients(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    batch = formed(made, corpus, 2)
-    none = {label: torch.full_like(batch.targets[label], IGNORED) for label in made.terms.values()}
-    terms = made(passed(TrainingExamples(batch.streams, {**batch.targets, **none})))
+    instance = build(name, vocabulary)
+    batch = formed(instance, corpus, 2)
+    none = {label: torch.full_like(batch.targets[label], IGNORED) for label in instance.terms.values()}
+    terms = instance(passed(TrainingExamples(batch.streams, {**batch.targets, **none})))
     for term in terms.values():
         assert term.total == 0
         assert term.count == 0
     summed(terms).backward()
-    assert all(each.grad is None or not each.grad.any() for each in made.parameters())
+    assert all(each.grad is None or not each.grad.any() for each in instance.parameters())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_whose_label_is_ignored_gets_no_gradient(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    batch = formed(made, corpus, 4)
-    labels = {label: batch.targets[label].clone() for label in made.terms.values()}
+    instance = build(name, vocabulary)
+    batch = formed(instance, corpus, 4)
+    labels = {label: batch.targets[label].clone() for label in instance.terms.values()}
     for label in labels.values():
         label[1] = IGNORED
     run = passed(TrainingExamples(batch.streams, {**batch.targets, **labels}))
     hidden = run.hidden("body").detach().requires_grad_()
     run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
-    summed(made(run)).backward()
+    summed(instance(run)).backward()
     assert hidden.grad is not None
     assert not hidden.grad[1].any()
     assert all(hidden.grad[row].any() for row in (0, 2, 3))
@@ -182,12 +184,12 @@ def test_a_row_whose_label_is_ignored_gets_no_gradient(
 def test_micro_batches_of_unequal_counts_add_up_to_the_whole(
     name: str, build: Build, passed: Passed, table: nn.Embedding, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    parameters = [table.weight, *made.parameters()]
-    whole = formed(made, corpus, 5)
+    instance = build(name, vocabulary)
+    parameters = [table.weight, *instance.parameters()]
+    whole = formed(instance, corpus, 5)
     whole.targets["labels"][0] = IGNORED
-    terms = [made(passed(part(whole, rows))) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
-    full = made(passed(whole))
+    terms = [instance(passed(part(whole, rows))) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
+    full = instance(passed(whole))
     for of, term in full.items():
         assert term.count == sum(int(each[of].count) for each in terms)
         total = torch.stack([each[of].total for each in terms]).sum()
@@ -199,11 +201,11 @@ def test_micro_batches_of_unequal_counts_add_up_to_the_whole(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_the_same_in_any_batch(name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary) -> None:
-    made = build(name, vocabulary)
-    whole = formed(made, corpus, 4)
-    assert same(formed(made, corpus, 4), whole)
+    instance = build(name, vocabulary)
+    whole = formed(instance, corpus, 4)
+    assert same(formed(instance, corpus, 4), whole)
     for row in range(4):
-        alone = examples(made, corpus, torch.tensor([row]), length=32, seed=0, epoch=0)
+        alone = examples(instance, corpus, torch.tensor([row]), length=32, seed=0, epoch=0)
         assert same(alone, part(whole, slice(row, row + 1)))
 
 
@@ -212,16 +214,16 @@ def test_an_example_is_the_same_in_any_batch(name: str, build: Build, corpus: Co
 def test_an_example_is_drawn_afresh_in_another_epoch_and_for_another_seed(
     name: str, fresh: dict[str, int], build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    assert not same(formed(made, corpus, 4, **fresh), formed(made, corpus, 4))
+    instance = build(name, vocabulary)
+    assert not same(formed(instance, corpus, 4, **fresh), formed(instance, corpus, 4))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_vector_has_as_many_rows_as_its_stream(
     name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    for stream in formed(made, corpus, 3).streams.values():
+    instance = build(name, vocabulary)
+    for stream in formed(instance, corpus, 3).streams.values():
         assert stream.tokens.dtype is torch.int64
         assert stream.tokens.shape[1] <= 32
         vectors = stream._replace(query_positions=None)  # which are fewer
@@ -232,11 +234,11 @@ def test_every_vector_has_as_many_rows_as_its_stream(
 def test_the_head_runs_on_as_many_rows_as_it_says(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    run = passed(formed(made, corpus, 3))
-    made(run)
+    instance = build(name, vocabulary)
+    run = passed(formed(instance, corpus, 3))
+    instance(run)
     logits = run.cached("logits", lambda: torch.empty(0))
-    assert logits.flatten(0, -2).shape[0] == 3 * made.head_positions(32)
+    assert logits.flatten(0, -2).shape[0] == 3 * instance.head_positions(32)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,10 +248,10 @@ def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that
 ) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    made = build(
+    instance = build(
         name, vocabulary, table_width=table_width
     ).eval()  # as what is evaluated: nobody is fed what was scored
-    run = passed(formed(made, corpus, 3))
+    run = passed(formed(instance, corpus, 3))
     scored: list[Tensor] = []
 
     def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -258,25 +260,27 @@ def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that
 
     run.unembed = unembed  # type: ignore[method-assign]  # the fake pass, and meant
     with FlopCounterMode(display=False) as counter:
-        made(run)
-    assert made.cost(Load(32, 32, head_positions=3 * made.head_positions(32))).flops == counter.get_total_flops()
+        instance(run)
+    assert (
+        instance.cost(Load(32, 32, head_positions=3 * instance.head_positions(32))).flops == counter.get_total_flops()
+    )
     assert all(h.shape[-1] == (table_width or 8) for h in scored)
-    told = made.unembed_positions(32)
-    if told is not None:
-        assert sum(h.shape[:-1].numel() for h in scored) == 3 * told
+    positions = instance.unembed_positions(32)
+    if positions is not None:
+        assert sum(h.shape[:-1].numel() for h in scored) == 3 * positions
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_accuracy_is_the_share_of_labels_that_are_guessed(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    metrics = made.metrics()
+    instance = build(name, vocabulary)
+    metrics = instance.metrics()
     right = wanted = 0
     for epoch in range(3):
-        run = passed(formed(made, corpus, 4, epoch=epoch))
-        made(run)
-        made.update_metrics(run, metrics)
+        run = passed(formed(instance, corpus, 4, epoch=epoch))
+        instance(run)
+        instance.update_metrics(run, metrics)
         labels = run.targets["labels"].flatten()
         guesses = run.cached("logits", lambda: torch.empty(0)).flatten(0, -2).argmax(-1)
         right += int((guesses == labels)[labels != IGNORED].sum())
@@ -288,10 +292,10 @@ def test_accuracy_is_the_share_of_labels_that_are_guessed(
 def test_a_model_that_knows_nothing_is_as_wrong_as_a_guess_at_random(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
-    made = build(name, vocabulary)
-    run = passed(formed(made, corpus, 8))
+    instance = build(name, vocabulary)
+    run = passed(formed(instance, corpus, 8))
     run.unembed = lambda h, bias=None: h.new_zeros(*h.shape[:-1], 100)  # type: ignore[method-assign]  # the fake pass, and meant
-    for parameter in made.parameters():
+    for parameter in instance.parameters():
         nn.init.zeros_(parameter)
-    for term in made(run).values():
+    for term in instance(run).values():
         assert (term.total / term.count).item() == pytest.approx(torch.tensor(100.0).log().item())

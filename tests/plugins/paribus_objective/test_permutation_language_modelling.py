@@ -15,18 +15,18 @@ LENGTH = 32
 
 
 @pytest.fixture
-def made(build: Build, vocabulary: Vocabulary) -> Objective:
+def objective(build: Build, vocabulary: Vocabulary) -> Objective:
     return build("permutation", vocabulary)
 
 
 def corrupted(
-    made: Objective, rows: int = 64, epoch: int = 0, tokens: Tensor | None = None, **vectors: Tensor
+    objective: Objective, rows: int = 64, epoch: int = 0, tokens: Tensor | None = None, **vectors: Tensor
 ) -> TrainingExamples:
     text = torch.arange(rows * LENGTH).reshape(rows, LENGTH) * 7 % 74 + 6 if tokens is None else tokens
-    return made.corrupt({"body": Stream(text, **vectors)}, {}, Draw(0, epoch, torch.arange(len(text))))
+    return objective.corrupt({"body": Stream(text, **vectors)}, {}, Draw(0, epoch, torch.arange(len(text))))
 
 
-def asked(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
+def queries(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
     """Where rows ask, what order those places have, and what is to be predicted."""
     body = formed.streams["body"]
     assert body.query_positions is not None
@@ -34,9 +34,9 @@ def asked(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
     return body.query_positions, body.order, formed.targets["labels"]
 
 
-def test_what_is_predicted_comes_last_in_an_order_of_its_own_and_all_else_before(made: Objective) -> None:
-    formed = corrupted(made)
-    pick, order, labels = asked(formed)
+def test_what_is_predicted_comes_last_in_an_order_of_its_own_and_all_else_before(objective: Objective) -> None:
+    formed = corrupted(objective)
+    pick, order, labels = queries(formed)
     for row in range(len(labels)):
         real = labels[row] != IGNORED
         ranks = sorted(order[row, pick[row, real]].tolist())
@@ -45,54 +45,54 @@ def test_what_is_predicted_comes_last_in_an_order_of_its_own_and_all_else_before
         assert torch.equal(labels[row, real], formed.streams["body"].tokens[row, pick[row, real]])
 
 
-def test_tokens_stay_as_they_are_and_the_last_sixth_of_them_is_predicted(made: Objective) -> None:
-    formed = corrupted(made, rows=2000)
+def test_tokens_stay_as_they_are_and_the_last_sixth_of_them_is_predicted(objective: Objective) -> None:
+    formed = corrupted(objective, rows=2000)
     assert torch.equal(formed.streams["body"].tokens, torch.arange(2000 * LENGTH).reshape(2000, LENGTH) * 7 % 74 + 6)
-    _, _, labels = asked(formed)
-    assert labels.shape[1] == made.head_positions(LENGTH) == 6
+    _, _, labels = queries(formed)
+    assert labels.shape[1] == objective.head_positions(LENGTH) == 6
     assert float((labels != IGNORED).sum()) / (2000 * LENGTH) == pytest.approx(1 / 6, abs=0.002)
 
 
 def test_every_order_of_two_is_as_likely(build: Build, vocabulary: Vocabulary) -> None:
-    pick, order, _ = asked(corrupted(build("permutation", vocabulary, rate=1.0), rows=4000))
+    pick, order, _ = queries(corrupted(build("permutation", vocabulary, rate=1.0), rows=4000))
     ranks = order.gather(1, pick).double()
-    first = (ranks[:, 3] < ranks[:, 17]).double().mean()
-    assert float(first) == pytest.approx(0.5, abs=0.03)
+    share = (ranks[:, 3] < ranks[:, 17]).double().mean()
+    assert float(share) == pytest.approx(0.5, abs=0.03)
     assert float(ranks.mean(0).std()) < 1.0
 
 
-def test_specials_and_padding_are_never_predicted_and_every_text_predicts_something(made: Objective) -> None:
+def test_specials_and_padding_are_never_predicted_and_every_text_predicts_something(objective: Objective) -> None:
     tokens = torch.arange(64 * LENGTH).reshape(64, LENGTH) * 7 % 74 + 6
     tokens[:, 0], tokens[:, 5] = 1, 2
     documents = torch.zeros_like(tokens)
     documents[:, 7:] = PADDING
     special = torch.zeros_like(tokens, dtype=torch.bool)
     special[:, 3] = True
-    pick, _, labels = asked(corrupted(made, tokens=tokens, documents=documents, special=special))
-    chosen = pick[labels != IGNORED]
-    assert set(chosen.tolist()) == {1, 2, 4, 6}
+    pick, _, labels = queries(corrupted(objective, tokens=tokens, documents=documents, special=special))
+    predicted = pick[labels != IGNORED]
+    assert set(predicted.tolist()) == {1, 2, 4, 6}
     assert ((labels != IGNORED).sum(1) >= 1).all()
 
 
-def test_an_order_is_another_in_each_epoch_and_the_same_in_any_batch(made: Objective) -> None:
-    formed = corrupted(made)
-    assert torch.equal(asked(formed)[1], asked(corrupted(made))[1])
-    assert not torch.equal(asked(formed)[1], asked(corrupted(made, epoch=1))[1])
+def test_an_order_is_another_in_each_epoch_and_the_same_in_any_batch(objective: Objective) -> None:
+    formed = corrupted(objective)
+    assert torch.equal(queries(formed)[1], queries(corrupted(objective))[1])
+    assert not torch.equal(queries(formed)[1], queries(corrupted(objective, epoch=1))[1])
     tokens = formed.streams["body"].tokens[9:11]
-    few = made.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.tensor([9, 10])))
-    for one, other in zip(asked(few), asked(formed), strict=True):
-        assert torch.equal(one, other[9:11])
+    few = objective.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.tensor([9, 10])))
+    for few_values, values in zip(queries(few), queries(formed), strict=True):
+        assert torch.equal(few_values, values[9:11])
 
 
 def test_the_loss_is_that_of_the_rows_that_ask(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
-    made = build("permutation", vocabulary)
-    formed = corrupted(made, rows=4)
+    objective = build("permutation", vocabulary)
+    formed = corrupted(objective, rows=4)
     run = passed(formed)
     labels = formed.targets["labels"]
-    scores = run.unembed(run.hidden()[:, -labels.shape[1] :], made.get_parameter("bias"))
+    scores = run.unembed(run.hidden()[:, -labels.shape[1] :], objective.get_parameter("bias"))
     total = torch.nn.functional.cross_entropy(
         scores.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORED
     )
-    term = made(run)["loss"]
+    term = objective(run)["loss"]
     torch.testing.assert_close(term.total, total, rtol=0, atol=1e-12)
     assert int(term.count) == int((labels != IGNORED).sum())

@@ -25,17 +25,19 @@ def tokens(count: int = B, length: int = N) -> torch.Tensor:
     return torch.arange(count * length).reshape(count, length) % 900 + 10
 
 
-def formed(made: Objective, epoch: int = 0, length: int = N, **vectors: torch.Tensor) -> TrainingExamples:
-    return made.corrupt({"body": Stream(tokens(length=length), **vectors)}, {}, Draw(0, epoch, torch.arange(B)))
+def formed(objective: Objective, epoch: int = 0, length: int = N, **vectors: torch.Tensor) -> TrainingExamples:
+    return objective.corrupt({"body": Stream(tokens(length=length), **vectors)}, {}, Draw(0, epoch, torch.arange(B)))
 
 
 @pytest.fixture
-def parted() -> Objective:
+def encoder_decoder() -> Objective:
     """As an encoder-decoder has it."""
     shape = Shape(8, 2, 4, N - 1, 1000, layers=1)
-    both = Shape(8, 2, 4, N - 1, 1000, layers=1, other_shapes=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),))
+    shape_with_encoder = Shape(
+        8, 2, 4, N - 1, 1000, layers=1, other_shapes=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),)
+    )
     assert not PrefixLanguageModelling(shape, VOCABULARY, no_norm).has_encoder
-    return PrefixLanguageModelling(both, VOCABULARY, no_norm)
+    return PrefixLanguageModelling(shape_with_encoder, VOCABULARY, no_norm)
 
 
 def no_norm(width: int | None = None) -> Any:
@@ -53,8 +55,8 @@ def test_each_row_from_the_last_of_the_prefix_on_predicts_the_token_behind_it(bu
         assert label == [*([IGNORED] * (prefix - 1)), *text[prefix:]]
 
 
-def test_an_encoder_reads_the_prefix_and_the_decoder_writes_the_rest(parted: Objective) -> None:
-    batch = formed(parted)
+def test_an_encoder_reads_the_prefix_and_the_decoder_writes_the_rest(encoder_decoder: Objective) -> None:
+    batch = formed(encoder_decoder)
     encoder, decoder, labels = batch.streams["encoder"], batch.streams["body"], batch.targets["labels"]
     assert encoder.documents is not None
     assert decoder.documents is not None
@@ -67,10 +69,10 @@ def test_an_encoder_reads_the_prefix_and_the_decoder_writes_the_rest(parted: Obj
 
 
 @pytest.mark.parametrize("encodes", [False, True])
-def test_a_prefix_of_every_length_is_as_likely(encodes: bool, build: Build, parted: Objective) -> None:
-    made = parted if encodes else build("prefix-lm", VOCABULARY, N - 1)
-    asked = torch.cat([(formed(made, epoch).targets["labels"] != IGNORED).sum(1) for epoch in range(20)])
-    counts = np.bincount(asked.numpy(), minlength=N)[1:]
+def test_a_prefix_of_every_length_is_as_likely(encodes: bool, build: Build, encoder_decoder: Objective) -> None:
+    objective = encoder_decoder if encodes else build("prefix-lm", VOCABULARY, N - 1)
+    label_counts = torch.cat([(formed(objective, epoch).targets["labels"] != IGNORED).sum(1) for epoch in range(20)])
+    counts = np.bincount(label_counts.numpy(), minlength=N)[1:]
     assert len(counts) == N - 1
     assert stats.chisquare(counts).pvalue > 1e-4
 
@@ -89,10 +91,10 @@ def test_documents_that_are_kept_apart_have_a_prefix_each_and_no_row_predicts_an
     assert order is not None
     assert (labels[:, 9] == IGNORED).all()
     assert (labels[:, 24:] == IGNORED).all()
-    for first, end in ((0, 9), (10, 24)):
-        asked = (labels[:, first:end] != IGNORED).sum(1)
-        assert asked.min() >= 1
-        assert torch.equal(order[:, first], end - asked)
+    for start, end in ((0, 9), (10, 24)):
+        label_counts = (labels[:, start:end] != IGNORED).sum(1)
+        assert label_counts.min() >= 1
+        assert torch.equal(order[:, start], end - label_counts)
     lengths = torch.stack([order[:, 0], order[:, 10] - 10], dim=1).double()
     assert abs(torch.corrcoef(lengths.T)[0, 1]) < 4 / B**0.5  # each drawn by itself
 
@@ -101,8 +103,8 @@ def test_a_model_sees_its_prefix_both_ways_and_nothing_that_is_to_be_predicted()
     spec = paribus.spec("gpt-tiny", "objective=prefix-lm", "dims.length=12", "dims.width=16", "dims.vocabulary=300")
     model = paribus.assemble(spec).double().eval()
     text = torch.randint(0, 250, (3, 13), generator=torch.Generator().manual_seed(0))
-    made = model.objective("prefix-lm")
-    batch = made.corrupt({"body": Stream(text)}, {}, Draw(0, 5, torch.arange(3)))
+    objective = model.objective("prefix-lm")
+    batch = objective.corrupt({"body": Stream(text)}, {}, Draw(0, 5, torch.arange(3)))
     body = batch.streams["body"]
     assert body.order is not None
 
@@ -111,14 +113,14 @@ def test_a_model_sees_its_prefix_both_ways_and_nothing_that_is_to_be_predicted()
         return run.of("prefix-lm").hidden("body")
 
     whole = hidden(body)
-    for at in range(12):
-        other = body.tokens.clone()
-        other[:, at] = (other[:, at] + 1) % 250
-        moved = (hidden(body._replace(tokens=other)) - whole).abs().amax(-1) > 1e-9
+    for position in range(12):
+        changed = body.tokens.clone()
+        changed[:, position] = (changed[:, position] + 1) % 250
+        moved = (hidden(body._replace(tokens=changed)) - whole).abs().amax(-1) > 1e-9
         for b in range(3):
             prefix = int(body.order[b, 0]) + 1
-            first = 0 if at < prefix else at
-            assert moved[b].tolist() == [row >= first for row in range(12)]
+            start = 0 if position < prefix else position
+            assert moved[b].tolist() == [row >= start for row in range(12)]
 
 
 def test_an_encoder_decoder_is_trained_by_both_sides() -> None:
@@ -135,11 +137,11 @@ def test_what_goes_through_rows_one_after_another_is_refused_in_a_decoder(overri
         paribus.spec(*overrides, "objective=prefix-lm")
 
 
-def test_a_text_is_read_both_ways_and_goes_on(build: Build, parted: Objective) -> None:
+def test_a_text_is_read_both_ways_and_goes_on(build: Build, encoder_decoder: Objective) -> None:
     decoder = build("prefix-lm", VOCABULARY).prompt([20, 21])
     assert decoder is not None
     assert (decoder.body, decoder.source, decoder.stop, decoder.bidirectional) == ((20, 21), None, EOS, True)
-    both = parted.prompt([20, 21])
-    assert both is not None
-    assert (both.body, both.source, both.stop, both.bidirectional) == ((PAD,), (20, 21), EOS, False)
-    assert parted.prompt([]) == both._replace(source=(EOS,))
+    prompt = encoder_decoder.prompt([20, 21])
+    assert prompt is not None
+    assert (prompt.body, prompt.source, prompt.stop, prompt.bidirectional) == ((PAD,), (20, 21), EOS, False)
+    assert encoder_decoder.prompt([]) == prompt._replace(source=(EOS,))

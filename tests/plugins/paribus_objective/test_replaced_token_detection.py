@@ -29,64 +29,66 @@ SPECIALS = {name: at for at, name in enumerate(("pad", "cls", "sep", "mask", "bo
 LENGTH = 32
 
 
-def formed(made: Objective, rows: int = 5, epoch: int = 0) -> TrainingExamples:
+def formed(objective: Objective, rows: int = 5, epoch: int = 0) -> TrainingExamples:
     """Texts behind cls, each padded from another place on."""
     tokens = torch.arange(rows * LENGTH).reshape(rows, LENGTH) * 7 % 74 + 6
     tokens[:, 0] = SPECIALS["cls"]
     padding = torch.arange(LENGTH) >= LENGTH - 3 * torch.arange(rows).unsqueeze(1)
     body = Stream(tokens, documents=torch.where(padding, PADDING, 0))
-    return made.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(rows)))
+    return objective.corrupt({"body": body}, {}, Draw(0, epoch, torch.arange(rows)))
 
 
-def by_hand(made: Any, run: ForwardPass) -> tuple[Tensor, Tensor, list[list[int]]]:
+def by_hand(objective: Any, run: ForwardPass) -> tuple[Tensor, Tensor, list[list[int]]]:
     """Both sums and the tokens that the body reads, a number at a time."""
     text, targets = run.streams["body"], run.targets
     assert text.documents is not None
-    read = text.tokens.tolist()
-    filled = run.hidden("generator")
+    text_tokens = text.tokens.tolist()
+    generator_hidden = run.hidden("generator")
     generator = detection = torch.zeros((), dtype=torch.float64)
     for row, picks in enumerate(targets["pick"].tolist()):
         for n, place in enumerate(picks):
             label = int(targets["labels"][row, n])
             if label == IGNORED:
                 continue
-            inner = made.generator.norm(nn.functional.gelu(made.generator.dense(filled[row, place])))
-            odds = run.unembed(inner, made.generator.bias).softmax(-1)
-            generator = generator - odds[label].log()
-            left, drawn, shares = float(targets["uniform"][row, n]), 0, odds.tolist()
-            while left >= shares[drawn]:
-                left -= shares[drawn]
-                drawn += 1
-            read[row][place] = drawn
-    rows = run.hidden("body", tokens=torch.tensor(read), key="by hand")
-    for row in range(len(read)):
+            inner = objective.generator.norm(
+                nn.functional.gelu(objective.generator.dense(generator_hidden[row, place]))
+            )
+            probabilities = run.unembed(inner, objective.generator.bias).softmax(-1)
+            generator = generator - probabilities[label].log()
+            remainder, sampled_token, shares = float(targets["uniform"][row, n]), 0, probabilities.tolist()
+            while remainder >= shares[sampled_token]:
+                remainder -= shares[sampled_token]
+                sampled_token += 1
+            text_tokens[row][place] = sampled_token
+    rows = run.hidden("body", tokens=torch.tensor(text_tokens), key="by hand")
+    for row in range(len(text_tokens)):
         for place in range(LENGTH):
             if text.documents[row, place] == PADDING:
                 continue
-            inner = nn.functional.gelu(made.detector.dense(rows[row, place]))
-            odds = torch.sigmoid(made.detector.scores(inner))[0]
-            replaced = read[row][place] != int(text.tokens[row, place])
-            detection = detection - (odds if replaced else 1 - odds).log()
-    return generator, detection, read
+            inner = nn.functional.gelu(objective.detector.dense(rows[row, place]))
+            probabilities = torch.sigmoid(objective.detector.scores(inner))[0]
+            replaced = text_tokens[row][place] != int(text.tokens[row, place])
+            detection = detection - (probabilities if replaced else 1 - probabilities).log()
+    return generator, detection, text_tokens
 
 
 @pytest.mark.parametrize("mask", [1.0, 0.85])
 def test_both_terms_are_those_of_the_paper(mask: float, build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
-    made = build("rtd", vocabulary, mask=mask, rate=0.3)
-    run = passed(formed(made))
-    terms = made(run)
-    generator, detection, _ = by_hand(made, run)
+    objective = build("rtd", vocabulary, mask=mask, rate=0.3)
+    run = passed(formed(objective))
+    terms = objective(run)
+    generator, detection, _ = by_hand(objective, run)
     torch.testing.assert_close(terms["generator"].total, generator, rtol=0, atol=1e-9)
     torch.testing.assert_close(terms["detection"].total, detection, rtol=0, atol=1e-9)
     assert (terms["generator"].weight, terms["detection"].weight) == (1.0, 50.0)
 
 
 def test_their_counts_are_known_before_the_model_runs(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
-    made = build("rtd", vocabulary)
-    batch = formed(made)
-    terms = made(passed(batch))
-    assert terms.keys() == made.terms.keys()
-    for term, label in made.terms.items():
+    objective = build("rtd", vocabulary)
+    batch = formed(objective)
+    terms = objective(passed(batch))
+    assert terms.keys() == objective.terms.keys()
+    for term, label in objective.terms.items():
         assert terms[term].count == (batch.targets[label] != IGNORED).sum() > 0
     documents = batch.streams["body"].documents
     assert documents is not None
@@ -96,46 +98,50 @@ def test_their_counts_are_known_before_the_model_runs(build: Build, passed: Pass
 def test_the_generator_reads_gaps_and_the_body_the_text_but_for_them(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
-    made: Any = build("rtd", vocabulary, rate=0.3)
-    batch = formed(made)
+    objective: Any = build("rtd", vocabulary, rate=0.3)
+    batch = formed(objective)
     run = passed(batch)
-    text, gaps, read = batch.streams["body"].tokens, batch.streams["generator"].tokens, made._tokens(run)
+    text, generator_tokens, body_tokens = (
+        batch.streams["body"].tokens,
+        batch.streams["generator"].tokens,
+        objective._tokens(run),
+    )
     hidden = torch.zeros_like(text, dtype=torch.bool)
     for row, (pick, label) in enumerate(zip(batch.targets["pick"], batch.targets["labels"], strict=True)):
         hidden[row, pick[label != IGNORED]] = True
-    assert (gaps[hidden] == SPECIALS["mask"]).all()
-    assert torch.equal(gaps[~hidden], text[~hidden])
-    assert torch.equal(read[~hidden], text[~hidden])
-    assert 0 < (read != text)[hidden].sum() < hidden.sum() + 1
-    assert read.tolist() == by_hand(made, run)[2]
+    assert (generator_tokens[hidden] == SPECIALS["mask"]).all()
+    assert torch.equal(generator_tokens[~hidden], text[~hidden])
+    assert torch.equal(body_tokens[~hidden], text[~hidden])
+    assert 0 < (body_tokens != text)[hidden].sum() < hidden.sum() + 1
+    assert body_tokens.tolist() == by_hand(objective, run)[2]
 
 
 def test_a_draw_that_hits_the_original_is_an_original(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
-    made: Any = build("rtd", vocabulary)
-    batch = formed(made)
+    objective: Any = build("rtd", vocabulary)
+    batch = formed(objective)
     run = passed(batch)
     run.cached(
         "generator_logits", lambda: nn.functional.one_hot(batch.targets["labels"].clamp(min=0), 100).double() * 1e4
     )
-    assert torch.equal(made._tokens(run), batch.streams["body"].tokens)
-    replaced = made._detection_labels(run)
+    assert torch.equal(objective._tokens(run), batch.streams["body"].tokens)
+    replaced = objective._detection_labels(run)
     assert not (replaced == 1).any()
     assert torch.equal(replaced, batch.targets["tokens"])
 
 
 def test_draws_have_the_odds_that_the_scores_say() -> None:
     scores = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
-    luck = Draw(0, 0, torch.arange(200)).uniform("filled", 500)
-    drawn = sample(scores.expand(200, 500, 20), luck)
-    found = torch.bincount(drawn.flatten(), minlength=20).double()
-    assert stats.chisquare(found, scores.softmax(-1) * 100_000).pvalue > 1e-3
+    uniform = Draw(0, 0, torch.arange(200)).uniform("filled", 500)
+    samples = sample(scores.expand(200, 500, 20), uniform)
+    counts = torch.bincount(samples.flatten(), minlength=20).double()
+    assert stats.chisquare(counts, scores.softmax(-1) * 100_000).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_no_draw_is_of_what_cannot_be(dtype: torch.dtype) -> None:
     scores = torch.tensor([-math.inf, 0.0, -math.inf, 0.0, -math.inf], dtype=dtype)
-    luck = torch.tensor([0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-24])
-    assert sample(scores.expand(6, 5), luck).tolist() == [1, 1, 1, 3, 3, 3]
+    uniform = torch.tensor([0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-24])
+    assert sample(scores.expand(6, 5), uniform).tolist() == [1, 1, 1, 3, 3, 3]
 
 
 def test_a_draw_from_what_has_diverged_is_a_token() -> None:
@@ -143,42 +149,45 @@ def test_a_draw_from_what_has_diverged_is_a_token() -> None:
 
 
 def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("rtd", vocabulary)
-    whole, again, later = formed(made, 5), formed(made, 3), formed(made, 5, epoch=1)
-    for name, target in again.targets.items():
+    objective = build("rtd", vocabulary)
+    whole, smaller, later = formed(objective, 5), formed(objective, 3), formed(objective, 5, epoch=1)
+    for name, target in smaller.targets.items():
         assert torch.equal(whole.targets[name][:3], target)
     assert not torch.equal(later.targets["uniform"], whole.targets["uniform"])
     assert not torch.equal(later.targets["pick"], whole.targets["pick"])
 
 
 def test_what_is_measured_is_what_can_be_counted(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
-    made: Any = build("rtd", vocabulary, rate=0.3)
-    metrics = made.metrics()
-    filled: list[bool] = []
+    objective: Any = build("rtd", vocabulary, rate=0.3)
+    metrics = objective.metrics()
+    generator_hits: list[bool] = []
     cells: list[tuple[bool, bool]] = []
     for epoch in range(3):
-        batch = formed(made, epoch=epoch)
+        batch = formed(objective, epoch=epoch)
         run = passed(batch)
-        nn.init.constant_(made.detector.scores.bias, 0.1 - 0.1 * epoch)
-        made(run)
-        made.update_metrics(run, metrics)
+        nn.init.constant_(objective.detector.scores.bias, 0.1 - 0.1 * epoch)
+        objective(run)
+        objective.update_metrics(run, metrics)
         labels = batch.targets["labels"]
-        filled += (made.fill_logits(run).argmax(-1) == labels)[labels != IGNORED].tolist()
-        told = batch.targets["tokens"] != IGNORED
-        said, so = made._scores(run)[told] > 0, (made._tokens(run) != batch.streams["body"].tokens)[told]
-        cells += zip(said.tolist(), so.tolist(), strict=True)
-    found = {name: float(metric.compute()) for name, metric in metrics.items()}
-    hits = sum(said and so for said, so in cells)
-    precision, recall = hits / sum(said for said, _ in cells), hits / sum(so for _, so in cells)
+        generator_hits += (objective.fill_logits(run).argmax(-1) == labels)[labels != IGNORED].tolist()
+        is_counted = batch.targets["tokens"] != IGNORED
+        prediction, label = (
+            objective._scores(run)[is_counted] > 0,
+            (objective._tokens(run) != batch.streams["body"].tokens)[is_counted],
+        )
+        cells += zip(prediction.tolist(), label.tolist(), strict=True)
+    values = {name: float(metric.compute()) for name, metric in metrics.items()}
+    hits = sum(prediction and label for prediction, label in cells)
+    precision, recall = hits / sum(prediction for prediction, _ in cells), hits / sum(label for _, label in cells)
     assert 0 < precision < 1
-    assert found == pytest.approx(
+    assert values == pytest.approx(
         {
-            "generator-accuracy": sum(filled) / len(filled),
-            "accuracy": sum(said == so for said, so in cells) / len(cells),
+            "generator-accuracy": sum(generator_hits) / len(generator_hits),
+            "accuracy": sum(prediction == label for prediction, label in cells) / len(cells),
             "precision": precision,
             "recall": recall,
             "f1": 2 * precision * recall / (precision + recall),
-            "replaced": sum(so for _, so in cells) / len(cells),
+            "replaced": sum(label for _, label in cells) / len(cells),
         }
     )
 
@@ -186,12 +195,12 @@ def test_what_is_measured_is_what_can_be_counted(build: Build, passed: Passed, v
 def test_a_text_of_padding_alone_has_no_loss_and_no_gradient(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
-    made = build("rtd", vocabulary)
+    objective = build("rtd", vocabulary)
     body = Stream(torch.full((2, 8), 9), documents=torch.full((2, 8), PADDING))
-    terms = made(passed(made.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(2)))))
+    terms = objective(passed(objective.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(2)))))
     assert [(term.total.item(), term.count.item()) for term in terms.values()] == [(0.0, 0), (0.0, 0)]
     sum(term.total for term in terms.values()).backward()
-    assert not any(each.grad is not None and each.grad.any() for each in made.parameters())
+    assert not any(parameter.grad is not None and parameter.grad.any() for parameter in objective.parameters())
 
 
 @pytest.fixture(scope="module")
@@ -207,18 +216,18 @@ def model(request: pytest.FixtureRequest, components: Registry) -> Model:
 
 
 def batch_of(model: Model, rows: int = 5) -> Batch:
-    made = model.objective("rtd")
-    batch = formed(made, rows)
-    counts = {f"rtd/{term}": (batch.targets[label] != IGNORED).sum() for term, label in made.terms.items()}
+    objective = model.objective("rtd")
+    batch = formed(objective, rows)
+    counts = {f"rtd/{term}": (batch.targets[label] != IGNORED).sum() for term, label in objective.terms.items()}
     return Batch(batch.streams, {"rtd": batch.targets}, torch.arange(rows), counts)
 
 
 def taught(model: Model, term: str) -> set[str]:
     """What has a gradient of one term, however small: what is None was never reached."""
     total = model.terms(BatchForward(model.topology, batch_of(model)), ["rtd"])[f"rtd/{term}"].total
-    named = dict(model.named_parameters())
-    grads = torch.autograd.grad(total, [*named.values()], allow_unused=True)
-    return {name for name, grad in zip(named, grads, strict=True) if grad is not None}
+    parameters = dict(model.named_parameters())
+    grads = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)
+    return {name for name, grad in zip(parameters, grads, strict=True) if grad is not None}
 
 
 def test_the_detection_teaches_no_generator_and_the_generator_no_body(model: Model) -> None:
@@ -246,27 +255,27 @@ def test_micro_batches_of_unequal_counts_add_up_to_the_whole(model: Model) -> No
 
 def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
     batch = batch_of(model)
-    before = torch.get_rng_state()
-    one = model.loss(batch)
-    assert torch.equal(torch.get_rng_state(), before)
+    state = torch.get_rng_state()
+    loss = model.loss(batch)
+    assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(7)
-    assert torch.equal(model.loss(batch), one)
+    assert torch.equal(model.loss(batch), loss)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
     spec = resolved("electra-tiny", "trainer.max_steps=400", "data.validation=256", registry=components)
-    found = run_trial(spec, components, TrialContext("tiny", tmp_path))["result"]["metrics"]
+    metrics = run_trial(spec, components, TrialContext("tiny", tmp_path))["result"]["metrics"]
     data = build_data(spec, components, load_corpus(spec, components))
     share, tokens = (
-        found["val/rtd/replaced"],
+        metrics["val/rtd/replaced"],
         token_unigram_loss(data, "rtd", "labels", validation_targets(data)["rtd"]),
     )
     assert tokens is not None
-    assert found["val/rtd/generator"] < tokens - 0.2
-    assert found["val/rtd/detection"] < -share * math.log(share) - (1 - share) * math.log(1 - share)
-    assert found["val/rtd/precision"] > 0.5
+    assert metrics["val/rtd/generator"] < tokens - 0.2
+    assert metrics["val/rtd/detection"] < -share * math.log(share) - (1 - share) * math.log(1 - share)
+    assert metrics["val/rtd/precision"] > 0.5
 
 
 def test_the_body_runs_once_and_so_does_the_generator(model: Model) -> None:

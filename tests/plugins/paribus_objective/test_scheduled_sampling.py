@@ -26,7 +26,7 @@ SIZES = (
 
 
 @pytest.fixture
-def made(build: Build, vocabulary: Vocabulary) -> Build:
+def build_objective(build: Build, vocabulary: Vocabulary) -> Build:
     return lambda **options: build("scheduled-sampling", vocabulary, **options)
 
 
@@ -39,16 +39,18 @@ def tokens(corpus: Callable[[Sequence[Sequence[int]]], Any]) -> Any:
 
 def formed(objective: Any, tokens: Any, index: Tensor, progress: float) -> Any:
     draw = Draw(0, 0, index, progress)
-    made = objective.form(tokens, 10, draw)
-    return objective.corrupt(made.streams, made.targets, draw)
+    build_objective = objective.form(tokens, 10, draw)
+    return objective.corrupt(build_objective.streams, build_objective.targets, draw)
 
 
 # --- coins ---
 
 
 @pytest.mark.parametrize(("growth", "shares"), [("constant", [0.4] * 3), ("linear", [0, 0.2, 0.4])])
-def test_the_share_of_own_words_grows_as_it_was_asked_to(growth: str, shares: list[float], made: Build) -> None:
-    objective = made(rate=0.4, growth=growth)
+def test_the_share_of_own_words_grows_as_it_was_asked_to(
+    growth: str, shares: list[float], build_objective: Build
+) -> None:
+    objective = build_objective(rate=0.4, growth=growth)
     assert [objective.share(progress) for progress in (0, 0.5, 1)] == pytest.approx(shares)
 
 
@@ -65,13 +67,13 @@ def test_a_sigmoid_grows_from_next_to_nothing_to_next_to_all() -> None:
     assert values[10] == pytest.approx(0.5 - values[0])
 
 
-def test_coins_fall_as_often_as_they_should_and_never_on_the_start(made: Build, tokens: Any) -> None:
-    objective = made(rate=0.5, growth="linear")
+def test_coins_fall_as_often_as_they_should_and_never_on_the_start(build_objective: Build, tokens: Any) -> None:
+    objective = build_objective(rate=0.5, growth="linear")
     for progress in (0.2, 1.0):
-        own = formed(objective, tokens, torch.arange(3000) % 3, progress).targets["use_prediction"]
+        use_prediction = formed(objective, tokens, torch.arange(3000) % 3, progress).targets["use_prediction"]
         distinct = torch.cat([formed(objective, tokens, torch.arange(3), progress).targets["use_prediction"]])
-        assert not own[:, 0].any()
-        assert torch.equal(own[:3], distinct), "each example has its own"
+        assert not use_prediction[:, 0].any()
+        assert torch.equal(use_prediction[:3], distinct), "each example has its own"
     draws = [Draw(seed, 0, torch.arange(3), 1.0) for seed in range(700)]
     shares = torch.stack(
         [
@@ -83,15 +85,16 @@ def test_coins_fall_as_often_as_they_should_and_never_on_the_start(made: Build, 
     assert abs(shares[..., 1:].double().mean() - 0.5) < 4 * (0.25 / count) ** 0.5
 
 
-def test_what_an_example_draws_moves_with_nothing_else(made: Build, tokens: Any) -> None:
+def test_what_an_example_draws_moves_with_nothing_else(build_objective: Build, tokens: Any) -> None:
     """Not with the batch that it is in, nor with the share: who is fed at 0.2 is fed at 0.4 too."""
     few, more = (
-        formed(made(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets for rate in (0.2, 0.4)
+        formed(build_objective(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets
+        for rate in (0.2, 0.4)
     )
     assert (few["use_prediction"] <= more["use_prediction"]).all()
     assert few["use_prediction"].sum() < more["use_prediction"].sum()
     assert torch.equal(few["keys"], more["keys"])
-    alone = formed(made(rate=0.4, growth="constant"), tokens, torch.tensor([2]), 1.0).targets
+    alone = formed(build_objective(rate=0.4, growth="constant"), tokens, torch.tensor([2]), 1.0).targets
     assert torch.equal(alone["use_prediction"][0], more["use_prediction"][2])
     assert alone["keys"][0] == more["keys"][2]
     assert len(set(more["keys"].tolist())) == 3
@@ -101,41 +104,45 @@ def test_what_an_example_draws_moves_with_nothing_else(made: Build, tokens: Any)
 
 
 @pytest.mark.parametrize("feedback", FEEDBACK)
-def test_where_a_coin_says_no_the_target_is_read(feedback: str, made: Build) -> None:
+def test_where_a_coin_says_no_the_target_is_read(feedback: str, build_objective: Build) -> None:
     objective, scores = (
-        made(feedback=feedback),
+        build_objective(feedback=feedback),
         torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double(),
     )
     target, keys = torch.tensor([11, 12, 13, 14]), torch.arange(4)
-    own = torch.tensor([True, False, True, False])
-    fed = objective.next_input(scores, 3, own, target, keys)
-    assert fed.tokens[~own].tolist() == [12, 14]
+    use_prediction = torch.tensor([True, False, True, False])
+    fed = objective.next_input(scores, 3, use_prediction, target, keys)
+    assert fed.tokens[~use_prediction].tolist() == [12, 14]
     if feedback == "argmax":
-        assert torch.equal(fed.tokens[own], scores[own].argmax(-1))
+        assert torch.equal(fed.tokens[use_prediction], scores[use_prediction].argmax(-1))
     if fed.token_weights is not None:
-        assert not fed.token_weights[~own].any()
+        assert not fed.token_weights[~use_prediction].any()
         torch.testing.assert_close(fed.token_weights.sum(-1), torch.zeros(4).double(), rtol=0, atol=1e-12)
     assert (fed.token_weights is None) == (feedback in ("sampled", "argmax"))
 
 
-def test_words_are_drawn_by_the_softmax_of_their_scores(made: Build) -> None:
+def test_words_are_drawn_by_the_softmax_of_their_scores(build_objective: Build) -> None:
     scores = torch.zeros(20_000, 100)
     scores[:, 7], scores[:, 9] = 5.0, 4.0
     nobody = torch.zeros(len(scores), dtype=torch.int64)
-    tokens = made().next_input(scores, 2, torch.ones(len(scores)).bool(), nobody, torch.arange(len(scores))).tokens
+    tokens = (
+        build_objective()
+        .next_input(scores, 2, torch.ones(len(scores)).bool(), nobody, torch.arange(len(scores)))
+        .tokens
+    )
     for token in (7, 9, 50):
         share = float(scores[0].softmax(-1)[token])
         assert abs((tokens == token).double().mean() - share) < 4 * (share * (1 - share) / len(scores)) ** 0.5
 
 
-def test_a_straight_through_word_is_one_word_with_the_gradient_of_the_soft_one(made: Build) -> None:
+def test_a_straight_through_word_is_one_word_with_the_gradient_of_the_soft_one(build_objective: Build) -> None:
     generator = torch.Generator().manual_seed(0)
     table, weigh = (torch.randn(shape, generator=generator).double() for shape in ((100, 3), (4, 3)))
-    own, target, keys = torch.ones(4).bool(), torch.zeros(4).long(), torch.arange(4)
+    use_prediction, target, keys = torch.ones(4).bool(), torch.zeros(4).long(), torch.arange(4)
     grads, values = [], []
     for feedback in ("straight-through", "soft"):
         scores = torch.randn(4, 100, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
-        fed = made(feedback=feedback, temperature=0.7).next_input(scores, 1, own, target, keys)
+        fed = build_objective(feedback=feedback, temperature=0.7).next_input(scores, 1, use_prediction, target, keys)
         assert fed.token_weights is not None
         row = table[fed.tokens] + fed.token_weights @ table
         (row * weigh).sum().backward()
@@ -168,7 +175,9 @@ def test_a_pass_is_that_of_the_words_that_were_read(
     feedback: str, preset: tuple[str, ...], batch: Callable[..., tuple[Model, Batch]]
 ) -> None:
     """Row by row: what each row of a teacher-forced pass over the words that were fed says, the led pass says too."""
-    model, given = batch(f"objective.feedback={feedback}", "objective.rate=0.5", "objective.growth=constant", *preset)
+    model, examples = batch(
+        f"objective.feedback={feedback}", "objective.rate=0.5", "objective.growth=constant", *preset
+    )
     objective: Any = model.objective("scheduled-sampling")
     read: dict[int, Tensor] = {}
     original = objective.next_input
@@ -179,14 +188,14 @@ def test_a_pass_is_that_of_the_words_that_were_read(
         return fed
 
     objective.next_input = noted
-    loss = model.train().loss(given)
-    tokens = given.streams["body"].tokens.clone()
+    loss = model.train().loss(examples)
+    tokens = examples.streams["body"].tokens.clone()
     for row, fed in read.items():
         tokens[:, row] = fed
-    own = given.targets["scheduled-sampling"]["use_prediction"]
-    assert torch.equal(tokens[~own], given.streams["body"].tokens[~own])
-    assert (tokens != given.streams["body"].tokens).any()
-    forced = given._replace(streams={**given.streams, "body": given.streams["body"]._replace(tokens=tokens)})
+    use_prediction = examples.targets["scheduled-sampling"]["use_prediction"]
+    assert torch.equal(tokens[~use_prediction], examples.streams["body"].tokens[~use_prediction])
+    assert (tokens != examples.streams["body"].tokens).any()
+    forced = examples._replace(streams={**examples.streams, "body": examples.streams["body"]._replace(tokens=tokens)})
     objective.rate = 0.0
     if feedback == "soft":
         assert abs(model.loss(forced) - loss) > 1e-6, "a mean of words is no word"
@@ -199,17 +208,17 @@ def test_a_pass_is_that_of_the_words_that_were_read(
 def test_a_model_is_evaluated_and_trained_without_a_rate_on_the_target_alone(
     batch: Callable[..., tuple[Model, Batch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, given = batch("objective.rate=1", "objective.growth=constant", "evaluate=[seq2seq]")
+    model, examples = batch("objective.rate=1", "objective.growth=constant", "evaluate=[seq2seq]")
 
-    def never(*given: Any) -> Any:
+    def never(*examples: Any) -> Any:
         raise AssertionError("nothing is fed its own words here")
 
-    trained = model.train().loss(given)
+    trained = model.train().loss(examples)
     monkeypatch.setattr(type(model.topology), "run_with_feedback", never)
-    evaluated = model.eval().loss(given)
+    evaluated = model.eval().loss(examples)
     objective: Any = model.objective("scheduled-sampling")
     objective.rate = 0.0
-    assert torch.equal(model.train().loss(given), evaluated)
+    assert torch.equal(model.train().loss(examples), evaluated)
     assert abs(trained - evaluated) > 1e-6
 
 

@@ -20,20 +20,20 @@ DOCUMENTS = [[3, 4, 5, 2, 1], [], [6], [2, 3], [4, 0, 4, 0], [0], [1] * 12, [30,
 
 def chunks(documents: list[list[int]], budget: int) -> list[list[int]]:
     """The sentences of each chunk, as a loop takes them; sentences without a token are not there."""
-    found, number = [], 0
+    result, number = [], 0
     for document in documents:
         chunk: list[int] = []
         length = 0
         full = [size for size in document if size]
         for size in full:
             if length >= budget and len(chunk) >= 2:
-                found.append(chunk)
+                result.append(chunk)
                 chunk, length = [], 0
             chunk.append(number)
             length += size
             number += 1
-        found.append(chunk)
-    return [chunk for chunk in found if len(chunk) >= 2]
+        result.append(chunk)
+    return [chunk for chunk in result if len(chunk) >= 2]
 
 
 def draw(count: int, epoch: int = 0) -> Draw:
@@ -42,22 +42,22 @@ def draw(count: int, epoch: int = 0) -> Draw:
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 8, 100])
 def test_chunks_are_what_a_loop_over_sentences_takes(budget: int, corpus: Corpus) -> None:
-    found = cut_chunks(corpus(DOCUMENTS), budget)
-    spans = zip(found.start.tolist(), found.stop.tolist(), strict=True)
-    assert [list(range(first, last)) for first, last in spans] == chunks(DOCUMENTS, budget)
+    result = cut_chunks(corpus(DOCUMENTS), budget)
+    spans = zip(result.start.tolist(), result.stop.tolist(), strict=True)
+    assert [list(range(start, stop)) for start, stop in spans] == chunks(DOCUMENTS, budget)
 
 
 def test_empty_sentences_and_documents_are_left_out(corpus: Corpus) -> None:
-    found = cut_chunks(corpus([[0], [2, 0, 3], [], [0, 0], [1, 1], []]), 10)
-    assert found.bounds.tolist() == [0, 2, 5, 6, 7]
-    assert found.documents.tolist() == [0, 2, 4]
+    result = cut_chunks(corpus([[0], [2, 0, 3], [], [0, 0], [1, 1], []]), 10)
+    assert result.bounds.tolist() == [0, 2, 5, 6, 7]
+    assert result.documents.tolist() == [0, 2, 4]
 
 
 def test_a_chunk_is_split_between_any_two_of_its_sentences(corpus: Corpus) -> None:
-    found = cut_chunks(corpus([[2, 3, 4, 5]]), 100)
+    result = cut_chunks(corpus([[2, 3, 4, 5]]), 100)
     splits = []
     for epoch in range(3000):
-        a, b = found.split(draw(1, epoch))
+        a, b = result.split(draw(1, epoch))
         assert a.start == 0
         assert b.start == a.length
         assert a.length + b.length == 14
@@ -67,9 +67,9 @@ def test_a_chunk_is_split_between_any_two_of_its_sentences(corpus: Corpus) -> No
 
 
 def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(corpus: Corpus) -> None:
-    found = cut_chunks(corpus([[2, 2], [2, 2], [2, 2, 2], [2]]), 100)
+    result = cut_chunks(corpus([[2, 2], [2, 2], [2, 2, 2], [2]]), 100)
     a, b = Span(np.full(6000, 4), np.full(6000, 2)), Span(np.full(6000, 6), np.full(6000, 2))
-    start = found.from_other_documents(a, b, draw(6000)).start
+    start = result.from_other_documents(a, b, draw(6000)).start
     counts = {sentence: int((start == sentence).sum()) for sentence in np.unique(start).tolist()}
     assert set(counts) == {0, 2, 8, 10, 12, 14}
     expected = np.array([1 / 6, 1 / 6, 1 / 9, 1 / 9, 1 / 9, 1 / 3]) * 6000
@@ -77,25 +77,25 @@ def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(
 
 
 def test_a_segment_from_elsewhere_is_as_long_as_the_one_it_replaces_where_its_document_is(corpus: Corpus) -> None:
-    found = cut_chunks(corpus([[3, 3], [1, 2, 3, 4]]), 100)
+    result = cut_chunks(corpus([[3, 3], [1, 2, 3, 4]]), 100)
     for epoch in range(200):
         a, b = Span(np.array([0]), np.array([3])), Span(np.array([3]), np.array([3]))
-        other = found.from_other_documents(a, b, draw(1, epoch))
-        assert (int(other.start[0]), int(other.length[0])) in {(6, 3), (7, 5), (9, 3), (12, 4)}
+        replacement = result.from_other_documents(a, b, draw(1, epoch))
+        assert (int(replacement.start[0]), int(replacement.length[0])) in {(6, 3), (7, 5), (9, 3), (12, 4)}
 
 
 def test_a_segment_from_elsewhere_starts_where_there_is_enough_of_its_document_left(corpus: Corpus) -> None:
-    found = cut_chunks(corpus([[9, 9], [1, 2, 3, 4]]), 100)
+    result = cut_chunks(corpus([[9, 9], [1, 2, 3, 4]]), 100)
     for length, starts in ((4, {18, 19, 21, 24}), (5, {18, 19, 21}), (8, {18, 19}), (10, {18}), (99, {18})):
         a, b = Span(np.full(200, 0), np.full(200, 9)), Span(np.full(200, 9), np.full(200, length))
-        other = found.from_other_documents(a, b, draw(200))
-        assert set(other.start.tolist()) == starts
-        assert (other.length >= min(length, 10)).all()
+        replacement = result.from_other_documents(a, b, draw(200))
+        assert set(replacement.start.tolist()) == starts
+        assert (replacement.length >= min(length, 10)).all()
 
 
-def bert(a: int, b: int, most: int) -> tuple[int, int]:
+def bert(a: int, b: int, limit: int) -> tuple[int, int]:
     """`truncate_seq_pair` of BERT's create_pretraining_data.py."""
-    while a + b > most:
+    while a + b > limit:
         if a > b:
             a -= 1
         else:
@@ -104,14 +104,14 @@ def bert(a: int, b: int, most: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("most", [2, 3, 7, 12])
-def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(most: int) -> None:
+def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(limit: int) -> None:
     lengths = np.array([(a, b) for a in range(1, 15) for b in range(1, 15)])
     a, b = Span(np.full(len(lengths), 100), lengths[:, 0]), Span(np.full(len(lengths), 200), lengths[:, 1])
-    kept = truncate(a, b, most, draw(len(lengths)))
-    assert [(int(x), int(y)) for x, y in zip(kept[0].length, kept[1].length, strict=True)] == [
-        bert(int(x), int(y), most) for x, y in lengths
+    truncated = truncate(a, b, limit, draw(len(lengths)))
+    assert [(int(x), int(y)) for x, y in zip(truncated[0].length, truncated[1].length, strict=True)] == [
+        bert(int(x), int(y), limit) for x, y in lengths
     ]
-    for whole, part in zip((a, b), kept, strict=True):
+    for whole, part in zip((a, b), truncated, strict=True):
         assert (part.length >= 1).all()
         assert (part.start >= whole.start).all()
         assert (part.start + part.length <= whole.start + whole.length).all()
@@ -119,18 +119,18 @@ def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(most: int) -> None:
 
 def test_what_is_kept_lies_anywhere_in_the_segment() -> None:
     a, b = Span(np.full(5000, 0), np.full(5000, 9)), Span(np.full(5000, 50), np.full(5000, 5))
-    kept, other = truncate(a, b, 10, draw(5000))
-    assert stats.chisquare(np.bincount(kept.start, minlength=5)).pvalue > 1e-4
-    assert (other.start == 50).all()
+    truncated_a, truncated_b = truncate(a, b, 10, draw(5000))
+    assert stats.chisquare(np.bincount(truncated_a.start, minlength=5)).pvalue > 1e-4
+    assert (truncated_b.start == 50).all()
 
 
 def test_draws_below_limits_of_their_own_stay_below_them_and_are_even() -> None:
     high = np.arange(1, 6).repeat(3000)
-    drawn = random_below(draw(len(high)), "x", high)
-    for limit in range(1, 6):
-        counts = np.bincount(drawn[high == limit])
-        assert len(counts) == limit
-        assert limit == 1 or stats.chisquare(counts).pvalue > 1e-4
+    values = random_below(draw(len(high)), "x", high)
+    for bound in range(1, 6):
+        counts = np.bincount(values[high == bound])
+        assert len(counts) == bound
+        assert bound == 1 or stats.chisquare(counts).pvalue > 1e-4
 
 
 @pytest.fixture
@@ -186,24 +186,24 @@ def test_a_tokenizer_without_marks_is_refused(missing: str, vocabulary: Vocabula
 
 
 def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> None:
-    index = ChunkCache("nsp", minimum_documents=2)
-    one, other = corpus([[2, 2], [2, 2]]), corpus([[2, 2], [2, 2]])
-    assert index(one, 20) is index(one, 20)
-    assert index(one, 20) is not index(other, 20)
-    assert index(one, 20) is not index(one, 5)
+    cache = ChunkCache("nsp", minimum_documents=2)
+    corpus_a, corpus_b = corpus([[2, 2], [2, 2]]), corpus([[2, 2], [2, 2]])
+    assert cache(corpus_a, 20) is cache(corpus_a, 20)
+    assert cache(corpus_a, 20) is not cache(corpus_b, 20)
+    assert cache(corpus_a, 20) is not cache(corpus_a, 5)
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
-def test_a_copy_of_an_index_holds_no_corpus(again: Callable[[ChunkCache], Any], corpus: Corpus) -> None:
-    index = ChunkCache("nsp", minimum_documents=2)
+def test_a_copy_of_an_index_holds_no_corpus(copy_function: Callable[[ChunkCache], Any], corpus: Corpus) -> None:
+    cache = ChunkCache("nsp", minimum_documents=2)
     tokens = corpus([[2, 2], [2, 2]])
-    found = index(tokens, 20)
-    made = again(index)
-    assert isinstance(made, ChunkCache)
-    assert (made.component, made.minimum_documents) == ("nsp", 2)
-    fresh = made(tokens, 20)
+    cached = cache(tokens, 20)
+    copied = copy_function(cache)
+    assert isinstance(copied, ChunkCache)
+    assert (copied.component, copied.minimum_documents) == ("nsp", 2)
+    fresh = copied(tokens, 20)
     assert isinstance(fresh, Chunks)
-    assert fresh is not found
+    assert fresh is not cached
 
 
 def test_a_corpus_of_one_document_has_no_negatives(corpus: Corpus) -> None:

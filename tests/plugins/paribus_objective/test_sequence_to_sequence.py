@@ -36,13 +36,17 @@ def pairs(corpus: Callable[[Texts], Any]) -> Callable[..., Any]:
     """A corpus of pairs, by how long its texts are; the ids of its targets count up from 20."""
 
     def of(source: Texts, target: Texts, languages: tuple[list[int], list[int]] | None = None) -> Any:
-        made, other = corpus(source), corpus(target)
-        made, other = replace(made, ids=made.ids % 9 + 10), replace(other, ids=other.ids % 50 + 20)
+        source_corpus, target_corpus = corpus(source), corpus(target)
+        source_corpus, target_corpus = (
+            replace(source_corpus, ids=source_corpus.ids % 9 + 10),
+            replace(target_corpus, ids=target_corpus.ids % 50 + 20),
+        )
         if languages is not None:
-            made, other = (
-                replace(it, languages=np.array(own)) for it, own in zip((made, other), languages, strict=True)
+            source_corpus, target_corpus = (
+                replace(side, languages=np.array(side_languages))
+                for side, side_languages in zip((source_corpus, target_corpus), languages, strict=True)
             )
-        return replace(made, targets=other)
+        return replace(source_corpus, targets=target_corpus)
 
     return of
 
@@ -52,16 +56,16 @@ def draw(*index: int) -> Draw:
 
 
 def text(tokens: Any, document: int) -> list[int]:
-    first, last = (tokens.sentences[tokens.documents[document + at]] for at in (0, 1))
-    return [int(token) for token in tokens.ids[first:last]]
+    start, end = (tokens.sentences[tokens.documents[document + offset]] for offset in (0, 1))
+    return [int(token) for token in tokens.ids[start:end]]
 
 
 def test_each_side_is_its_text_and_eos_and_the_body_is_fed_its_labels_shifted(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 12)
+    objective = build("seq2seq", vocabulary, 12)
     tokens = pairs([[3, 2], [1], [4]], [[2], [3, 3], [1]])
-    formed = made.form(tokens, 12, draw(2, 0, 1))
+    formed = objective.form(tokens, 12, draw(2, 0, 1))
     encoder, body, labels = formed.streams["encoder"], formed.streams["body"], formed.targets["labels"]
     for row, document in enumerate((2, 0, 1)):
         source, target = text(tokens, document), text(tokens.targets, document)
@@ -78,8 +82,8 @@ def test_each_side_is_its_text_and_eos_and_the_body_is_fed_its_labels_shifted(
 def test_examples_are_as_wide_as_they_are_asked_for(
     length: int, build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 20)
-    formed = made.form(pairs([[3]], [[4]]), length, draw(0, 0))
+    objective = build("seq2seq", vocabulary, 20)
+    formed = objective.form(pairs([[3]], [[4]]), length, draw(0, 0))
     assert {tuple(it.shape) for it in (*(s.tokens for s in formed.streams.values()), formed.targets["labels"])} == {
         (2, length)
     }
@@ -93,10 +97,10 @@ def test_the_start_is_that_of_span_corruption(build: Build, pairs: Any) -> None:
 
 def test_what_is_no_text_is_said_to_be_special(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     formed = build("seq2seq", vocabulary, 6, languages=2).form(pairs([[3]], [[2]], ([0], [1])), 6, draw(0))
-    shown = {
+    special = {
         name: stream.special.long().tolist() for name, stream in formed.streams.items() if stream.special is not None
     }
-    assert shown == {"encoder": [[1, 0, 0, 0, 1, 1]], "body": [[1, 0, 0, 1, 1, 1]]}
+    assert special == {"encoder": [[1, 0, 0, 0, 1, 1]], "body": [[1, 0, 0, 1, 1, 1]]}
 
 
 @pytest.mark.parametrize("languages", [None, 2])
@@ -104,52 +108,56 @@ def test_a_source_is_read_from_its_end_where_that_was_asked_for(
     languages: int | None, build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
     tokens = pairs([[3], [9]], [[2], [4]], ([0, 1], [1, 0]))
-    plain, other = (build("seq2seq", vocabulary, 7, languages=languages, reversed=asked) for asked in (False, True))
-    one, two = (made.form(tokens, 7, draw(0, 1)) for made in (plain, other))
-    lead = 1 if languages else 0
-    for row, rows in ((0, 3), (1, 6 - lead)):
-        there, back = (formed.streams["encoder"].tokens[row].tolist() for formed in (one, two))
-        assert back[lead : lead + rows] == there[lead : lead + rows][::-1]
-        assert (back[:lead], back[lead + rows :]) == (there[:lead], there[lead + rows :]), "marks stay where they are"
+    plain, reversing = (
+        build("seq2seq", vocabulary, 7, languages=languages, reversed=is_reversed) for is_reversed in (False, True)
+    )
+    one, two = (objective.form(tokens, 7, draw(0, 1)) for objective in (plain, reversing))
+    start = 1 if languages else 0
+    for row, rows in ((0, 3), (1, 6 - start)):
+        forward, backward = (formed.streams["encoder"].tokens[row].tolist() for formed in (one, two))
+        assert backward[start : start + rows] == forward[start : start + rows][::-1]
+        assert (backward[:start], backward[start + rows :]) == (forward[:start], forward[start + rows :]), (
+            "marks stay where they are"
+        )
     assert torch.equal(one.streams["body"].tokens, two.streams["body"].tokens)
-    prompt = other.prompt(text(tokens, 0), GenerationTarget(1))
+    prompt = reversing.prompt(text(tokens, 0), GenerationTarget(1))
     assert prompt is not None
-    assert prompt.source == tuple(two.streams["encoder"].tokens[0, : lead + 4].tolist())
+    assert prompt.source == tuple(two.streams["encoder"].tokens[0, : start + 4].tolist())
 
 
 # --- texts that are too long ---
 
 
 def test_a_pair_that_is_too_long_is_cut_on_the_side_that_is(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
-    made = build("seq2seq", vocabulary, 5)
+    objective = build("seq2seq", vocabulary, 5)
     tokens = pairs([[9], [2], [4]], [[3], [7], [4]])
-    assert made.example_count(tokens, 5) == 3
-    formed = made.form(tokens, 5, draw(0, 1, 2))
+    assert objective.example_count(tokens, 5) == 3
+    formed = objective.form(tokens, 5, draw(0, 1, 2))
     assert formed.streams["encoder"].tokens[0].tolist() == [*text(tokens, 0)[:4], EOS]
     assert formed.targets["labels"][1].tolist() == [*text(tokens.targets, 1)[:4], EOS]
     assert formed.targets["labels"][2].tolist() == [*text(tokens.targets, 2), EOS]
-    assert made.skipped_documents(tokens, 5) == {"pairs truncated because a side is longer than 5": 2}
+    assert objective.skipped_documents(tokens, 5) == {"pairs truncated because a side is longer than 5": 2}
 
 
 def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 5, overlong="drop")
+    objective = build("seq2seq", vocabulary, 5, overlong="drop")
     tokens = pairs([[9], [2], [4], [1]], [[3], [7], [4], [2]])
-    assert made.example_count(tokens, 5) == 2
-    formed = made.form(tokens, 5, draw(0, 1))
+    assert objective.example_count(tokens, 5) == 2
+    formed = objective.form(tokens, 5, draw(0, 1))
     assert formed.targets["labels"][0].tolist() == [*text(tokens.targets, 2), EOS]
     assert formed.streams["encoder"].tokens[1].tolist() == [*text(tokens, 3), EOS, PAD, PAD, PAD]
-    assert made.skipped_documents(tokens, 5) == {"pairs dropped because a side is longer than 5": 2}
-    assert made.example_lengths(tokens, 5).tolist() == [5, 3]
+    assert objective.skipped_documents(tokens, 5) == {"pairs dropped because a side is longer than 5": 2}
+    assert objective.example_lengths(tokens, 5).tolist() == [5, 3]
 
 
 def test_where_no_pair_is_left_the_error_says_how_long_they_are(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 5, overlong="drop")
+    objective = build("seq2seq", vocabulary, 5, overlong="drop")
     with pytest.raises(DataError, match=r"error\[too-long\] dims.length: all 2 pairs .* longer than 5 \(8 or more\)"):
-        made.example_count(pairs([[9], [2]], [[3], [7]]), 5)
+        objective.example_count(pairs([[9], [2]], [[3], [7]]), 5)
 
 
 def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
@@ -158,12 +166,12 @@ def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
     tokens = pairs([[3, 2], [1], [30]], [[2], [3, 3], [1]], ([0, 1, 0], [1, 0, 1]))
     assert build("seq2seq", vocabulary, 12).example_lengths(tokens, 12).tolist() == [6, 7, 12]
     assert build("seq2seq", vocabulary, 12, languages=2).example_lengths(tokens, 12).tolist() == [7, 7, 12]
-    made = build("seq2seq", vocabulary, 12)
-    for document, rows in enumerate(made.example_lengths(tokens, 12)):
-        formed = made.form(tokens, int(rows), draw(document))
-        whole = made.form(tokens, 12, draw(document))
+    objective = build("seq2seq", vocabulary, 12)
+    for document, length in enumerate(objective.example_lengths(tokens, 12)):
+        formed = objective.form(tokens, int(length), draw(document))
+        whole = objective.form(tokens, 12, draw(document))
         for name in ("encoder", "body"):
-            assert torch.equal(formed.streams[name].tokens, whole.streams[name].tokens[:, :rows])
+            assert torch.equal(formed.streams[name].tokens, whole.streams[name].tokens[:, :length])
 
 
 def test_rows_that_hold_no_token_are_refused(build: Build, vocabulary: Vocabulary) -> None:
@@ -178,15 +186,15 @@ def test_rows_that_hold_no_token_are_refused(build: Build, vocabulary: Vocabular
 def test_a_source_begins_with_its_language_and_the_body_is_started_with_the_targets(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 8, languages=3)
+    objective = build("seq2seq", vocabulary, 8, languages=3)
     tokens = pairs([[3], [7]], [[2], [2]], ([0, 2], [2, 1]))
-    formed = made.form(tokens, 8, draw(0, 1))
+    formed = objective.form(tokens, 8, draw(0, 1))
     encoder, body = formed.streams["encoder"], formed.streams["body"]
     assert encoder.tokens[0].tolist() == [FIRST, *text(tokens, 0), EOS, PAD, PAD, PAD]
     assert encoder.tokens[1].tolist() == [FIRST + 2, *text(tokens, 1)[:6], EOS], "its mark and its end are kept"
     assert body.tokens[:, 0].tolist() == [FIRST + 2, FIRST + 1]
     assert formed.targets["labels"][0, :3].tolist() == [*text(tokens.targets, 0), EOS]
-    assert made.skipped_documents(tokens, 8) == {"pairs truncated because a side is longer than 8": 1}
+    assert objective.skipped_documents(tokens, 8) == {"pairs truncated because a side is longer than 8": 1}
 
 
 def test_rows_are_of_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
@@ -205,11 +213,11 @@ def test_too_few_sentinels_for_the_languages_are_refused(build: Build, vocabular
 def test_a_corpus_without_languages_or_with_too_many_is_refused(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, languages=2)
+    objective = build("seq2seq", vocabulary, languages=2)
     with pytest.raises(DataError, match=r"error\[no-languages\] objective.languages"):
-        made.example_count(pairs([[3]], [[2]]), 32)
+        objective.example_count(pairs([[3]], [[2]]), 32)
     with pytest.raises(DataError, match=r"error\[too-few\] objective.languages: .* corpus has 3; valid: ≥ 3"):
-        made.example_count(pairs([[3]], [[2]], ([0], [2])), 32)
+        objective.example_count(pairs([[3]], [[2]], ([0], [2])), 32)
 
 
 # --- how it is asked to write ---
@@ -218,10 +226,10 @@ def test_a_corpus_without_languages_or_with_too_many_is_refused(
 def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     tokens = pairs([[3], [7]], [[2], [2]], ([0, 1], [1, 0]))
     for options in ({}, {"languages": 2}):
-        made = build("seq2seq", vocabulary, 12, **options)
+        objective = build("seq2seq", vocabulary, 12, **options)
         for document, language in ((0, 1), (1, 0)):
-            formed = made.form(tokens, 12, draw(document))
-            prompt = made.prompt(text(tokens, document), GenerationTarget(language if options else None))
+            formed = objective.form(tokens, 12, draw(document))
+            prompt = objective.prompt(text(tokens, document), GenerationTarget(language if options else None))
             assert prompt is not None
             assert prompt.source is not None
             assert formed.streams["encoder"].tokens[0, : len(prompt.source)].tolist() == list(prompt.source)
@@ -231,16 +239,16 @@ def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocab
 
 
 def test_among_three_languages_a_prompt_is_told_both(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("seq2seq", vocabulary, languages=3)
-    asked: Any = made.prompt
-    assert asked([9], GenerationTarget(2, 1)).source == (FIRST + 1, 9, EOS)
-    assert asked([FIRST, 9], GenerationTarget(2)).source == (FIRST, 9, EOS)
+    objective = build("seq2seq", vocabulary, languages=3)
+    prompt: Any = objective.prompt
+    assert prompt([9], GenerationTarget(2, 1)).source == (FIRST + 1, 9, EOS)
+    assert prompt([FIRST, 9], GenerationTarget(2)).source == (FIRST, 9, EOS)
     with pytest.raises(SpecError, match=r"error\[no-language\] language: .* source language; got none; valid: 0 to 2"):
-        asked([9], GenerationTarget(2))
+        prompt([9], GenerationTarget(2))
     with pytest.raises(SpecError, match=r"error\[no-language\] language: .* target language; got none"):
-        asked([9])
+        prompt([9])
     with pytest.raises(SpecError, match=r"error\[no-language\] language: .* target language; got 3"):
-        asked([9], GenerationTarget(3))
+        prompt([9], GenerationTarget(3))
 
 
 # --- the loss ---
@@ -264,11 +272,11 @@ def test_labels_are_smoothed_while_training_and_not_when_evaluated(
     vocabulary: Vocabulary,
     passed: Callable[[TrainingExamples], ForwardPass],
 ) -> None:
-    made = build("seq2seq", vocabulary, 12, smoothing=smoothing)
-    run = passed(made.form(pairs([[3], [7]], [[2], [5]]), 12, draw(0, 1)))
-    logits, labels = made.logits(run.hidden(), run.unembed), run.targets["labels"]
+    objective = build("seq2seq", vocabulary, 12, smoothing=smoothing)
+    run = passed(objective.form(pairs([[3], [7]], [[2], [5]]), 12, draw(0, 1)))
+    logits, labels = objective.logits(run.hidden(), run.unembed), run.targets["labels"]
     for training, share in ((True, smoothing), (False, 0.0)):
-        term = made.train(training)(run)["loss"]
+        term = objective.train(training)(run)["loss"]
         assert term.total.item() == pytest.approx(smoothed(logits, labels, share), rel=1e-12)
         assert term.count.item() == 3 + 6
 
@@ -276,9 +284,9 @@ def test_labels_are_smoothed_while_training_and_not_when_evaluated(
 def test_padding_changes_no_loss(
     build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[TrainingExamples], ForwardPass]
 ) -> None:
-    made = build("seq2seq", vocabulary, 40)
+    objective = build("seq2seq", vocabulary, 40)
     tokens = pairs([[3], [7]], [[2], [5]])
-    terms = [made(passed(made.form(tokens, length, draw(0, 1))))["loss"] for length in (8, 40)]
+    terms = [objective(passed(objective.form(tokens, length, draw(0, 1))))["loss"] for length in (8, 40)]
     torch.testing.assert_close(terms[0].total, terms[1].total, rtol=1e-12, atol=0)
     assert terms[0].count == terms[1].count
 
@@ -286,21 +294,21 @@ def test_padding_changes_no_loss(
 def test_exact_counts_the_pairs_that_are_written_without_a_fault(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
-    made = build("seq2seq", vocabulary, 8)
-    formed = made.form(pairs([[3], [7], [2]], [[2], [5], [3]]), 8, draw(0, 1, 2))
+    objective = build("seq2seq", vocabulary, 8)
+    formed = objective.form(pairs([[3], [7], [2]], [[2], [5], [3]]), 8, draw(0, 1, 2))
     labels = formed.targets["labels"]
     scores = functional.one_hot(labels.clamp(min=0), 100).double()
     scores[1, 2] = scores[1, 2].roll(1)  # one wrong token
     scores[2, 6] = scores[2, 6].roll(1)  # and one that nobody asks for
 
-    class Written:
+    class FixedLogits:
         targets = formed.targets
 
         def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
             return scores
 
-    metrics = made.metrics()
-    made.update_metrics(Written(), metrics)
+    metrics = objective.metrics()
+    objective.update_metrics(FixedLogits(), metrics)
     assert metrics["exact"].compute() == pytest.approx(2 / 3)
     assert metrics["accuracy"].compute() == pytest.approx(12 / 13)
 
@@ -308,29 +316,29 @@ def test_exact_counts_the_pairs_that_are_written_without_a_fault(
 def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     train, val = pairs([[3], [9], [2]], [[2], [3], [7]]), pairs([[3], [3]], [[4], [9]])
     for length, overlong in ((30, "truncate"), (6, "truncate"), (6, "drop")):
-        made = build("seq2seq", vocabulary, length, overlong=overlong)
-        seen, asked = (
+        objective = build("seq2seq", vocabulary, length, overlong=overlong)
+        train_labels, val_labels = (
             [
                 token
-                for document in range(made.example_count(tokens, length))
-                for token in made.form(tokens, length, draw(document)).targets["labels"][0].tolist()
+                for document in range(objective.example_count(tokens, length))
+                for token in objective.form(tokens, length, draw(document)).targets["labels"][0].tolist()
                 if token != IGNORED
             ]
             for tokens in (train, val)
         )
-        counts = Counter(seen)
-        nats = [-math.log((counts[token] + 1) / (len(seen) + 100)) for token in asked]
-        every = torch.arange(made.example_count(val, length))
-        targets = made.form(val, length, Draw(0, 0, every)).targets
-        assert made.unigram_loss(train, targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
+        counts = Counter(train_labels)
+        nats = [-math.log((counts[token] + 1) / (len(train_labels) + 100)) for token in val_labels]
+        index = torch.arange(objective.example_count(val, length))
+        targets = objective.form(val, length, Draw(0, 0, index)).targets
+        assert objective.unigram_loss(train, targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
 def test_the_kept_pairs_are_found_once_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     import copy
 
-    made: Any = build("seq2seq", vocabulary, 8)
+    objective: Any = build("seq2seq", vocabulary, 8)
     tokens: Tokens = pairs([[3], [7]], [[2], [5]])
-    assert made.pairs.documents(tokens) is made.pairs.documents(tokens)
-    other = copy.deepcopy(made)
-    assert not other.pairs._cache
-    assert other.example_count(tokens, 8) == 2
+    assert objective.pairs.documents(tokens) is objective.pairs.documents(tokens)
+    copied = copy.deepcopy(objective)
+    assert not copied.pairs._cache
+    assert copied.example_count(tokens, 8) == 2

@@ -16,33 +16,33 @@ Build = Callable[..., Objective]
 Passed = Callable[[TrainingExamples], ForwardPass]
 
 
-def corrupted(made: Objective, rows: int = 6, **vectors: Tensor) -> TrainingExamples:
+def corrupted(objective: Objective, rows: int = 6, **vectors: Tensor) -> TrainingExamples:
     tokens = torch.arange(rows * 32).reshape(rows, 32) * 7 % 74 + 6
-    return made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(rows)))
+    return objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(rows)))
 
 
 def test_the_second_term_is_read_off_the_rows_around_each_span(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
-    made = build("sbo", vocabulary, position_width=3)
-    for parameter in made.parameters():
+    objective = build("sbo", vocabulary, position_width=3)
+    for parameter in objective.parameters():
         nn.init.normal_(parameter)
-    batch = corrupted(made)
+    batch = corrupted(objective)
     run = passed(batch)
-    hidden, weights = run.hidden(), dict(made.boundary.named_parameters())  # type: ignore[union-attr]  # a module
+    hidden, weights = run.hidden(), dict(objective.boundary.named_parameters())  # type: ignore[union-attr]  # a module
     pick, labels = batch.targets["pick"], batch.targets["labels"]
     total, count = torch.zeros((), dtype=torch.float64), 0
     for b in range(len(pick)):
-        gone = {int(row): int(label) for row, label in zip(pick[b], labels[b], strict=True) if label != IGNORED}
-        for row, label in gone.items():
-            first, last = row, row
-            while first - 1 in gone:
-                first -= 1
-            while last + 1 in gone:
-                last += 1
-            if first == 0 or last == 31:
+        masked = {int(row): int(label) for row, label in zip(pick[b], labels[b], strict=True) if label != IGNORED}
+        for row, label in masked.items():
+            start, end = row, row
+            while start - 1 in masked:
+                start -= 1
+            while end + 1 in masked:
+                end += 1
+            if start == 0 or end == 31:
                 continue
-            h = torch.cat([hidden[b, first - 1], hidden[b, last + 1], weights["places.weight"][row - first]])
+            h = torch.cat([hidden[b, start - 1], hidden[b, end + 1], weights["places.weight"][row - start]])
             for layer in ("inner", "outer"):
                 h = h @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
                 h = h * (1 + torch.erf(h / math.sqrt(2))) / 2
@@ -50,34 +50,34 @@ def test_the_second_term_is_read_off_the_rows_around_each_span(
                 h = h * weights[f"norms.{layer}.weight"] + weights[f"norms.{layer}.bias"]
             total = total - (h @ table.weight.T + weights["bias"]).log_softmax(-1)[label]
             count += 1
-    term = made(run)["boundary"]
+    term = objective(run)["boundary"]
     assert count == int(term.count) > 20
     torch.testing.assert_close(term.total, total, rtol=0, atol=1e-10)
 
 
 def test_the_first_term_is_that_of_mlm_on_the_same_spans(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
-    made = build("sbo", vocabulary)
+    objective = build("sbo", vocabulary)
     plain = build("mlm", vocabulary, spans=SPANS)
-    plain.load_state_dict({name: value for name, value in made.state_dict().items() if "boundary" not in name})
-    both, one = (corrupted(each) for each in (made, plain))
-    assert torch.equal(both.streams["body"].tokens, one.streams["body"].tokens)
-    assert all(torch.equal(both.targets[name], target) for name, target in one.targets.items())
-    assert torch.equal(made(passed(both))["loss"].total, plain(passed(one))["loss"].total)
+    plain.load_state_dict({name: value for name, value in objective.state_dict().items() if "boundary" not in name})
+    boundary_examples, mlm_examples = (corrupted(built) for built in (objective, plain))
+    assert torch.equal(boundary_examples.streams["body"].tokens, mlm_examples.streams["body"].tokens)
+    assert all(torch.equal(boundary_examples.targets[name], target) for name, target in mlm_examples.targets.items())
+    assert torch.equal(objective(passed(boundary_examples))["loss"].total, plain(passed(mlm_examples))["loss"].total)
 
 
 def test_a_span_that_nothing_of_its_document_frames_has_no_second_term(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("sbo", vocabulary, rate=0.5, spans=SPANS)
+    objective = build("sbo", vocabulary, rate=0.5, spans=SPANS)
     documents = torch.arange(32).div(2, rounding_mode="floor").expand(6, 32).clone()  # two rows each
-    targets = corrupted(made, documents=documents).targets
+    targets = corrupted(objective, documents=documents).targets
     assert (targets["boundary_labels"] == IGNORED).all()
     assert (targets["labels"] != IGNORED).any(1).all()
-    apart = corrupted(made, documents=torch.zeros(6, 32, dtype=torch.int64)).targets
-    assert (apart["boundary_labels"] != IGNORED).any()
+    whole = corrupted(objective, documents=torch.zeros(6, 32, dtype=torch.int64)).targets
+    assert (whole["boundary_labels"] != IGNORED).any()
 
 
 def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("sbo", vocabulary)
-    targets = corrupted(made, documents=torch.full((6, 32), PADDING)).targets
+    objective = build("sbo", vocabulary)
+    targets = corrupted(objective, documents=torch.full((6, 32), PADDING)).targets
     assert (targets["labels"] == IGNORED).all()
     assert (targets["boundary_labels"] == IGNORED).all()
 
@@ -85,27 +85,27 @@ def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: 
 def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
-    made = build("sbo", vocabulary)
-    batch = corrupted(made, rows=1)
+    objective = build("sbo", vocabulary)
+    batch = corrupted(objective, rows=1)
     run = passed(batch)
     hidden = run.hidden().detach().requires_grad_()
     run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
-    made(run)["boundary"].total.backward()
+    objective(run)["boundary"].total.backward()
     assert hidden.grad is not None
-    framed = batch.targets["boundary_labels"] != IGNORED
-    read = {int(row) for side in ("left", "right") for row in batch.targets[side][framed]}
-    assert set(hidden.grad.abs().sum(-1)[0].nonzero().flatten().tolist()) == read
-    assert not read & set(batch.targets["pick"][batch.targets["labels"] != IGNORED].tolist())
+    is_predicted = batch.targets["boundary_labels"] != IGNORED
+    boundary_positions = {int(row) for side in ("left", "right") for row in batch.targets[side][is_predicted]}
+    assert set(hidden.grad.abs().sum(-1)[0].nonzero().flatten().tolist()) == boundary_positions
+    assert not boundary_positions & set(batch.targets["pick"][batch.targets["labels"] != IGNORED].tolist())
 
 
-@pytest.mark.parametrize("longest", [1, 3])
+@pytest.mark.parametrize("max_length", [1, 3])
 def test_there_is_a_vector_for_each_place_of_the_longest_span(
-    longest: int, build: Build, vocabulary: Vocabulary
+    max_length: int, build: Build, vocabulary: Vocabulary
 ) -> None:
-    made = build("sbo", vocabulary, spans=Spans(max_length=longest), position_width=4)
-    assert made.boundary.places.weight.shape == (longest, 4)  # type: ignore[union-attr]  # a module
-    place = corrupted(made).targets["offset"]
-    assert set(place.flatten().tolist()) <= set(range(longest))
+    objective = build("sbo", vocabulary, spans=Spans(max_length=max_length), position_width=4)
+    assert objective.boundary.places.weight.shape == (max_length, 4)  # type: ignore[union-attr]  # a module
+    offset = corrupted(objective).targets["offset"]
+    assert set(offset.flatten().tolist()) <= set(range(max_length))
 
 
 def test_what_is_said_of_spans_leaves_the_rest_as_it_is_here_and_not_as_it_is_in_mlm() -> None:

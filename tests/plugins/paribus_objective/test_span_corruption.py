@@ -21,33 +21,33 @@ def t5(build: Build) -> Objective:
 
 
 def corrupted(
-    made: Objective, length: int, count: int = 3, **vectors: torch.Tensor
+    objective: Objective, length: int, count: int = 3, **vectors: torch.Tensor
 ) -> tuple[torch.Tensor, TrainingExamples]:
     tokens = torch.arange(count * length).reshape(count, length) % 900 + 10
-    return tokens, made.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, length, torch.arange(count)))
+    return tokens, objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, length, torch.arange(count)))
 
 
 def merged(inputs: list[int], labels: list[int]) -> list[int]:
     """The text: each sentinel of the inputs replaced by what follows it in the labels."""
     assert inputs.pop() == labels.pop() == EOS
-    taken: dict[int, list[int]] = {}
+    spans: dict[int, list[int]] = {}
     for token in labels:
         if token in SENTINELS:
-            assert token not in taken
-            taken[token] = []
+            assert token not in spans
+            spans[token] = []
         else:
-            taken[list(taken)[-1]].append(token)
-    assert [token for token in inputs if token in SENTINELS] == list(SENTINELS[: len(taken)]) == list(taken)
-    assert all(taken.values())
-    return [token for each in inputs for token in (taken[each] if each in SENTINELS else [each])]
+            spans[list(spans)[-1]].append(token)
+    assert [token for token in inputs if token in SENTINELS] == list(SENTINELS[: len(spans)]) == list(spans)
+    assert all(spans.values())
+    return [token for symbol in inputs for token in (spans[symbol] if symbol in SENTINELS else [symbol])]
 
 
 @pytest.mark.parametrize("options", [{}, {"rate": 0.5, "mean_span": 1.5}, {"rate": 0.8, "mean_span": 10.0}])
 def test_inputs_and_labels_come_together_to_the_original(options: dict[str, float], build: Build) -> None:
-    made = build("span-corruption", VOCABULARY, 600, **options)
+    objective = build("span-corruption", VOCABULARY, 600, **options)
     step = 1 if not options else 7
     for length in range(2, 601, step):
-        tokens, batch = corrupted(made, length)
+        tokens, batch = corrupted(objective, length)
         inputs, labels = batch.streams["encoder"].tokens, batch.targets["labels"]
         for row, original in enumerate(tokens.tolist()):
             assert inputs[row, 0] == original[0]
@@ -57,8 +57,8 @@ def test_inputs_and_labels_come_together_to_the_original(options: dict[str, floa
 def test_lengths_follow_from_the_length_of_the_text_alone(t5: Objective) -> None:
     for length in (2, 3, 50, 568):
         _, batch = corrupted(t5, length, 40)
-        found = batch.streams["encoder"].tokens.shape[1], batch.targets["labels"].shape[1]
-        assert found == side_lengths(length, noise_size(length, 0.15, 3.0))
+        lengths = batch.streams["encoder"].tokens.shape[1], batch.targets["labels"].shape[1]
+        assert lengths == side_lengths(length, noise_size(length, 0.15, 3.0))
 
 
 def test_the_decoder_is_fed_its_labels_shifted_behind_pad(t5: Objective) -> None:
@@ -78,18 +78,18 @@ def test_without_pad_the_decoder_starts_with_bos_and_without_bos_with_eos(
 
 
 def test_t5_eats_568_tokens_for_512_rows(build: Build) -> None:
-    made = build("span-corruption", VOCABULARY, 512)
-    assert made.text_length(512) == 568
-    assert made.head_positions(512) == 114
+    objective = build("span-corruption", VOCABULARY, 512)
+    assert objective.text_length(512) == 568
+    assert objective.head_positions(512) == 114
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.85])
 @pytest.mark.parametrize("mean_span", [1.0, 3.0])
 def test_a_text_is_the_longest_of_which_both_sides_fit(rate: float, mean_span: float, build: Build) -> None:
-    made = build("span-corruption", VOCABULARY, 64, rate=rate, mean_span=mean_span)
+    objective = build("span-corruption", VOCABULARY, 64, rate=rate, mean_span=mean_span)
     for length in (3, 4, 17, 64):
         fits = [n for n in range(2, 200) if max(side_lengths(n, noise_size(n, rate, mean_span))) <= length]
-        assert made.text_length(length) == max(fits)
+        assert objective.text_length(length) == max(fits)
 
 
 def test_each_row_is_in_the_document_that_it_came_from(t5: Objective) -> None:
@@ -97,16 +97,16 @@ def test_each_row_is_in_the_document_that_it_came_from(t5: Objective) -> None:
     tokens = torch.arange(90).expand(3, -1) + 10
     batch = t5.corrupt({"body": Stream(tokens, documents=documents)}, {}, Draw(0, 0, torch.arange(3)))
     encoder, body = batch.streams["encoder"], batch.streams["body"]
-    for side, shown in ((encoder, encoder.tokens), (body, batch.targets["labels"])):
+    for side, side_tokens in ((encoder, encoder.tokens), (body, batch.targets["labels"])):
         assert side.documents is not None
         for row in range(3):
-            for place, token in enumerate(shown[row].tolist()):
+            for position, token in enumerate(side_tokens[row].tolist()):
                 if token == EOS:
-                    assert place == len(shown[row]) - 1
+                    assert position == len(side_tokens[row]) - 1
                 elif token not in SENTINELS:
-                    assert side.documents[row, place] == (token - 10) // 30
+                    assert side.documents[row, position] == (token - 10) // 30
                 elif side is body:  # a sentinel stands with what follows it
-                    assert side.documents[row, place] == side.documents[row, place + 1]
+                    assert side.documents[row, position] == side.documents[row, position + 1]
             assert (side.documents[row].diff() >= 0).all()
 
 
@@ -125,11 +125,11 @@ def test_padding_is_not_predicted(t5: Objective) -> None:
     documents = torch.zeros(3, 60, dtype=torch.int64)
     documents[:, 40:] = PADDING
     tokens, batch = corrupted(t5, 60, documents=documents)
-    wanted = batch.targets["labels"]
-    assert (wanted == IGNORED).any(1).all()
+    labels = batch.targets["labels"]
+    assert (labels == IGNORED).any(1).all()
     for row in range(3):
         padding = set(tokens[row, 40:].tolist())
-        assert padding & set(wanted[row].tolist()) == set()
+        assert padding & set(labels[row].tolist()) == set()
 
 
 def test_too_few_sentinels_are_refused_with_the_number_that_it_takes(build: Build) -> None:

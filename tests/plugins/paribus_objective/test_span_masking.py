@@ -25,7 +25,7 @@ def masking(spans: Spans = GEOMETRIC, rate: float = RATE) -> Masking:
     return Masking(VOCABULARY, rate, 0.8, 0.1, selection(spans, rate, VOCABULARY))
 
 
-def stream(first: int = 0, count: int = B) -> Stream:
+def stream(start: int = 0, count: int = B) -> Stream:
     """Random words between cls and eos, with a sep between; a third of the examples padded, one in four packed."""
     words = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
     tokens = words[torch.randint(0, WORDS, (B, T), generator=torch.Generator().manual_seed(0))]
@@ -33,7 +33,7 @@ def stream(first: int = 0, count: int = B) -> Stream:
     documents = torch.zeros_like(tokens)
     documents[::4, 110:] = 1
     documents[::3, 140:] = PADDING
-    rows = slice(first, first + count)
+    rows = slice(start, start + count)
     return Stream(tokens[rows], documents=documents[rows])
 
 
@@ -45,30 +45,30 @@ def plain(width: int = T) -> Stream:
 
 
 def eligible(body: Stream) -> Tensor:
-    found = ~torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved)))
-    return found if body.documents is None else found & (body.documents >= 0)
+    mask = ~torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved)))
+    return mask if body.documents is None else mask & (body.documents >= 0)
 
 
-def masked(epoch: int, index: Tensor, body: Stream, made: Masking | None = None) -> tuple[Tensor, Tensor]:
+def masked(epoch: int, index: Tensor, body: Stream, mask_function: Masking | None = None) -> tuple[Tensor, Tensor]:
     """Tokens as they are shown, and which of them are predicted."""
-    shown, pick, labels = (made or masking())(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
-    return shown.tokens, torch.zeros_like(body.tokens, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
+    output, pick, labels = (mask_function or masking())(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
+    return output.tokens, torch.zeros_like(body.tokens, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
 
 
 @cache
 def many(packed: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens, what is shown, what is picked and what was eligible, over several epochs."""
     body = stream() if packed else plain()
-    made = [masked(epoch, torch.arange(B), body) for epoch in range(EPOCHS)]
-    shown, picked = torch.cat([each[0] for each in made]), torch.cat([each[1] for each in made])
-    return body.tokens.repeat(EPOCHS, 1), shown, picked, eligible(body).repeat(EPOCHS, 1)
+    batches = [masked(epoch, torch.arange(B), body) for epoch in range(EPOCHS)]
+    inputs, picked = torch.cat([batch[0] for batch in batches]), torch.cat([batch[1] for batch in batches])
+    return body.tokens.repeat(EPOCHS, 1), inputs, picked, eligible(body).repeat(EPOCHS, 1)
 
 
 def spans_of(picked: Tensor) -> list[tuple[int, int, int]]:
     """Row, first and last place of every run of what is picked."""
     edges = torch.diff(torch.nn.functional.pad(picked.int(), (1, 1)), dim=1)
-    firsts, lasts = (edges == 1).nonzero().tolist(), (edges == -1).nonzero().tolist()
-    return [(row, first, last - 1) for (row, first), (_, last) in zip(firsts, lasts, strict=True)]
+    starts, ends = (edges == 1).nonzero().tolist(), (edges == -1).nonzero().tolist()
+    return [(row, start, end - 1) for (row, start), (_, end) in zip(starts, ends, strict=True)]
 
 
 def test_the_law_of_spanbert_is_geometric_up_to_10_with_a_mean_of_3_8() -> None:
@@ -83,10 +83,10 @@ def test_the_law_of_albert_is_one_over_the_length() -> None:
 
 @pytest.mark.parametrize("spans", [GEOMETRIC, Spans(max_length=3), Spans(max_length=4, stop_probability=0.5)])
 def test_lengths_are_drawn_by_the_law(spans: Spans) -> None:
-    found = SpanSelection(spans, RATE).lengths(20, Draw(0, 0, torch.arange(2000)))
-    counts = np.bincount(found.ravel(), minlength=spans.max_length + 1)
+    lengths = SpanSelection(spans, RATE).lengths(20, Draw(0, 0, torch.arange(2000)))
+    counts = np.bincount(lengths.ravel(), minlength=spans.max_length + 1)
     assert counts[0] == 0
-    assert stats.chisquare(counts[1:], spans.length_probabilities() * found.size).pvalue > 1e-4
+    assert stats.chisquare(counts[1:], spans.length_probabilities() * lengths.size).pvalue > 1e-4
 
 
 def test_the_rate_is_exact_in_expectation() -> None:
@@ -102,45 +102,45 @@ def test_every_place_is_as_likely() -> None:
     for packed in (False, True):
         _, _, picked, allowed = many(packed)
         share = RATE * allowed.sum(0).double()
-        there = share > 0
-        off = (picked.sum(0) - share)[there] / (share[there] * (1 - RATE)).sqrt()
-        assert float(off.abs().max()) < 4.5  # places of one span are not independent, so no chi-square
-        assert abs(float(off.square().mean()) - 1) < 0.5
+        is_eligible = share > 0
+        deviation = (picked.sum(0) - share)[is_eligible] / (share[is_eligible] * (1 - RATE)).sqrt()
+        assert float(deviation.abs().max()) < 4.5  # places of one span are not independent, so no chi-square
+        assert abs(float(deviation.square().mean()) - 1) < 0.5
 
 
 def test_a_span_is_as_long_as_it_was_drawn_unless_it_is_cut() -> None:
     _, _, picked, _ = many(packed=False)
-    whole = [last - first + 1 for _, first, last in spans_of(picked) if first > 0 and last < T - 1]
-    assert max(whole) == 10
-    assert 3.0 < float(np.mean(whole)) < 3.8  # the last span of each example is cut short
+    lengths = [end - start + 1 for _, start, end in spans_of(picked) if start > 0 and end < T - 1]
+    assert max(lengths) == 10
+    assert 3.0 < float(np.mean(lengths)) < 3.8  # the last span of each example is cut short
 
 
 def test_most_of_what_is_hidden_is_hidden_beside_another() -> None:
     _, _, picked, _ = many(packed=False)
-    beside = picked & (torch.nn.functional.pad(picked, (1, -1)) | torch.nn.functional.pad(picked, (-1, 1)))
-    assert beside.sum() / picked.sum() > 0.9
+    is_adjacent = picked & (torch.nn.functional.pad(picked, (1, -1)) | torch.nn.functional.pad(picked, (-1, 1)))
+    assert is_adjacent.sum() / picked.sum() > 0.9
 
 
 def test_one_draw_decides_for_a_span_80_percent_masked_10_random_10_kept() -> None:
-    tokens, shown, picked, _ = many(packed=True)
+    tokens, inputs, picked, _ = many(packed=True)
     fates = {"mask": 0, "kept": 0, "random": 0}
     documents = stream().documents
     assert documents is not None
     documents = documents.repeat(EPOCHS, 1)
-    for row, first, last in spans_of(picked):
-        if documents[row, first] != documents[row, last] or last == first:
+    for row, start, end in spans_of(picked):
+        if documents[row, start] != documents[row, end] or end == start:
             continue
-        inside, were = shown[row, first : last + 1], tokens[row, first : last + 1]
-        masks = inside == SPECIALS["mask"]
+        span_inputs, originals = inputs[row, start : end + 1], tokens[row, start : end + 1]
+        masks = span_inputs == SPECIALS["mask"]
         assert masks.all() or not masks.any()
-        fates["mask" if masks.all() else "kept" if torch.equal(inside, were) else "random"] += 1
+        fates["mask" if masks.all() else "kept" if torch.equal(span_inputs, originals) else "random"] += 1
     expected = np.array([0.8, 0.1, 0.1]) * sum(fates.values())
     assert stats.chisquare([fates["mask"], fates["kept"], fates["random"]], expected).pvalue > 1e-4
 
 
 def test_where_each_token_has_its_own_draw_a_span_is_of_several_kinds() -> None:
-    tokens, made = plain().tokens, masking(Spans(max_length=10, stop_probability=0.2))
-    shown, picked = masked(0, torch.arange(B), plain(), made)
+    tokens, objective = plain().tokens, masking(Spans(max_length=10, stop_probability=0.2))
+    shown, picked = masked(0, torch.arange(B), plain(), objective)
     masks = shown == SPECIALS["mask"]
     mixed = sum(bool(masks[r, a : b + 1].any() and not masks[r, a : b + 1].all()) for r, a, b in spans_of(picked))
     assert mixed > 100
@@ -166,8 +166,8 @@ def test_an_example_with_any_text_has_a_target() -> None:
 
 
 def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
-    made = masking(Spans(max_length=2), rate=0.5)
-    _, pick, labels = made(plain(15), 8, Draw(0, 0, torch.arange(B)))
+    objective = masking(Spans(max_length=2), rate=0.5)
+    _, pick, labels = objective(plain(15), 8, Draw(0, 0, torch.arange(B)))
     assert torch.isin((labels != IGNORED).sum(1), torch.tensor([7])).all()  # half of 15 would leave no room for 8
     chosen = torch.zeros(B, 15, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
     assert max(last - first + 1 for _, first, last in spans_of(chosen)) == 2
@@ -180,12 +180,12 @@ def test_what_leaves_no_room_between_spans_is_refused() -> None:
 
 
 def test_spans_are_fresh_in_every_epoch_and_do_not_depend_on_the_batch() -> None:
-    one, other = (masked(epoch, torch.arange(B), stream())[1] for epoch in (0, 1))
+    first_epoch, second_epoch = (masked(epoch, torch.arange(B), stream())[1] for epoch in (0, 1))
     allowed = eligible(stream()).sum().item()
-    both = (one & other).sum().item() / allowed
+    both = (first_epoch & second_epoch).sum().item() / allowed
     assert both == pytest.approx(RATE**2, abs=12 * RATE / allowed**0.5)
     alone = masked(0, torch.arange(40, 50), stream(40, 10))[1]
-    assert torch.equal(alone, one[40:50])
+    assert torch.equal(alone, first_epoch[40:50])
 
 
 def test_padding_further_changes_nothing_of_what_is_picked() -> None:
@@ -194,41 +194,43 @@ def test_padding_further_changes_nothing_of_what_is_picked() -> None:
     documents[:, 100:] = PADDING
     short = masked(0, torch.arange(B), narrow)
     long = masked(0, torch.arange(B), Stream(wide.tokens, documents=documents))
-    assert all(torch.equal(one, other[:, :100]) for one, other in zip(short, long, strict=True))
+    assert all(
+        torch.equal(short_values, long_values[:, :100]) for short_values, long_values in zip(short, long, strict=True)
+    )
 
 
 @pytest.mark.parametrize("documents", [True, False])
 def test_boundaries_are_the_rows_around_a_run_of_one_document(documents: bool) -> None:
     body = stream() if documents else plain()
-    pick, left, _ = masking().select(masking().non_text(body), body, RATE, MOST, Draw(0, 0, torch.arange(B)))
-    found = boundaries(pick, left, body)
+    pick, unused, _ = masking().select(masking().non_text(body), body, RATE, MOST, Draw(0, 0, torch.arange(B)))
+    result = boundaries(pick, unused, body)
     numbers = body.documents.tolist() if body.documents is not None else [[0] * T] * B
     missing = 0
     for b in range(B):
-        hidden = {int(row) for row, none in zip(pick[b], left[b], strict=True) if not none}
+        masked_positions = {int(row) for row, is_unused in zip(pick[b], unused[b], strict=True) if not is_unused}
         for n in range(MOST):
-            if left[b, n]:
-                assert found.missing[b, n]
+            if unused[b, n]:
+                assert result.missing[b, n]
                 continue
-            row = first = last = int(pick[b, n])
-            while first - 1 in hidden and numbers[b][first - 1] == numbers[b][row]:
-                first -= 1
-            while last + 1 in hidden and numbers[b][last + 1] == numbers[b][row]:
-                last += 1
-            framed = first > 0 and last < T - 1
-            framed = framed and numbers[b][first - 1] == numbers[b][row] == numbers[b][last + 1]
-            missing += not framed
-            assert found.missing[b, n] == (not framed)
-            expected = (first - 1, last + 1, row - first) if framed else (0, 0, 0)
-            assert (found.left[b, n], found.right[b, n], found.offset[b, n]) == expected
+            row = start = end = int(pick[b, n])
+            while start - 1 in masked_positions and numbers[b][start - 1] == numbers[b][row]:
+                start -= 1
+            while end + 1 in masked_positions and numbers[b][end + 1] == numbers[b][row]:
+                end += 1
+            has_neighbours = start > 0 and end < T - 1
+            has_neighbours = has_neighbours and numbers[b][start - 1] == numbers[b][row] == numbers[b][end + 1]
+            missing += not has_neighbours
+            assert result.missing[b, n] == (not has_neighbours)
+            expected = (start - 1, end + 1, row - start) if has_neighbours else (0, 0, 0)
+            assert (result.left[b, n], result.right[b, n], result.offset[b, n]) == expected
     assert 0 < missing < pick.size / 10
 
 
 def test_of_nothing_there_are_no_runs() -> None:
     body = Stream(torch.full((2, 5), SPECIALS["pad"]))
-    pick, left, draws = masking().select(masking().non_text(body), body, RATE, 2, Draw(0, 0, torch.arange(2)))
-    assert left.all()
-    assert draws is not None
-    assert (draws >= 0).all()
-    assert (runs(pick, left, body).number >= 0).all()
-    assert boundaries(pick, left, body).missing.all()
+    pick, unused, groups = masking().select(masking().non_text(body), body, RATE, 2, Draw(0, 0, torch.arange(2)))
+    assert unused.all()
+    assert groups is not None
+    assert (groups >= 0).all()
+    assert (runs(pick, unused, body).number >= 0).all()
+    assert boundaries(pick, unused, body).missing.all()

@@ -24,30 +24,30 @@ def test_t5s_lengths() -> None:
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.5, 1.0), (0.9, 1.0), (0.99, 3.0), (0.01, 8.0)])
 def test_some_of_a_text_is_noise_and_some_is_not(rate: float, mean_span: float) -> None:
     for length in range(2, 601):
-        found = noise_size(length, rate, mean_span)
-        assert found.tokens == min(max(round(length * rate), 1), length - 1)
-        assert found.spans == min(max(round(found.tokens / mean_span), 1), length - found.tokens)
-        assert 1 <= found.spans <= found.tokens < length
+        result = noise_size(length, rate, mean_span)
+        assert result.tokens == min(max(round(length * rate), 1), length - 1)
+        assert result.spans == min(max(round(result.tokens / mean_span), 1), length - result.tokens)
+        assert 1 <= result.spans <= result.tokens < length
 
 
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.5, 1.0), (0.9, 2.0)])
 @pytest.mark.parametrize("length", [2, 3, 4, 9, 32, 200])
 def test_spans_are_as_many_and_never_adjacent_and_text_comes_first(length: int, rate: float, mean_span: float) -> None:
-    of = noise_size(length, rate, mean_span)
-    noisy, begins = noise_mask(length, of, draw(50))
+    size = noise_size(length, rate, mean_span)
+    noisy, begins = noise_mask(length, size, draw(50))
     assert not noisy[:, 0].any()
     assert noisy[:, -1].all()
-    assert (noisy.sum(1) == of.tokens).all()
-    assert (begins.sum(1) == of.spans).all()
-    before = np.pad(noisy, ((0, 0), (1, 0)))[:, :-1]
-    assert np.array_equal(begins, noisy & ~before)
+    assert (noisy.sum(1) == size.tokens).all()
+    assert (begins.sum(1) == size.spans).all()
+    previous = np.pad(noisy, ((0, 0), (1, 0)))[:, :-1]
+    assert np.array_equal(begins, noisy & ~previous)
 
 
 def test_every_way_to_cut_is_as_likely() -> None:
-    found = random_partition(6, 3, "x", draw(10_000))
-    assert (found.sum(1) == 6).all()
-    assert (found >= 1).all()
-    ways, counts = np.unique(found, axis=0, return_counts=True)
+    result = random_partition(6, 3, "x", draw(10_000))
+    assert (result.sum(1) == 6).all()
+    assert (result >= 1).all()
+    ways, counts = np.unique(result, axis=0, return_counts=True)
     assert len(ways) == 10
     assert stats.chisquare(counts).pvalue > 1e-4
 
@@ -58,8 +58,8 @@ def test_there_is_one_way_to_cut_into_one_or_into_all(length: int, count: int) -
 
 
 def test_spans_are_as_long_on_average_as_they_should_be() -> None:
-    of = noise_size(512, 0.15, 3.0)
-    assert of.tokens / of.spans == pytest.approx(3, abs=0.15)
+    size = noise_size(512, 0.15, 3.0)
+    assert size.tokens / size.spans == pytest.approx(3, abs=0.15)
 
 
 def test_noise_is_about_as_likely_anywhere() -> None:
@@ -71,8 +71,8 @@ def test_noise_is_about_as_likely_anywhere() -> None:
 
 def test_folding_leaves_a_sentinel_for_each_span() -> None:
     tokens = np.array([[10, 11, 12, 13, 14, 15]])
-    gone = np.array([[False, True, True, False, False, True]])
-    marks = np.array([[False, True, False, False, False, True]])
-    left, places = replace_spans(tokens, gone, marks, np.array([90, 91, 92]))
-    assert left.tolist() == [[10, 90, 13, 14, 91]]
+    removed = np.array([[False, True, True, False, False, True]])
+    span_starts = np.array([[False, True, False, False, False, True]])
+    replaced, places = replace_spans(tokens, removed, span_starts, np.array([90, 91, 92]))
+    assert replaced.tolist() == [[10, 90, 13, 14, 91]]
     assert places.tolist() == [[0, 1, 3, 4, 5]]

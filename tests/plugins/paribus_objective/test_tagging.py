@@ -27,21 +27,21 @@ def tag(build: Build, vocabulary: Vocabulary) -> Any:
 
 
 def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(corpus: Corpus) -> None:
-    for most in (1, 4, 7, 8, 100):
-        found = word_runs(corpus(DOCUMENTS), most)
+    for limit in (1, 4, 7, 8, 100):
+        runs = word_runs(corpus(DOCUMENTS), limit)
         words: list[int] = []
-        for document, first, last in zip(*found, strict=True):
-            sizes = [size for each in DOCUMENTS for size in each][first:last]
-            assert sum(sizes) <= most or len(sizes) == 1
-            words.extend(range(first, last))
-            before = sum(len(each) for each in DOCUMENTS[:document])
-            assert before <= first < last <= before + len(DOCUMENTS[document])
+        for document, start, stop in zip(*runs, strict=True):
+            sizes = [size for sentences in DOCUMENTS for size in sentences][start:stop]
+            assert sum(sizes) <= limit or len(sizes) == 1
+            words.extend(range(start, stop))
+            words_before = sum(len(sentences) for sentences in DOCUMENTS[:document])
+            assert words_before <= start < stop <= words_before + len(DOCUMENTS[document])
         assert words == list(range(10))
 
 
 def test_a_run_is_as_long_as_there_is_room(corpus: Corpus) -> None:
-    found = word_runs(corpus(DOCUMENTS), 8)
-    assert list(zip(found.start.tolist(), found.stop.tolist(), strict=True)) == [
+    runs = word_runs(corpus(DOCUMENTS), 8)
+    assert list(zip(runs.start.tolist(), runs.stop.tolist(), strict=True)) == [
         (0, 3),
         (3, 5),
         (5, 7),
@@ -58,9 +58,9 @@ def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corp
     stream, labels = formed.streams["body"].tokens.tolist(), formed.targets["labels"].tolist()
     assert stream[0] == [1, *range(100, 106), 2, 0, 0, 0, 0]
     assert labels[0] == [IGNORED, 0, 1, IGNORED, IGNORED, 2, *[IGNORED] * 6]
-    both = [pair for row, told in zip(stream, labels, strict=True) for pair in zip(row, told, strict=True)]
-    seen = {label: token for token, label in both if label != IGNORED}
-    assert seen == {word: 100 + int(tokens.sentences[word]) for word in range(10)}
+    pairs = [pair for row, row_labels in zip(stream, labels, strict=True) for pair in zip(row, row_labels, strict=True)]
+    labelled_tokens = {label: token for token, label in pairs if label != IGNORED}
+    assert labelled_tokens == {word: 100 + int(tokens.sentences[word]) for word in range(10)}
     assert tag.example_lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
     assert tag.skipped_documents(tokens, 12) == {"tokens truncated from words longer than the sequence": 20}
     long = next(row for row in stream if 100 + int(tokens.sentences[7]) in row)

@@ -23,53 +23,53 @@ OTHER = [[8], [9, 2], [6], [2], [3], [33, 4]] * 30
 @pytest.fixture
 def tokens(corpus: Corpus) -> Any:
     """Ids of the one side are below 4000, of the other above."""
-    made: Any = corpus(ONE)
-    made.ids = made.ids.astype(np.int64)
-    made.targets = corpus(OTHER)
-    made.targets.ids = made.targets.ids.astype(np.int64) + 4900
-    made.languages, made.targets.languages = np.zeros(180, np.int64), 1 + np.arange(180) % 2
-    return made
+    data: Any = corpus(ONE)
+    data.ids = data.ids.astype(np.int64)
+    data.targets = corpus(OTHER)
+    data.targets.ids = data.targets.ids.astype(np.int64) + 4900
+    data.languages, data.targets.languages = np.zeros(180, np.int64), 1 + np.arange(180) % 2
+    return data
 
 
 def texts(side: Any) -> list[list[int]]:
     bounds = side.sentences[side.documents]
-    return [side.ids[first:last].tolist() for first, last in itertools.pairwise(bounds)]
+    return [side.ids[start:end].tolist() for start, end in itertools.pairwise(bounds)]
 
 
-def laid(made: Objective, tokens: Tokens, length: int = 32, epoch: int = 0) -> Stream:
+def laid(objective: Objective, tokens: Tokens, length: int = 32, epoch: int = 0) -> Stream:
     """The examples before anything is hidden."""
-    return made.form(tokens, length, Draw(0, epoch, torch.arange(180))).streams["body"]
+    return objective.form(tokens, length, Draw(0, epoch, torch.arange(180))).streams["body"]
 
 
 def halves(row: list[int]) -> list[list[int]]:
     """What stands between each cls and its sep."""
-    found = []
+    segments = []
     while CLS in row:
         end = row.index(SEP)
         assert row[0] == CLS
-        found.append(row[1:end])
+        segments.append(row[1:end])
         row = row[end + 1 :]
     assert set(row) <= {PAD}
-    return found
+    return segments
 
 
 def test_a_text_and_its_translation_stand_in_one_row_as_far_as_there_is_room(build: Build, tokens: Any) -> None:
     body = laid(build("tlm", VOCABULARY), tokens)
-    one, other = texts(tokens), texts(tokens.targets)
-    first = []
-    for at, row in enumerate(body.tokens.tolist()):
-        found = halves(row)
-        assert len(found) == 2
-        first.append(found[0][0] >= 5000)
-        mine, theirs = reversed(found) if first[-1] else found
-        assert one[at][: len(mine)] == mine
-        assert other[at][: len(theirs)] == theirs
-        room = 28 - len(mine) - len(theirs)
-        whole = len(one[at]) == len(mine) and len(other[at]) == len(theirs)
-        assert whole or room == 0
-        if not whole and min(len(one[at]), len(other[at])) > 14:
-            assert {len(mine), len(theirs)} == {14}
-    assert sum(first) == pytest.approx(90, abs=4 * 0.5 * 180**0.5)
+    sources, targets = texts(tokens), texts(tokens.targets)
+    target_first = []
+    for document, row in enumerate(body.tokens.tolist()):
+        segments = halves(row)
+        assert len(segments) == 2
+        target_first.append(segments[0][0] >= 5000)
+        source, target = reversed(segments) if target_first[-1] else segments
+        assert sources[document][: len(source)] == source
+        assert targets[document][: len(target)] == target
+        room = 28 - len(source) - len(target)
+        is_whole = len(sources[document]) == len(source) and len(targets[document]) == len(target)
+        assert is_whole or room == 0
+        if not is_whole and min(len(sources[document]), len(targets[document])) > 14:
+            assert {len(source), len(target)} == {14}
+    assert sum(target_first) == pytest.approx(90, abs=4 * 0.5 * 180**0.5)
 
 
 def test_positions_begin_anew_and_rows_are_of_their_texts_language(build: Build, tokens: Any) -> None:
@@ -78,23 +78,31 @@ def test_positions_begin_anew_and_rows_are_of_their_texts_language(build: Build,
     assert body.languages is not None
     assert body.documents is not None
     assert body.segments is None
-    for at, row in enumerate(body.tokens.tolist()):
-        found = halves(row)
-        one, other = len(found[0]) + 2, len(found[1]) + 2
-        assert body.positions[at, : one + other].tolist() == [*range(one), *range(other)]
-        tongues = [1 + at % 2 if text[0] >= 5000 else 0 for text in found]
-        assert body.languages[at, : one + other].tolist() == [tongues[0]] * one + [tongues[1]] * other
-        assert body.documents[at].tolist() == [0] * (one + other) + [PADDING] * (32 - one - other)
+    for document, row in enumerate(body.tokens.tolist()):
+        segments = halves(row)
+        first_length, second_length = len(segments[0]) + 2, len(segments[1]) + 2
+        assert body.positions[document, : first_length + second_length].tolist() == [
+            *range(first_length),
+            *range(second_length),
+        ]
+        languages = [1 + document % 2 if text[0] >= 5000 else 0 for text in segments]
+        assert (
+            body.languages[document, : first_length + second_length].tolist()
+            == [languages[0]] * first_length + [languages[1]] * second_length
+        )
+        assert body.documents[document].tolist() == [0] * (first_length + second_length) + [PADDING] * (
+            32 - first_length - second_length
+        )
     assert body.positions.max() < 32
 
 
 def test_a_share_of_the_examples_is_one_side_alone(build: Build, tokens: Any) -> None:
-    made = build("tlm", VOCABULARY, monolingual=0.5)
-    rows = [halves(row) for epoch in range(10) for row in laid(made, tokens, epoch=epoch).tokens.tolist()]
+    objective = build("tlm", VOCABULARY, monolingual=0.5)
+    rows = [halves(row) for epoch in range(10) for row in laid(objective, tokens, epoch=epoch).tokens.tolist()]
     single = [row[0] for row in rows if len(row) == 1]
     assert len(single) == pytest.approx(900, abs=4 * (1800 / 4) ** 0.5)
-    other = sum(text[0] >= 5000 for text in single)
-    assert other == pytest.approx(len(single) / 2, abs=4 * (len(single) / 4) ** 0.5)
+    target_count = sum(text[0] >= 5000 for text in single)
+    assert target_count == pytest.approx(len(single) / 2, abs=4 * (len(single) / 4) ** 0.5)
     assert max(map(len, single)) == 30
     assert {
         len(row) for row in map(halves, laid(build("tlm", VOCABULARY, monolingual=1.0), tokens).tokens.tolist())
@@ -102,36 +110,37 @@ def test_a_share_of_the_examples_is_one_side_alone(build: Build, tokens: Any) ->
 
 
 def test_both_sides_are_hidden_alike_and_no_mark_and_no_padding_is(build: Build, tokens: Any) -> None:
-    made = build("tlm", VOCABULARY, rate=0.2)
-    hidden, there = np.zeros(2), np.zeros(2)
+    objective = build("tlm", VOCABULARY, rate=0.2)
+    masked, totals = np.zeros(2), np.zeros(2)
     for epoch in range(20):
         draw = Draw(0, epoch, torch.arange(180))
-        formed = made.form(tokens, 32, draw)
-        batch = made.corrupt(formed.streams, formed.targets, draw)
+        formed = objective.form(tokens, 32, draw)
+        batch = objective.corrupt(formed.streams, formed.targets, draw)
         labels = batch.targets["labels"]
         assert (labels != IGNORED).any(1).all()
         text = formed.streams["body"].tokens
         assert torch.equal(text.gather(1, batch.targets["pick"])[labels != IGNORED], labels[labels != IGNORED])
-        for side, those in enumerate((slice(100, 5000), slice(5000, 9000))):
-            hidden[side] += int(((labels >= those.start) & (labels < those.stop)).sum())
-            there[side] += int(((text >= those.start) & (text < those.stop)).sum())
+        for side, id_range in enumerate((slice(100, 5000), slice(5000, 9000))):
+            masked[side] += int(((labels >= id_range.start) & (labels < id_range.stop)).sum())
+            totals[side] += int(((text >= id_range.start) & (text < id_range.stop)).sum())
         assert (labels[labels != IGNORED] > MASK).all()
-    expected = there * hidden.sum() / there.sum()
-    assert stats.chisquare(hidden, expected).pvalue > 1e-4
+    expected = totals * masked.sum() / totals.sum()
+    assert stats.chisquare(masked, expected).pvalue > 1e-4
     # At least one of each text is hidden, which is more than a fifth of some.
-    assert hidden.sum() / there.sum() == pytest.approx(0.2, abs=0.01)
+    assert masked.sum() / totals.sum() == pytest.approx(0.2, abs=0.01)
 
 
 def test_examples_say_how_long_they_are_and_shorter_batches_hold_the_same(build: Build, tokens: Any) -> None:
-    made = build("tlm", VOCABULARY)
-    lengths = made.example_lengths(tokens, 32)
+    objective = build("tlm", VOCABULARY)
+    lengths = objective.example_lengths(tokens, 32)
     assert lengths is not None
     expected = [
-        min(len(one) + len(other) + 4, 32) for one, other in zip(texts(tokens), texts(tokens.targets), strict=True)
+        min(len(source) + len(target) + 4, 32)
+        for source, target in zip(texts(tokens), texts(tokens.targets), strict=True)
     ]
     assert lengths.tolist() == expected
     short = torch.from_numpy(np.flatnonzero(lengths <= 20))
-    wide, narrow = (made.form(tokens, length, Draw(0, 0, short)).streams["body"].tokens for length in (32, 20))
+    wide, narrow = (objective.form(tokens, length, Draw(0, 0, short)).streams["body"].tokens for length in (32, 20))
     assert torch.equal(wide[:, :20], narrow)
 
 
@@ -141,8 +150,8 @@ def test_a_corpus_without_languages_has_none(build: Build, tokens: Any) -> None:
 
 
 def test_too_short_a_row_is_refused(build: Build) -> None:
-    words = r"error\[too-short\] dims\.length: .* got a length of 5; valid: ≥ 6"
-    with pytest.raises(SpecError, match=words):
+    message = r"error\[too-short\] dims\.length: .* got a length of 5; valid: ≥ 6"
+    with pytest.raises(SpecError, match=message):
         build("tlm", VOCABULARY, 5)
 
 
@@ -155,18 +164,18 @@ def test_an_epoch_has_each_pair_once(build: Build, tokens: Any) -> None:
 
 
 def test_what_is_formed_is_left_as_it_was(build: Build, tokens: Any) -> None:
-    made = build("tlm", VOCABULARY)
-    body = laid(made, tokens)
-    before = body.tokens.clone()
-    made.corrupt(TrainingExamples({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
-    assert torch.equal(body.tokens, before)
+    objective = build("tlm", VOCABULARY)
+    body = laid(objective, tokens)
+    original = body.tokens.clone()
+    objective.corrupt(TrainingExamples({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
+    assert torch.equal(body.tokens, original)
 
 
 def test_frequencies_are_those_of_both_sides(build: Build, corpus: Corpus) -> None:
     train: Any = corpus([[2]])
     train.ids, train.targets = np.array([1, 1]), corpus([[1]])
     train.targets.ids = np.array([0])
-    made = build("tlm", Vocabulary(4, {"cls": 2, "sep": 2, "mask": 3}))
+    objective = build("tlm", Vocabulary(4, {"cls": 2, "sep": 2, "mask": 3}))
     shares = np.array([2, 3, 1, 1]) / 7  # one more of each than there are
     targets = {"labels": torch.tensor([[1, IGNORED], [0, 1]])}
-    assert made.unigram_loss(train, targets) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)
+    assert objective.unigram_loss(train, targets) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)

@@ -45,13 +45,13 @@ def test_the_body_is_kept_the_head_is_new_and_those_that_nothing_asks_any_more_a
     task: tuple[str, str], head: set[str], prior: bool, pretrained: Path, registry: Registry, tmp_path: Path
 ) -> None:
     objective, corpus = task
-    given = (f"from={pretrained}", f"objective={objective}", f"corpus={corpus}", "trainer.max_steps=2")
-    result = ran(registry, tmp_path / "tuned", *given)
-    begun = result["from"]
-    assert begun["converted"] == {}
-    assert all(path.startswith(("body.", "embedding.")) for path in begun["kept"])
-    assert {f"objectives.{objective}.{path}" for path in head} <= set(begun["new"])
-    assert all(path.startswith(f"objectives.{objective}.") for path in begun["new"])
-    assert all(path.startswith(("objectives.mlm.", "objectives.nsp.")) for path in begun["dropped"])
+    task_overrides = (f"from={pretrained}", f"objective={objective}", f"corpus={corpus}", "trainer.max_steps=2")
+    result = ran(registry, tmp_path / "tuned", *task_overrides)
+    warm_start = result["from"]
+    assert warm_start["converted"] == {}
+    assert all(path.startswith(("body.", "embedding.")) for path in warm_start["kept"])
+    assert {f"objectives.{objective}.{path}" for path in head} <= set(warm_start["new"])
+    assert all(path.startswith(f"objectives.{objective}.") for path in warm_start["new"])
+    assert all(path.startswith(("objectives.mlm.", "objectives.nsp.")) for path in warm_start["dropped"])
     assert (f"val/{objective}/loss" in result["frequencies"]) == prior
     assert all(map(math.isfinite, result["metrics"].values()))

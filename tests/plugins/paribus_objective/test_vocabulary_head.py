@@ -25,31 +25,31 @@ HEADED: Mapping[str, list[str]] = {
 
 @pytest.mark.parametrize("name", HEADED)
 def test_its_tensors_have_the_names_that_checkpoints_know(name: str, build: Build, vocabulary: Vocabulary) -> None:
-    made = build(name, vocabulary)
-    assert isinstance(made, VocabularyHead)
-    found = [path for path, _ in made.named_parameters() if not path.startswith("boundary.")]
-    assert sorted(found) == HEADED[name]
+    objective = build(name, vocabulary)
+    assert isinstance(objective, VocabularyHead)
+    names = [path for path, _ in objective.named_parameters() if not path.startswith("boundary.")]
+    assert sorted(names) == HEADED[name]
 
 
 @torch.no_grad()
 def test_it_says_what_layer_activation_norm_and_bias_say(build: Build, vocabulary: Vocabulary) -> None:
-    made = build("mlm", vocabulary)
-    assert isinstance(made, VocabularyHead)
-    assert made.dense is not None
-    assert made.bias is not None
+    objective = build("mlm", vocabulary)
+    assert isinstance(objective, VocabularyHead)
+    assert objective.dense is not None
+    assert objective.bias is not None
     hidden, table = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(100, 8, dtype=torch.float64)
 
     def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
         return functional.linear(h, table, bias)
 
-    made.bias.uniform_()
-    got = made.logits(hidden, unembed)
+    objective.bias.uniform_()
+    logits = objective.logits(hidden, unembed)
     for b in range(2):
         for t in range(3):
-            row = made.dense.weight @ hidden[b, t] + made.dense.bias
+            row = objective.dense.weight @ hidden[b, t] + objective.dense.bias
             row = 0.5 * row * (1 + torch.erf(row / 2**0.5))
             row = (row - row.mean()) / (row.var(unbiased=False) + 1e-5).sqrt()
-            torch.testing.assert_close(got[b, t], table @ row + made.bias, rtol=0, atol=1e-9)
+            torch.testing.assert_close(logits[b, t], table @ row + objective.bias, rtol=0, atol=1e-9)
 
 
 def test_it_costs_what_precedes_the_table(build: Build, vocabulary: Vocabulary) -> None:
@@ -66,11 +66,11 @@ def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
     name: str, build: Build, vocabulary: Vocabulary
 ) -> None:
     options: dict[str, Any] = {"bias": True} if name == "clm" else {}
-    made, other = build(name, vocabulary, **options), build(name, vocabulary._replace(size=110), **options)
-    assert isinstance(made, WeightConverter)
-    assert isinstance(other, VocabularyHead)
-    assert other.bias is not None
-    other.bias.uniform_()
-    assert torch.equal(made.convert_weights(other)["bias"].value, other.bias[:100])
-    assert made.convert_weights(made) == {}
-    assert made.convert_weights(nn.Identity()) == {}
+    objective, larger = build(name, vocabulary, **options), build(name, vocabulary._replace(size=110), **options)
+    assert isinstance(objective, WeightConverter)
+    assert isinstance(larger, VocabularyHead)
+    assert larger.bias is not None
+    larger.bias.uniform_()
+    assert torch.equal(objective.convert_weights(larger)["bias"].value, larger.bias[:100])
+    assert objective.convert_weights(objective) == {}
+    assert objective.convert_weights(nn.Identity()) == {}

@@ -26,7 +26,7 @@ LAWS = {
 }
 
 
-def stream(first: int = 0, count: int = B) -> Stream:
+def stream(start: int = 0, count: int = B) -> Stream:
     """Words of a few pieces between cls and eos, with a sep between; some padded, some packed."""
     generator = torch.Generator().manual_seed(0)
     pieces = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
@@ -36,70 +36,70 @@ def stream(first: int = 0, count: int = B) -> Stream:
     documents = torch.zeros_like(tokens)
     documents[::4, 90:] = 1
     documents[:-1:3, 100:] = PADDING
-    rows = slice(first, first + count)
+    rows = slice(start, start + count)
     return Stream(tokens[rows], documents=documents[rows])
 
 
-def picked(law: str, epoch: int = 0, body: Stream | None = None, first: int = 0, rate: float = RATE) -> Tensor:
+def picked(law: str, epoch: int = 0, body: Stream | None = None, start: int = 0, rate: float = RATE) -> Tensor:
     """(B, T) bool: what is predicted."""
     body = stream() if body is None else body
-    made = Masking(VOCABULARY, rate, 0.8, 0.1, selection(LAWS[law], rate, VOCABULARY))
-    index = torch.arange(first, first + len(body.tokens))
-    _, pick, labels = made(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
+    masking = Masking(VOCABULARY, rate, 0.8, 0.1, selection(LAWS[law], rate, VOCABULARY))
+    index = torch.arange(start, start + len(body.tokens))
+    _, pick, labels = masking(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
     return torch.zeros_like(body.tokens, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
 
 
 def words(tokens: list[int], documents: list[int]) -> list[list[list[int]]]:
     """The words of an example, as rows, stretch by stretch."""
     stretches: list[list[list[int]]] = []
-    before = None
+    previous = None
     for row, (token, document) in enumerate(zip(tokens, documents, strict=True)):
         if token in VOCABULARY.reserved or document < 0:
-            before = None
+            previous = None
             continue
-        if before != document:
+        if previous != document:
             stretches.append([])
-        if before != document or token in BEGINS:
+        if previous != document or token in BEGINS:
             stretches[-1].append([])
         stretches[-1][-1].append(row)
-        before = document
+        previous = document
     return stretches
 
 
-def by_hand(body: Stream, law: Spans, b: int, epoch: int) -> set[int]:
+def by_hand(body: Stream, spans: Spans, b: int, epoch: int) -> set[int]:
     """What ALBERT's code picks of one example; with runs of one word, what BERT's does."""
     assert body.documents is not None
     stretches = words(body.tokens[b].tolist(), body.documents[b].tolist())
-    each = [(stretch, at) for stretch in stretches for at in range(len(stretch))]
+    starts = [(stretch, word_number) for stretch in stretches for word_number in range(len(stretch))]
     draw = Draw(0, epoch, torch.tensor([b]))
     text = sum(len(word) for stretch in stretches for word in stretch)
     share = float(np.floor(text * RATE + draw.uniform("share", 1)[0, 0].numpy()))
     room = min(max(int(share), 1), text, MOST)
-    luck, length = draw.uniform("pick", T)[0], draw.uniform("span", T)[0].double()
-    chances = np.cumsum(law.length_probabilities())
-    taken: set[int] = set()
-    order = sorted(range(len(each)), key=lambda place: (float(luck[place]), place))
+    keys, span_keys = draw.uniform("pick", T)[0], draw.uniform("span", T)[0].double()
+    chances = np.cumsum(spans.length_probabilities())
+    selected: set[int] = set()
+    order = sorted(range(len(starts)), key=lambda place: (float(keys[place]), place))
     for turn, place in enumerate(order):
-        stretch, at = each[place]
-        n = 1 + int(sum(chances[:-1] <= float(length[turn])))
-        run = stretch[at : at + n]
-        while run and sum(map(len, run)) > room - len(taken):
+        stretch, word_number = starts[place]
+        n = 1 + int(sum(chances[:-1] <= float(span_keys[turn])))
+        run = stretch[word_number : word_number + n]
+        while run and sum(map(len, run)) > room - len(selected):
             run.pop()
         rows = set(itertools.chain(*run))
-        if not rows & taken:
-            taken |= rows
-    if not taken:
-        stretch, at = each[order[0]]
-        taken = set(stretch[at][:room])
-    return taken
+        if not rows & selected:
+            selected |= rows
+    if not selected:
+        stretch, word_number = starts[order[0]]
+        selected = set(stretch[word_number][:room])
+    return selected
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_batch_is_picked_as_the_papers_code_picks_one_example_after_another(law: str) -> None:
     body = stream()
-    found = picked(law, 3)
+    selected = picked(law, 3)
     for b in range(B):
-        assert set(found[b].nonzero().flatten().tolist()) == by_hand(body, LAWS[law], b, 3), b
+        assert set(selected[b].nonzero().flatten().tolist()) == by_hand(body, LAWS[law], b, 3), b
 
 
 @cache
@@ -108,15 +108,17 @@ def many(law: str) -> Tensor:
 
 
 def test_a_word_is_hidden_whole_or_not_at_all_but_for_one_longer_than_all_the_room() -> None:
-    body, found = stream(), many("words")
+    body, selected = stream(), many("words")
     assert body.documents is not None
     for b in range(B - 1):
-        each = [word for stretch in words(body.tokens[b].tolist(), body.documents[b].tolist()) for word in stretch]
-        for word in each:
-            assert set(found[b::B][:, word].float().mean(1).tolist()) <= {0.0, 1.0}
-    assert set(found[B - 1 :: B].sum(1).tolist()) == {18}
-    assert found[B - 1 :: B, 0].any()
-    assert found[B - 1 :: B, 50].any()  # the first word of its row, or the second, and of each the beginning
+        example_words = [
+            word for stretch in words(body.tokens[b].tolist(), body.documents[b].tolist()) for word in stretch
+        ]
+        for word in example_words:
+            assert set(selected[b::B][:, word].float().mean(1).tolist()) <= {0.0, 1.0}
+    assert set(selected[B - 1 :: B].sum(1).tolist()) == {18}
+    assert selected[B - 1 :: B, 0].any()
+    assert selected[B - 1 :: B, 50].any()  # the first word of its row, or the second, and of each the beginning
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -131,43 +133,45 @@ def test_the_rate_is_met_as_there_are_words_of_one_piece(law: str) -> None:
 
 
 def test_no_special_token_and_no_padding_is_picked() -> None:
-    body, found = stream(), picked("albert")
+    body, selected = stream(), picked("albert")
     assert body.documents is not None
-    outside = torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved))) | (body.documents < 0)
-    assert not (found & outside).any()
+    non_text = torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved))) | (body.documents < 0)
+    assert not (selected & non_text).any()
 
 
 def test_every_word_of_one_piece_is_as_likely() -> None:
     body = Stream(torch.full((512, 60), 20))
-    found = torch.cat([picked("words", epoch, body) for epoch in range(10)])
-    assert stats.chisquare(found.sum(0).numpy()).pvalue > 1e-4
+    selected = torch.cat([picked("words", epoch, body) for epoch in range(10)])
+    assert stats.chisquare(selected.sum(0).numpy()).pvalue > 1e-4
 
 
 def test_lengths_of_runs_count_words_and_follow_the_law() -> None:
     body = Stream(torch.full((512, 240), 20))
-    made = WordSelection(LAWS["albert"], VOCABULARY)
-    chosen = np.concatenate(
-        [np.diff(_edges(made, body, epoch), axis=1) for epoch in range(8)]  # 36 of 240 words, or fewer runs that touch
+    word_selection = WordSelection(LAWS["albert"], VOCABULARY)
+    edges = np.concatenate(
+        [
+            np.diff(_edges(word_selection, body, epoch), axis=1) for epoch in range(8)
+        ]  # 36 of 240 words, or fewer runs that touch
     )
-    lengths = chosen[:, ::2][chosen[:, ::2] > 0]
+    lengths = edges[:, ::2][edges[:, ::2] > 0]
     counts = np.bincount(lengths, minlength=4)[1:4]
     # Runs that touch are seen as one, and a run that meets another is left out: long ones a little more often.
-    law = LAWS["albert"].length_probabilities()
+    probabilities = LAWS["albert"].length_probabilities()
     assert counts[0] > counts[1] > counts[2]
-    assert abs(counts / counts.sum() - law).max() < 0.06
+    assert abs(counts / counts.sum() - probabilities).max() < 0.06
 
 
-def _edges(made: WordSelection, body: Stream, epoch: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+def _edges(word_selection: WordSelection, body: Stream, epoch: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
     """(B, N): where each run begins and ends, one after the other, then the last end over and over."""
-    found = made(np.zeros(body.tokens.shape, bool), body, RATE, 36, Draw(0, epoch, torch.arange(512)))
+    result = word_selection(np.zeros(body.tokens.shape, bool), body, RATE, 36, Draw(0, epoch, torch.arange(512)))
     chosen = np.zeros((512, 242), dtype=np.int64)
-    np.put_along_axis(chosen, np.where(found.unused, 241, found.positions + 1), 1, axis=1)
+    np.put_along_axis(chosen, np.where(result.unused, 241, result.positions + 1), 1, axis=1)
     chosen[:, -1] = 0
     edges = np.full((512, 74), 0)
     for b, row in enumerate(np.diff(chosen, axis=1) != 0):
-        places = np.flatnonzero(row)
-        edges[b, : len(places)] = places
-        edges[b, len(places) :] = places[-1]
+        positions = np.flatnonzero(row)
+        edges[b, : len(positions)] = positions
+        edges[b, len(positions) :] = positions[-1]
     return edges
 
 
@@ -177,16 +181,16 @@ def test_what_is_picked_does_not_depend_on_the_batch(law: str) -> None:
 
 
 def test_one_draw_decides_for_a_whole_run() -> None:
-    made = Masking(VOCABULARY, RATE, 0.5, 0.0, selection(LAWS["spanbert"], RATE, VOCABULARY))
+    masking = Masking(VOCABULARY, RATE, 0.5, 0.0, selection(LAWS["spanbert"], RATE, VOCABULARY))
     body = stream()
-    shown, pick, labels = made(body, MOST, Draw(0, 0, torch.arange(B)))
-    masked = shown.tokens.gather(1, pick) == 3
-    beside = (pick.diff(dim=1) == 1) & (labels[:, 1:] != IGNORED) & (labels[:, :-1] != IGNORED)
+    output, pick, labels = masking(body, MOST, Draw(0, 0, torch.arange(B)))
+    masked = output.tokens.gather(1, pick) == 3
+    is_adjacent = (pick.diff(dim=1) == 1) & (labels[:, 1:] != IGNORED) & (labels[:, :-1] != IGNORED)
     documents = body.documents
     assert documents is not None
-    beside &= documents.gather(1, pick)[:, 1:] == documents.gather(1, pick)[:, :-1]
-    assert beside.sum() > 100
-    assert (masked[:, 1:] == masked[:, :-1])[beside].all()
+    is_adjacent &= documents.gather(1, pick)[:, 1:] == documents.gather(1, pick)[:, :-1]
+    assert is_adjacent.sum() > 100
+    assert (masked[:, 1:] == masked[:, :-1])[is_adjacent].all()
 
 
 def test_a_tokenizer_that_knows_no_words_is_refused() -> None:
