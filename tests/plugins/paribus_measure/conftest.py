@@ -14,27 +14,27 @@ SHAPE = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=24, layers=1
 
 
 @dataclass
-class Shown:
+class FakeModel:
     """A `paribus.EvaluatedModel` with batches, weights and scores that a test gives it."""
 
-    shown: Sequence[Batch] = ()
-    weighs: Any = None  # of a batch: the weights of each layer
-    says: Any = None  # of a batch: the scores of each row
-    wrote: Any = None  # of how many pairs, and how: those, with what it made of them
+    batch_list: Sequence[Batch] = ()
+    attention_of: Any = None  # of a batch: the weights of each layer
+    logits_of: Any = None  # of a batch: the scores of each row
+    generate_pairs: Any = None  # of how many pairs, and how: those, with what it made of them
     causal: bool = True
     learning_curve: Sequence[Mapping[str, float]] = ()
     trial: TrialInfo = TrialInfo(("clm/loss",), 16)
     vocabulary: Vocabulary = Vocabulary(24, {"pad": 0, "eos": 1})
     device: torch.device = torch.device("cpu")
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    requests: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def shape(self) -> Shape:
         return Shape(**{**vars(SHAPE), "causal": self.causal})
 
     def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
-        self.asked.append((examples, times))
-        yield from self.shown
+        self.requests.append((examples, times))
+        yield from self.batch_list
 
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
         return {}
@@ -43,16 +43,16 @@ class Shown:
         return rows(tokens)
 
     def logits(self, batch: Batch) -> Tensor:
-        scores: Tensor = self.says(batch)
+        scores: Tensor = self.logits_of(batch)
         return scores
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
-        found: list[Tensor] = self.weighs(batch)
-        return found
+        values: list[Tensor] = self.attention_of(batch)
+        return values
 
     def generate(self, examples: int, **manner: Any) -> Sequence[GeneratedPair]:
-        found: Sequence[GeneratedPair] = self.wrote(examples, **manner)
-        return found
+        values: Sequence[GeneratedPair] = self.generate_pairs(examples, **manner)
+        return values
 
     def draw(self, examples: int) -> Draw:
         return Draw(0, 0, torch.arange(examples))
@@ -63,5 +63,5 @@ def rows(tokens: Tensor, documents: Tensor | None = None) -> Batch:
 
 
 @pytest.fixture
-def shown() -> type[Shown]:
-    return Shown
+def fake_model() -> type[FakeModel]:
+    return FakeModel

@@ -16,46 +16,46 @@ def shows(count: int, documents: Tensor | None = None) -> Batch:
     return Batch({"body": Stream(tokens, documents)}, {}, torch.arange(count))
 
 
-def says(batch: Batch) -> Tensor:
+def logits_of(batch: Batch) -> Tensor:
     generator = torch.Generator().manual_seed(len(batch.index))
     return torch.randn(*batch.streams["body"].tokens.shape, 24, generator=generator, dtype=torch.float64) * 3
 
 
 def looped(batches: list[Batch]) -> dict[str, float]:
-    hits: list[tuple[float, bool]] = []
-    rest: list[float] = []
+    repeats: list[tuple[float, bool]] = []
+    others_losses: list[float] = []
     for batch in batches:
-        body, scores = batch.streams["body"], says(batch).log_softmax(-1)
+        body, scores = batch.streams["body"], logits_of(batch).log_softmax(-1)
         for row, tokens in enumerate(body.tokens.tolist()):
             documents = [0] * 16 if body.documents is None else body.documents[row].tolist()
             for t in range(15):
                 if documents[t] != documents[t + 1] or documents[t] < 0:
                     continue
-                lost, guess = -float(scores[row, t, tokens[t + 1]]), int(scores[row, t].argmax())
-                before = [(tokens[s], tokens[s + 1]) for s in range(t) if documents[s] == documents[t]]
-                if (tokens[t], tokens[t + 1]) in before:
-                    hits.append((lost, guess == tokens[t + 1]))
+                loss, guess = -float(scores[row, t, tokens[t + 1]]), int(scores[row, t].argmax())
+                previous_pairs = [(tokens[s], tokens[s + 1]) for s in range(t) if documents[s] == documents[t]]
+                if (tokens[t], tokens[t + 1]) in previous_pairs:
+                    repeats.append((loss, guess == tokens[t + 1]))
                 else:
-                    rest.append(lost)
+                    others_losses.append(loss)
     return {
-        "loss": sum(lost for lost, _ in hits) / len(hits),
-        "accuracy": sum(right for _, right in hits) / len(hits),
-        "rest": sum(rest) / len(rest),
-        "share": len(hits) / (len(hits) + len(rest)),
+        "loss": sum(loss for loss, _ in repeats) / len(repeats),
+        "accuracy": sum(is_correct for _, is_correct in repeats) / len(repeats),
+        "rest": sum(others_losses) / len(others_losses),
+        "share": len(repeats) / (len(repeats) + len(others_losses)),
     }
 
 
-def test_it_is_what_loops_find(shown: Any) -> None:
+def test_it_is_what_loops_find(fake_model: Any) -> None:
     documents = torch.tensor([[0] * 6 + [1] * 7 + [-1] * 3]).expand(4, -1)
     for batches in ([shows(3), shows(2)], [shows(4, documents)]):
-        found = AssociativeRecall().measure(shown(batches, says=says))
-        assert found == pytest.approx(looped(batches), rel=1e-9)
+        values = AssociativeRecall().measure(fake_model(batches, logits_of=logits_of))
+        assert values == pytest.approx(looped(batches), rel=1e-9)
 
 
-def test_where_nothing_came_before_there_is_no_number(shown: Any) -> None:
-    once = Batch({"body": Stream(torch.arange(2, 18)[None])}, {}, torch.arange(1))
-    found = AssociativeRecall().measure(shown([once], says=says))
-    assert set(found.values()) == {"expected repeated and new tokens, got 0 repeated and 15 new"}
+def test_where_nothing_came_before_there_is_no_number(fake_model: Any) -> None:
+    distinct = Batch({"body": Stream(torch.arange(2, 18)[None])}, {}, torch.arange(1))
+    values = AssociativeRecall().measure(fake_model([distinct], logits_of=logits_of))
+    assert set(values.values()) == {"expected repeated and new tokens, got 0 repeated and 15 new"}
 
 
 CURVE = [{"step": step, "val/clm/accuracy": value} for step, value in ((10, 0.1), (20, 0.6), (30, 0.4), (40, 0.9))]
@@ -71,14 +71,14 @@ CURVE = [{"step": step, "val/clm/accuracy": value} for step, value in ((10, 0.1)
     ],
 )
 def test_a_threshold_is_passed_at_the_first_point_that_passes(
-    value: float, below: bool, expected: dict[str, float], shown: Any
+    value: float, below: bool, expected: dict[str, float], fake_model: Any
 ) -> None:
     measure = StepsToThreshold(metric="val/clm/accuracy", value=value, below=below)
-    assert measure.measure(shown(learning_curve=CURVE)) == expected
+    assert measure.measure(fake_model(learning_curve=CURVE)) == expected
 
 
-def test_a_metric_that_no_evaluation_has_is_told_of(shown: Any) -> None:
+def test_a_metric_that_no_evaluation_has_is_told_of(fake_model: Any) -> None:
     measure = StepsToThreshold(metric="val/clm/acuracy", value=0.5)
-    said = "unknown metric `val/clm/acuracy`; valid: val/clm/accuracy"
-    assert measure.measure(shown(learning_curve=CURVE)) == {"steps": said, "reached": said}
-    assert "valid: none" in str(measure.measure(shown())["steps"])
+    reason = "unknown metric `val/clm/acuracy`; valid: val/clm/accuracy"
+    assert measure.measure(fake_model(learning_curve=CURVE)) == {"steps": reason, "reached": reason}
+    assert "valid: none" in str(measure.measure(fake_model())["steps"])

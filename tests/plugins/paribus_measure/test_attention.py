@@ -16,91 +16,95 @@ from paribus_measure.sink_mass import SinkMass
 N = 10
 EVEN = torch.full((2, 3, N, N), 1 / N, dtype=torch.float64)
 PAST = (torch.ones(N, N, dtype=torch.float64).tril() / torch.arange(1, N + 1).unsqueeze(1)).expand(2, 3, N, N)
-Ask = Callable[..., dict[str, Any]]
+MeasureModel = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def ask(shown: Any) -> Ask:
-    def ask(measure: Measure, *layers: Tensor, causal: bool, documents: Tensor | None = None) -> dict[str, Any]:
+def measure_model(fake_model: Any) -> MeasureModel:
+    def measure_model(
+        measure: Measure, *layers: Tensor, causal: bool, documents: Tensor | None = None
+    ) -> dict[str, Any]:
         batch, _, _, length = layers[0].shape
         tokens = torch.zeros(batch, length, dtype=torch.long)
         shows = Batch({"body": Stream(tokens, documents)}, {}, torch.arange(batch))
-        return dict(measure.measure(shown([shows], weighs=lambda _: list(layers), causal=causal)))
+        return dict(measure.measure(fake_model([shows], attention_of=lambda _: list(layers), causal=causal)))
 
-    return ask
+    return measure_model
 
 
 @pytest.mark.parametrize(("weights", "causal"), [(EVEN, False), (PAST, True)])
-def test_an_average_is_as_even_as_can_be(weights: Tensor, causal: bool, ask: Ask) -> None:
-    found = ask(AttentionEntropy(), weights, causal=causal)
-    assert found == pytest.approx({"mean": 1.0, "lowest": 1.0, "highest": 1.0}, abs=1e-12)
+def test_an_average_is_as_even_as_can_be(weights: Tensor, causal: bool, measure_model: MeasureModel) -> None:
+    values = measure_model(AttentionEntropy(), weights, causal=causal)
+    assert values == pytest.approx({"mean": 1.0, "lowest": 1.0, "highest": 1.0}, abs=1e-12)
 
 
-def test_a_choice_of_one_row_has_no_entropy_and_heads_are_told_apart(ask: Ask) -> None:
+def test_a_choice_of_one_row_has_no_entropy_and_heads_are_told_apart(measure_model: MeasureModel) -> None:
     weights = EVEN.clone()
     weights[:, 1] = torch.eye(N, dtype=torch.float64)
     weights[:, 2] = 0.5 * (torch.eye(N) + torch.eye(N).roll(1, 0)).double()
-    found = ask(AttentionEntropy(), weights, causal=False)
+    values = measure_model(AttentionEntropy(), weights, causal=False)
     half = math.log(2) / math.log(N)
-    assert found == pytest.approx({"mean": (1 + 0 + half) / 3, "lowest": 0.0, "highest": 1.0}, abs=1e-12)
+    assert values == pytest.approx({"mean": (1 + 0 + half) / 3, "lowest": 0.0, "highest": 1.0}, abs=1e-12)
 
 
-def test_an_average_gives_the_first_row_its_share(ask: Ask) -> None:
-    found = ask(SinkMass(), EVEN, causal=False)
-    assert found == pytest.approx({"mean": 1 / N, "lowest": 1 / N, "highest": 1 / N, "nowhere": 0.0}, abs=1e-12)
-    found = ask(SinkMass(), PAST, causal=True)  # the first row itself has no choice, and is no evidence
-    assert found["mean"] == pytest.approx(sum(1 / rows for rows in range(2, N + 1)) / (N - 1), abs=1e-12)
+def test_an_average_gives_the_first_row_its_share(measure_model: MeasureModel) -> None:
+    values = measure_model(SinkMass(), EVEN, causal=False)
+    assert values == pytest.approx({"mean": 1 / N, "lowest": 1 / N, "highest": 1 / N, "nowhere": 0.0}, abs=1e-12)
+    values = measure_model(SinkMass(), PAST, causal=True)  # the first row itself has no choice, and is no evidence
+    assert values["mean"] == pytest.approx(sum(1 / rows for rows in range(2, N + 1)) / (N - 1), abs=1e-12)
 
 
-def test_a_sink_takes_all_and_a_learned_one_takes_it_nowhere(ask: Ask) -> None:
+def test_a_sink_takes_all_and_a_learned_one_takes_it_nowhere(measure_model: MeasureModel) -> None:
     weights = torch.zeros_like(EVEN)
     weights[..., 0] = 1
     weights[:, 1] *= 0.25
-    found = ask(SinkMass(), weights, causal=True)
-    assert found == pytest.approx({"mean": 0.75, "lowest": 0.25, "highest": 1.0, "nowhere": 0.25}, abs=1e-12)
+    values = measure_model(SinkMass(), weights, causal=True)
+    assert values == pytest.approx({"mean": 0.75, "lowest": 0.25, "highest": 1.0, "nowhere": 0.25}, abs=1e-12)
 
 
-def test_what_goes_nowhere_changes_no_span_and_no_entropy(ask: Ask) -> None:
+def test_what_goes_nowhere_changes_no_span_and_no_entropy(measure_model: MeasureModel) -> None:
     for measure in (EffectiveSpan(), AttentionEntropy()):
-        whole, part = (ask(measure, share * PAST, causal=True) for share in (1.0, 0.3))
+        whole, part = (measure_model(measure, share * PAST, causal=True) for share in (1.0, 0.3))
         assert part == pytest.approx(whole, abs=1e-9)
 
 
-def test_a_span_is_the_mean_distance(ask: Ask) -> None:
-    found = ask(EffectiveSpan(), PAST, causal=True)  # row i is i / 2 away from those up to itself
-    assert found["mean"] == pytest.approx(sum(row / 2 for row in range(1, N)) / (N - 1), abs=1e-9)
-    found = ask(EffectiveSpan(), EVEN, causal=False)
-    assert found["mean"] == pytest.approx((N**2 - 1) / (3 * N), abs=1e-9)
+def test_a_span_is_the_mean_distance(measure_model: MeasureModel) -> None:
+    values = measure_model(EffectiveSpan(), PAST, causal=True)  # row i is i / 2 away from those up to itself
+    assert values["mean"] == pytest.approx(sum(row / 2 for row in range(1, N)) / (N - 1), abs=1e-9)
+    values = measure_model(EffectiveSpan(), EVEN, causal=False)
+    assert values["mean"] == pytest.approx((N**2 - 1) / (3 * N), abs=1e-9)
     weights = EVEN.clone()
     weights[:, 0] = torch.eye(N).roll(2, 1).double()  # two rows ahead, and around the end
-    near = ask(EffectiveSpan(), weights, causal=False)["lowest"]
+    near = measure_model(EffectiveSpan(), weights, causal=False)["lowest"]
     assert near == pytest.approx((2 * (N - 2) + 2 * (N - 2)) / N, abs=1e-9)
 
 
-def test_padding_is_no_row_and_documents_begin_anew(ask: Ask) -> None:
+def test_padding_is_no_row_and_documents_begin_anew(measure_model: MeasureModel) -> None:
     documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, -1, -1, -1]]).expand(2, -1)
     same = (documents[0, :, None] == documents[0, None, :]) & (documents[0] >= 0) & torch.ones(N, N).tril().bool()
     weights = (same.double() / same.sum(-1, keepdim=True).clamp(min=1)).double().expand(2, 3, N, N)
-    found = ask(SinkMass(), weights, causal=True, documents=documents)
-    assert found["mean"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4 + 1 / 2 + 1 / 3) / 5, abs=1e-12)
-    found = ask(AttentionEntropy(), weights, causal=True, documents=documents)
-    assert found["mean"] == pytest.approx(1.0, abs=1e-12)
+    values = measure_model(SinkMass(), weights, causal=True, documents=documents)
+    assert values["mean"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 4 + 1 / 2 + 1 / 3) / 5, abs=1e-12)
+    values = measure_model(AttentionEntropy(), weights, causal=True, documents=documents)
+    assert values["mean"] == pytest.approx(1.0, abs=1e-12)
 
 
-def test_all_layers_and_batches_count_alike(ask: Ask, shown: Any) -> None:
+def test_all_layers_and_batches_count_alike(measure_model: MeasureModel, fake_model: Any) -> None:
     first, second = EVEN, torch.eye(N, dtype=torch.float64).expand(2, 3, N, N)
-    assert ask(AttentionEntropy(), first, second, causal=False)["mean"] == pytest.approx(0.5, abs=1e-12)
+    assert measure_model(AttentionEntropy(), first, second, causal=False)["mean"] == pytest.approx(0.5, abs=1e-12)
     batches = [
         Batch({"body": Stream(torch.zeros(rows, N, dtype=torch.long))}, {}, torch.arange(rows)) for rows in (1, 2)
     ]
-    subject = shown(batches, weighs=lambda batch: [(first if len(batch.index) == 1 else second)[: len(batch.index)]])
-    subject.causal = False
-    assert AttentionEntropy(examples=7).measure(subject)["mean"] == pytest.approx(1 / 3, abs=1e-12)
-    assert subject.asked == [(7, 1)]
+    model = fake_model(
+        batches, attention_of=lambda batch: [(first if len(batch.index) == 1 else second)[: len(batch.index)]]
+    )
+    model.causal = False
+    assert AttentionEntropy(examples=7).measure(model)["mean"] == pytest.approx(1 / 3, abs=1e-12)
+    assert model.requests == [(7, 1)]
 
 
-def test_rows_that_see_nothing_but_themselves_tell_nothing(ask: Ask) -> None:
+def test_rows_that_see_nothing_but_themselves_tell_nothing(measure_model: MeasureModel) -> None:
     alone = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     for measure in (AttentionEntropy(), SinkMass(), EffectiveSpan()):
-        found = ask(measure, alone, causal=True)
-        assert set(found.values()) == {"no token sees two tokens"}
+        values = measure_model(measure, alone, causal=True)
+        assert set(values.values()) == {"no token sees two tokens"}

@@ -25,7 +25,7 @@ def wired(rows: int) -> Tensor:
     return weights
 
 
-def weighs(*heads: Any) -> Any:
+def attention_of(*heads: Any) -> Any:
     def of(batch: Batch) -> list[Tensor]:
         count, rows = batch.streams["body"].tokens.shape
         return [torch.stack([head(rows) for head in heads]).expand(count, -1, -1, -1)]
@@ -33,7 +33,7 @@ def weighs(*heads: Any) -> Any:
     return of
 
 
-def says(batch: Batch) -> Tensor:
+def logits_of(batch: Batch) -> Tensor:
     """Nothing of the first half, and in the second what came before."""
     tokens = batch.streams["body"].tokens
     scores = torch.zeros(*tokens.shape, 24)
@@ -42,37 +42,41 @@ def says(batch: Batch) -> Tensor:
     return scores
 
 
-def test_an_induction_head_has_1_and_an_average_what_it_has(shown: Any) -> None:
-    found = InductionScore(tokens=N).measure(shown(weighs=weighs(uniform, wired, uniform), says=says))
+def test_an_induction_head_has_1_and_an_average_what_it_has(fake_model: Any) -> None:
+    values = InductionScore(tokens=N).measure(
+        fake_model(attention_of=attention_of(uniform, wired, uniform), logits_of=logits_of)
+    )
     average = sum(1 / rows for rows in range(N + 1, 2 * N)) / (N - 1)
-    assert found["score"] == pytest.approx(1.0)
-    assert found["mean"] == pytest.approx((1 + 2 * average) / 3, rel=1e-6)
-    lone = InductionScore(tokens=N).measure(shown(weighs=weighs(uniform), says=says))
+    assert values["score"] == pytest.approx(1.0)
+    assert values["mean"] == pytest.approx((1 + 2 * average) / 3, rel=1e-6)
+    lone = InductionScore(tokens=N).measure(fake_model(attention_of=attention_of(uniform), logits_of=logits_of))
     assert lone["score"] == lone["mean"] == pytest.approx(average, rel=1e-6)
 
 
-def test_a_head_that_finds_the_same_token_and_not_the_next_has_nothing(shown: Any) -> None:
-    found = InductionScore(tokens=N).measure(shown(weighs=weighs(lambda rows: wired(rows).roll(-1, 1)), says=says))
-    assert found["score"] == 0.0
+def test_a_head_that_finds_the_same_token_and_not_the_next_has_nothing(fake_model: Any) -> None:
+    values = InductionScore(tokens=N).measure(
+        fake_model(attention_of=attention_of(lambda rows: wired(rows).roll(-1, 1)), logits_of=logits_of)
+    )
+    assert values["score"] == 0.0
 
 
-def test_what_is_copied_is_no_loss_and_a_gain_over_knowing_nothing(shown: Any) -> None:
-    found = InductionScore(tokens=N).measure(shown(weighs=weighs(uniform), says=says))
-    assert found["loss"] == pytest.approx(0.0, abs=1e-9)
-    assert found["gain"] == pytest.approx(torch.tensor(24.0).log().item(), rel=1e-6)
+def test_what_is_copied_is_no_loss_and_a_gain_over_knowing_nothing(fake_model: Any) -> None:
+    values = InductionScore(tokens=N).measure(fake_model(attention_of=attention_of(uniform), logits_of=logits_of))
+    assert values["loss"] == pytest.approx(0.0, abs=1e-9)
+    assert values["gain"] == pytest.approx(torch.tensor(24.0).log().item(), rel=1e-6)
 
 
-def test_tokens_are_of_text_each_different_and_repeated(shown: Any) -> None:
-    tokens = repeated_sequences(shown(), 100, 9)
+def test_tokens_are_of_text_each_different_and_repeated(fake_model: Any) -> None:
+    tokens = repeated_sequences(fake_model(), 100, 9)
     assert tokens.shape == (9, 16)
     assert torch.equal(tokens[:, :8], tokens[:, 8:])
     assert all(len(set(row)) == 8 and not {0, 1} & set(row) for row in tokens[:, :8].tolist())
     assert len({tuple(row) for row in tokens.tolist()}) == 9
-    assert torch.equal(repeated_sequences(shown(), 100, 9), tokens)
+    assert torch.equal(repeated_sequences(fake_model(), 100, 9), tokens)
 
 
-def test_a_model_of_length_three_has_no_score(shown: Any) -> None:
-    model = shown(weighs=weighs(uniform), says=says)
+def test_a_model_of_length_three_has_no_score(fake_model: Any) -> None:
+    model = fake_model(attention_of=attention_of(uniform), logits_of=logits_of)
     model.trial = model.trial._replace(length=3)
     assert set(InductionScore().measure(model).values()) == {
         "dims.length is too short for two tokens and their repetition"

@@ -21,8 +21,8 @@ TINY = (
     "tokenizer=symbols", "objective={name: completion, separator: false}", "corpus.examples=64", "corpus.held_out=20",
 )  # fmt: skip
 DRAW = Draw(0, 0, torch.arange(4))
-Found = dict[str, Any]
-Ask = Callable[..., Found]
+Values = dict[str, Any]
+MeasureModel = Callable[..., Values]
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,10 @@ def registry() -> Registry:
 
 
 @pytest.fixture(scope="module")
-def ask(registry: Registry) -> Ask:
+def measure_model(registry: Registry) -> MeasureModel:
     """What a measure finds of a model that has learned nothing, but is moved off where it starts."""
 
-    def ask(measure: str, *overrides: str, uniform: bool = False) -> Found:
+    def measure_model(measure: str, *overrides: str, uniform: bool = False) -> Values:
         spec = paribus.spec("gpt-tiny", "corpus=probed", *TINY, f"measure=[{measure}]", *overrides, registry=registry)
         model = paribus.assemble(spec, registry=registry)
         with torch.no_grad():
@@ -47,60 +47,62 @@ def ask(registry: Registry) -> Ask:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
                 if uniform and "heads.q" in path:
                     parameter.zero_()
-        found = paribus.ask(model, paribus.data(spec, registry=registry), registry=registry)
-        return {**found.metrics, **found.unmeasured}
+        values = paribus.ask(model, paribus.data(spec, registry=registry), registry=registry)
+        return {**values.metrics, **values.unmeasured}
 
-    return ask
+    return measure_model
 
 
-def test_rows_without_positions_do_not_care_where_they_are(ask: Ask) -> None:
-    found = ask("placed", "position=none")
-    assert found == pytest.approx({"val/placed/shifted": 0.0, "val/placed/shuffled": 0.0}, abs=1e-6)
+def test_rows_without_positions_do_not_care_where_they_are(measure_model: MeasureModel) -> None:
+    values = measure_model("placed", "position=none")
+    assert values == pytest.approx({"val/placed/shifted": 0.0, "val/placed/shuffled": 0.0}, abs=1e-6)
 
 
 @pytest.mark.parametrize("position", ["rope", "alibi"])
-def test_a_position_of_distances_knows_no_shift_and_every_shuffle(position: str, ask: Ask) -> None:
-    found = ask("placed", f"position={position}")
-    assert found["val/placed/shifted"] < 1e-4
-    assert 0.001 < found["val/placed/shuffled"] <= 1
+def test_a_position_of_distances_knows_no_shift_and_every_shuffle(position: str, measure_model: MeasureModel) -> None:
+    values = measure_model("placed", f"position={position}")
+    assert values["val/placed/shifted"] < 1e-4
+    assert 0.001 < values["val/placed/shuffled"] <= 1
 
 
-def test_a_table_of_places_knows_both(ask: Ask) -> None:
-    found = ask("placed", "position=learned")
-    assert all(0.01 < value <= 1 for value in found.values())
+def test_a_table_of_places_knows_both(measure_model: MeasureModel) -> None:
+    values = measure_model("placed", "position=learned")
+    assert all(0.01 < value <= 1 for value in values.values())
 
 
-def test_equal_weights_have_the_induction_score_of_an_average(ask: Ask) -> None:
-    found = ask("{name: induced, tokens: 6}", uniform=True)
+def test_equal_weights_have_the_induction_score_of_an_average(measure_model: MeasureModel) -> None:
+    values = measure_model("{name: induced, tokens: 6}", uniform=True)
     average = sum(1 / rows for rows in range(7, 12)) / 5
-    assert found["val/induced/score"] == pytest.approx(average, rel=1e-5)
-    assert found["val/induced/mean"] == pytest.approx(average, rel=1e-5)
+    assert values["val/induced/score"] == pytest.approx(average, rel=1e-5)
+    assert values["val/induced/mean"] == pytest.approx(average, rel=1e-5)
 
 
-def test_longer_questions_are_those_that_the_corpus_draws(ask: Ask, registry: Registry) -> None:
-    found = ask("{name: longer, times: [2, 3]}", "position=rope")
+def test_longer_questions_are_those_that_the_corpus_draws(measure_model: MeasureModel, registry: Registry) -> None:
+    values = measure_model("{name: longer, times: [2, 3]}", "position=rope")
     names = {f"val/longer/completion.{name}.x{times}" for name in ("loss", "accuracy", "exact") for times in (2, 3)}
-    assert found.keys() == names
-    assert all(math.isfinite(value) for value in found.values())
+    assert values.keys() == names
+    assert all(math.isfinite(value) for value in values.values())
     spec = paribus.spec("gpt-tiny", "corpus=probed", *TINY, "measure=longer", registry=registry)
     data = paribus.data(spec, registry=registry)
-    rows = longer_examples(spec, registry, data, 3).batch(DRAW).streams["body"].tokens
-    shown = [data.encoded.tokenizer.decode(row.tolist()) for row in rows]
-    drawn = [
+    tokens = longer_examples(spec, registry, data, 3).batch(DRAW).streams["body"].tokens
+    decoded = [data.encoded.tokenizer.decode(row.tolist()) for row in tokens]
+    questions = [
         document.text for document, _ in zip(Copy(examples=64, held_out=20).longer_documents(3), range(4), strict=False)
     ]
-    assert [text.split(" > ")[0] + " >" for text in shown] == drawn
+    assert [text.split(" > ")[0] + " >" for text in decoded] == questions
 
 
-def test_a_learned_table_ends_and_the_record_says_so(ask: Ask, registry: Registry) -> None:
-    found = ask("{name: longer, times: [2]}", "position=learned")
-    assert set(found.values()) == {"the model has 36 positions, fewer than 72"}
-    found = ask("{name: longer, times: [2]}", "position={name: learned, length: 72}")
-    assert all(isinstance(value, float) for value in found.values())
+def test_a_learned_table_ends_and_the_record_says_so(measure_model: MeasureModel, registry: Registry) -> None:
+    values = measure_model("{name: longer, times: [2]}", "position=learned")
+    assert set(values.values()) == {"the model has 36 positions, fewer than 72"}
+    values = measure_model("{name: longer, times: [2]}", "position={name: learned, length: 72}")
+    assert all(isinstance(value, float) for value in values.values())
 
 
 def test_a_study_of_what_a_table_cannot_have_is_refused_before_it_runs(registry: Registry, tmp_path: Any) -> None:
-    sizes = {key: int(value) for key, value in (each.split("=") for each in TINY if each.startswith("dims"))}
+    sizes = {
+        key: int(value) for key, value in (override.split("=") for override in TINY if override.startswith("dims"))
+    }
     base = {"preset": "gpt-tiny", "position": "rope", **sizes}
     study = {"base": base, "vary": {"position": ["learned", "alibi"]}, "seeds": 2, "measure": ["longer"]}
     study |= {"metric": "val/longer/clm.loss.x2", "budget": {"steps": 2}}
@@ -108,7 +110,7 @@ def test_a_study_of_what_a_table_cannot_have_is_refused_before_it_runs(registry:
         paribus.study(study, registry=registry, store=tmp_path)
 
 
-def test_more_pairs_than_there_are_keys_are_no_question(ask: Ask) -> None:
+def test_more_pairs_than_there_are_keys_are_no_question(measure_model: MeasureModel) -> None:
     recalled = ("corpus=recalled", "corpus.keys=8", "corpus.examples=64", "corpus.held_out=20", "objective.marks=true")
-    found = ask("{name: longer, times: [2]}", *recalled, "position=rope")
-    assert set(found.values()) == {"16 pairs need 16 different keys, got 8"}
+    values = measure_model("{name: longer, times: [2]}", *recalled, "position=rope")
+    assert set(values.values()) == {"16 pairs need 16 different keys, got 8"}

@@ -19,42 +19,45 @@ PAIRS = (
 )
 
 
-def wrote(*pairs: GeneratedPair) -> Any:
-    return lambda examples, **manner: list(pairs[:examples])
+def generate_pairs(*pairs: GeneratedPair) -> Any:
+    return lambda examples, **options: list(pairs[:examples])
 
 
 def test_what_is_written_without_a_fault_is_counted_without_a_library(
-    shown: Any, monkeypatch: pytest.MonkeyPatch
+    fake_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     measure = Translation(scores=())
     assert measure.names(KNOWN) == ("exact", "pairs")
-    assert measure.measure(shown(wrote=wrote(*PAIRS))) == {"exact": 0.25, "pairs": 4.0}
-    assert Translation(scores=(), examples=1).measure(shown(wrote=wrote(*PAIRS))) == {"exact": 1.0, "pairs": 1.0}
+    assert measure.measure(fake_model(generate_pairs=generate_pairs(*PAIRS))) == {"exact": 0.25, "pairs": 4.0}
+    assert Translation(scores=(), examples=1).measure(fake_model(generate_pairs=generate_pairs(*PAIRS))) == {
+        "exact": 1.0,
+        "pairs": 1.0,
+    }
 
 
-def test_the_model_writes_as_the_options_say(shown: Any) -> None:
-    asked: dict[str, Any] = {}
+def test_the_model_writes_as_the_options_say(fake_model: Any) -> None:
+    requests: dict[str, Any] = {}
 
-    def write(examples: int, **manner: Any) -> list[GeneratedPair]:
-        asked.update(manner, examples=examples)
+    def write(examples: int, **options: Any) -> list[GeneratedPair]:
+        requests.update(options, examples=examples)
         return list(PAIRS)
 
-    Translation(scores=(), examples=9, beam=4, length_penalty=0.6, tokens=7).measure(shown(wrote=write))
-    assert asked == {"examples": 9, "beam": 4, "length_penalty": 0.6, "tokens": 7}
+    Translation(scores=(), examples=9, beam=4, length_penalty=0.6, tokens=7).measure(fake_model(generate_pairs=write))
+    assert requests == {"examples": 9, "beam": 4, "length_penalty": 0.6, "tokens": 7}
     match = r"error\[unread\] measure.length_penalty: .*; valid: a beam of at least 2"
     with pytest.raises(SpecError, match=match):
         Translation(length_penalty=0.6)
 
 
-def test_where_nothing_is_written_the_reason_stands_for_every_number(shown: Any) -> None:
-    def refuse(examples: int, **manner: Any) -> list[GeneratedPair]:
+def test_where_nothing_is_written_the_reason_stands_for_every_number(fake_model: Any) -> None:
+    def refuse(examples: int, **options: Any) -> list[GeneratedPair]:
         raise SpecError(paribus.Problem(code="mute", message="it has no voice", valid="another"))
 
-    found = Translation(scores=()).measure(shown(wrote=refuse))
-    assert found == {"exact": "it has no voice", "pairs": "it has no voice"}
-    found = Translation(scores=()).measure(shown(wrote=wrote()))
-    assert set(found.values()) == {"no pair of the validation split fits `dims.length`"}
+    values = Translation(scores=()).measure(fake_model(generate_pairs=refuse))
+    assert values == {"exact": "it has no voice", "pairs": "it has no voice"}
+    values = Translation(scores=()).measure(fake_model(generate_pairs=generate_pairs()))
+    assert set(values.values()) == {"no pair of the validation split fits `dims.length`"}
 
 
 def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,24 +70,26 @@ def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: 
 
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "zh", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_bleu_and_chrf_are_the_librarys(shown: Any, tokenize: Any, lowercase: bool) -> None:
+def test_bleu_and_chrf_are_the_librarys(fake_model: Any, tokenize: Any, lowercase: bool) -> None:
     library = pytest.importorskip("sacrebleu", reason=LIBRARY)
-    written, targets = [each.generated for each in PAIRS], [[each.target for each in PAIRS]]
-    found = Translation(tokenize=tokenize, lowercase=lowercase).measure(shown(wrote=wrote(*PAIRS)))
-    bleu = library.corpus_bleu(written, targets, tokenize=tokenize, lowercase=lowercase)
-    assert found["bleu"] == pytest.approx(bleu.score, rel=1e-12)
+    hypotheses, references = [pair.generated for pair in PAIRS], [[pair.target for pair in PAIRS]]
+    values = Translation(tokenize=tokenize, lowercase=lowercase).measure(
+        fake_model(generate_pairs=generate_pairs(*PAIRS))
+    )
+    bleu = library.corpus_bleu(hypotheses, references, tokenize=tokenize, lowercase=lowercase)
+    assert values["bleu"] == pytest.approx(bleu.score, rel=1e-12)
     assert 0 < bleu.score < 100
-    chrf = library.CHRF(lowercase=lowercase).corpus_score(written, targets)
-    assert found["chrf"] == pytest.approx(chrf.score, rel=1e-12)
+    chrf = library.CHRF(lowercase=lowercase).corpus_score(hypotheses, references)
+    assert values["chrf"] == pytest.approx(chrf.score, rel=1e-12)
     if not lowercase:
-        assert found["chrf"] == pytest.approx(library.corpus_chrf(written, targets).score, rel=1e-12)
+        assert values["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, references).score, rel=1e-12)
 
 
-def test_who_copies_the_targets_has_all_of_every_score(shown: Any) -> None:
+def test_who_copies_the_targets_has_all_of_every_score(fake_model: Any) -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
-    pairs = [each._replace(generated=each.target) for each in PAIRS]
-    found = Translation().measure(shown(wrote=wrote(*pairs)))
-    assert found == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
+    pairs = [pair._replace(generated=pair.target) for pair in PAIRS]
+    values = Translation().measure(fake_model(generate_pairs=generate_pairs(*pairs)))
+    assert values == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
 
 
 def test_the_signature_is_what_the_docstring_says() -> None:

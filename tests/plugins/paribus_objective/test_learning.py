@@ -42,7 +42,7 @@ def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize(("given", "share"), [(CLASSES, 0.99), (CAUSAL, 0.99), (TAGS, 0.6)])
+@pytest.mark.parametrize(("task_overrides", "share"), [(CLASSES, 0.99), (CAUSAL, 0.99), (TAGS, 0.6)])
 def test_a_loss_is_below_that_of_the_labels_frequencies(
     task_overrides: tuple[str, ...], share: float, registry: Registry, tmp_path: Path
 ) -> None:

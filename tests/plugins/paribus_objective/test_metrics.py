@@ -52,7 +52,7 @@ def test_matthews_is_the_correlation_of_guesses_with_labels() -> None:
     assert updated(Matthews(3), GUESSES, LABELS) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("so", [[0, 1, 1, 0, 1], [1] * 5])
+@pytest.mark.parametrize("labels", [[0, 1, 1, 0, 1], [1] * 5])
 def test_one_guess_for_all_goes_with_nothing(labels: list[int]) -> None:
     assert updated(Matthews(2), [1] * 5, labels) == 0
 
@@ -70,7 +70,9 @@ def test_correlations_are_those_of_scipy(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
-@pytest.mark.parametrize(("said", "so"), [([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]), ([0.0, 1.0], [2.0, 2.0]), ([1.0], [1.0])])
+@pytest.mark.parametrize(
+    ("guesses", "labels"), [([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]), ([0.0, 1.0], [2.0, 2.0]), ([1.0], [1.0])]
+)
 def test_what_does_not_vary_goes_with_nothing(kind: Any, guesses: list[float], labels: list[float]) -> None:
     metric = Correlation(kind)
     metric.update(torch.tensor(guesses), torch.tensor(labels))

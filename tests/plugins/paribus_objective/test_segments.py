@@ -103,7 +103,7 @@ def bert(a: int, b: int, limit: int) -> tuple[int, int]:
     return a, b
 
 
-@pytest.mark.parametrize("most", [2, 3, 7, 12])
+@pytest.mark.parametrize("limit", [2, 3, 7, 12])
 def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(limit: int) -> None:
     lengths = np.array([(a, b) for a in range(1, 15) for b in range(1, 15)])
     a, b = Span(np.full(len(lengths), 100), lengths[:, 0]), Span(np.full(len(lengths), 200), lengths[:, 1])
@@ -193,7 +193,7 @@ def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> Non
     assert cache(corpus_a, 20) is not cache(corpus_a, 5)
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
+@pytest.mark.parametrize("copy_function", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
 def test_a_copy_of_an_index_holds_no_corpus(copy_function: Callable[[ChunkCache], Any], corpus: Corpus) -> None:
     cache = ChunkCache("nsp", minimum_documents=2)
     tokens = corpus([[2, 2], [2, 2]])

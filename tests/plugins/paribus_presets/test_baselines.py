@@ -61,8 +61,8 @@ def registry() -> Registry:
 
 
 @pytest.fixture(scope="module")
-def found() -> Iterator[list[Found]]:
-    """All that was measured; `make baselines` writes it down."""
+def results() -> Iterator[list[Found]]:
+    """All measured losses; `make baselines` writes them to a table."""
     rows: list[Found] = []
     yield rows
     if TABLE in os.environ:
@@ -70,23 +70,23 @@ def found() -> Iterator[list[Found]]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_it_learns_more_than_how_frequent_things_are(
-    command: str, registry: Registry, found: list[Found], tmp_path: Path
+def test_a_tiny_preset_is_better_than_label_frequencies(
+    command: str, registry: Registry, results: list[Found], tmp_path: Path
 ) -> None:
     started = time.process_time()
     spec = resolved(*command.split(), registry=registry)
     result: dict[str, Any] = run_trial(spec, registry, TrialContext("tiny", tmp_path))["result"]
     seconds = time.process_time() - started
-    known = result["frequencies"] or of_two_networks(spec, registry, result["metrics"])
-    for loss, frequencies in known.items():
-        found.append(Found(command, loss, result["metrics"][loss], frequencies, seconds))
-    for each in found:
-        if each.command == command and (command, each.loss) not in REPORTED:
-            assert each.value < each.frequencies - BEATEN, each
+    frequency_losses = result["frequencies"] or of_two_networks(spec, registry, result["metrics"])
+    for loss, frequencies in frequency_losses.items():
+        results.append(Found(command, loss, result["metrics"][loss], frequencies, seconds))
+    for entry in results:
+        if entry.command == command and (command, entry.loss) not in REPORTED:
+            assert entry.value < entry.frequencies - BEATEN, entry
 
 
 def of_two_networks(spec: dict[str, Any], registry: Registry, metrics: dict[str, float]) -> dict[str, float]:
-    """ELECTRA's generator is held against the frequency of tokens, its discriminator against that of replaced ones."""
+    """The losses that token frequencies give ELECTRA's generator, and the share of replaced tokens its discriminator."""
     data, share = build_data(spec, registry, load_corpus(spec, registry)), metrics["val/rtd/replaced"]
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
     tokens = token_unigram_loss(data, "rtd", "labels", validation_targets(data)["rtd"])

@@ -1,4 +1,4 @@
-"""Every preset is a whole spec of what is installed, and the published ones have their published sizes."""
+"""Every preset resolves to a complete spec, and the published ones have their published sizes."""
 
 import math
 import re
@@ -21,7 +21,7 @@ from paribus.train.trial import TrialContext, run_trial
 
 FOLDER = Path(paribus_presets.__file__).parent
 NAMES = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-SPECIALS = {name: place for place, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
+SPECIALS = {name: token for token, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def registry() -> Registry:
     return installed(no_plugins=True)
 
 
-def shapes(registry: Registry, spec: dict[str, Any]) -> Any:
-    """The model without storage."""
+def meta_model(registry: Registry, spec: dict[str, Any]) -> Any:
+    """The model of a spec on the meta device."""
     size, sentinels = spec["dims"]["vocabulary"] or 300, spec["tokenizer"].get("sentinels", 32)
     vocabulary = Vocabulary(size, SPECIALS, tuple(range(size - sentinels, size)), frozenset())
     return build(spec, registry, vocabulary, KERNELS)
@@ -43,14 +43,14 @@ def test_the_hook_offers_this_folder(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_preset_is_a_whole_spec(registry: Registry, name: str) -> None:
+def test_a_preset_resolves_to_a_complete_spec(registry: Registry, name: str) -> None:
     spec = resolved(name, registry=registry)
     assert resolved(spec, registry=registry) == spec
-    shapes(registry, spec)
+    meta_model(registry, spec)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_preset_says_in_its_first_line_what_it_is(name: str) -> None:
+def test_the_first_line_of_a_preset_is_a_comment(name: str) -> None:
     first = (FOLDER / f"{name}.yaml").read_text().partition("\n")[0]
     assert first.startswith("# ")
     assert len(first) <= 120
@@ -58,23 +58,23 @@ def test_a_preset_says_in_its_first_line_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-tiny")])
 def test_a_tiny_preset_is_tiny(registry: Registry, name: str) -> None:
-    assert count_parameters(shapes(registry, resolved(name, registry=registry)).children()) < 500_000
+    assert count_parameters(meta_model(registry, resolved(name, registry=registry)).children()) < 500_000
 
 
 @pytest.mark.parametrize("name", ["distilbert", "minilm", "xtremedistil"])
-def test_a_student_says_how_it_learns_once_its_teacher_is_there(registry: Registry, name: str) -> None:
-    said = [line[1:] for line in (FOLDER / f"{name}.yaml").read_text().split("\n") if line.startswith("#   ")]
-    found = re.findall(r'teacher=FOLDER objective="([^"]*)"', " ".join(said))
-    assert found
-    for objective in found:
+def test_the_training_command_in_a_student_preset_resolves(registry: Registry, name: str) -> None:
+    content = [line[1:] for line in (FOLDER / f"{name}.yaml").read_text().split("\n") if line.startswith("#   ")]
+    results = re.findall(r'teacher=FOLDER objective="([^"]*)"', " ".join(content))
+    assert results
+    for objective in results:
         spec = resolved(name, f"objective={objective}", "teacher={sha256: known}", registry=registry)
-        shapes(registry, spec)
+        meta_model(registry, spec)
 
 
-def test_a_tiny_bert_is_a_bert_in_all_but_size_first_values_and_schedule() -> None:
-    said = yaml.safe_load((FOLDER / "bert-tiny.yaml").read_text())
-    assert set(said) == {"preset", "dims", "dropout", "initialisation", "data", "optimizer", "schedule"}
-    assert said["preset"] == "bert-base"
+def test_a_tiny_bert_changes_only_size_initialisation_data_and_schedule() -> None:
+    content = yaml.safe_load((FOLDER / "bert-tiny.yaml").read_text())
+    assert set(content) == {"preset", "dims", "dropout", "initialisation", "data", "optimizer", "schedule"}
+    assert content["preset"] == "bert-base"
 
 
 def test_bert_is_post_norm_and_gpt2_pre_norm(registry: Registry) -> None:
@@ -88,12 +88,12 @@ def test_bert_is_post_norm_and_gpt2_pre_norm(registry: Registry) -> None:
     assert [node["name"] for node in bert["objective"]] == ["mlm", "nsp"]
 
 
-PUBLISHED = {  # as counted from the twin's own class, heads included; the figure of the paper stands in the preset
+PUBLISHED = {  # counted from the reference class, heads included; the preset's first line gives the figure of the paper
     "gpt1": 116_534_784,
     "gpt2": 124_439_808,
     "gpt2-medium": 354_823_168,
     "xlnet": 116_750_336,
-    "deberta": 139_637_337,  # with a table of places, which its twin leaves out
+    "deberta": 139_637_337,  # with a position table, which its reference class leaves out
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
     "bert-base": 110_106_428,
@@ -112,14 +112,16 @@ PUBLISHED = {  # as counted from the twin's own class, heads included; the figur
     "modernbert-large": 395_881_664,
     "ctrl": 1_637_964_550,
     "bart-base": 139_420_416,
-    "bigbird": 127_520_694,  # without the pooler that its class has and never reads
+    "bigbird": 127_520_694,  # without the pooler of its class, which is never used
     "m2m100": 483_905_536,
     "t5-base": 222_903_552,
     "t5-v1.1": 247_577_856,
     "vit-b16": 86_567_656,
 }
 BART_BASE = {"layers": 6, "attention_heads": 12, "ffn_dim": 3072}
-TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class, and what differs from its defaults
+REFERENCES: dict[
+    str, tuple[str, dict[str, Any]]
+] = {  # the reference class of transformers, and the changes to its defaults
     "gpt1": ("OpenAIGPTLMHeadModel", {}),
     "gpt2": ("GPT2LMHeadModel", {}),
     "xlnet": ("XLNetLMHeadModel", {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072}),
@@ -170,7 +172,7 @@ TWINS: dict[str, tuple[str, dict[str, Any]]] = {  # of their library: the class,
     "t5-base": ("T5ForConditionalGeneration", {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 3072}),
     "vit-b16": ("ViTForImageClassification", {"layer_norm_eps": 1e-6, "num_labels": 1000}),
 }
-NOT_SAID = {("bigbird", "attention")}  # its family refuses the blocks
+NOT_CONVERTED = {("bigbird", "attention")}  # its family refuses block attention
 SHARED = ("embedding.", "body.position.")
 DISCRIMINATOR = (*SHARED, "body.", "objectives.rtd.detector.")
 GENERATOR = (*SHARED, "generator.", "objectives.rtd.generator.")
@@ -182,7 +184,9 @@ V3 = {
 BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "embedding_size": 768}
 THIRD = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024, "embedding_size": 768}
 QUARTER = {"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256}
-PAIRS: dict[str, list[tuple[tuple[str, ...], str, dict[str, Any], int]]] = {  # of two networks: each, and its twin
+PAIRS: dict[
+    str, list[tuple[tuple[str, ...], str, dict[str, Any], int]]
+] = {  # presets of two networks: for each network, its reference class
     "electra": [
         (DISCRIMINATOR, "ElectraForPreTraining", {}, 13_549_057),
         (GENERATOR, "ElectraForMaskedLM", QUARTER, 4_620_026),
@@ -201,54 +205,57 @@ ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm"
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_preset_has_the_published_size(registry: Registry, name: str) -> None:
-    assert count_parameters(shapes(registry, resolved(name, registry=registry)).children()) == PUBLISHED[name]
+    assert count_parameters(meta_model(registry, resolved(name, registry=registry)).children()) == PUBLISHED[name]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_published_figure_that_a_preset_tells_is_its_size_to_two_digits(name: str) -> None:
+def test_the_size_in_the_first_line_of_a_preset_is_close_to_the_counted_size(name: str) -> None:
     figure = re.search(r"([\d,]+) M parameters", (FOLDER / f"{name}.yaml").read_text().partition("\n")[0])
-    assert figure, "the first line tells what was published"
+    assert figure, "the first line gives the published size"
     assert PUBLISHED[name] / 1e6 == pytest.approx(float(figure[1].replace(",", "")), rel=0.035)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_each_of_two_networks_has_the_size_of_its_twin(registry: Registry, name: str) -> None:
+def test_each_of_two_networks_has_the_size_of_its_reference_class(registry: Registry, name: str) -> None:
     transformers = pytest.importorskip("transformers")
-    ours = shapes_by_name(registry, resolved(name, registry=registry))
+    preset_shapes = shapes_by_name(registry, resolved(name, registry=registry))
     for prefixes, model, changes, published in PAIRS[name]:
-        own = getattr(transformers, model)
+        reference_class = getattr(transformers, model)
         with torch.device("meta"):
-            theirs = own(own.config_class(**changes))
-        counted = sum(math.prod(shape) for path, shape in ours.items() if path.startswith(prefixes))
-        assert counted == sum(each.numel() for each in theirs.parameters()) == published, model
+            reference = reference_class(reference_class.config_class(**changes))
+        counted = sum(math.prod(shape) for path, shape in preset_shapes.items() if path.startswith(prefixes))
+        assert counted == sum(parameter.numel() for parameter in reference.parameters()) == published, model
 
 
-SAME_HEAD = {"control": "clm", "tlm": "mlm"}  # what is converted is trained by the latter, on any text
+SAME_HEAD = {"control": "clm", "tlm": "mlm"}  # a converted model is trained by the latter, on any text
 
 
-@pytest.mark.parametrize("name", TWINS)
-def test_a_preset_says_what_the_configuration_of_its_twin_says(registry: Registry, name: str) -> None:
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_preset_equals_the_spec_converted_from_its_reference_class(registry: Registry, name: str) -> None:
     transformers = pytest.importorskip("transformers")
-    model, changes = TWINS[name]
-    own = getattr(transformers, model)
-    config = own.config_class(**changes)
+    model, changes = REFERENCES[name]
+    reference_class = getattr(transformers, model)
+    config = reference_class.config_class(**changes)
     converted = families(registry)[config.model_type].spec_of(config.to_dict(), model)
-    ours, theirs = resolved(name, registry=registry), resolved(converted, registry=registry)
-    assert shapes_by_name(registry, ours) == shapes_by_name(registry, theirs)
-    for key in (key for key in ARCHITECTURE if (name, key) not in NOT_SAID):
-        assert told(ours, key) == told(theirs, key), key
+    preset_spec, reference = resolved(name, registry=registry), resolved(converted, registry=registry)
+    assert shapes_by_name(registry, preset_spec) == shapes_by_name(registry, reference)
+    for key in (key for key in ARCHITECTURE if (name, key) not in NOT_CONVERTED):
+        assert normalized(preset_spec, key) == normalized(reference, key), key
 
 
 def shapes_by_name(registry: Registry, spec: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    children = shapes(registry, spec).children().items()
-    found = {f"{name}.{path}": tuple(p.shape) for name, child in children for path, p in child.named_parameters()}
-    for ours, theirs in SAME_HEAD.items():
-        found = {path.replace(f"objectives.{ours}.", f"objectives.{theirs}."): shape for path, shape in found.items()}
-    return found
+    children = meta_model(registry, spec).children().items()
+    results = {f"{name}.{path}": tuple(p.shape) for name, child in children for path, p in child.named_parameters()}
+    for objective_name, reference in SAME_HEAD.items():
+        results = {
+            path.replace(f"objectives.{objective_name}.", f"objectives.{reference}."): shape
+            for path, shape in results.items()
+        }
+    return results
 
 
-def told(spec: dict[str, Any], key: str) -> Any:
-    """What a spec says, however it says it: a width is `inner`, or `expand` times the width."""
+def normalized(spec: dict[str, Any], key: str) -> Any:
+    """A node with its derived widths filled in: `inner` may be given as `expand` times the width, for example."""
     node = spec[key]
     if key == "dims":
         return {**node, "head_width": node["head_width"] or node["width"] // node["heads"]}
@@ -268,7 +275,7 @@ def test_a_tiny_preset_learns(registry: Registry, name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_tiny_vit_learns_far_more_than_how_frequent_classes_are(registry: Registry, tmp_path: Path) -> None:
+def test_a_tiny_vit_is_far_better_than_class_frequencies(registry: Registry, tmp_path: Path) -> None:
     spec = resolved("vit-tiny", "trainer.max_steps=200", registry=registry)
     result = run_trial(spec, registry, TrialContext("vit", tmp_path))["result"]
     loss, accuracy = (f"val/image-classify/{name}" for name in ("loss", "accuracy"))

@@ -29,7 +29,7 @@ def test_a_decoder_learns_to_copy_and_not_to_copy_what_is_longer(tmp_path: Path)
         "corpus={name: probed, length: 8, symbols: 8}",
         "tokenizer=symbols",
         "objective={name: completion, separator: false, stop: false}",
-        f"measure=[induced, longer, {{name: when, metric: val/completion/exact, at: {LEARNED}}}]",
+        f"measure=[induced, longer, {{name: when, metric: val/completion/exact, value: {LEARNED}}}]",
         "position=rope",
         "dims.length=18",
         "data={batch: 32, evaluations: 10, workers: 0}",

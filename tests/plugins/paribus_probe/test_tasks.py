@@ -16,7 +16,7 @@ SPLITS: tuple[Split, ...] = ("train", "val")
 SMALL = {"examples": 120, "held_out": 30}
 
 
-def made(name: str, **options: Any) -> Corpus:
+def build_task(name: str, **options: Any) -> Corpus:
     task: Corpus = TASKS[name](**SMALL, **options)
     return task
 
@@ -34,8 +34,13 @@ def evaluate_expression(text: list[str]) -> int:
         elif symbol == "]":
             name, *values = stack.pop()
             values.sort()
-            found = {"MAX": values[-1], "MIN": values[0], "MED": values[(len(values) - 1) // 2], "SM": sum(values) % 10}
-            stack[-1].append(found[name])
+            results = {
+                "MAX": values[-1],
+                "MIN": values[0],
+                "MED": values[(len(values) - 1) // 2],
+                "SM": sum(values) % 10,
+            }
+            stack[-1].append(results[name])
         else:
             stack[-1].append(int(symbol))
     ((value,),) = stack
@@ -79,49 +84,49 @@ RIGHT: dict[str, Callable[[list[str], list[str]], bool]] = {
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_answer_is_right(name: str) -> None:
-    task = made(name)
+    task = build_task(name)
     for documents in (task.documents("train"), task.documents("val"), task.longer_documents(3)):
         assert all(RIGHT[name](*words(document)) for document in documents)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_splits_share_no_question(name: str) -> None:
-    task = made(name)
+    task = build_task(name)
     splits = (task.documents("train"), task.documents("val"), task.longer_documents(2))
-    train, val, longer = ({document.text for document in each} for each in splits)
+    train, val, longer = ({document.text for document in split_} for split_ in splits)
     assert not train & val
     assert not (train | val) & longer
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_longer_ones_are_longer_than_all_others_and_of_the_same_symbols(name: str) -> None:
-    task = made(name)
+    task = build_task(name)
     short = [len(document.text.split()) for document in task.documents("train")]
-    known = {word for it in task.documents("train") for text in (it.text, *it.target) for word in text.split()}
+    symbols = {word for it in task.documents("train") for text in (it.text, *it.target) for word in text.split()}
     lengths = [len(document.text.split()) for document in task.longer_documents(4)]
     if name == "listops":  # how long an expression is follows from how it was nested
         assert sum(lengths) / len(lengths) > 2 * sum(short) / len(short)
     else:
         assert min(lengths) > max(short)
     assert max(lengths) <= 4 * max(short) + 2
-    assert {word for document in task.longer_documents(4) for word in document.text.split()} <= known
+    assert {word for document in task.longer_documents(4) for word in document.text.split()} <= symbols
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_an_example_depends_on_seed_split_and_number_alone(name: str) -> None:
-    few, many = made(name), TASKS[name](examples=130, held_out=40)
+    few, many = build_task(name), TASKS[name](examples=130, held_out=40)
     assert list(many.documents("train"))[:120] == list(few.documents("train"))
     assert list(many.documents("val"))[:30] == list(few.documents("val"))
-    assert list(made(name, seed=1).documents("train")) != list(few.documents("train"))
-    prints = {made(name).fingerprint(), made(name, seed=1).fingerprint(), many.fingerprint()}
+    assert list(build_task(name, seed=1).documents("train")) != list(few.documents("train"))
+    prints = {build_task(name).fingerprint(), build_task(name, seed=1).fingerprint(), many.fingerprint()}
     assert len(prints) == 3
-    assert made(name).fingerprint() in prints
+    assert build_task(name).fingerprint() in prints
 
 
 def test_draws_are_the_same_on_every_machine() -> None:
     rng = KeyedRandom("a key")
     assert [rng.below(1000) for _ in range(4)] == [555, 199, 839, 117]
-    text = "".join(document.text for document in made("copy").documents("train"))
+    text = "".join(document.text for document in build_task("copy").documents("train"))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "84890f03854fdc1e"
 
 
@@ -132,7 +137,7 @@ def test_draws_are_even() -> None:
         counts[rng.below(10)] += 1
     assert all(abs(count - 2000) < 4 * (20_000 * 0.09) ** 0.5 for count in counts)
     firsts = [rng.sample(range(5), 2)[0] for _ in range(5000)]
-    assert all(abs(firsts.count(each) - 1000) < 4 * 800**0.5 for each in range(5))
+    assert all(abs(firsts.count(split_) - 1000) < 4 * 800**0.5 for split_ in range(5))
 
 
 def test_a_task_that_has_too_few_questions_is_told_of() -> None:
@@ -149,7 +154,7 @@ def test_keys_are_enough_for_the_pairs() -> None:
 
 
 def test_what_is_given_in_an_answer_is_marked() -> None:
-    for document in made("recall").documents("train"):
+    for document in build_task("recall").documents("train"):
         assert len(document.labels) == len(document.target)
         assert document.labels == tuple(float(part.isupper()) for part in document.target)
 

@@ -56,11 +56,11 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
 
 
 def test_a_state_makes_the_same_tokenizer() -> None:
-    other = BytePair()
-    other.load(TOKENIZER.state())
-    assert other.vocabulary() == TOKENIZER.vocabulary()
-    assert other.state() == TOKENIZER.state()
-    assert other.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
+    loaded = BytePair()
+    loaded.load(TOKENIZER.state())
+    assert loaded.vocabulary() == TOKENIZER.vocabulary()
+    assert loaded.state() == TOKENIZER.state()
+    assert loaded.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
 
 
 def test_specials_are_shown_by_name() -> None:

@@ -31,10 +31,10 @@ def test_specials_are_shown_by_name_and_broken_bytes_as_they_are() -> None:
 
 @given(st.integers(0, 100))
 def test_all_ids_are_apart_and_below_the_size(sentinels: int) -> None:
-    found = Bytes(sentinels=sentinels).vocabulary()
-    assert len(found.reserved) == len(found.specials) + sentinels
-    assert sorted(found.reserved) == list(range(256, found.size))
-    assert len(found.sentinels) == sentinels
+    vocabulary = Bytes(sentinels=sentinels).vocabulary()
+    assert len(vocabulary.reserved) == len(vocabulary.specials) + sentinels
+    assert sorted(vocabulary.reserved) == list(range(256, vocabulary.size))
+    assert len(vocabulary.sentinels) == sentinels
 
 
 def test_pad_is_not_eos() -> None:
@@ -44,10 +44,10 @@ def test_pad_is_not_eos() -> None:
 
 
 def test_a_state_makes_the_same_tokenizer() -> None:
-    other = Bytes()
-    other.load(Bytes(sentinels=5).state())
-    assert other.vocabulary() == Bytes(sentinels=5).vocabulary()
-    assert other.state() == Bytes(sentinels=5).state() != Bytes().state()
+    loaded = Bytes()
+    loaded.load(Bytes(sentinels=5).state())
+    assert loaded.vocabulary() == Bytes(sentinels=5).vocabulary()
+    assert loaded.state() == Bytes(sentinels=5).state() != Bytes().state()
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:

@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     Path("a.jsonl").write_text(
-        "\n".join(json.dumps({"text": f"Text {at}. More.", "label": at % 2}) for at in range(40))
+        "\n".join(json.dumps({"text": f"Text {number}. More.", "label": number % 2}) for number in range(40))
     )
     return tmp_path
 
@@ -42,11 +42,11 @@ def test_only_a_commit_is_known_without_reading() -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
     assert Datasets(dataset="glue", revision="main").quick_fingerprint() is None
     assert Datasets(dataset="json", files=("a.jsonl",), revision=commit).quick_fingerprint() is None
-    one, other = (
+    preview_a, preview_b = (
         Datasets(dataset="glue", revision=commit, config=config).quick_fingerprint() for config in ("cola", "sst2")
     )
-    assert one != other
-    assert None not in (one, other)
+    assert preview_a != preview_b
+    assert None not in (preview_a, preview_b)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

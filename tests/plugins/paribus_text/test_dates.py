@@ -42,10 +42,10 @@ def test_a_date_is_written_as_people_there_write_it(locale: Locale) -> None:
 def test_what_was_written_is_read_again_with_each_field_in_its_place(locale: Locale, style: str) -> None:
     for month in range(1, 13):
         for number in (1, 9, 10, 28):
-            told = date(1987, month, number)
-            text = format_date(told, locale, style)  # type: ignore[arg-type]  # pytest hands on what it was given
-            found, fields = parse_date(text, locale)
-            assert found == told
+            day_ = date(1987, month, number)
+            text = format_date(day_, locale, style)  # type: ignore[arg-type]  # pytest hands on what it was given
+            parsed, fields = parse_date(text, locale)
+            assert parsed == day_
             pieces = {field.name: text[field.start : field.end] for field in fields}
             assert (int(pieces["day"]), pieces["year"]) == (number, "1987")
             assert not pieces["month"].isdecimal() or int(pieces["month"]) == month
@@ -60,16 +60,16 @@ def test_a_text_that_is_no_date_of_a_place_is_refused_by_name() -> None:
 @pytest.mark.parametrize("directions", ["one", "all"])
 def test_both_sides_of_a_pair_tell_the_date_that_its_name_tells(directions: Literal["one", "all"]) -> None:
     corpus = Dates(**TINY, locales=EVERYBODY, directions=directions)
-    met = set()
+    pairs = set()
     splits: tuple[Split, ...] = ("train", "val")
     for split in splits:
         for document in corpus.documents(split):
             sides = (document.text, document.language), (" ".join(document.target), document.target_language)
             assert [parse_date(text, locale)[0] for text, locale in sides] == [day(document)] * 2  # type: ignore[arg-type]  # as above
-            met.add((document.language, document.target_language))
-    assert all(one != other for one, other in met)
-    assert len(met) == (90 if directions == "all" else 9)
-    assert directions == "all" or {one for one, _ in met} == {"en-us"}
+            pairs.add((document.language, document.target_language))
+    assert all(source != target for source, target in pairs)
+    assert len(pairs) == (90 if directions == "all" else 9)
+    assert directions == "all" or {source for source, _ in pairs} == {"en-us"}
 
 
 def test_each_field_of_a_target_is_a_field_of_its_source() -> None:
@@ -96,7 +96,7 @@ def test_the_german_date_is_told_by_the_american_one_where_it_lies() -> None:
 def test_a_date_is_held_out_or_not_wherever_it_stands() -> None:
     splits: tuple[Split, ...] = ("train", "val")
     corpora = [Dates(**TINY, seed=seed, locales=pair) for seed in (0, 1) for pair in (("en-us", "de"), ("fr", "ja"))]
-    train, val = ({day(it) for each in corpora for it in each.documents(split)} for split in splits)
+    train, val = ({day(it) for corpus in corpora for it in corpus.documents(split)} for split in splits)
     assert not train & val
     swapped = {date(it.year, it.day, it.month) for it in train if it.day <= 12}
     assert not swapped & val, "the fourth of March is written in one place as the third of April is in another"

@@ -15,11 +15,11 @@ from paribus_text.digits import Digits
 def library(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What scikit-learn has, in little: ten images that count up, and one of them again."""
     images = np.arange(10 * 64).reshape(10, 8, 8) % 17.0
-    found = SimpleNamespace(images=np.concatenate([images, images[:1]]), target=np.array([*range(10), 0]))
+    dataset = SimpleNamespace(images=np.concatenate([images, images[:1]]), target=np.array([*range(10), 0]))
     for name in ("sklearn", "sklearn.datasets"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setattr(sys.modules["sklearn.datasets"], "load_digits", lambda: found, raising=False)
-    return found
+    monkeypatch.setattr(sys.modules["sklearn.datasets"], "load_digits", lambda: dataset, raising=False)
+    return dataset
 
 
 def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any) -> None:

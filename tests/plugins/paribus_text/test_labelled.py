@@ -1,4 +1,4 @@
-"""The corpora with labels that are made of the language reference: what holds for all, and what each is."""
+"""The labelled corpora that are made from the language reference: tests of all of them, then of each."""
 
 from collections import Counter
 from functools import cache
@@ -19,14 +19,14 @@ NAMES = ("cloze", "code-words", "follows", "overlap", "sections", "word-order")
 
 
 @cache
-def made(name: str) -> Corpus:
-    found: Corpus = corpus()[name]()
-    return found
+def build(name: str) -> Corpus:
+    result: Corpus = corpus()[name]()
+    return result
 
 
 @cache
 def documents(name: str, split: Split) -> tuple[Document, ...]:
-    return tuple(made(name).documents(split))
+    return tuple(build(name).documents(split))
 
 
 def both(name: str) -> list[Document]:
@@ -38,7 +38,7 @@ def topic(document: Document) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_text_comes_twice_and_no_topic_is_in_both_splits(name: str) -> None:
+def test_texts_are_unique_and_no_topic_is_in_both_splits(name: str) -> None:
     train, val = (documents(name, split) for split in ("train", "val"))
     assert {topic(document) for document in train}.isdisjoint(topic(document) for document in val)
     texts = [document.text for document in both(name)]
@@ -48,10 +48,10 @@ def test_no_text_comes_twice_and_no_topic_is_in_both_splits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_labels_are_as_many_as_the_traits_say_and_number_classes(name: str) -> None:
-    provides = made(name).traits["provides"]
-    classes = made(name).traits.get("document_facts", {}).get("classes")
-    assert classes is None or len(made(name).classes()) == classes
+def test_labels_match_the_traits_of_their_corpus(name: str) -> None:
+    provides = build(name).traits["provides"]
+    classes = build(name).traits.get("document_facts", {}).get("classes")
+    assert classes is None or len(build(name).classes()) == classes
     for document in both(name):
         assert bool(document.target) == ("pairs" in provides)
         if "tags" in provides:
@@ -63,17 +63,17 @@ def test_labels_are_as_many_as_the_traits_say_and_number_classes(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fingerprint_tells_options_apart_and_nothing_else(name: str) -> None:
+def test_a_fingerprint_depends_on_the_options_alone(name: str) -> None:
     kind: Any = corpus()[name]
-    assert made(name).fingerprint() == kind().fingerprint() != kind(held_out=0.3).fingerprint()
-    assert len({made(each).fingerprint() for each in NAMES}) == len(NAMES)
+    assert build(name).fingerprint() == kind().fingerprint() != kind(held_out=0.3).fingerprint()
+    assert len({build(name).fingerprint() for name in NAMES}) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", ["follows", "word-order"])
-def test_two_classes_come_at_even_odds(name: str) -> None:
-    kept = sum(document.labels[0] for document in both(name))
+def test_two_classes_are_about_equally_frequent(name: str) -> None:
+    positives = sum(document.labels[0] for document in both(name))
     count = len(both(name))
-    assert abs(kept - count / 2) < 4 * (count / 4) ** 0.5  # four standard deviations
+    assert abs(positives - count / 2) < 4 * (count / 4) ** 0.5  # four standard deviations
 
 
 def test_of_each_section_a_share_is_held_out() -> None:
@@ -88,48 +88,55 @@ def test_of_each_section_a_share_is_held_out() -> None:
     )
 
 
-def test_moved_words_are_the_same_words_and_the_ends_stay() -> None:
-    written = {
-        sentence for split in ("train", "val") for found in Reference(0.2).topics(split) for sentence in found.sentences
+def test_a_moved_sentence_keeps_its_words_and_its_last_word_in_place() -> None:
+    sentences = {
+        sentence
+        for split in ("train", "val")
+        for result in Reference(0.2).topics(split)
+        for sentence in result.sentences
     }
-    known = {" ".join(sorted(sentence.split())): sentence.split() for sentence in written}
+    originals = {" ".join(sorted(sentence.split())): sentence.split() for sentence in sentences}
     for document in both("word-order"):
-        now = document.text.split()
-        then = known[" ".join(sorted(now))]
+        new_words = document.text.split()
+        old_words = originals[" ".join(sorted(new_words))]
         if document.labels == (1,):
-            assert now == then
+            assert new_words == old_words
             continue
-        differ = [place for place, (one, other) in enumerate(zip(now, then, strict=True)) if one != other]
-        assert 0 < differ[0] <= differ[-1] < differ[0] + 6
-        assert differ[-1] < len(now) - 1
+        changed = [
+            position
+            for position, (new_word, old_word) in enumerate(zip(new_words, old_words, strict=True))
+            if new_word != old_word
+        ]
+        assert 0 < changed[0] <= changed[-1] < changed[0] + 6
+        assert changed[-1] < len(new_words) - 1
 
 
 def test_fewer_words_may_be_moved() -> None:
-    few = list(WordOrder(moved=2).documents("val"))
-    assert len(few) > len(documents("word-order", "val"))
+    two_moved = list(WordOrder(moved=2).documents("val"))
+    assert len(two_moved) > len(documents("word-order", "val"))
 
 
-@pytest.mark.parametrize("other", ["topic", "place", "order"])
-def test_what_does_not_follow_comes_from_where_it_is_said_to(other: Any) -> None:
-    found = list(Follows(negatives=other).documents("val"))
+@pytest.mark.parametrize("negatives", ["topic", "place", "order"])
+def test_negative_pairs_come_from_the_chosen_source(negatives: Any) -> None:
+    result = list(Follows(negatives=negatives).documents("val"))
     reference = {topic.name: topic for topic in Reference(0.2).topics("val")}
-    for document in found:
-        own = reference[document.name].sentences
+    for document in result:
+        sentences = reference[document.name].sentences
         (a,), (b,) = document.sentences, document.target
-        follows = any(own[place : place + 2] == (a, b) for place in range(len(own)))
+        follows = any(sentences[index : index + 2] == (a, b) for index in range(len(sentences)))
         if document.labels == (1,):
             assert follows
-        elif other == "topic":
-            assert a in own
-            assert b not in own
-        elif other == "place":
-            assert b in own
+        elif negatives == "topic":
+            assert a in sentences
+            assert b not in sentences
+        elif negatives == "place":
+            assert b in sentences
             assert not follows
         else:
-            assert any(own[place : place + 2] == (b, a) for place in range(len(own)))
+            assert any(sentences[index : index + 2] == (b, a) for index in range(len(sentences)))
 
 
-def test_quotes_that_say_what_is_code_are_gone() -> None:
+def test_quotes_around_code_are_removed() -> None:
     tagged = both("code-words")
     assert not any('"' in word for document in tagged for word in document.sentences)
     code = Counter(
@@ -140,12 +147,12 @@ def test_quotes_that_say_what_is_code_are_gone() -> None:
     assert 0.1 < share < 0.25
 
 
-def test_the_answer_fills_the_blank_and_stands_in_its_context_once() -> None:
+def test_the_answer_fills_the_blank_and_occurs_in_its_context_once() -> None:
     sentences = {
         " ".join(words(sentence.replace('"', "")))
         for split in ("train", "val")
-        for found in Reference(0.2).topics(split)
-        for sentence in found.sentences
+        for result in Reference(0.2).topics(split)
+        for sentence in result.sentences
     }
     unanswered = 0
     for document in both("cloze"):
@@ -155,8 +162,12 @@ def test_the_answer_fills_the_blank_and_stands_in_its_context_once() -> None:
             assert last < 0
             continue
         answer = list(document.target[first : last + 1])
-        places = [at for at in range(len(document.target)) if list(document.target[at : at + len(answer)]) == answer]
-        assert places == [first]
+        starts = [
+            start
+            for start in range(len(document.target))
+            if list(document.target[start : start + len(answer)]) == answer
+        ]
+        assert starts == [first]
         filled = " ".join(words(document.text.replace(BLANK, " ".join(answer), 1)))
         assert filled in sentences
         assert filled not in " ".join(document.target)
@@ -164,17 +175,17 @@ def test_the_answer_fills_the_blank_and_stands_in_its_context_once() -> None:
     assert all(document.labels[0] >= 0 for document in Cloze(unanswered=0).documents("val"))
 
 
-def test_a_score_is_the_share_of_words_that_stayed() -> None:
+def test_a_score_is_the_share_of_unchanged_words() -> None:
     for document in both("overlap"):
-        one, other = document.text.split(), document.target[0].split()
-        kept = sum(a == b for a, b in zip(one, other, strict=True))
-        assert document.labels[0] == pytest.approx(kept / len(one))
+        source_words, target_words = document.text.split(), document.target[0].split()
+        unchanged = sum(a == b for a, b in zip(source_words, target_words, strict=True))
+        assert document.labels[0] == pytest.approx(unchanged / len(source_words))
     scores = [document.labels[0] for document in both("overlap")]
     assert 0.45 < sum(scores) / len(scores) < 0.55
     assert {0.0, 1.0} < set(scores)
 
 
-def test_words_and_marks_are_apart_and_draws_are_keyed() -> None:
+def test_words_are_split_from_punctuation_and_draws_are_keyed() -> None:
     assert words("It isn't f(x.y), is it?") == ["It", "isn't", "f", "(", "x.y", ")", ",", "is", "it", "?"]
     assert [random_below(10, "a", number) for number in range(5)] == [
         random_below(10, "a", number) for number in range(5)

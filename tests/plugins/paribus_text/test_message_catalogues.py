@@ -69,12 +69,12 @@ def compiled(pairs: Iterable[tuple[str, str]]) -> bytes:
     """A catalogue as programs read it: a table of messages, one of translations, and the texts."""
     sides = [[text.encode() + b"\0" for text in side] for side in zip(*sorted(pairs), strict=True)]
     count = len(sides[0])
-    at = 28 + 16 * count
+    offset = 28 + 16 * count
     tables = b""
     for side in sides:
         for text in side:
-            tables += struct.pack("<2I", len(text) - 1, at)
-            at += len(text)
+            tables += struct.pack("<2I", len(text) - 1, offset)
+            offset += len(text)
     head = struct.pack("<7I", 0x950412DE, 0, count, 28, 28 + 8 * count, 0, 0)
     return head + tables + b"".join(text for side in sides for text in side)
 
@@ -100,8 +100,8 @@ def installed(folder: Path, languages: Iterable[str], monkeypatch: pytest.Monkey
         place.parent.mkdir(parents=True)
         pairs = [(f"message {number}", f"{language} {number}") for number in range(40)]
         place.write_bytes(compiled([("", HEADER.replace("Language: de\n", "")), *pairs]))
-    found = sorted((folder / "locale").glob("*/LC_MESSAGES/*.mo"))
-    monkeypatch.setattr(message_catalogues, "installed_catalogues", lambda: found)
+    files = sorted((folder / "locale").glob("*/LC_MESSAGES/*.mo"))
+    monkeypatch.setattr(message_catalogues, "installed_catalogues", lambda: files)
 
 
 def test_both_kinds_of_catalogue_have_the_same_messages(folder: Path) -> None:
@@ -111,8 +111,8 @@ def test_both_kinds_of_catalogue_have_the_same_messages(folder: Path) -> None:
     plain = {("Open", "Öffnen"), ("a door\x04Close", "Schließen"), ("x", "Unbekannter")}
     forms = ("one file\0%d files", "eine Datei\0%d Dateien")
     (folder / "other.mo").write_bytes(compiled([("", HEADER), forms, *plain]))
-    found = texts(MessageCatalogues(path=("*.mo",)))
-    assert found == {("Open", "Öffnen"), ("Close", "Schließen"), ("x", "Unbekannter"), ("one file", "eine Datei")}
+    pairs = texts(MessageCatalogues(path=("*.mo",)))
+    assert pairs == {("Open", "Öffnen"), ("Close", "Schließen"), ("x", "Unbekannter"), ("one file", "eine Datei")}
 
 
 def test_dropped_messages_are_counted_by_reason(folder: Path) -> None:
@@ -129,8 +129,8 @@ def test_a_pair_has_its_languages(folder: Path) -> None:
     for document in all_of(MessageCatalogues(path=("de.po",))):
         assert (document.language, document.target_language) == ("en", "de")
     (folder / "fr.po").write_text(WRITTEN.replace('"Language: de\\n"\n', ""))
-    (read,) = {found.language for found in messages(folder / "fr.po")}
-    assert read == "fr"
+    (language,) = {message.language for message in messages(folder / "fr.po")}
+    assert language == "fr"
 
 
 def test_a_message_is_of_one_split_in_all_languages_and_counts_once(
@@ -153,12 +153,12 @@ def test_a_message_is_of_one_split_in_all_languages_and_counts_once(
 def test_the_fingerprint_is_that_of_what_is_read(folder: Path) -> None:
     (folder / "de.po").write_text(WRITTEN)
     corpus = MessageCatalogues(path=("de.po",))
-    before = corpus.fingerprint()
+    fingerprint = corpus.fingerprint()
     (folder / "moved").mkdir()
     (folder / "de.po").rename(folder / "moved" / "de.po")
-    assert MessageCatalogues(path=("moved/*.po",)).fingerprint() == before
+    assert MessageCatalogues(path=("moved/*.po",)).fingerprint() == fingerprint
     (folder / "de.po").write_text(WRITTEN.replace("Öffnen", "Auf"))
-    assert corpus.fingerprint() != before
+    assert corpus.fingerprint() != fingerprint
 
 
 def test_a_machine_without_catalogues_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,11 +48,11 @@ def test_no_document_has_an_empty_sentence() -> None:
 
 
 def test_prose_is_unwrapped_and_code_keeps_its_lines() -> None:
-    found = next(document for document in TRAIN + VAL if document.name == "while").sentences
-    assert found[0] == 'The "while" statement'
-    assert any("repeatedly tests the expression and" in sentence for sentence in found)
-    assert any(sentence.startswith("while_stmt") and "\n" in sentence for sentence in found)
-    assert not any("***" in sentence for sentence in found)
+    result = next(document for document in TRAIN + VAL if document.name == "while").sentences
+    assert result[0] == 'The "while" statement'
+    assert any("repeatedly tests the expression and" in sentence for sentence in result)
+    assert any(sentence.startswith("while_stmt") and "\n" in sentence for sentence in result)
+    assert not any("***" in sentence for sentence in result)
 
 
 def test_another_process_reads_the_same() -> None:
@@ -79,7 +79,7 @@ def test_docstrings_are_read_when_asked_for(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / f"{letter}.py").write_text(f'"""About the module {letter}. It does nothing."""')
         (tmp_path / f"of_{letter}.py").write_text('"""As another has it."""')
     corpus = PythonDocs(docstrings=True)
-    found = {document.name: document for document in [*corpus.documents("train"), *corpus.documents("val")]}
-    assert {"module a", "module b"} < set(found)
-    assert len({"module of_a", "module of_b"} & set(found)) == 1  # the same text twice would be in both splits
-    assert found["module a"].sentences == ("About the module a.", "It does nothing.")
+    result = {document.name: document for document in [*corpus.documents("train"), *corpus.documents("val")]}
+    assert {"module a", "module b"} < set(result)
+    assert len({"module of_a", "module of_b"} & set(result)) == 1  # the same text twice would be in both splits
+    assert result["module a"].sentences == ("About the module a.", "It does nothing.")

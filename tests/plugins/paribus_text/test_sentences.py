@@ -27,7 +27,7 @@ def test_a_text_without_anything_has_no_paragraph_and_no_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("One. Two.", ["One.", "Two."]),
         ("Really? Yes! So…  Then", ["Really?", "Yes!", "So…", "Then"]),
@@ -42,5 +42,5 @@ def test_a_text_without_anything_has_no_paragraph_and_no_sentence() -> None:
         ("Äpfel. Öl. Ünd.", ["Äpfel.", "Öl.", "Ünd."]),
     ],
 )
-def test_a_sentence_ends_where_a_reader_would_end_it(text: str, found: list[str]) -> None:
-    assert sentences(text) == found
+def test_a_sentence_ends_where_a_reader_would_end_it(text: str, expected: list[str]) -> None:
+    assert sentences(text) == expected

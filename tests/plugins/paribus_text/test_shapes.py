@@ -34,8 +34,8 @@ def test_an_image_depends_on_seed_split_and_number_alone() -> None:
     few, many = Shapes(**TINY), Shapes(**TINY | {"images": 30, "held_out": 9})
     assert list(many.documents("train"))[:16] == list(few.documents("train"))
     assert list(many.documents("val"))[:8] == list(few.documents("val"))
-    other = Shapes(**TINY, seed=1)
-    texts = [{it.text for it in corpus.documents(split)} for corpus in (few, other) for split in ("train", "val")]
+    other_seed = Shapes(**TINY, seed=1)
+    texts = [{it.text for it in corpus.documents(split)} for corpus in (few, other_seed) for split in ("train", "val")]
     assert len(set.union(*texts)) == sum(map(len, texts)) == 2 * (16 + 8)
 
 
@@ -62,9 +62,9 @@ def test_a_shape_lies_within_its_image_and_stands_out_from_it(name: str) -> None
 def test_noise_moves_each_value_by_no_more_than_it_may() -> None:
     plain, noisy = (list(Shapes(**TINY, noise=noise).documents("train")) for noise in (0, 9))
     moves = np.concatenate([text_to_pixels(b.text) - text_to_pixels(a.text) for a, b in zip(plain, noisy, strict=True)])
-    kept = np.concatenate([(text_to_pixels(a.text) > 9) & (text_to_pixels(a.text) < 246) for a in plain])
-    assert set(moves[kept].tolist()) == set(range(-9, 10))
-    assert abs(moves[kept].mean()) < 0.5
+    visible = np.concatenate([(text_to_pixels(a.text) > 9) & (text_to_pixels(a.text) < 246) for a in plain])
+    assert set(moves[visible].tolist()) == set(range(-9, 10))
+    assert abs(moves[visible].mean()) < 0.5
 
 
 def test_a_shape_is_as_often_light_as_dark() -> None:

@@ -11,26 +11,26 @@ WORDS = st.text("abcd>(", min_size=1, max_size=3)
 
 
 def trained(*texts: str, size: int | None = None) -> Symbols:
-    made = Symbols(sentinels=0)
-    made.train(texts, size)
-    return made
+    tokenizer = Symbols(sentinels=0)
+    tokenizer.train(texts, size)
+    return tokenizer
 
 
 @given(st.lists(WORDS, min_size=1))
 def test_words_that_are_known_come_back(words: list[str]) -> None:
     text = " ".join(words)
-    made = trained(text)
-    (ids,) = made.encode_batch([f"  {text}\n"])
-    assert made.decode(ids) == text
-    assert made.vocabulary().reserved.isdisjoint(ids)
-    assert max(ids) < made.vocabulary().size == made.vocabulary().size
+    tokenizer = trained(text)
+    (ids,) = tokenizer.encode_batch([f"  {text}\n"])
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.vocabulary().reserved.isdisjoint(ids)
+    assert max(ids) < tokenizer.vocabulary().size == tokenizer.vocabulary().size
 
 
 def test_what_is_not_known_is_unknown_and_the_rarest_go_first() -> None:
-    made = trained("b a a", "c c a", size=9)
-    unknown = made.vocabulary().specials["unk"]
-    assert made.encode_batch(["a b c d"]) == [[7, unknown, 8, unknown]]
-    assert made.decode([7, unknown, 8, 99]) == "a <unk> c <no token 99>"
+    tokenizer = trained("b a a", "c c a", size=9)
+    unknown = tokenizer.vocabulary().specials["unk"]
+    assert tokenizer.encode_batch(["a b c d"]) == [[7, unknown, 8, unknown]]
+    assert tokenizer.decode([7, unknown, 8, 99]) == "a <unk> c <no token 99>"
 
 
 def test_it_is_carried_to_another_process_whole() -> None:

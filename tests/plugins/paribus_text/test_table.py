@@ -51,15 +51,17 @@ def test_classes_may_have_names() -> None:
 
 def test_pairs_have_another_side_and_scores_are_any_number() -> None:
     table(("One.", "Eins.", 0.5), ("Two.", "Zwei.", "-3e2"), header=("a", "b", "s"))
-    found = all_of(Table(path=("a.csv",), text="a", second="b", score="s"))
-    assert [(it.text, it.target, it.labels) for it in found] == [
+    result = all_of(Table(path=("a.csv",), text="a", second="b", score="s"))
+    assert [(it.text, it.target, it.labels) for it in result] == [
         ("One.", ("Eins.",), (0.5,)),
         ("Two.", ("Zwei.",), (-300.0,)),
     ]
 
 
 def test_lines_of_json_are_rows_as_well() -> None:
-    Path("a.jsonl").write_text("\n".join(json.dumps({"text": f"Text {at}.", "label": at % 2}) for at in range(4)))
+    Path("a.jsonl").write_text(
+        "\n".join(json.dumps({"text": f"Text {number}.", "label": number % 2}) for number in range(4))
+    )
     assert [document.labels for document in all_of(Table(path=("a.jsonl",), label="label"))] == [(0,), (1,), (0,), (1,)]
 
 
@@ -92,8 +94,8 @@ def test_an_unknown_label_is_reported_with_its_row(label: str, options: dict[str
 @pytest.mark.parametrize("score", ["much", "inf", "1_000"])
 def test_a_score_that_is_not_a_number_is_reported_with_its_row(score: str) -> None:
     table(("One.", 1), ("Two.", score))
-    said = f"error[no-number] corpus.path (a.csv:3): the score is {score!r}; valid: a finite number"
-    assert said in refusal(score="label")
+    expected = f"error[no-number] corpus.path (a.csv:3): the score is {score!r}; valid: a finite number"
+    assert expected in refusal(score="label")
 
 
 def test_rows_without_label_or_text_are_dropped_and_counted() -> None:
@@ -104,7 +106,7 @@ def test_rows_without_label_or_text_are_dropped_and_counted() -> None:
 
 
 def test_the_same_text_is_in_one_split_whatever_its_label() -> None:
-    table(*((f"Text {at % 10}.", at % 2) for at in range(40)))
+    table(*((f"Text {number % 10}.", number % 2) for number in range(40)))
     corpus = Table(path=("a.csv",), label="label", held_out=0.3)
     train, val = ({document.text for document in corpus.documents(split)} for split in ("train", "val"))
     assert train.isdisjoint(val)
@@ -113,9 +115,9 @@ def test_the_same_text_is_in_one_split_whatever_its_label() -> None:
 
 def test_a_label_is_part_of_what_a_corpus_is() -> None:
     table(("One.", 1), ("Two.", 0))
-    before = Table(path=("a.csv",), label="label").fingerprint()
+    fingerprint = Table(path=("a.csv",), label="label").fingerprint()
     table(("One.", 0), ("Two.", 0))
-    assert Table(path=("a.csv",), label="label").fingerprint() != before
+    assert Table(path=("a.csv",), label="label").fingerprint() != fingerprint
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:
@@ -126,8 +128,8 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 
 
 def test_labels_come_with_their_documents(tmp_path: Path) -> None:
-    table(*((f"Text {at}.", at % 3) for at in range(30)))
+    table(*((f"Text {number}.", number % 3) for number in range(30)))
     corpus = Table(path=("a.csv",), label="label", classes=3)
-    found = encode_corpus(corpus, Bytes(), spec=None, size=None, cache=tmp_path / "cache")
-    assert found.train.labels is not None
-    assert found.train.labels.values.tolist() == [it.labels[0] for it in corpus.documents("train")]
+    result = encode_corpus(corpus, Bytes(), spec=None, size=None, cache=tmp_path / "cache")
+    assert result.train.labels is not None
+    assert result.train.labels.values.tolist() == [it.labels[0] for it in corpus.documents("train")]

@@ -60,11 +60,11 @@ def test_a_folder_is_a_language_when_asked_for(folder: Path) -> None:
     for language, text in (("de", "Eins. Zwei."), ("en", "One. Two."), ("fr", "Un. Deux.")):
         (folder / language).mkdir()
         (folder / language / "a.txt").write_text(text)
-    told, silent = Text(path=("*/a.txt",), languages=True), Text(path=("*/a.txt",))
-    train, val = both(told)
+    with_languages, without_languages = Text(path=("*/a.txt",), languages=True), Text(path=("*/a.txt",))
+    train, val = both(with_languages)
     assert {document.text[0]: document.language for document in train + val} == {"E": "de", "O": "en", "U": "fr"}
-    assert {document.language for documents in both(silent) for document in documents} == {""}
-    assert told.fingerprint() != silent.fingerprint()
+    assert {document.language for documents in both(without_languages) for document in documents} == {""}
+    assert with_languages.fingerprint() != without_languages.fingerprint()
 
 
 def test_a_line_of_json_is_a_document(folder: Path) -> None:
@@ -97,12 +97,12 @@ def test_patterns_reach_into_folders_and_a_file_is_read_once(folder: Path) -> No
 
 def test_every_document_lies_in_one_split_whatever_files_it_is_in(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
-    held = {document.text for document in Text(path=("a.txt",), documents="paragraph").documents("val")}
+    held_out = {document.text for document in Text(path=("a.txt",), documents="paragraph").documents("val")}
     for place, text in enumerate(reversed(PARAGRAPHS)):
         (folder / f"{place}.md").write_text(text)
     train, val = both(Text(path=("*.md",)))
-    assert {document.text for document in val} == held
-    assert {document.text for document in train} == set(PARAGRAPHS) - held
+    assert {document.text for document in val} == held_out
+    assert {document.text for document in train} == set(PARAGRAPHS) - held_out
 
 
 def test_two_documents_with_one_text_lie_in_the_same_split(folder: Path) -> None:
@@ -115,20 +115,20 @@ def test_two_documents_with_one_text_lie_in_the_same_split(folder: Path) -> None
 def test_the_fingerprint_is_of_contents_and_of_the_split(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
     corpus = Text(path=("a.txt",), documents="paragraph")
-    before = corpus.fingerprint()
-    assert Text(path=("a.txt",), documents="paragraph", held_out=0.3).fingerprint() != before
+    fingerprint = corpus.fingerprint()
+    assert Text(path=("a.txt",), documents="paragraph", held_out=0.3).fingerprint() != fingerprint
     (folder / "a.txt").rename(folder / "b.txt")
-    assert Text(path=("b.txt",), documents="paragraph").fingerprint() == before
+    assert Text(path=("b.txt",), documents="paragraph").fingerprint() == fingerprint
     (folder / "a.txt").write_text("\n\n".join([*PARAGRAPHS[1:], "Another one."]))
-    assert corpus.fingerprint() != before
+    assert corpus.fingerprint() != fingerprint
 
 
 def test_what_moves_to_the_validation_files_changes_the_fingerprint(folder: Path) -> None:
     for name, text in (("a", "One."), ("b", "Two."), ("c", "Two.\n\nThree.")):
         (folder / f"{name}.txt").write_text(text)
-    one = Text(path=("a.txt", "b.txt"), validation=("c.txt",)).fingerprint()
-    other = Text(path=("a.txt",), validation=("b.txt", "c.txt")).fingerprint()
-    assert one != other
+    fingerprint_a = Text(path=("a.txt", "b.txt"), validation=("c.txt",)).fingerprint()
+    fingerprint_b = Text(path=("a.txt",), validation=("b.txt", "c.txt")).fingerprint()
+    assert fingerprint_a != fingerprint_b
 
 
 # --- what is left out, and counted ---
@@ -166,15 +166,15 @@ def test_a_single_document_is_refused(folder: Path) -> None:
     assert message.startswith("error[no-documents]")
     assert "got 1" in message
     assert "`documents: paragraph`" in message
-    assert [len(found) for found in both(Text(path=("a.txt",), documents="paragraph"))] == [1, 1]
+    assert [len(documents) for documents in both(Text(path=("a.txt",), documents="paragraph"))] == [1, 1]
 
 
 # --- what is refused ---
 
 
 def test_a_missing_file_is_reported_with_the_searched_folder(folder: Path) -> None:
-    said = refusal(path=("missing.txt",))
-    assert said.startswith(f"error[no-file] corpus.path: no file matches 'missing.txt' in {folder}")
+    message = refusal(path=("missing.txt",))
+    assert message.startswith(f"error[no-file] corpus.path: no file matches 'missing.txt' in {folder}")
 
 
 def test_an_empty_folder_is_refused(folder: Path) -> None:
@@ -184,14 +184,14 @@ def test_an_empty_folder_is_refused(folder: Path) -> None:
 
 def test_a_kind_of_file_that_is_not_read_is_refused(folder: Path) -> None:
     (folder / "a.pdf").write_text("One.")
-    said = refusal(path=("a.pdf",))
-    assert "error[file-kind] corpus.path (a.pdf): unknown kind of file '.pdf'; valid: .txt, .md, .jsonl" in said
+    message = refusal(path=("a.pdf",))
+    assert "error[file-kind] corpus.path (a.pdf): unknown kind of file '.pdf'; valid: .txt, .md, .jsonl" in message
 
 
 def test_text_that_is_not_utf8_is_refused_with_its_line_and_offset(folder: Path) -> None:
     (folder / "a.txt").write_bytes(b"One.\nTwo \xe4.")
-    said = refusal(path=("a.txt",))
-    assert "error[not-utf8] corpus.path (a.txt:2): not UTF-8: byte 0xe4 at offset 9" in said
+    message = refusal(path=("a.txt",))
+    assert "error[not-utf8] corpus.path (a.txt:2): not UTF-8: byte 0xe4 at offset 9" in message
 
 
 def test_a_byte_order_mark_is_no_text(folder: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_byte_order_mark_is_no_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('{"text": "Two."', "error[broken-json] corpus.path (a.jsonl:2): invalid JSON: Expecting"),
         ("[" * 100_000, "error[broken-json] corpus.path (a.jsonl:2): invalid JSON: "),
@@ -214,9 +214,9 @@ def test_a_byte_order_mark_is_no_text(folder: Path) -> None:
         ('{"text": 7}', "(a.jsonl:2): the field 'text' is int; valid: text in quotes"),
     ],
 )
-def test_a_broken_line_is_refused_with_its_number(folder: Path, line: str, said: str) -> None:
+def test_a_broken_line_is_refused_with_its_number(folder: Path, line: str, message: str) -> None:
     (folder / "a.jsonl").write_text(lines({"text": "One."}) + line + "\n" + lines({"text": "Three."}))
-    assert said in refusal(path=("a.jsonl",))
+    assert message in refusal(path=("a.jsonl",))
 
 
 def test_an_unreadable_file_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,10 +231,10 @@ def test_an_unreadable_file_is_reported(folder: Path, monkeypatch: pytest.Monkey
 
 def test_all_problems_are_reported_and_repeated_ones_are_counted(folder: Path) -> None:
     (folder / "a.jsonl").write_text("nonsense\n" * 30)
-    said = refusal(path=("a.jsonl", "missing.txt"), validation=("gone.txt",)).splitlines()
-    assert [line.split(" ")[0] for line in said] == ["error[no-file]", "error[broken-json]", "error[no-file]"]
-    assert "(a.jsonl:1): invalid JSON: Expecting value: line 1 column 1 (char 0)" in said[1]
-    assert "; 29 more like it (a.jsonl:2, a.jsonl:3, a.jsonl:4, …)" in said[1]
+    message = refusal(path=("a.jsonl", "missing.txt"), validation=("gone.txt",)).splitlines()
+    assert [line.split(" ")[0] for line in message] == ["error[no-file]", "error[broken-json]", "error[no-file]"]
+    assert "(a.jsonl:1): invalid JSON: Expecting value: line 1 column 1 (char 0)" in message[1]
+    assert "; 29 more like it (a.jsonl:2, a.jsonl:3, a.jsonl:4, …)" in message[1]
     few = refusal(path=("missing.txt",), validation=("gone.txt",)).splitlines()
     assert [line.split(":")[0] for line in few] == ["error[no-file] corpus.path", "error[no-file] corpus.validation"]
 

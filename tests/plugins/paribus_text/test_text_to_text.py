@@ -80,11 +80,11 @@ def test_a_spec_names_the_corpus_within() -> None:
         "seq2seq-tiny", "corpus=text-to-text", "corpus.source=sections", "corpus.source.words=9", registry=registry
     )
     assert spec["corpus"]["source"] == {"name": "sections", "held_out": 0.2, "words": 9}
-    made = make(registry, "corpus", spec["corpus"], kind=Corpus)
-    assert len(list(made.documents("val"))) == len(list(Sections(words=9).documents("val")))
-    assert {document.target[0] for document in made.documents("val")} == set(Sections().classes())
-    other = make(registry, "corpus", {**spec["corpus"], "task": "x"}, kind=Corpus)
-    assert other.fingerprint() != made.fingerprint()
+    built = make(registry, "corpus", spec["corpus"], kind=Corpus)
+    assert len(list(built.documents("val"))) == len(list(Sections(words=9).documents("val")))
+    assert {document.target[0] for document in built.documents("val")} == set(Sections().classes())
+    other_task = make(registry, "corpus", {**spec["corpus"], "task": "x"}, kind=Corpus)
+    assert other_task.fingerprint() != built.fingerprint()
 
 
 @pytest.mark.parametrize("within", ["python-docs", "shapes"])

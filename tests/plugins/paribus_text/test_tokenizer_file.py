@@ -103,9 +103,9 @@ def test_which_pieces_begin_a_word_is_read_off_its_kind(tmp_path: Path) -> None:
     ):
         begins = tokenizer.vocabulary().word_starts
         assert begins is not None
-        known = {tokenizer.piece(token): token for token in range(tokenizer.vocabulary().size)}
-        assert known[word] in begins
-        assert known[inside] not in begins
+        ids = {tokenizer.piece(token): token for token in range(tokenizer.vocabulary().size)}
+        assert ids[word] in begins
+        assert ids[inside] not in begins
 
 
 def test_what_counts_is_what_the_file_holds(tmp_path: Path) -> None:
@@ -114,20 +114,20 @@ def test_what_counts_is_what_the_file_holds(tmp_path: Path) -> None:
     assert tokenizer.external_fingerprint() == hashlib.sha256(path.read_bytes()).hexdigest()
     spec = resolved("gpt-tiny", f"tokenizer={{name: file, path: {path}}}", registry=installed(no_plugins=True))
     index = installed(no_plugins=True).index
-    before = fingerprint(spec, index)
-    assert fingerprint(spec, index) == before
+    original = fingerprint(spec, index)
+    assert fingerprint(spec, index) == original
     byte_pair(path, [*ROBERTA, "<more>"])
-    assert fingerprint(spec, index) != before
+    assert fingerprint(spec, index) != original
 
 
 def test_a_state_makes_the_same_tokenizer_where_the_file_is_not(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json", ["<|endoftext|>", "<hole>"])
-    tokenizer, other = read(path, Specials(mask="<hole>")), TokenizerFile(path="nowhere")
+    tokenizer, loaded = read(path, Specials(mask="<hole>")), TokenizerFile(path="nowhere")
     path.unlink()
-    other.load(tokenizer.state())
-    assert other.state() == tokenizer.state()
-    assert other.vocabulary() == tokenizer.vocabulary()
-    assert other.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    loaded.load(tokenizer.state())
+    assert loaded.state() == tokenizer.state()
+    assert loaded.vocabulary() == tokenizer.vocabulary()
+    assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
 
 
 def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_a_word_is_cut_in_the_likeliest_of_all_ways() -> None:
         ]
         likeliest = max(sum(odds.get(piece, -math.inf) for piece in way) for way in ways)
         (ids,) = TOKENIZER.encode_batch([f" {word}"])
-        found = [TOKENIZER._pieces[token - TOKENIZER._first] for token in ids]
-        assert "".join(piece for piece, _ in found) == text
-        assert sum(own for _, own in found) == pytest.approx(likeliest, abs=1e-9)
+        pieces = [TOKENIZER._pieces[token - TOKENIZER._first] for token in ids]
+        assert "".join(piece for piece, _ in pieces) == text
+        assert sum(score for _, score in pieces) == pytest.approx(likeliest, abs=1e-9)
 
 
 def test_the_odds_of_all_pieces_are_of_one_whole() -> None:
@@ -76,9 +76,9 @@ def test_pieces_that_begin_a_word_are_known() -> None:
 
 @pytest.mark.parametrize("size", [269, 275, 290, 297, 360])
 def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
-    found = trained(size).vocabulary().size
-    assert found <= size
-    assert found == size or size != 297
+    vocabulary_size = trained(size).vocabulary().size
+    assert vocabulary_size <= size
+    assert vocabulary_size == size or size != 297
 
 
 def test_every_letter_is_a_piece_where_there_is_room() -> None:
@@ -96,11 +96,11 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
 
 
 def test_a_state_makes_the_same_tokenizer() -> None:
-    other = Unigram(byte_fallback=False)
-    other.load(TOKENIZER.state())
-    assert other.vocabulary() == TOKENIZER.vocabulary()
-    assert other.state() == TOKENIZER.state()
-    assert other.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
+    loaded = Unigram(byte_fallback=False)
+    loaded.load(TOKENIZER.state())
+    assert loaded.vocabulary() == TOKENIZER.vocabulary()
+    assert loaded.state() == TOKENIZER.state()
+    assert loaded.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
 
 
 def test_case_and_look_alikes_are_folded_where_asked() -> None:

@@ -76,11 +76,11 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
 
 def test_a_state_makes_the_same_tokenizer() -> None:
     tokenizer = trained(lowercase=False)
-    other = WordPiece()
-    other.load(tokenizer.state())
-    assert other.vocabulary() == tokenizer.vocabulary()
-    assert other.state() == tokenizer.state()
-    assert other.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+    loaded = WordPiece()
+    loaded.load(tokenizer.state())
+    assert loaded.vocabulary() == tokenizer.vocabulary()
+    assert loaded.state() == tokenizer.state()
+    assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
 
 
 def test_what_it_declares_is_what_it_has() -> None:
