@@ -86,7 +86,7 @@ def test_a_tiny_preset_is_better_than_label_frequencies(
 
 
 def of_two_networks(spec: dict[str, Any], registry: Registry, metrics: dict[str, float]) -> dict[str, float]:
-    """The losses that token frequencies give ELECTRA's generator, and the share of replaced tokens its discriminator."""
+    """The losses that token frequencies give ELECTRA's generator and the share of replaced tokens its detector."""
     data, share = build_data(spec, registry, load_corpus(spec, registry)), metrics["val/rtd/replaced"]
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
     tokens = token_unigram_loss(data, "rtd", "labels", validation_targets(data)["rtd"])
