@@ -1,4 +1,4 @@
-"""A spec: read under guard, overridden, checked against what is installed, resolved, and frozen."""
+"""Specs: reading, overrides, validation, resolution and freezing."""
 
 from paribus.specs.resolve import canonical, freeze, index_of, resolved, spec, spec_hash
 

@@ -1,7 +1,4 @@
-"""What a spec says besides its components: sizes, data, seed. Options like those of components, and checked alike.
-
-What fills a slot of a spec: one component, or a list of them where the slot takes one.
-"""
+"""Keys of a spec: slots, and the options of `dims`, `data`, `dropout` and `seed`."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from paribus.schema import Kind, Option, Range
 from paribus.specs.tree import UNREAD, Keys, join_keys
 from paribus.specs.values import Validator, divisors
 
-SCHEMA: Final = 1  # what `paribus: 1` in a spec means; another number is another way to write specs
+SCHEMA: Final = 1  # the number in `paribus: 1`: the version of the format of specs
 
 ARCHITECTURE: Final = ("embedding", "attention", "position", "norm", "placement", "feedforward")
-ALWAYS: Final = ("initialisation", "objective", "corpus", "tokenizer", "optimizer", "schedule")  # whatever the topology
+ALWAYS: Final = ("initialisation", "objective", "corpus", "tokenizer", "optimizer", "schedule")  # for every topology
 CYCLED: Final = ("attention", "position", "norm", "placement", "feedforward")  # a list is cycled over the layers
 SUMMED: Final = ("objective",)  # a list is a sum
-MEASURED: Final = ("measure",)  # a list is asked one after the other
-CROSS: Final = ("attention", "position")  # what a cross-attention has of its own
-NO_POSITION: Final = "none"  # what tells rows of a memory apart, unless the spec says so: nothing
+MEASURED: Final = ("measure",)  # a list is measured one after the other
+CROSS: Final = ("attention", "position")  # slots of a cross-attention
+NO_POSITION: Final = "none"  # default position of a cross-attention
 
 _INT = Kind("int")
 _SIZE = 10**9
@@ -37,7 +34,7 @@ DIMS: Final = (
     ),
     Option("heads", _INT, "query heads of each attention", (Range(1, 10**6),), None, True, 4),
     Option("head_width", Kind("int", optional=True), "width of a head; null: width / heads", (Range(1, _SIZE),)),
-    Option("length", _INT, "rows of an example", (Range(1, _SIZE),), None, True, 64),
+    Option("length", _INT, "sequence length in tokens", (Range(1, _SIZE),), None, True, 64),
     Option("vocabulary", Kind("int", optional=True), "tokens there may be; null: the tokenizer's", (Range(1, _SIZE),)),
 )
 PART_DIMS: Final = (
@@ -79,47 +76,47 @@ KEYS: Final = (
     "dropout", "objective", "corpus", "tokenizer", "data", "optimizer", "schedule", "trainer", "evaluate", "measure",
     "parts", "from", "teacher", "seed",
 )  # fmt: skip
-META: Final = ("preset", "paribus", "plugins")  # about the spec; not in what it resolves to
+META: Final = ("preset", "paribus", "plugins")  # about the spec itself; not in the resolved spec
 
 
-def resolve_components(validator: Validator, slot: str, given: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
-    """One component, or a list of them where the slot takes one."""
-    if not isinstance(given, list) or slot not in (*CYCLED, *SUMMED, *MEASURED):
-        return validator.read_component(slot, given, keys, dims)
-    if not given:
-        return validator.add_error("empty", keys, f"this list names no {slot}", "at least one")
-    found = [validator.read_component(slot, item, (*keys, place), dims) for place, item in enumerate(given)]
+def resolve_components(validator: Validator, slot: str, value: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
+    """Read one component, or a list of them if the slot takes a list."""
+    if not isinstance(value, list) or slot not in (*CYCLED, *SUMMED, *MEASURED):
+        return validator.read_component(slot, value, keys, dims)
+    if not value:
+        return validator.add_error("empty", keys, f"this list is empty; expected a name of {slot}", "at least one")
+    components = [validator.read_component(slot, item, (*keys, index), dims) for index, item in enumerate(value)]
     layers = dims["layers"]
-    if slot in CYCLED and isinstance(layers, int) and len(found) > layers:
-        what = f"a list of {len(found)} is cycled over {layers} layers, so its end would be ignored"
-        validator.add_error("not-read", keys, what, f"a list of at most {layers}")
+    if slot in CYCLED and isinstance(layers, int) and len(components) > layers:
+        message = f"a list of {len(components)} is cycled over {layers} layers, so its last items would be ignored"
+        validator.add_error("not-read", keys, message, f"a list of at most {layers}")
     if slot in (*SUMMED, *MEASURED):
-        _once(validator, slot, found, keys)
-    return found
+        _once(validator, slot, components, keys)
+    return components
 
 
-def _once(validator: Validator, slot: str, found: list[Any], keys: Keys) -> None:
-    names = [node["name"] for node in found if node is not UNREAD]
+def _once(validator: Validator, slot: str, components: list[Any], keys: Keys) -> None:
+    names = [node["name"] for node in components if node is not UNREAD]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        validator.add_error("twice", keys, f"`{name}` is in this list more than once", f"each {slot} once")
+        validator.add_error("twice", keys, f"`{name}` is in this list twice", f"each {slot} once")
 
 
 def check_sizes(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
-    """Heads share the width evenly, and groups the layers."""
+    """Require that heads divide the width, and groups the layers."""
     check_width(validator, dims, keys)
     layers, groups = dims["layers"], dims["groups"]
     if isinstance(groups, int) and isinstance(layers, int) and layers % groups:
-        what = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
-        validator.add_error("not-divisible", (*keys, "groups"), what, join_names(divisors(layers)))
+        message = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
+        validator.add_error("not-divisible", (*keys, "groups"), message, join_names(divisors(layers)))
 
 
 def check_width(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
-    """Without a head width, the heads share the width evenly."""
+    """Require that heads divide the width, unless a head width is set."""
     width, heads = dims["width"], dims["heads"]
     if dims["head_width"] is not None or not isinstance(width, int) or not isinstance(heads, int) or width % heads == 0:
         return
-    near = " or ".join(str(size) for size in (width // heads * heads, (width // heads + 1) * heads) if size)
-    few = [number for number in divisors(width) if number <= 2 * heads]
-    what = f"`dims.width` ({width}) is no multiple of `{join_keys(keys)}.heads` ({heads})"
-    valid = f"dims.width {near}, heads {join_names(few[-6:])}, or a head_width of its own"
-    validator.add_error("not-divisible", (*keys, "heads"), what, valid)
+    widths = " or ".join(str(size) for size in (width // heads * heads, (width // heads + 1) * heads) if size)
+    divisors_ = [number for number in divisors(width) if number <= 2 * heads]
+    message = f"`dims.width` ({width}) is not a multiple of `{join_keys(keys)}.heads` ({heads})"
+    valid = f"dims.width {widths}, heads {join_names(divisors_[-6:])}, or a head_width of its own"
+    validator.add_error("not-divisible", (*keys, "heads"), message, valid)

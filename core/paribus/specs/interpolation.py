@@ -1,4 +1,4 @@
-"""`${dims.width}`: a value that is another value of the same spec. No resolver, no environment, no cycle."""
+"""References such as `${dims.width}` to other values of the same spec. No resolvers, environment or cycles."""
 
 from __future__ import annotations
 
@@ -16,30 +16,36 @@ MOST: Final = 1000
 
 
 def resolve_references(tree: Tree) -> None:
-    """Puts the values in place of references, or says of each what is wrong with it, without echoing any value."""
-    found = {keys: text for keys, text in _texts(tree.data, ()) if "${" in text}
+    """Replace references by their values, or report each invalid one without repeating any value."""
+    references = {keys: text for keys, text in _texts(tree.data, ()) if "${" in text}
     valid = "${dims.width}, with the path of another value of this spec"
-    bad = {keys: what for keys, text in list(found.items())[:MOST] if (what := _wrong(tree, keys, text, found))}
-    if len(found) > MOST:
-        bad[next(iter(found))] = f"there are {len(found)} references, and {MOST} are as many as there may be"
-    for keys, what in bad.items():
+    messages = {
+        keys: message
+        for keys, text in list(references.items())[:MOST]
+        if (message := _wrong(tree, keys, text, references))
+    }
+    if len(references) > MOST:
+        messages[next(iter(references))] = (
+            f"there are {len(references)} references, and {MOST} are as many as there may be"
+        )
+    for keys, message in messages.items():
         problem = Problem(
-            code="reference", path=join_keys(keys), location=tree.location(keys), message=what, valid=valid
+            code="reference", path=join_keys(keys), location=tree.location(keys), message=message, valid=valid
         )
         tree.problems.append(problem)
-    values = dict.fromkeys(found, UNREAD) if bad else _Expansion(tree, found).values()
-    tree.data = copy_values(tree.data)  # what other trees share stays as it is
+    values = dict.fromkeys(references, UNREAD) if messages else _Expansion(tree, references).values()
+    tree.data = copy_values(tree.data)  # other trees may share these values
     for keys, value in values.items():
         _set(tree.data, keys, value)
 
 
 @final
 class _Expansion:
-    """The values of references that are known to lead somewhere; a few that double each time are soon too many."""
+    """Values of valid references, with a limit on their total size, which can double with each reference."""
 
-    def __init__(self, tree: Tree, found: Mapping[Keys, str]) -> None:
+    def __init__(self, tree: Tree, references: Mapping[Keys, str]) -> None:
         self.tree = tree
-        self.found = found
+        self.found = references
         self.left = input_limits.NODES
 
     def values(self) -> dict[Keys, Any]:
@@ -48,8 +54,8 @@ class _Expansion:
     def expanded(self, value: Any) -> Any:
         self.left -= 1 + (len(value) if isinstance(value, str) else 0)
         if self.left < 0:
-            what = "the references of this spec grow too large"
-            raise SpecError(Problem(code="too-large", location=self.tree.location(()), message=what))
+            message = "the references of this spec grow too large"
+            raise SpecError(Problem(code="too-large", location=self.tree.location(()), message=message))
         if isinstance(value, Mapping):
             return {key: self.expanded(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -67,37 +73,37 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _wrong(tree: Tree, keys: Keys, text: str, found: Mapping[Keys, str]) -> str:
-    """What is wrong with the references in one text, or nothing."""
+def _wrong(tree: Tree, keys: Keys, text: str, references: Mapping[Keys, str]) -> str:
+    """Return the mistake in the references of one text, or an empty string."""
     if "${" in _REFERENCE.sub("", text) or "\\${" in text:
         if re.search(r"\$\{[^}]*:", text):
-            return "only values of the spec itself can be referred to: no environment, no resolver"
-        return "this `${` is no reference"
+            return "a reference names a value of the spec itself: no environment, no resolver"
+        return "invalid reference `${`"
     for target in _targets(text):
         try:
             tree.get(_keys(tree.data, target))
         except KeyError:
-            return f"there is no `{target}` in this spec to refer to"
-    return "this reference leads back to itself" if _circular(tree, keys, text, found) else ""
+            return f'unknown reference "{target}"'
+    return "this reference leads back to itself" if _circular(tree, keys, text, references) else ""
 
 
 def _targets(text: str) -> list[str]:
     return [match[1] for match in _REFERENCE.finditer(text)]
 
 
-def _circular(tree: Tree, start: Keys, text: str, found: Mapping[Keys, str]) -> bool:
-    """Whether following the references in `text` comes back to where it stands, or to something around it."""
-    seen: set[Keys] = set()
-    left = [_keys(tree.data, target) for target in _targets(text)]
-    while left:
-        keys = left.pop()
+def _circular(tree: Tree, start: Keys, text: str, references: Mapping[Keys, str]) -> bool:
+    """Return whether the references in `text` lead back to it or to a value that contains it."""
+    visited: set[Keys] = set()
+    pending = [_keys(tree.data, target) for target in _targets(text)]
+    while pending:
+        keys = pending.pop()
         if start[: len(keys)] == keys:
             return True
-        if keys in seen:
+        if keys in visited:
             continue
-        seen.add(keys)
-        inside = [text for place, text in found.items() if place[: len(keys)] == keys]
-        left += [_keys(tree.data, target) for text in inside for target in _targets(text)]
+        visited.add(keys)
+        nested = [text for place, text in references.items() if place[: len(keys)] == keys]
+        pending += [_keys(tree.data, target) for text in nested for target in _targets(text)]
     return False
 
 

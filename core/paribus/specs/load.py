@@ -1,4 +1,4 @@
-"""From a name, a file or a mapping, and overrides, to one tree of plain values: presets below, overrides on top."""
+"""Loading of a spec from a name, a file or a mapping: presets first, then its own values, then overrides."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | DictConfig"
 
-_DEEPEST: Final = 16  # presets that begin from presets
+_DEEPEST: Final = 16  # chain of presets
 
 
 def load(source: Source, overrides: Sequence[str], index: Index) -> Tree:
-    """All that was said, merged, and where each thing was said; nothing is checked yet but that it can be read."""
+    """Return all values, merged, with their locations, before any validation."""
     tree = _based(_read(source, index), index, ())
     override.apply_overrides(tree, overrides)
     return tree
 
 
-def apply_preset(own: Tree, index: Index) -> Tree:
-    """What was read, on top of the preset that it begins from."""
-    return _based(own, index, ())
+def apply_preset(tree: Tree, index: Index) -> Tree:
+    """Merge a spec over its preset."""
+    return _based(tree, index, ())
 
 
 def _read(source: Source, index: Index) -> Tree:
@@ -41,54 +41,54 @@ def _read(source: Source, index: Index) -> Tree:
         if source.endswith((".yaml", ".yml")) or "/" in source:
             return read_file(Path(source))
         return read_file(index.preset(source), f"{source}.yaml")
-    given: Any = source
+    value: Any = source
     if type(source).__module__.partition(".")[0] == "omegaconf":
         from omegaconf import OmegaConf
 
-        given = OmegaConf.to_container(given, resolve=False)
-    if not isinstance(given, Mapping):
-        raise SpecError(Problem(code="no-mapping", message=f"a spec is a mapping, but this is {value_text(given)}"))
-    return input_limits.plain_tree(given)
+        value = OmegaConf.to_container(value, resolve=False)
+    if not isinstance(value, Mapping):
+        raise SpecError(Problem(code="no-mapping", message=f"expected a mapping, got {value_text(value)}"))
+    return input_limits.plain_tree(value)
 
 
-def _based(own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
-    """`own` on top of the preset that it begins from; dotted keys are overrides within it."""
-    tree = _of_source(own)
-    name = own.data.pop("preset", None)
-    dotted = {key: own.data.pop(key) for key in [key for key in own.data if "." in key]}
+def _based(spec: Tree, index: Index, chain: tuple[str, ...]) -> Tree:
+    """Merge a spec over its preset; its dotted keys are overrides."""
+    tree = _of_source(spec)
+    name = spec.data.pop("preset", None)
+    dotted = {key: spec.data.pop(key) for key in [key for key in spec.data if "." in key]}
     if name is not None:
-        tree = _preset(name, own, index, above)
-    tree.merge(own)
+        tree = _preset(name, spec, index, chain)
+    tree.merge(spec)
     for key, value in dotted.items():
-        where = own.location((key,))
-        below = {keys[1:]: mark for keys, mark in own.locations.items() if keys[:1] == (key,)}
-        override.set_path(tree, key, Tree(value, below or {(): where}), where)
+        location = spec.location((key,))
+        locations = {keys[1:]: mark for keys, mark in spec.locations.items() if keys[:1] == (key,)}
+        override.set_path(tree, key, Tree(value, locations or {(): location}), location)
     return tree
 
 
-def _of_source(own: Tree) -> Tree:
-    """The spec of the saved model under `from:`, where nothing else is said to begin from: it keeps its shape."""
-    node = own.data.get("from")
+def _of_source(spec: Tree) -> Tree:
+    """Return the spec of the saved model under `from:`, unless the spec has a preset or a topology of its own."""
+    node = spec.data.get("from")
     name = node.get("name") if isinstance(node, Mapping) else node
-    if not isinstance(name, str) or {"preset", "topology"} & set(own.data):
+    if not isinstance(name, str) or {"preset", "topology"} & set(spec.data):
         return Tree({})
     try:
-        found = unbound(read_model(name).spec)
-    except StoreError as error:  # all that is missing without it need not be told
-        where = own.location(("from",))
+        saved = unbound(read_model(name).spec)
+    except StoreError as error:  # without it, other problems would only follow from this one
+        location = spec.location(("from",))
         raise SpecError(
-            *(replace(each, path="from", location=where or each.location) for each in error.problems)
+            *(replace(problem, path="from", location=location or problem.location) for problem in error.problems)
         ) from error
-    return Tree(copy_values({key: value for key, value in found.items() if value is not None and key != "from"}))
+    return Tree(copy_values({key: value for key, value in saved.items() if value is not None and key != "from"}))
 
 
-def _preset(name: Any, own: Tree, index: Index, above: tuple[str, ...]) -> Tree:
-    where = own.location(("preset",))
+def _preset(name: Any, spec: Tree, index: Index, above: tuple[str, ...]) -> Tree:
+    location = spec.location(("preset",))
     if not isinstance(name, str):
-        what = f"expected the name of a preset, but this is {value_text(name)}"
-        raise SpecError(*own.problems, Problem(code="wrong-type", path="preset", location=where, message=what))
+        message = f"expected the name of a preset, got {value_text(name)}"
+        raise SpecError(*spec.problems, Problem(code="wrong-type", path="preset", location=location, message=message))
     if name in above or len(above) >= _DEEPEST:
-        chain = " → ".join((*above, name))
-        what = f"presets that begin from one another have no beginning: {chain}"
-        raise SpecError(*own.problems, Problem(code="preset", path="preset", location=where, message=what))
+        path = " → ".join((*above, name))
+        message = f"presets that are based on each other: {path}"
+        raise SpecError(*spec.problems, Problem(code="preset", path="preset", location=location, message=message))
     return _based(read_file(index.preset(name), f"{name}.yaml"), index, (*above, name))

@@ -1,4 +1,4 @@
-"""Saved models that a spec names: under `from:` the one whose tensors it begins from, under `teacher:` its teacher."""
+"""Saved models in a spec: initial weights under `from:`, and the teacher under `teacher:`."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from paribus.specs.values import Validator
 from paribus.storage.saved_model import SavedModel, read_model, reading
 
 SOURCES: Final = ("from", "teacher")
-_KEYS: Final = ("name", "sha256")  # what `from: FOLDER` is short for, and what it resolves to
+_KEYS: Final = ("name", "sha256")  # the keys that `from: FOLDER` resolves to
 _MORE: Final = {"from": ("vocabulary", "learned", "trial"), "teacher": ()}
 _LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
 _VOCABULARY: Final = ("kept", "new")
 
 
-def resolve_source(validator: Validator, given: Mapping[str, Any], found: Mapping[str, Any], key: str) -> Any:
-    """The folder, and the hash of what is in it: that the spec is of this very model, a trial's identity depends on.
+def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapping[str, Any], key: str) -> Any:
+    """Return the folder of a saved model and the hash of its content, which the trial's identity includes.
 
-    A hash alone is a model that was there once, as a trained one remembers its teacher: it can be loaded, not trained.
-    Under `from:`, `vocabulary: new` says that the tokenizer is another than the saved model's, or learns anew. Else it
-    is kept, and `learned` says of what it was learned, where that is not the spec's own corpus. `trial` is one that
-    has yet to run: the stage of a study begins from it.
+    A hash without a folder names a model that may be gone, as a trained model records its teacher: such a spec can be
+    loaded but not trained. Under `from:`, `vocabulary: new` means a tokenizer other than the saved model's. Otherwise
+    the tokenizer is kept, and `learned` records its training corpus if that is not the spec's own. `trial` is a trial
+    of a previous stage that has yet to run.
     """
-    node = given.get(key)
+    node = data.get(key)
     if node is None:
         return None
     node = {"name": node} if isinstance(node, str) else node
     if not _is_source(node):
-        what = f"expected the folder of a saved model, but this is {value_text(node)}"
-        return validator.add_error("wrong-type", (key,), what, f"{key}: runs/train/HASH")
-    for each in node:
-        if each not in (*_KEYS, *_MORE[key]):
-            validator.add_unknown_key(each, (key, each), (*_KEYS, *_MORE[key]))
+        message = f"expected the folder of a saved model, got {value_text(node)}"
+        return validator.add_error("wrong-type", (key,), message, f"{key}: runs/train/HASH")
+    for option in node:
+        if option not in (*_KEYS, *_MORE[key]):
+            validator.add_unknown_key(option, (key, option), (*_KEYS, *_MORE[key]))
     if node.get("vocabulary", "kept") not in _VOCABULARY:
-        what = f"expected one of the words, but this is {value_text(node['vocabulary'])}"
-        validator.add_error("wrong-type", (key, "vocabulary"), what, join_names(_VOCABULARY))
-    more: dict[str, Any] = {"vocabulary": "new"} if node.get("vocabulary") == "new" else {}
+        message = f"expected a word, got {value_text(node['vocabulary'])}"
+        validator.add_error("wrong-type", (key, "vocabulary"), message, join_names(_VOCABULARY))
+    vocabulary: dict[str, Any] = {"vocabulary": "new"} if node.get("vocabulary") == "new" else {}
     if "name" not in node or "trial" in node:
-        kept = {each: node[each] for each in ("name", "sha256", "trial") if each in node}
-        return {**kept, **more, **_learned(validator, node.get("learned"), found, key)} or None
-    return _there(validator, node, found, key, more)
+        fields = {option: node[option] for option in ("name", "sha256", "trial") if option in node}
+        return {**fields, **vocabulary, **_learned(validator, node.get("learned"), resolved, key)} or None
+    return _there(validator, node, resolved, key, vocabulary)
 
 
 def _there(
-    validator: Validator, node: Mapping[str, Any], found: Mapping[str, Any], key: str, more: Mapping[str, Any]
+    validator: Validator, node: Mapping[str, Any], resolved: Mapping[str, Any], key: str, vocabulary: Mapping[str, Any]
 ) -> Any:
-    """The saved model that is there now."""
+    """Read the saved model, and compare it with the spec."""
     try:
-        there = read_model(node["name"])
+        model = read_model(node["name"])
     except StoreError as error:
         for problem in error.problems:
             validator.add_error(
@@ -58,20 +58,20 @@ def _there(
             )
         return UNREAD
     learned: Any = None
-    if not more and _same_tokens(validator, there, found, key) and there.tokenizer and key == "from":
-        learned = reading(there.spec)
+    if not vocabulary and _same_tokens(validator, model, resolved, key) and model.tokenizer and key == "from":
+        learned = reading(model.spec)
     if key == "teacher":
-        _same_streams(validator, there, found)
-        _same_sizes(validator, there, found)
-    known = node.get("sha256")
-    if known is not None and known != there.sha256:
-        what = f"`{node['name']}` holds another model than when this spec was resolved: {there.sha256}"
-        validator.add_error("changed", (key, "sha256"), what, f"{key}={node['name']}, for what is there now")
+        _same_streams(validator, model, resolved)
+        _same_sizes(validator, model, resolved)
+    expected_hash = node.get("sha256")
+    if expected_hash is not None and expected_hash != model.sha256:
+        message = f"`{node['name']}` has changed since this spec was resolved: {model.sha256}"
+        validator.add_error("changed", (key, "sha256"), message, f"{key}={node['name']}, for the current model")
     return {
-        "name": str(there.folder),
-        "sha256": there.sha256,
-        **more,
-        **_learned(validator, learned, found, key),
+        "name": str(model.folder),
+        "sha256": model.sha256,
+        **vocabulary,
+        **_learned(validator, learned, resolved, key),
     }
 
 
@@ -79,94 +79,92 @@ def _is_source(node: Any) -> bool:
     return (
         isinstance(node, Mapping)
         and bool(node)
-        and all(isinstance(node.get(each, ""), str) for each in (*_KEYS, "trial"))
+        and all(isinstance(node.get(option, ""), str) for option in (*_KEYS, "trial"))
     )
 
 
-def _learned(validator: Validator, learned: Any, found: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Of what the kept vocabulary was learned; nothing where that is what the spec says as well."""
+def _learned(validator: Validator, learned: Any, resolved: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the training data of the kept vocabulary, or nothing if it equals the spec's own."""
     if learned is None:
         return {}
     if not isinstance(learned, Mapping) or set(learned) != set(_LEARNED):
-        what = f"expected what a vocabulary was learned from, but this is {value_text(learned)}"
-        validator.add_error("wrong-type", (key, "learned"), what, join_names(_LEARNED))
+        message = f"expected the training data of the vocabulary, got {value_text(learned)}"
+        validator.add_error("wrong-type", (key, "learned"), message, join_names(_LEARNED))
         return {}
     nodes = {
-        slot: validator.read_component(slot, learned[slot], (key, "learned", slot), found["dims"])
+        slot: validator.read_component(slot, learned[slot], (key, "learned", slot), resolved["dims"])
         for slot in ("corpus", "tokenizer")
     }
     size = learned["vocabulary"]
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         validator.add_error(
-            "wrong-type", (key, "learned", "vocabulary"), f"this is {value_text(size)}", "a number of ids, or null"
+            "wrong-type", (key, "learned", "vocabulary"), f"got {value_text(size)}", "a number of ids, or null"
         )
-    whole = {**nodes, "vocabulary": size}
-    own = {**{slot: found.get(slot) for slot in nodes}, "vocabulary": found["dims"].get("vocabulary")}
-    if nodes["tokenizer"] is not UNREAD and nodes["tokenizer"] != own["tokenizer"]:
-        what = f"the kept vocabulary is of the tokenizer {_options(nodes['tokenizer'])}, and this is another"
-        validator.add_error("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(nodes['tokenizer'])}")
-    return {} if whole == own else {"learned": whole}
+    learned_values = {**nodes, "vocabulary": size}
+    spec_values = {**{slot: resolved.get(slot) for slot in nodes}, "vocabulary": resolved["dims"].get("vocabulary")}
+    if nodes["tokenizer"] is not UNREAD and nodes["tokenizer"] != spec_values["tokenizer"]:
+        message = f"the kept vocabulary has the tokenizer {_options(nodes['tokenizer'])}, got another"
+        validator.add_error("other-tokenizer", ("tokenizer",), message, f"tokenizer {_options(nodes['tokenizer'])}")
+    return {} if learned_values == spec_values else {"learned": learned_values}
 
 
-def _same_streams(validator: Validator, there: SavedModel, found: Mapping[str, Any]) -> None:
-    """A teacher reads what the model reads: it has no stack that is given nothing."""
+def _same_streams(validator: Validator, model: SavedModel, resolved: Mapping[str, Any]) -> None:
+    """Require that the student has an input for each stack of the teacher."""
     topologies = validator.index.entries["topology"]
     names = [
         node.get("name") if isinstance(node, Mapping) else None
-        for node in (there.spec.get("topology"), found["topology"])
+        for node in (model.spec.get("topology"), resolved["topology"])
     ]
-    theirs, ours = (topologies.get(str(name)) for name in names)
-    if theirs is None or ours is None:
+    teacher, student = (topologies.get(str(name)) for name in names)
+    if teacher is None or student is None:
         return
-    paths = [{part.path: part.name for part in entry.parts} for entry in (theirs, ours)]
-    silent = [name for path, name in paths[0].items() if path not in paths[1]]
-    if silent:
-        what = (
-            f"the teacher is of the topology `{theirs.name}`, whose {join_names(silent)} would be given nothing to read"
-        )
-        validator.add_error("does-not-fit", ("teacher",), what, f"a model of the topology {ours.name}")
+    paths = [{part.path: part.name for part in entry.parts} for entry in (teacher, student)]
+    unfed = [name for path, name in paths[0].items() if path not in paths[1]]
+    if unfed:
+        message = f"the teacher is of the topology `{teacher.name}`, whose {join_names(unfed)} would have no input"
+        validator.add_error("does-not-fit", ("teacher",), message, f"a model of the topology {student.name}")
 
 
-def _same_sizes(validator: Validator, there: SavedModel, found: Mapping[str, Any]) -> None:
-    """What an objective holds against the teacher's is of one size, or it has an option that says the teacher's."""
+def _same_sizes(validator: Validator, model: SavedModel, resolved: Mapping[str, Any]) -> None:
+    """Require equal sizes of student and teacher where an objective compares them, or an option with the teacher's."""
     for key in ("objective", "evaluate"):
-        several = isinstance(found.get(key), list)
-        for place, node in enumerate(found[key] if several else [found.get(key)]):
-            for option, what, valid in _sizes(validator, there, found, node):
-                at = (key, place, option) if several else (key, option)
-                validator.add_error("does-not-fit", at, what, valid)
+        several = isinstance(resolved.get(key), list)
+        for index, node in enumerate(resolved[key] if several else [resolved.get(key)]):
+            for option, message, valid in _sizes(validator, model, resolved, node):
+                keys = (key, index, option) if several else (key, option)
+                validator.add_error("does-not-fit", keys, message, valid)
 
 
 def _sizes(
-    validator: Validator, there: SavedModel, found: Mapping[str, Any], node: Any
+    validator: Validator, model: SavedModel, resolved: Mapping[str, Any], node: Any
 ) -> Iterator[tuple[str, str, str]]:
-    """Options of an objective that should say a size of the teacher's, what is wrong with them, and what would do."""
-    dims = there.spec.get("dims")
+    """Yield options of an objective that must equal a size of the teacher: option, message, valid value."""
+    dims = model.spec.get("dims")
     if not isinstance(node, Mapping) or not isinstance(dims, Mapping):
         return
     entry = validator.index.entries["objective"].get(node["name"])
     for size, option in entry.traits.get("teacher", {}).items() if entry is not None else ():
-        theirs, own = dims.get(size), node.get(option)
-        if own is None and theirs != found["dims"].get(size):
-            what = f"the teacher's `dims.{size}` is {theirs}, and the model's {found['dims'].get(size)}"
-            yield option, what, f"{option}: {theirs}, which is then learned to be brought to"
-        elif own not in (None, theirs):
-            yield option, f"this is {own}, and the teacher's `dims.{size}` is {theirs}", f"{theirs}"
+        teacher_size, value = dims.get(size), node.get(option)
+        if value is None and teacher_size != resolved["dims"].get(size):
+            message = f"the teacher's `dims.{size}` is {teacher_size}, and the model's {resolved['dims'].get(size)}"
+            yield option, message, f"{option}: {teacher_size}, and a projection to it is trained"
+        elif value not in (None, teacher_size):
+            yield option, f"expected the teacher's `dims.{size}` ({teacher_size}), got {value}", f"{teacher_size}"
 
 
-def _same_tokens(validator: Validator, there: SavedModel, found: Mapping[str, Any], key: str) -> bool:
-    """By name and options here, and by its fingerprint once the corpus has been read."""
-    asked, read = found.get("tokenizer"), there.spec.get("tokenizer")
-    same = not there.tokenizer or not isinstance(asked, Mapping) or asked == read
+def _same_tokens(validator: Validator, model: SavedModel, resolved: Mapping[str, Any], key: str) -> bool:
+    """Return whether the tokenizers are equal by name and options; their fingerprints are compared later."""
+    tokenizer, model_tokenizer = resolved.get("tokenizer"), model.spec.get("tokenizer")
+    same = not model.tokenizer or not isinstance(tokenizer, Mapping) or tokenizer == model_tokenizer
     if not same:
-        said = read.get("name") if isinstance(read, Mapping) else read
-        what = (
-            f"the saved model reads the tokenizer `{said}`, and this is {_options(asked)}: ids would mean other tokens"
+        name = model_tokenizer.get("name") if isinstance(model_tokenizer, Mapping) else model_tokenizer
+        message = f"the saved model has the tokenizer `{name}`, got {_options(tokenizer)}: ids would mean other tokens"
+        alternative = (
+            "; or `from.vocabulary: new`, which keeps the embeddings of tokens that both have" if key == "from" else ""
         )
-        other = (
-            "; or `from.vocabulary: new`, which keeps the rows of the pieces that both have" if key == "from" else ""
+        validator.add_error(
+            "other-tokenizer", ("tokenizer",), message, f"tokenizer {_options(model_tokenizer)}{alternative}"
         )
-        validator.add_error("other-tokenizer", ("tokenizer",), what, f"tokenizer {_options(read)}{other}")
     return same
 
 

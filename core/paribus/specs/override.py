@@ -1,4 +1,4 @@
-"""Overrides in Hydra's spelling, one at a time, on plain values: `attention=gqa attention.kv_heads=2`."""
+"""Overrides in Hydra's syntax: `attention=gqa attention.kv_heads=2`."""
 
 from __future__ import annotations
 
@@ -15,49 +15,53 @@ DEPTH: Final = 32
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
-    """Each override in turn; what is wrong with one is added to the tree's problems, and the others go on."""
+    """Apply each override in order; an invalid one is added to the tree's problems."""
     for number, override in enumerate(overrides, start=1):
-        where = f"override {number}"
-        way, equals, text = str(override).partition("=")
-        if not equals or not _WAY.fullmatch(way) or way.count(".") >= DEPTH:
-            what = f"`{str(override)[:200]}` is no override"
+        location = f"override {number}"
+        path, equals, text = str(override).partition("=")
+        if not equals or not _WAY.fullmatch(path) or path.count(".") >= DEPTH:
+            message = f'expected key=value, got "{str(override)[:200]}"'
             valid = "key=value with dots between keys: attention=gqa attention.kv_heads=2 attention.0=mqa"
-            tree.problems.append(Problem(code="no-override", location=where, message=what, valid=valid))
+            tree.problems.append(Problem(code="no-override", location=location, message=message, valid=valid))
         elif not text:
-            what, valid = "there is nothing behind the `=`", f"{way}=null for none, {way}='\"\"' for empty text"
-            tree.problems.append(Problem(code="no-override", path=way, location=where, message=what, valid=valid))
+            message, valid = "expected a value after `=`", f"{path}=null for none, {path}='\"\"' for empty text"
+            tree.problems.append(
+                Problem(code="no-override", path=path, location=location, message=message, valid=valid)
+            )
         else:
-            set_path(tree, way, _value(text, where), where)
+            set_path(tree, path, _value(text, location), location)
 
 
-def set_path(tree: Tree, way: str, value: Tree, where: str) -> None:
-    """Merges one value in at a dotted path; numbers are places in lists."""
+def set_path(tree: Tree, path: str, value: Tree, location: str) -> None:
+    """Merge one value into a tree at a dotted path; numbers are indices of lists."""
     keys: Keys = ()
-    here: Any = tree.data
-    for word in way.split("."):
+    node: Any = tree.data
+    for word in path.split("."):
         key: str | int = word
-        if isinstance(here, list):
-            if not word.isdecimal() or int(word) >= len(here):
-                what = f"`{join_keys(keys)}` is a list of {len(here)}, and `{word}` is no place in it"
-                valid = f"0 to {len(here) - 1}" if here else f"{join_keys(keys)}=[…], as it is empty"
-                tree.problems.append(Problem(code="no-place", path=way, location=where, message=what, valid=valid))
+        if isinstance(node, list):
+            if not word.isdecimal() or int(word) >= len(node):
+                message = f"`{join_keys(keys)}` is a list of {len(node)} items; unknown index `{word}`"
+                valid = f"0 to {len(node) - 1}" if node else f"{join_keys(keys)}=[…], as it is empty"
+                tree.problems.append(
+                    Problem(code="no-place", path=path, location=location, message=message, valid=valid)
+                )
                 return
             key = int(word)
         keys = (*keys, key)
         try:
-            here = here[key]
+            node = node[key]
         except (KeyError, TypeError):
-            here = None
+            node = None
     problems = [Problem(**{**vars(problem), "path": _joined(keys, problem.path)}) for problem in value.problems]
     tree.merge(Tree(value.data, value.locations, problems), keys)
 
 
-def _value(text: str, where: str) -> Tree:
+def _value(text: str, location: str) -> Tree:
     try:
-        value = read_yaml(text, where, lines=False)
+        value = read_yaml(text, location, lines=False)
     except SpecError as error:
         value = Tree(None, {}, list(error.problems))
-    value.locations.setdefault((), where)
+    value.locations.setdefault((), location)
     return value
 
 

@@ -1,4 +1,4 @@
-"""The public ways to a resolved spec, and what a resolved spec is called by: its canonical bytes and their hash."""
+"""Public functions that return a resolved spec, its canonical bytes and its hash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def spec(name_or_path: Source, *overrides: str, registry: Registry | Index | None = None) -> DictConfig:
-    """A spec by the name of a preset, by a path, or as a mapping, with overrides: checked, resolved, and read-only.
+    """Return a validated, resolved, read-only spec from a preset's name, a path or a mapping, with overrides.
 
     `paribus.spec("bert-tiny", "attention=gqa", "attention.kv_heads=2")`
     """
@@ -25,32 +25,32 @@ def spec(name_or_path: Source, *overrides: str, registry: Registry | Index | Non
 
 
 def resolved(source: Source, *overrides: str, registry: Registry | Index | None = None) -> dict[str, Any]:
-    """The same as plain dicts and lists, which is what the engine works on."""
+    """Return a resolved spec as plain dicts and lists, for the engine."""
     index = index_of(registry)
     return check(load(source, overrides, index), index)
 
 
 def freeze(resolved: Mapping[str, Any]) -> DictConfig:
-    """A resolved spec as users hold it."""
+    """Return a resolved spec as a read-only DictConfig."""
     from omegaconf import OmegaConf
 
     return OmegaConf.create(dict(resolved), flags={"readonly": True})
 
 
-def index_of(given: Registry | Index | None) -> Index:
-    """What is known of components: of this registry, or of what is installed."""
-    if given is None:
+def index_of(components: Registry | Index | None) -> Index:
+    """Return the component index of a registry, or that of the installed plugins."""
+    if components is None:
         return registry.index()
-    return given if isinstance(given, registry.Index) else given.index
+    return components if isinstance(components, registry.Index) else components.index
 
 
 def canonical(spec: Mapping[str, Any] | DictConfig) -> bytes:
-    """The one spelling of a resolved spec: JSON with sorted keys."""
+    """Return the canonical form of a resolved spec: JSON with sorted keys."""
     return atomic.canonical_json(_plain(spec))
 
 
 def spec_hash(spec: Mapping[str, Any] | DictConfig) -> str:
-    """sha256 of the canonical spelling."""
+    """Return the sha256 of the canonical form."""
     return atomic.digest(canonical(spec))
 
 

@@ -1,4 +1,4 @@
-"""The rules across fields, each one sentence over what components declare of themselves, and none over their names."""
+"""All rules across the fields of a spec. Rules read the traits of components, never their names."""
 
 from __future__ import annotations
 

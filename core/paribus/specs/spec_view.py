@@ -1,4 +1,4 @@
-"""What the rules look at: the stacks of a spec, with the components of each and where they are named."""
+"""View of a spec for the rules: its stacks, with their components and locations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paribus.specs.values import Validator
 
 
 class Violation(NamedTuple):
-    """A rule that does not hold: as `Checking.wrong` takes it."""
+    """Violation of a rule: the arguments of `Validator.add_error`."""
 
     code: str
     keys: Keys
@@ -24,7 +24,7 @@ class Violation(NamedTuple):
 
 
 class NamedComponent(NamedTuple):
-    """A component of a spec, and where it is named."""
+    """Component of a spec, with its path."""
 
     entry: Entry
     keys: Keys
@@ -33,15 +33,15 @@ class NamedComponent(NamedTuple):
         return bool(self.entry.traits.get(trait, False))
 
     def list_trait(self, trait: str) -> list[str]:
-        found = self.entry.traits.get(trait, [])
-        return [str(item) for item in found] if isinstance(found, list) else []
+        items = self.entry.traits.get(trait, [])
+        return [str(item) for item in items] if isinstance(items, list) else []
 
     def __str__(self) -> str:
         return f"{self.entry.slot} `{self.entry.name}`"
 
 
 class AttentionPair(NamedTuple):
-    """An attention and the position that it meets in some layer."""
+    """Attention and position of some layer."""
 
     attention: NamedComponent
     position: NamedComponent | None
@@ -50,7 +50,7 @@ class AttentionPair(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Stack:
-    """One stack: what mixes its rows, layer by layer, each different pair once."""
+    """One stack, with each different pair of attention and position."""
 
     part: Part
     self_attention: tuple[AttentionPair, ...]
@@ -60,7 +60,7 @@ class Stack:
 @final
 @dataclass(frozen=True)
 class SpecView:
-    """A spec as the rules see it. What could not be read is left out: it has been told of."""
+    """Spec as the rules see it, without values that are already reported as invalid."""
 
     index: Index
     topology: Entry
@@ -79,32 +79,32 @@ class SpecView:
         return _named(self.index, slot, node, (slot,)) if isinstance(node, Mapping) else None
 
     def options_of(self, named: NamedComponent) -> Mapping[str, Any]:
-        """The options that a component is given."""
+        """Return the options of a component."""
         node: Any = self.spec
         for key in named.keys:
             node = node[key]
-        given: Mapping[str, Any] = node
-        return given
+        options: Mapping[str, Any] = node
+        return options
 
     def sizes(self, part: Part) -> Mapping[str, Any]:
-        """The dims of one part."""
-        own: Mapping[str, Any] = _own(self.spec, part).get("dims", {})
-        return {**self.spec["dims"], **own}
+        """Return the dims of one part."""
+        overrides: Mapping[str, Any] = _own(self.spec, part).get("dims", {})
+        return {**self.spec["dims"], **overrides}
 
     def slot_of(self, part: Part, slot: str) -> tuple[Any, Keys]:
-        """What fills a slot of one part, and where that is said."""
+        """Return the value of a slot of one part, and its path."""
         return _around(self.spec, part, slot)
 
     def components(self, slot: str, node: Any, keys: Keys) -> tuple[NamedComponent, ...]:
-        """The components that a node names."""
+        """Return the components of a node."""
         return _all(self.index, slot, node, keys)
 
     def entries(self, slot: str) -> tuple[Entry, ...]:
-        """All that could fill a slot."""
+        """Return all components of a slot."""
         return tuple(self.index.entries[slot].values())
 
     def names_with(self, slot: str, *traits: str) -> str:
-        """The names of those that have one of the traits, for whoever wants to know what would do."""
+        """Return the names of the components with one of the traits, as a list of valid values."""
         fitting = [entry.name for entry in self.entries(slot) if any(entry.traits.get(trait) for trait in traits)]
         return join_names(fitting) or "(none is installed)"
 
@@ -123,28 +123,28 @@ def view_spec(validator: Validator, topology: Entry, spec: Mapping[str, Any]) ->
 
 
 def _stack(index: Index, part: Part, spec: Mapping[str, Any]) -> Stack:
-    own = _own(spec, part)
-    layers = own.get("dims", {}).get("layers", spec["dims"]["layers"])
+    overrides = _own(spec, part)
+    layers = overrides.get("dims", {}).get("layers", spec["dims"]["layers"])
     attention, position = _around(spec, part, "attention"), _around(spec, part, "position")
-    crossing: tuple[AttentionPair, ...] = ()
+    cross_pairs: tuple[AttentionPair, ...] = ()
     if part.cross:
-        inside = own.get("cross") or {}
+        cross = overrides.get("cross") or {}
         keys: Keys = ("parts", part.name, "cross")
-        seeks = (inside["attention"], (*keys, "attention")) if "attention" in inside else attention
-        placed = inside.get("position", {"name": NO_POSITION})
-        crossing = _mixings(index, seeks, (placed, (*keys, "position")), layers)
-    return Stack(part, () if part.recurrent else _mixings(index, attention, position, layers), crossing)
+        cross_attention = (cross["attention"], (*keys, "attention")) if "attention" in cross else attention
+        cross_position = cross.get("position", {"name": NO_POSITION})
+        cross_pairs = _mixings(index, cross_attention, (cross_position, (*keys, "position")), layers)
+    return Stack(part, () if part.recurrent else _mixings(index, attention, position, layers), cross_pairs)
 
 
 def _own(spec: Mapping[str, Any], part: Part) -> Mapping[str, Any]:
     parts = spec.get("parts")
-    own: Mapping[str, Any] = parts.get(part.name, {}) if isinstance(parts, Mapping) else {}
-    return own
+    overrides: Mapping[str, Any] = parts.get(part.name, {}) if isinstance(parts, Mapping) else {}
+    return overrides
 
 
 def _around(spec: Mapping[str, Any], part: Part, slot: str) -> tuple[Any, Keys]:
-    own = _own(spec, part)
-    return (own[slot], ("parts", part.name, slot)) if slot in own else (spec.get(slot), (slot,))
+    overrides = _own(spec, part)
+    return (overrides[slot], ("parts", part.name, slot)) if slot in overrides else (spec.get(slot), (slot,))
 
 
 def _mixings(
@@ -154,10 +154,15 @@ def _mixings(
     positions: tuple[NamedComponent | None, ...] = _all(index, "position", *position) or (None,)
     if not attentions:
         return ()
-    most = min(layers, len(attentions) * len(positions)) if isinstance(layers, int) else len(attentions)
-    pairs = islice(zip(cycle(attentions), cycle(positions), strict=False), most)
-    different = {(own.keys, placed.keys if placed else None): AttentionPair(own, placed) for own, placed in pairs}
-    return tuple(different.values())
+    limit = min(layers, len(attentions) * len(positions)) if isinstance(layers, int) else len(attentions)
+    pairs = islice(zip(cycle(attentions), cycle(positions), strict=False), limit)
+    unique = {
+        (attention_node.keys, position_node.keys if position_node else None): AttentionPair(
+            attention_node, position_node
+        )
+        for attention_node, position_node in pairs
+    }
+    return tuple(unique.values())
 
 
 def _all(index: Index, slot: str, node: Any, keys: Keys) -> tuple[NamedComponent, ...]:
@@ -165,8 +170,8 @@ def _all(index: Index, slot: str, node: Any, keys: Keys) -> tuple[NamedComponent
 
 
 def _each(index: Index, slot: str, node: Any, keys: Keys) -> Iterator[NamedComponent]:
-    listed = enumerate(node) if isinstance(node, list) else [(None, node)]
-    for place, item in listed:
+    items = enumerate(node) if isinstance(node, list) else [(None, node)]
+    for place, item in items:
         if isinstance(item, Mapping):
             named = _named(index, slot, item, keys if place is None else (*keys, place))
             if named is not None:

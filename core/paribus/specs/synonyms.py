@@ -36,19 +36,19 @@ SYNONYMS: Final = {synonym: key for key, names in _NAMES.items() for synonym in 
 BUDGET: Final = "budget.steps"  # of a study, in place of `trainer.max_steps`
 
 
-def suggest_key(key: str, known: Collection[str]) -> str:
+def suggest_key(key: str, known_keys: Collection[str]) -> str:
     """Return the key that was probably meant by an unknown one, or an empty string.
 
     `known` are the valid keys at that place. A key of another place is named in full: `data.batch` for `batch_size`.
     """
     meant = SYNONYMS.get(key.lower().replace("-", "_"))
     if meant is None:
-        return closest_match(key, known)
+        return closest_match(key, known_keys)
     name = meant.rpartition(".")[2]
-    if name in known:
+    if name in known_keys:
         return name
-    if meant == "trainer.max_steps" and "steps" in known:  # in a budget
+    if meant == "trainer.max_steps" and "steps" in known_keys:  # in a budget
         return "steps"
-    if "base" in known and "budget" in known:  # among the keys of a study
+    if "base" in known_keys and "budget" in known_keys:  # among the keys of a study
         return BUDGET if meant == "trainer.max_steps" else f"base.{meant}"
     return meant

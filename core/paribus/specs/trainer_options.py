@@ -1,9 +1,4 @@
-"""What a spec says of itself, and what it hands on: its schema, the plugins it needs, Lightning's own arguments.
-
-How long a training may take: `trainer.max_time`, as Lightning spells it, in seconds of training steps.
-
-A trial over several devices: what its `trainer:` may ask for, and what a trial cannot be cut into.
-"""
+"""Validation of `trainer:` (time limit, devices, strategy), and of the header of a spec (schema, plugins)."""
 
 from __future__ import annotations
 
@@ -31,16 +26,16 @@ _CLOCK: Final = re.compile(r"(\d+):(\d+):(\d+):(\d+)")
 
 
 def max_seconds(trainer: Mapping[str, Any] | None) -> float | None:
-    """The seconds after which a training ends, or None where steps alone decide."""
+    """Return the time limit of training in seconds, or None."""
     return _seconds((trainer or {}).get("max_time"))
 
 
 def check_max_time(validator: Validator, trainer: Mapping[str, Any]) -> None:
-    """Tells of a `max_time` that is no time."""
-    given = trainer.get("max_time")
-    if given is not None and _seconds(given) is None:
+    """Report an invalid `max_time`."""
+    value = trainer.get("max_time")
+    if value is not None and _seconds(value) is None:
         validator.add_error(
-            "wrong-type", ("trainer", "max_time"), f"this is {value_text(given)}, and no time > 0", VALID
+            "wrong-type", ("trainer", "max_time"), f"got {value_text(value)}; expected a time > 0", VALID
         )
 
 
@@ -49,8 +44,8 @@ def _seconds(given: Any) -> float | None:
         given = dict(zip(UNITS, map(int, clock.groups()), strict=True))
     if not isinstance(given, Mapping) or not all(key in UNITS and _is_number(given[key]) for key in given):
         return None
-    found = math.fsum(UNITS[key] * float(value) for key, value in given.items())
-    return found if 0 < found < math.inf else None
+    total = math.fsum(UNITS[key] * float(value) for key, value in given.items())
+    return total if 0 < total < math.inf else None
 
 
 def _is_number(value: Any) -> bool:
@@ -63,7 +58,7 @@ SHARDED: Final = (IN_PIECES, "deepspeed", "model_parallel")
 
 
 class TrainerProblem(NamedTuple):
-    """An argument of the trainer, what is wrong with it, and what would do."""
+    """Invalid argument of the trainer."""
 
     key: str
     message: str
@@ -71,7 +66,7 @@ class TrainerProblem(NamedTuple):
 
 
 def requested_processes(trainer: Mapping[str, Any]) -> int | None:
-    """How many processes a trainer asks for; None where only the machine can tell."""
+    """Return the number of processes that a trainer requests, or None if it depends on the machine."""
     devices = trainer.get("devices", 1)
     if isinstance(devices, list | tuple):
         return len(devices)
@@ -87,100 +82,109 @@ def uses_sharding(trainer: Mapping[str, Any]) -> bool:
 
 
 def trainer_problems(trainer: Mapping[str, Any]) -> Iterator[TrainerProblem]:
-    """Why a trial cannot be spread as its trainer asks; nothing where it can."""
+    """Yield the arguments of a trainer that a trial on several devices does not support."""
     if trainer.get("num_nodes", 1) != 1:
-        what = "a trial on several machines is not supported: its processes are started on one"
-        yield TrainerProblem("num_nodes", what, "1; many trials run on many machines by the study's `launcher:`")
+        message = "a trial on several machines is not supported"
+        yield TrainerProblem("num_nodes", message, "1; many trials run on many machines by the study's `launcher:`")
     strategy = trainer.get("strategy", "auto")
     if strategy not in ("auto", IN_PIECES, *WHOLE):
-        what = (
-            f"`{strategy}` is not supported: what is kept of a trial (checkpoints, digests of each parameter, the "
+        message = (
+            f"`{strategy}` is not supported: checkpoints and parameter digests need whole tensors, which paribus can "
             "optimizer's state by name) is whole, and only of `fsdp` is known how pieces are put together"
         )
-        yield TrainerProblem("strategy", what, ", ".join((*WHOLE, IN_PIECES)))
+        yield TrainerProblem("strategy", message, ", ".join((*WHOLE, IN_PIECES)))
     if trainer.get("max_time"):
-        what = "a budget in seconds is held against the clock of one process, and here there are several"
-        yield TrainerProblem("max_time", what, "a budget in steps, tokens or FLOPs")
+        message = "a time limit is not supported with several processes"
+        yield TrainerProblem("max_time", message, "a budget in steps, tokens or FLOPs")
 
 
 def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violation]:
-    """An optimizer that is not known to step on parameters of which each process keeps a piece, where it is to."""
+    """Yield a violation if the optimizer does not support sharded parameters."""
     trainer, optimizer = spec.get("trainer"), spec.get("optimizer")
     if not isinstance(trainer, Mapping) or not isinstance(optimizer, Mapping) or trainer.get("strategy") != IN_PIECES:
         return
     entries = index.entries["optimizer"]
     name = optimizer["name"]
     if not entries[name].traits.get("sharded"):
-        what = f"with `{IN_PIECES}` parameters lie in pieces, on which the optimizer `{name}` is not known to step"
+        message = f"with `{IN_PIECES}` parameters lie in pieces, on which the optimizer `{name}` is not known to step"
         valid = join_names([entry.name for entry in entries.values() if entry.traits.get("sharded")])
-        yield Violation("does-not-fit", ("optimizer",), what, valid)
+        yield Violation("does-not-fit", ("optimizer",), message, valid)
 
 
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def check_header(validator: Validator, given: Mapping[str, Any]) -> None:
-    """What a spec says of itself: how it is written, and which plugins it needs."""
-    schema = given.get("paribus", SCHEMA)
+def check_header(validator: Validator, data: Mapping[str, Any]) -> None:
+    """Validate the schema version and the required plugins of a spec."""
+    schema = data.get("paribus", SCHEMA)
     if schema != SCHEMA or isinstance(schema, bool):
-        advice = "upgrade paribus" if isinstance(schema, int) and schema > SCHEMA else "write it anew"
-        what = f"this spec is written in schema {value_text(schema)}, and this paribus reads schema {SCHEMA}: {advice}"
-        validator.add_error("schema", ("paribus",), what, str(SCHEMA))
-    if "preset" in given:
-        what = "a preset is what a spec begins from, so an override comes too late for it"
-        validator.add_error("preset", ("preset",), what, "the preset's name in place of the spec's")
-    needed = given.get("plugins") or []
-    if not isinstance(needed, list) or not all(isinstance(name, str) for name in needed):
-        validator.add_error("wrong-type", ("plugins",), f"expected a list of names, but this is {value_text(needed)}")
+        advice = "upgrade paribus" if isinstance(schema, int) and schema > SCHEMA else "rewrite the spec"
+        message = f"expected schema {SCHEMA}, got schema {value_text(schema)}: {advice}"
+        validator.add_error("schema", ("paribus",), message, str(SCHEMA))
+    if "preset" in data:
+        message = "an override cannot change the preset"
+        validator.add_error("preset", ("preset",), message, "the name of the preset in place of the spec")
+    plugins = data.get("plugins") or []
+    if not isinstance(plugins, list) or not all(isinstance(name, str) for name in plugins):
+        validator.add_error("wrong-type", ("plugins",), f"expected a list of names, got {value_text(plugins)}")
         return
-    doors = [piece.source for piece in validator.index.plugins]
-    for place, name in enumerate(needed):
-        keys = ("plugins", place)
+    sources = [piece.source for piece in validator.index.plugins]
+    for index, name in enumerate(plugins):
+        keys = ("plugins", index)
         for broken in validator.index.broken:
             if name in (broken.source.name, broken.source.distribution):
-                validator.add_error("plugin-failed", keys, f"this spec needs it, and {broken}")
-        if not any(name in (door.name, door.distribution) for door in doors):
-            what = f"this spec needs the plugin `{name}`, which is not installed; a spec never loads one itself"
-            known = sorted({door.name for door in doors} | {door.distribution for door in doors if door.distribution})
-            validator.add_error("plugin-missing", keys, what, join_names(known), closest_match(name, known))
-
-
-def resolve_trainer(validator: Validator, given: Mapping[str, Any]) -> Any:
-    """Lightning's own arguments, of which it says what they mean; here, whether there are such, and plain values."""
-    valid = "arguments of lightning.Trainer"
-    found = validator.as_mapping(given.get("trainer") or {}, ("trainer",), valid)
-    if found is None:
-        return UNREAD
-    known = trainer_arguments() if set(found) - {STEPS.name} else frozenset({STEPS.name})
-    for key, value in found.items():
-        if not _IDENTIFIER.fullmatch(key):
-            validator.add_error("unknown-key", ("trainer", key), f"`{key}` is no argument's name", valid)
-        elif known and key not in known:
-            what = f"lightning.Trainer has no argument `{key}`"
+                validator.add_error("plugin-failed", keys, f"this spec needs this plugin, but {broken}")
+        if not any(name in (source.name, source.distribution) for source in sources):
+            message = f'unknown plugin "{name}", which this spec needs'
+            known_names = sorted(
+                {source.name for source in sources} | {source.distribution for source in sources if source.distribution}
+            )
             validator.add_error(
-                "unknown-key", ("trainer", key), what, join_names(sorted(known), 40), suggest_key(key, known)
+                "plugin-missing", keys, message, join_names(known_names), closest_match(name, known_names)
+            )
+
+
+def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
+    """Validate the names of Lightning's arguments; Lightning validates their values."""
+    valid = "arguments of lightning.Trainer"
+    options = validator.as_mapping(data.get("trainer") or {}, ("trainer",), valid)
+    if options is None:
+        return UNREAD
+    known_arguments = trainer_arguments() if set(options) - {STEPS.name} else frozenset({STEPS.name})
+    for key, value in options.items():
+        if not _IDENTIFIER.fullmatch(key):
+            message = f'expected an argument of lightning.Trainer, got "{key}"'
+            validator.add_error("unknown-key", ("trainer", key), message, valid)
+        elif known_arguments and key not in known_arguments:
+            message = f'unknown argument "{key}" of lightning.Trainer'
+            validator.add_error(
+                "unknown-key",
+                ("trainer", key),
+                message,
+                join_names(sorted(known_arguments), 40),
+                suggest_key(key, known_arguments),
             )
         _finite(validator, value, ("trainer", key))
-    steps = found.get("max_steps")
+    steps = options.get("max_steps")
     if steps is not None:
         validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
-    check_max_time(validator, found)
-    if uses_sharding(found) or (requested_processes(found) or 1) > 1 or found.get("num_nodes", 1) != 1:
-        for key, what, valid in trainer_problems(found):
-            validator.add_error("trainer-refused", ("trainer", key), what, valid)
-    return dict(found)
+    check_max_time(validator, options)
+    if uses_sharding(options) or (requested_processes(options) or 1) > 1 or options.get("num_nodes", 1) != 1:
+        for key, message, valid in trainer_problems(options):
+            validator.add_error("trainer-refused", ("trainer", key), message, valid)
+    return dict(options)
 
 
 @lru_cache(maxsize=1)
 def trainer_arguments() -> frozenset[str]:
-    """What lightning.Trainer takes, read from its source: importing it takes seconds, and `check` is quick.
+    """Return the arguments of lightning.Trainer, read from its source, since importing it takes seconds.
 
-    Empty where the source cannot be read, and then Lightning itself is the first to say.
+    Empty if the source cannot be read; then Lightning itself reports unknown arguments.
     """
-    found = importlib.util.find_spec("lightning")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("lightning")
+    if package is None or not package.submodule_search_locations:
         return frozenset()
-    source = Path(found.submodule_search_locations[0], "pytorch", "trainer", "trainer.py")
+    source = Path(package.submodule_search_locations[0], "pytorch", "trainer", "trainer.py")
     with suppress(OSError, SyntaxError):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
@@ -193,9 +197,9 @@ def _finite(validator: Validator, value: Any, keys: Keys) -> None:
         for key, item in value.items():
             _finite(validator, item, (*keys, key))
     elif isinstance(value, list):
-        for place, item in enumerate(value):
-            _finite(validator, item, (*keys, place))
+        for index, item in enumerate(value):
+            _finite(validator, item, (*keys, index))
     elif isinstance(value, float) and not math.isfinite(value):
-        validator.add_error("not-finite", keys, f"this must be finite, but is {value}")
+        validator.add_error("not-finite", keys, f"expected a finite number, got {value}")
     elif value == MISSING:
-        validator.add_error("missing", keys, "this is still to be filled in")
+        validator.add_error("missing", keys, "this has no value yet (???)")

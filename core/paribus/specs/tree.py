@@ -1,4 +1,4 @@
-"""A spec before it is checked: plain values, and where each of them was written."""
+"""A spec before validation: plain values and their locations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Keys: TypeAlias = "tuple[str | int, ...]"
 
 @final
 class Unread:
-    """Stands for a value that could not be read; what is wrong with it has been said, so no check says more."""
+    """Placeholder for a value with a reported problem, so that later checks ignore it."""
 
     def __repr__(self) -> str:
         return "(not read)"
@@ -23,19 +23,19 @@ UNREAD: Final = Unread()
 
 
 def contains_unread(value: object) -> bool:
-    """Whether any of it could not be read."""
+    """Return whether a value contains an unread one."""
     if isinstance(value, Mapping):
         return any(map(contains_unread, value.values()))
     return any(map(contains_unread, value)) if isinstance(value, (list, tuple)) else value is UNREAD
 
 
 def join_keys(keys: Keys) -> str:
-    """`attention.0.kv_heads`: keys as overrides and errors spell them."""
+    """Join keys as overrides and errors write them: `attention.0.kv_heads`."""
     return ".".join(map(str, keys))
 
 
 def value_text(value: object) -> str:
-    """A value as an error names it, in YAML's words."""
+    """Format a value for an error message, in YAML's words."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -49,21 +49,21 @@ def value_text(value: object) -> str:
     return f"the number {_cut(str(value))}" if isinstance(value, (int, float)) else _cut(str(value))
 
 
-def _cut(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _cut(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 @final
 @dataclass
 class Tree:
-    """Plain values, the place of each, and what has been found wrong so far."""
+    """Plain values, their locations, and the problems found so far."""
 
     data: Any = field(default_factory=dict)
     locations: dict[Keys, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def location(self, keys: Keys) -> str:
-        """The place of what stands at `keys`, or of something in it, or of the nearest thing around it."""
+        """Return the location of the value at `keys`, of a value in it, or of the closest value around it."""
         if keys not in self.locations:
             inside = next((mark for place, mark in self.locations.items() if place[: len(keys)] == keys), "")
             if inside and keys:
@@ -73,14 +73,14 @@ class Tree:
                 return self.locations[keys[:end]]
         return ""
 
-    def merge(self, other: Tree, at: Keys = ()) -> None:
+    def merge(self, tree: Tree, prefix: Keys = ()) -> None:
         """Merges `other` in at `at`: mappings into mappings; a changed name replaces its node, as all else does."""
-        value = other.data
-        for key in reversed(at):
+        value = tree.data
+        for key in reversed(prefix):
             value = _At(key, value) if isinstance(key, int) else {key: value}
-        self.problems += other.problems
+        self.problems += tree.problems
         self.data = self._merged(self.data, value, ())
-        self.locations.update({(*at, *keys): mark for keys, mark in other.locations.items()})
+        self.locations.update({(*prefix, *keys): mark for keys, mark in tree.locations.items()})
 
     def _merged(self, base: Any, over: Any, keys: Keys) -> Any:
         if isinstance(over, _At):
@@ -105,7 +105,7 @@ class Tree:
             del self.locations[mark]
 
     def get(self, keys: Keys) -> Any:
-        """The value at `keys`, or a KeyError."""
+        """Return the value at `keys`, or raise a KeyError."""
         value = self.data
         for key in keys:
             try:
@@ -118,21 +118,21 @@ class Tree:
 @final
 @dataclass(frozen=True)
 class _At:
-    """A value for one place of a list that is there already."""
+    """Value for one index of an existing list."""
 
     index: int
     value: Any
 
 
 def copy_values(value: Any) -> Any:
-    """Plain values anew: mappings and lists are never shared between two trees."""
+    """Copy plain values, so that two trees share no mapping or list."""
     if isinstance(value, Mapping):
         return {key: copy_values(item) for key, item in value.items()}
     return [copy_values(item) for item in value] if isinstance(value, list) else value
 
 
 def merge_values(base: Any, over: Any) -> Any:
-    """`over` merged into `base`, as an override would be."""
+    """Merge `over` into `base`, as an override."""
     tree = Tree(base)
     tree.merge(Tree(over))
     return tree.data

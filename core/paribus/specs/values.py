@@ -1,4 +1,4 @@
-"""One value against one option: its type, its limits, and the sizes around it."""
+"""Validation of single values: types, limits and dims."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import UNREAD, Keys, Tree, join_keys, merge_values, value_text
 
 MISSING: Final = "???"
-MAX_PROBLEMS: Final = 100  # problems that anybody reads at once
+MAX_PROBLEMS: Final = 100  # maximum number of reported problems
 _NOT_FINITE: Final = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", ".nan", ".inf", "-.inf"})
 Dims = Mapping[str, Any]
 
 
 @final
 class Validator:
-    """Collects what is wrong with a tree while values are read from it; what comes back has every default filled in."""
+    """Collects the problems of a tree while reading its values, with every default filled in."""
 
     def __init__(self, tree: Tree, index: Index) -> None:
         self.tree = tree
@@ -30,184 +30,186 @@ class Validator:
         self.problems: list[Problem] = list(tree.problems)
         self._told = set(self.problems)
 
-    def add_error(self, code: str, keys: Keys, what: str, valid: str = "", near: str = "") -> Any:
-        """Notes a problem, and answers what stands for a value that is no longer looked at."""
+    def add_error(self, code: str, keys: Keys, message: str, valid: str = "", suggestion: str = "") -> Any:
+        """Add a problem, and return the placeholder for the invalid value."""
         if len(self.problems) >= MAX_PROBLEMS:
             return UNREAD
-        where = self.tree.location(keys)
-        problem = Problem(code=code, path=join_keys(keys), location=where, message=what, valid=valid, suggestion=near)
+        location = self.tree.location(keys)
+        problem = Problem(
+            code=code, path=join_keys(keys), location=location, message=message, valid=valid, suggestion=suggestion
+        )
         if problem not in self._told:
             self._told.add(problem)
             self.problems.append(problem)
         return UNREAD
 
-    def as_mapping(self, given: Any, keys: Keys, valid: str) -> Mapping[str, Any] | None:
-        """`given`, if it is a mapping."""
-        if given is UNREAD or isinstance(given, Mapping):
-            return given if isinstance(given, Mapping) else None
-        self.add_error("wrong-type", keys, f"expected a mapping, but this is {value_text(given)}", valid)
+    def as_mapping(self, value: Any, keys: Keys, valid: str) -> Mapping[str, Any] | None:
+        """Return the value if it is a mapping, else report a problem."""
+        if value is UNREAD or isinstance(value, Mapping):
+            return value if isinstance(value, Mapping) else None
+        self.add_error("wrong-type", keys, f"expected a mapping, got {value_text(value)}", valid)
         return None
 
     def read_options(
-        self, options: Sequence[Option], given: Mapping[str, Any], keys: Keys, dims: Dims
+        self, options: Sequence[Option], values: Mapping[str, Any], keys: Keys, dims: Dims
     ) -> dict[str, Any]:
-        """A value for each option: the given one, or its default; keys that are no option are told of."""
-        known = [option.name for option in options]
-        for key in given:
-            if key not in known:
-                self.add_unknown_key(key, (*keys, key), known)
+        """Return a value for each option, the given one or the default; report unknown keys."""
+        known_keys = [option.name for option in options]
+        for key in values:
+            if key not in known_keys:
+                self.add_unknown_key(key, (*keys, key), known_keys)
         return {
-            option.name: self.read_option(option, given[option.name], (*keys, option.name), dims)
-            if option.name in given
+            option.name: self.read_option(option, values[option.name], (*keys, option.name), dims)
+            if option.name in values
             else self.read_default(option, (*keys, option.name), dims)
             for option in options
         }
 
-    def add_unknown_key(self, key: str, keys: Keys, known: Sequence[str]) -> None:
+    def add_unknown_key(self, key: str, keys: Keys, known_keys: Sequence[str]) -> None:
         if len(self.problems) < MAX_PROBLEMS:
-            valid = join_names(known) if known else "nothing: it has no options"
-            self.add_error("unknown-key", keys, f'unknown key "{key}"', valid, suggest_key(key, known))
+            valid = join_names(known_keys) if known_keys else "nothing: it has no options"
+            self.add_error("unknown-key", keys, f'unknown key "{key}"', valid, suggest_key(key, known_keys))
 
     def read_default(self, option: Option, keys: Keys, dims: Dims) -> Any:
         if option.required:
-            what = f"`{option.name}` is missing: {option.doc}"
-            return self.add_error("missing", keys, what, valid_values(option, dims))
+            message = f"`{option.name}` is missing: {option.doc}"
+            return self.add_error("missing", keys, message, valid_values(option, dims))
         if option.kind.name == "slot":
             return self.read_option(option, option.default, keys, dims)
         if option.kind.name == "group":
             return self.read_options(option.kind.options, option.default or {}, keys, dims)
         value = [*option.default] if isinstance(option.default, (list, tuple)) else option.default
-        self.check_limits(option, value, keys, dims)  # one that depends on the dims may be broken by its own default
+        self.check_limits(option, value, keys, dims)  # a default may break a limit that depends on the dims
         return value
 
-    def read_option(self, option: Option, given: Any, keys: Keys, dims: Dims) -> Any:
-        """The value of one option, with its limits."""
-        if given is UNREAD:
+    def read_option(self, option: Option, raw: Any, keys: Keys, dims: Dims) -> Any:
+        """Return the value of one option, after checking its limits."""
+        if raw is UNREAD:
             return UNREAD
-        if given == MISSING:
-            what = f"`{option.name}` is still to be filled in: {option.doc}"
-            return self.add_error("missing", keys, what, valid_values(option, dims))
-        value = self.read_kind(option, option.kind, given, keys, dims)
+        if raw == MISSING:
+            message = f"`{option.name}` has no value yet (???): {option.doc}"
+            return self.add_error("missing", keys, message, valid_values(option, dims))
+        value = self.read_kind(option, option.kind, raw, keys, dims)
         if value is not UNREAD and value is not None and not self.check_limits(option, value, keys, dims):
             return UNREAD
         return value
 
-    def read_kind(  # noqa: PLR0911  # one answer for each of the kinds that there are
-        self, option: Option, kind: Kind, given: Any, keys: Keys, dims: Dims
+    def read_kind(  # noqa: PLR0911  # one return for each kind
+        self, option: Option, kind: Kind, raw: Any, keys: Keys, dims: Dims
     ) -> Any:
-        if given is None and kind.optional:
+        if raw is None and kind.optional:
             return None
         if kind.name == "slot":
-            whole = merge_values(option.default, given) if isinstance(given, Mapping) and "name" not in given else given
-            return self.read_component(kind.slot, whole, keys, dims)
+            merged = merge_values(option.default, raw) if isinstance(raw, Mapping) and "name" not in raw else raw
+            return self.read_component(kind.slot, merged, keys, dims)
         if kind.name == "group":
-            found = self.as_mapping(given, keys, join_names(field.name for field in kind.options))
-            usual = option.default if isinstance(option.default, Mapping) else {}  # may be another than its fields'
-            return UNREAD if found is None else self.read_options(kind.options, {**usual, **found}, keys, dims)
+            mapping = self.as_mapping(raw, keys, join_names(field.name for field in kind.options))
+            defaults = (
+                option.default if isinstance(option.default, Mapping) else {}
+            )  # may differ from the fields' defaults
+            return UNREAD if mapping is None else self.read_options(kind.options, {**defaults, **mapping}, keys, dims)
         if kind.name == "list":
-            return self.read_list(option, kind, given, keys, dims)
-        value = plain_value(kind, given)
+            return self.read_list(option, kind, raw, keys, dims)
+        value = plain_value(kind, raw)
         if value is not None:
             return value
-        if kind.name in ("int", "float") and _not_finite(given):
+        if kind.name in ("int", "float") and _not_finite(raw):
             return self.add_error(
-                "not-finite", keys, f"this must be finite, but is {value_text(given)}", valid_values(option, dims)
+                "not-finite", keys, f"expected a finite number, got {value_text(raw)}", valid_values(option, dims)
             )
-        near = closest_match(given, kind.choices) if isinstance(given, str) else ""
-        what = f"expected {kind}, but this is {value_text(given)}"
-        return self.add_error("wrong-type", keys, what, valid_values(option, dims), near)
+        suggestion = closest_match(raw, kind.choices) if isinstance(raw, str) else ""
+        message = f"expected {kind}, got {value_text(raw)}"
+        return self.add_error("wrong-type", keys, message, valid_values(option, dims), suggestion)
 
-    def read_list(self, option: Option, kind: Kind, given: Any, keys: Keys, dims: Dims) -> Any:
-        several = len(kind.items) > 1
-        items = given if isinstance(given, (list, tuple)) else [given]  # one item stands for a list of one
-        if (several and len(items) != len(kind.items)) or isinstance(given, Mapping) or given is None:
-            return self.add_error("wrong-type", keys, f"expected {kind}, but this is {value_text(given)}", str(kind))
-        kinds = kind.items if several else [kind.items[0] for _ in items]
-        found = [
-            self.read_kind(option, item, value, (*keys, place), dims)
-            for place, (item, value) in enumerate(zip(kinds, items, strict=True))
+    def read_list(self, option: Option, kind: Kind, raw: Any, keys: Keys, dims: Dims) -> Any:
+        has_kinds = len(kind.items) > 1
+        items = raw if isinstance(raw, (list, tuple)) else [raw]  # one item stands for a list of one
+        if (has_kinds and len(items) != len(kind.items)) or isinstance(raw, Mapping) or raw is None:
+            return self.add_error("wrong-type", keys, f"expected {kind}, got {value_text(raw)}", str(kind))
+        kinds = kind.items if has_kinds else [kind.items[0] for _ in items]
+        values = [
+            self.read_kind(option, item, value, (*keys, index), dims)
+            for index, (item, value) in enumerate(zip(kinds, items, strict=True))
         ]
-        return UNREAD if any(value is UNREAD for value in found) else found
+        return UNREAD if any(value is UNREAD for value in values) else values
 
     def check_limits(self, option: Option, value: Any, keys: Keys, dims: Dims) -> bool:
-        """Whether the value is within all limits; each that it is not is told of."""
+        """Return whether the value is within all limits; report each violation."""
         numbers = value if isinstance(value, list) else [value]
-        held = True
+        is_valid = True
         for number in numbers:
             for limit in option.limits:
-                what = limit_message(option.name, limit, number, dims)
-                if what:
-                    held = False
-                    self.add_error("out-of-range", keys, what, valid_values(option, dims))
-        return held
+                message = limit_message(option.name, limit, number, dims)
+                if message:
+                    is_valid = False
+                    self.add_error("out-of-range", keys, message, valid_values(option, dims))
+        return is_valid
 
-    def read_component(self, slot: str, given: Any, keys: Keys, dims: Dims) -> Any:
-        """`name`, or a mapping with a name and options, as a mapping with every option."""
-        found = self._named(slot, given, keys)
-        if found is None:
+    def read_component(self, slot: str, raw: Any, keys: Keys, dims: Dims) -> Any:
+        """Read a component, a name or a mapping with a name and options, as a mapping with every option."""
+        node = self._named(slot, raw, keys)
+        if node is None:
             return UNREAD
-        name = found["name"]
+        name = node["name"]
         problem = self.index.problem(slot, name, path=join_keys(keys), location=self.tree.location(keys))
         if problem is not None:
             self.problems.append(problem)
             return UNREAD
-        options = {key: value for key, value in found.items() if key != "name"}
+        options = {key: value for key, value in node.items() if key != "name"}
         entry = self.index.entries[slot][name]
         return {"name": name, **self.read_options(entry.options, options, keys, dims)}
 
-    def _named(self, slot: str, given: Any, keys: Keys) -> Mapping[str, Any] | None:
-        """A mapping whose name is text, or nothing, and then it is told why."""
-        named = {"name": given} if isinstance(given, str) else given
-        if isinstance(named, Mapping) and isinstance(named.get("name"), str) and named["name"] != MISSING:
+    def _named(self, slot: str, raw: Any, keys: Keys) -> Mapping[str, Any] | None:
+        """Return a mapping with a name, or report a problem and return None."""
+        node = {"name": raw} if isinstance(raw, str) else raw
+        if isinstance(node, Mapping) and isinstance(node.get("name"), str) and node["name"] != MISSING:
             if len(keys) <= input_limits.DEPTH:
-                return named
-            # a component whose default is, in the end, itself
+                return node
+            # a component whose default contains itself
             self.add_error("too-deep", keys, "this is nested too deep", f"at most {input_limits.DEPTH} levels")
             return None
         valid = f"a name, or {{name: …, option: …}}; names: {join_names(self.index.names(slot))}"
-        if isinstance(named, Mapping) and named.get("name", MISSING) == MISSING:
-            self.add_error("missing", keys, f"the {slot} is still to be named", valid)
-        elif (found := self.as_mapping(named, keys, valid)) is not None and found["name"] is not UNREAD:
-            self.add_error(
-                "wrong-type", (*keys, "name"), f"expected a name, but this is {value_text(found['name'])}", valid
-            )
+        if isinstance(node, Mapping) and node.get("name", MISSING) == MISSING:
+            self.add_error("missing", keys, f"the {slot} has no name yet (???)", valid)
+        elif (mapping := self.as_mapping(node, keys, valid)) is not None and mapping["name"] is not UNREAD:
+            self.add_error("wrong-type", (*keys, "name"), f"expected a name, got {value_text(mapping['name'])}", valid)
         return None
 
 
-def plain_value(kind: Kind, given: Any) -> Any:
-    """`given` as a value of this kind, or None if it is none."""
+def plain_value(kind: Kind, raw: Any) -> Any:
+    """Return a raw value converted to a kind, or None if it has another type."""
     if kind.name == "bool":
-        return given if isinstance(given, bool) else None
+        return raw if isinstance(raw, bool) else None
     if kind.name == "str":
-        return given if isinstance(given, str) else None
+        return raw if isinstance(raw, str) else None
     if kind.name == "choice":
-        return given if not isinstance(given, bool) and str(given) in kind.choices else None
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not _finite(given):
+        return raw if not isinstance(raw, bool) and str(raw) in kind.choices else None
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not _finite(raw):
         return None
     if kind.name == "int":
-        return given if isinstance(given, int) else None
-    return float(given)
+        return raw if isinstance(raw, int) else None
+    return float(raw)
 
 
 def _finite(number: float) -> bool:
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number that no float can hold
+    except OverflowError:  # an integer too large for a float
         return False
 
 
-def _not_finite(given: Any) -> bool:
-    if isinstance(given, str):
-        return given.lower() in _NOT_FINITE
-    return isinstance(given, (int, float)) and not isinstance(given, bool) and not _finite(given)
+def _not_finite(raw: Any) -> bool:
+    if isinstance(raw, str):
+        return raw.lower() in _NOT_FINITE
+    return isinstance(raw, (int, float)) and not isinstance(raw, bool) and not _finite(raw)
 
 
 def valid_values(option: Option, dims: Dims) -> str:
-    """The values that would do, as far as they can be named."""
+    """Describe the valid values of an option."""
     null = ", or null" if option.kind.optional else ""
     for limit in option.limits:
-        if isinstance(limit, Divides) and isinstance(whole := dims.get(limit.dim), int):
-            return join_names(divisors(whole)) + null
+        if isinstance(limit, Divides) and isinstance(size := dims.get(limit.dim), int):
+            return join_names(divisors(size)) + null
     bounds = [str(limit) for limit in option.limits if isinstance(limit, Range)]
     bounds += [
         f"{'≥' if isinstance(limit, AtLeast) else '≤'} {dims[limit.dim]} (dims.{limit.dim})"
@@ -218,26 +220,26 @@ def valid_values(option: Option, dims: Dims) -> str:
     return " ".join(filter(None, [plain, " and ".join(filter(None, bounds))])) + null
 
 
-def limit_message(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PLR0911  # one for each limit
-    """What is wrong with a number, or nothing."""
+def limit_message(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PLR0911  # one return for each limit
+    """Return a message if a number violates a limit, or an empty string."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
     if isinstance(limit, Range):
-        return "" if limit.contains(value) else f"`{name}` must be {limit}, but is {value}"
+        return "" if limit.contains(value) else f"`{name}` must be {limit}, got {value}"
     size = dims.get(limit.dim)
     if not isinstance(size, (int, float)) or isinstance(size, bool):
-        return ""  # not known, or wrong itself
+        return ""  # unknown or invalid
     if isinstance(limit, Divides):
-        held = value > 0 and size % value == 0
-        return "" if held else f"`{name}` must divide `dims.{limit.dim}` ({size}), but is {value}"
+        divides = value > 0 and size % value == 0
+        return "" if divides else f"`{name}` must divide `dims.{limit.dim}` ({size}), got {value}"
     if isinstance(limit, AtLeast):
-        return "" if value >= size else f"`{name}` must be at least `dims.{limit.dim}` ({size}), but is {value}"
+        return "" if value >= size else f"`{name}` must be at least `dims.{limit.dim}` ({size}), got {value}"
     if value <= size:
         return ""
-    why = f": {limit.reason}" if limit.reason else ""
-    return f"`{name}` must be at most `dims.{limit.dim}` ({size}), but is {value}{why}"
+    reason = f": {limit.reason}" if limit.reason else ""
+    return f"`{name}` must be at most `dims.{limit.dim}` ({size}), got {value}{reason}"
 
 
 def divisors(whole: int) -> list[int]:
-    small = [number for number in range(1, math.isqrt(whole) + 1) if whole % number == 0]
-    return sorted({*small, *(whole // number for number in small)})
+    small_divisors = [divisor for divisor in range(1, math.isqrt(whole) + 1) if whole % divisor == 0]
+    return sorted({*small_divisors, *(whole // divisor for divisor in small_divisors)})

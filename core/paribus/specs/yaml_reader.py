@@ -1,7 +1,4 @@
-"""One plain YAML scalar as a value, without the surprises: 010 is not 8, `no` is not false, 12:30 is not 750.
-
-YAML to plain values, with the line of each; nothing is constructed, and nothing is guessed.
-"""
+"""YAML to plain values with their lines. Ambiguous scalars are errors: 010 is not 8, `no` is not false."""
 
 from __future__ import annotations
 
@@ -33,33 +30,35 @@ _NUMBER: Final = re.compile(r"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|
 _INFINITE: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)")
 _NAN: Final = frozenset({".nan", ".NaN", ".NAN"})
 _SEXAGESIMAL: Final = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-_GROUPED: Final = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?")
+_GROUPED: Final = re.compile(r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?")
 _BASES: Final = {"0x": 16, "0b": 2, "0o": 8}
 _DIGITS: Final = 20  # more than any size, step or seed has
 
 
 @final
 class MisreadError(ValueError):
-    """A spelling that YAML reads as something else than it looks like."""
+    """Scalar that YAML would read as another value than it looks like."""
 
 
-def parse_scalar(text: str) -> Any:  # noqa: PLR0911  # one answer for each of the kinds that there are
-    """The value of a plain scalar: null, true, false, a plain decimal number, or text."""
+def parse_scalar(text: str) -> Any:  # noqa: PLR0911  # one return for each type
+    """Parse a plain scalar: null, true, false, a decimal number, or text."""
     if text in _NULL:
         return None
     if text in _BOOLEAN:
         return _BOOLEAN[text]
     if text in _NORWAY:
-        read = "true" if _NORWAY[text] else "false"
-        raise MisreadError(f"YAML read `{text}` as a boolean ({read}); quote it if text is meant, else write {read}")
+        boolean = "true" if _NORWAY[text] else "false"
+        raise MisreadError(
+            f"YAML read `{text}` as a boolean ({boolean}); quote it if text is meant, else write {boolean}"
+        )
     if _WHOLE.fullmatch(text):
         if len(text) > _DIGITS:
-            raise MisreadError(f"a number of {len(text)} digits is more than anything here can be")
+            raise MisreadError(f"a number of {len(text)} digits is too large")
         return int(text)
     if _NUMBER.fullmatch(text):
         return float(text)
-    if found := _INFINITE.fullmatch(text):
-        return float(f"{found[1]}inf")
+    if match := _INFINITE.fullmatch(text):
+        return float(f"{match[1]}inf")
     if text in _NAN:
         return float("nan")
     if (number := _other(text)) is not None:
@@ -74,7 +73,7 @@ def _octal(text: str) -> int | None:
 
 
 def _other(text: str) -> float | int | None:
-    """What YAML 1.1 or 1.2 makes of a number that is no plain decimal."""
+    """Return the value that YAML 1.1 or 1.2 reads from a number in another notation, or None."""
     sign = -1 if text.startswith("-") else 1
     digits = text.lstrip("+-").replace("_", "")
     if (octal := _octal(text)) is not None:
@@ -95,7 +94,7 @@ def _other(text: str) -> float | int | None:
     return None
 
 
-MOST: Final = 100  # problems of one file that anybody reads at once
+MOST: Final = 100  # maximum number of reported problems of one file
 _INDENTED: Final = "with the same indentation as the lines beside it"
 _HINTS: Final = {
     "cannot start any token": "indent with spaces, and quote text that begins with a special character",
@@ -103,34 +102,34 @@ _HINTS: Final = {
     "did not find expected key": f"a key {_INDENTED}",
     "did not find expected '-' indicator": f"an item of a list {_INDENTED}",
     "did not find expected <document start>": f"a key {_INDENTED}",
-    "but found '<block": f"a key {_INDENTED}",  # as the parser in pure Python says it
+    "but found '<block": f"a key {_INDENTED}",  # message of the pure Python parser
     "expected alphabetic or numeric character": "quote text that begins with * or &",
     "could not find expected ':'": "`key: value`, with a space behind the colon",
 }
 
 
 def read_file(path: Path, name: str = "") -> Tree:
-    """The mapping in a YAML file; `name` is what errors call the file."""
+    """Read the mapping in a YAML file; `name` is the file's name in errors."""
     name = name or str(path)
     try:
         if path.is_dir():
-            raise SpecError(Problem(code="cannot-read", location=name, message="this is a folder", valid="a YAML file"))
+            raise SpecError(
+                Problem(code="cannot-read", location=name, message="expected a file, got a folder", valid="a YAML file")
+            )
         with path.open("rb") as file:
             data = file.read(input_limits.BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        what = f"this file could not be read: {getattr(error, 'strerror', None) or error}"
-        raise SpecError(Problem(code="cannot-read", location=name, message=what)) from None
+        message = f"this file could not be read: {getattr(error, 'strerror', None) or error}"
+        raise SpecError(Problem(code="cannot-read", location=name, message=message)) from None
     tree = read_yaml(input_limits.decode_text(data, name), name)
     if not isinstance(tree.data, dict):
-        found = "empty" if tree.data is None else value_text(tree.data)
-        raise SpecError(
-            Problem(code="no-mapping", location=f"{name}:1:1", message=f"a spec is a mapping, but this is {found}")
-        )
+        kind = "empty" if tree.data is None else value_text(tree.data)
+        raise SpecError(Problem(code="no-mapping", location=f"{name}:1:1", message=f"expected a mapping, got {kind}"))
     return tree
 
 
 def read_yaml(text: str, name: str, *, lines: bool = True) -> Tree:
-    """The values of one YAML document. `name` is what errors call it; `lines`: whether it has lines worth naming."""
+    """Read one YAML document. `name` is its name in errors; `lines`: whether locations include lines."""
     import yaml
 
     text = input_limits.decode_text(text.encode(errors="surrogatepass"), name)
@@ -139,20 +138,20 @@ def read_yaml(text: str, name: str, *, lines: bool = True) -> Tree:
         return _Reader(input_limits.limit_events(yaml.parse(text, Loader=loader), name), name, lines).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None and lines else name
-        said = " ".join((error.problem or "broken").split())
-        hint = next((hint for part, hint in _HINTS.items() if part in said), "")
+        location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None and lines else name
+        error_text = " ".join((error.problem or "broken").split())
+        hint = next((hint for part, hint in _HINTS.items() if part in error_text), "")
         raise SpecError(
-            Problem(code="syntax", location=place, message=f"this is no YAML: {said}", valid=hint)
+            Problem(code="syntax", location=location, message=f"invalid YAML: {error_text}", valid=hint)
         ) from None
     except yaml.YAMLError as error:
-        said = " ".join(str(error).split())
-        raise SpecError(Problem(code="syntax", location=name, message=f"this is no YAML: {said}")) from None
+        error_text = " ".join(str(error).split())
+        raise SpecError(Problem(code="syntax", location=name, message=f"invalid YAML: {error_text}")) from None
 
 
 @final
 class _Reader:
-    """Builds plain values from the events of the parser."""
+    """Build plain values from parser events."""
 
     def __init__(self, events: Iterator[Event], name: str, lines: bool) -> None:
         self.events = events
@@ -169,14 +168,14 @@ class _Reader:
             return self.tree
         self.tree.data = self.node(self.next(), ())
         next(self.events)  # the document ends
-        after = next(self.events)
-        if isinstance(after, DocumentStartEvent):
-            self.wrong("two-documents", after, (), "here begins a second document", "one document a file")
+        event = next(self.events)
+        if isinstance(event, DocumentStartEvent):
+            self.wrong("two-documents", event, (), "expected one document, got a second one", "one document a file")
         return self.tree
 
     def next(self) -> NodeEvent:
         event: Any = next(self.events)
-        return event  # type: ignore[no-any-return]  # within a document every event but the ends is a node's
+        return event  # type: ignore[no-any-return]  # within a document, every other event is of a node
 
     def node(self, event: NodeEvent, keys: Keys) -> Any:
         from yaml.events import AliasEvent, MappingStartEvent, ScalarEvent, SequenceStartEvent
@@ -184,10 +183,10 @@ class _Reader:
         self.tree.locations[keys] = self.place(event)
         if isinstance(event, AliasEvent):
             valid = "${dims.width}, a reference by path; or quotes, if text is meant"
-            return self.wrong("alias", event, keys, f"`*{event.anchor}` is an alias, which a spec does not have", valid)
+            return self.wrong("alias", event, keys, f"`*{event.anchor}` is an alias, which specs do not support", valid)
         if getattr(event, "anchor", None):
             valid = "${dims.width}, a reference by path; or quotes, if text is meant"
-            self.wrong("alias", event, keys, f"`&{event.anchor}` is an anchor, which a spec does not have", valid)
+            self.wrong("alias", event, keys, f"`&{event.anchor}` is an anchor, which specs do not support", valid)
         value: Any = None
         if isinstance(event, ScalarEvent):
             value = self.scalar(event, keys)
@@ -197,8 +196,8 @@ class _Reader:
             value = self.mapping(event, keys)
         tag = getattr(event, "tag", None)
         if tag is not None:
-            what = f"the tag `{tag}` is refused: a spec is plain data and never names Python objects"
-            return self.wrong("tag", event, keys, what, "the value without a tag")
+            message = f"the tag `{tag}` is not allowed: a spec is plain data and never names Python objects"
+            return self.wrong("tag", event, keys, message, "the value without a tag")
         return value
 
     def scalar(self, event: ScalarEvent, keys: Keys) -> Any:
@@ -220,29 +219,29 @@ class _Reader:
     def mapping(self, start: MappingStartEvent, keys: Keys) -> dict[str, Any]:
         from yaml.events import MappingEndEvent, ScalarEvent
 
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         while not isinstance(event := self.next(), MappingEndEvent):
             if not isinstance(event, ScalarEvent):
-                self.wrong("no-key", event, keys, "a key is text, and this is none")
+                self.wrong("no-key", event, keys, "expected text as a key")
                 self.node(event, (*keys, "?"))
                 self.node(self.next(), (*keys, "?"))
                 continue
-            key = event.value  # as it is written: `on:` is the key "on", and `1:` the key "1"
+            key = event.value  # verbatim: `on:` is the key "on", and `1:` the key "1"
             value = self.node(self.next(), (*keys, key))
-            if key in found:
-                what = f"the key `{key}` is here a second time"
-                self.wrong("duplicate-key", event, (*keys, key), what)
+            if key in values:
+                message = f"the key `{key}` is repeated"
+                self.wrong("duplicate-key", event, (*keys, key), message)
             else:
-                found[key] = value
-        return found
+                values[key] = value
+        return values
 
     def place(self, event: Event) -> str:
         return input_limits.event_location(self.name, event, column=False) if self.lines else self.name
 
-    def wrong(self, code: str, event: Event, keys: Keys, what: str, valid: str = "") -> Any:
-        where = input_limits.event_location(self.name, event) if self.lines else self.name
+    def wrong(self, code: str, event: Event, keys: Keys, message: str, valid: str = "") -> Any:
+        location = input_limits.event_location(self.name, event) if self.lines else self.name
         if len(self.tree.problems) < MOST:
             self.tree.problems.append(
-                Problem(code=code, path=join_keys(keys), location=where, message=what, valid=valid)
+                Problem(code=code, path=join_keys(keys), location=location, message=message, valid=valid)
             )
         return UNREAD

@@ -117,7 +117,7 @@ def test_a_hidden_row_knows_its_place_and_its_position_may_say_another(component
 
 
 def test_what_has_no_last_layer_to_ask_is_refused(components: Registry) -> None:
-    with pytest.raises(SpecError, match="`conv` lets none ask behind its keys"):
+    with pytest.raises(SpecError, match="`conv` does not support it"):
         resolved("deberta-tiny", "attention=conv", "position=learned", registry=components)
     with pytest.raises(SpecError, match="needs rows that see both sides"):
         resolved("deberta-tiny", "topology=decoder", registry=components)

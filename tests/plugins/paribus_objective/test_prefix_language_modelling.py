@@ -133,7 +133,7 @@ def test_an_encoder_decoder_is_trained_by_both_sides() -> None:
 
 @pytest.mark.parametrize("overrides", [("gpt-tiny", "attention=lstm", "position=none"), ("lstm-lm-tiny",)])
 def test_what_goes_through_rows_one_after_another_is_refused_in_a_decoder(overrides: tuple[str, ...]) -> None:
-    with pytest.raises(SpecError, match=r"objective `prefix-lm` says who sees whom by an order, but attention `lstm`"):
+    with pytest.raises(SpecError, match=r"objective `prefix-lm` has a factorisation order, but attention `lstm`"):
         paribus.spec(*overrides, "objective=prefix-lm")
 
 

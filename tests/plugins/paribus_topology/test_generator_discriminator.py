@@ -141,9 +141,9 @@ def test_it_compiles_to_one_graph(sharing: str, build_electra: Build) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["objective=mlm"], "objective `mlm` gives the generator nothing to read, and `generator-discriminator` has"),
+        (["objective=mlm"], "objective `mlm` has no input for the generator of `generator-discriminator`"),
         (["topology=encoder"], "objective `rtd` reads the stack `generator`, which the topology `encoder` has not"),
-        (["embedding=tokens"], "rows of the generator are 32 wide and those of the discriminator 64, but embedding"),
+        (["embedding=tokens"], "the generator has width 32 and the discriminator 64, but embedding"),
     ],
 )
 def test_invalid_combinations_are_rejected(overrides: list[str], words: str, components: Registry) -> None:

@@ -41,7 +41,7 @@ def test_dropout_applies_to_the_embedding_and_after_each_layer() -> None:
 
 @pytest.mark.parametrize("slot", ["norm=layernorm", "placement=pre", "feedforward=mlp"])
 def test_unused_slots_are_rejected(slot: str) -> None:
-    with pytest.raises(SpecError, match=f"`plain-decoder` does not read `{slot.partition('=')[0]}`"):
+    with pytest.raises(SpecError, match=f"`plain-decoder` does not use `{slot.partition('=')[0]}`"):
         paribus.spec("lstm-lm-tiny", slot)
 
 

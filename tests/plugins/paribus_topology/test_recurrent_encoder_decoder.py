@@ -185,12 +185,12 @@ def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["attention=mla"], "attention `mla` projects what it reads, but the decoder reads a memory as it stands"),
-        (["attention=restricted", "attention.window=4"], "attention `restricted` attends to no other rows, but the"),
+        (["attention=mla"], "attention `mla` projects its values, but the decoder needs the unprojected memory"),
+        (["attention=restricted", "attention.window=4"], "attention `restricted` has no cross-attention, but the"),
         (["attention=[mha, fixed]", "dims.layers=2"], "has one attention, and attention `fixed` is more"),
-        (["dims.layers=2", "dims.groups=1"], "layers of the decoder recur, and none shares its parameters"),
-        (["norm=layernorm"], "the topology `recurrent-encoder-decoder` does not read `norm`"),
-        (["position=rope"], "the topology `recurrent-encoder-decoder` does not read `position`"),
+        (["dims.layers=2", "dims.groups=1"], "recurrent layers of the decoder cannot share parameters"),
+        (["norm=layernorm"], "the topology `recurrent-encoder-decoder` does not use `norm`"),
+        (["position=rope"], "the topology `recurrent-encoder-decoder` does not use `position`"),
         (["parts.decoder.attention=mha"], 'unknown key "attention"'),
         (["parts.decoder.cross.attention=mha"], 'unknown key "cross"'),
         (["parts.encoder.attention=mha"], 'unknown key "attention"'),

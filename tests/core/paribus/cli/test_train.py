@@ -58,7 +58,7 @@ def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("trainer.max_step=5", "lightning.Trainer has no argument `max_step`"),
+        ("trainer.max_step=5", 'unknown argument "max_step" of lightning.Trainer'),
         ("trainer.max_step=5", 'did you mean "max_steps"?'),
         ("trainer.accelerator=abacus", "error[trainer-refused] trainer"),
     ],

@@ -46,7 +46,7 @@ def test_a_folder_becomes_its_name_and_its_hash_and_stays_so(gpt: Path, known: I
 def test_a_spec_is_of_the_model_that_was_there(gpt: Path, known: Index) -> None:
     found = resolved(*TINY, f"from={gpt}", registry=known)
     paribus.save(paribus.assemble(paribus.spec(*TINY, "seed=1")), gpt)
-    with pytest.raises(SpecError, match=r"holds another model than when this spec was resolved: .*valid: from="):
+    with pytest.raises(SpecError, match=r"has changed since this spec was resolved: .*valid: from="):
         resolved(found, registry=known)
     assert resolved(found, f"from={{name: {gpt}, sha256: {read_model(gpt).sha256}}}", registry=known) != found
 
@@ -54,8 +54,8 @@ def test_a_spec_is_of_the_model_that_was_there(gpt: Path, known: Index) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("3", r"error\[wrong-type\] from .*expected the folder of a saved model, but this is the number 3"),
-        ("{sha256: 0}", "expected the folder of a saved model, but this is a mapping"),
+        ("3", r"error\[wrong-type\] from .*expected the folder of a saved model, got the number 3"),
+        ("{sha256: 0}", "expected the folder of a saved model, got a mapping"),
         (
             "nowhere/at/all",
             r"error\[no-record\] from .*`nowhere/at/all`: there is no such folder; valid",
@@ -79,7 +79,7 @@ def test_a_damaged_model_is_told_of(gpt: Path, known: Index) -> None:
 
 def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Index) -> None:
     words = (f"from={gpt}", "tokenizer=bpe", "dims.vocabulary=400")
-    assert "the saved model reads the tokenizer `bytes`, and this is `bpe`" in told(*words, known=known)
+    assert "the saved model has the tokenizer `bytes`, got `bpe`" in told(*words, known=known)
     document: dict[str, Any] = read_json(gpt / MODEL)
     write_json(gpt / MODEL, {**document, "tokenizer": ""})
     assert resolved(*TINY, *words, registry=known)["tokenizer"]["name"] == "bpe"
@@ -87,7 +87,7 @@ def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Ind
     new = f"from={{name: {gpt}, vocabulary: new}}"
     found = resolved(*TINY, new, *words[1:], registry=known)
     assert found["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256, "vocabulary": "new"}
-    assert "expected one of the words" in told(f"from={{name: {gpt}, vocabulary: old}}", known=known)
+    assert "expected a word, got the text" in told(f"from={{name: {gpt}, vocabulary: old}}", known=known)
     assert 'unknown key "vocabulary"' in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
 
 
@@ -103,7 +103,7 @@ def test_a_teacher_of_another_width_is_refused_before_anything_is_read(gpt: Path
     assert resolved(*TINY, *brought, registry=known)["dims"]["width"] == 24
     wrong = told(f"teacher={gpt}", "objective={name: distill-hidden, width: 16}", known=known)
     assert "objective.width" in wrong
-    assert "this is 16, and the teacher's `dims.width` is 12; valid: 12" in wrong
+    assert "`dims.width` (12), got 16; valid: 12" in wrong
 
 
 def test_without_a_preset_the_shape_is_that_of_the_saved_model(gpt: Path, known: Index) -> None:
@@ -123,6 +123,6 @@ def test_a_kept_vocabulary_says_of_what_it_was_learned_where_the_corpus_is_anoth
     alone = resolved(*TINY, corpus, f"from={{learned: {learned}}}".replace("None", "null"), registry=known)
     assert alone["from"] == {"learned": learned}
     wrong = "from={learned: {corpus: python-docs, tokenizer: bpe, vocabulary: 0}}"
-    assert "the kept vocabulary is of the tokenizer `bpe`" in told(wrong, known=known)
-    assert "this is the number 0; valid: a number of ids, or null" in told(wrong, known=known)
-    assert "expected what a vocabulary was learned from" in told("from={learned: {corpus: x}}", known=known)
+    assert "the kept vocabulary has the tokenizer `bpe`" in told(wrong, known=known)
+    assert "got the number 0; valid: a number of ids, or null" in told(wrong, known=known)
+    assert "expected the training data of the vocabulary" in told("from={learned: {corpus: x}}", known=known)

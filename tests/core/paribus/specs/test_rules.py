@@ -22,118 +22,127 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
         (
             "base",
             ["attention=fourier"],
-            "error[does-not-fit] position (base.yaml:9): position `rope` rotates queries and keys, but attention "
-            "`fourier` never asks for that, so it would be ignored; valid: with attention `fourier`, position learned,",
+            "error[does-not-fit] position (base.yaml:9): position `rope` rotates queries and keys, "
+            "which attention `fourier` does not support, so it would be ignored; valid: with "
+            "attention `fourier`, position learned,",
         ),
         (
             "base",
             ["position=xpos"],
-            "error[does-not-fit] position (override 1): position `xpos` takes rows that see only what came before, but "
-            "the rows of the encoder see more than that; valid: position learned, none, rope, shaw",
+            "error[does-not-fit] position (override 1): position `xpos` needs a causal mask, but "
+            "tokens of the encoder see later tokens too; valid: position learned, none, rope, shaw",
         ),
         (
             "seq",
             ["parts.decoder.cross.position=xpos"],
-            "parts.decoder.cross.position (override 1): position `xpos` takes rows that see only what came before, but "
-            "the cross-attention of the decoder sees more than that",
+            "parts.decoder.cross.position (override 1): position `xpos` needs a causal mask, but the "
+            "cross-attention of the decoder sees later",
         ),
-        ("base", ["position=shaw"], "position `shaw` adds to what is mixed, but attention `mha` never asks for that"),
-        ("base", ["position=xl"], "position `xl` reads queries and keys, but attention `mha` never asks for that"),
-        ("base", ["attention=[mha, fourier]"], "but attention `fourier` never asks for that"),
+        ("base", ["position=shaw"], "position `shaw` adds to the values, which attention `mha` does"),
+        ("base", ["position=xl"], "position `xl` reads queries and keys, which attention `mha` does"),
+        ("base", ["attention=[mha, fourier]"], "which attention `fourier` does"),
         (
             "gpt",
             ["attention=fourier", "position=none"],
-            "error[does-not-fit] attention (override 1): the decoder is causal, but attention `fourier` cannot hide "
-            "what comes later; valid: gqa, mha, wide, window",
+            "error[does-not-fit] attention (override 1): the decoder is causal, but attention "
+            "`fourier` has no causal mask; valid: gqa, mha, wide, window",
         ),
         (
             "seq",
             ["attention=window", "attention.window=4"],
-            "attention `window` cannot attend to another stack, as parts.decoder.cross.attention is to; "
-            "valid: parts.decoder.cross.attention=gqa, mha, wide",
+            "attention `window` cannot attend to another stack, as parts.decoder.cross.attention "
+            "must; valid: parts.decoder.cross.attention=gqa, mha, wide",
         ),
-        ("seq", ["parts.decoder.cross.position=learned"], "adds to the rows, but the cross-attention `mha` never asks"),
+        (
+            "seq",
+            ["parts.decoder.cross.position=learned"],
+            "adds to the embeddings, which the cross-attention `mha` does",
+        ),
         (
             "base",
             ["attention=fourier", "position=none", "data.documents=apart"],
-            "data.documents is apart, but attention `fourier` lets rows see other documents; valid: gqa, mha, w",
+            "data.documents is apart, but attention `fourier` does not mask other documents; valid: gqa, mha, wide",
         ),
         (
             "base",
             ["attention=fourier", "position=none", "objective=nsp"],
-            "objective `nsp` pads its examples, but attention `fourier` lets rows see padding; valid: gqa, mha, short",
+            "objective `nsp` pads its examples, but attention `fourier` does not mask padding; valid: gqa, mha, short",
         ),
         (
             "base",
             ["attention=short", "position=none", "objective=nsp", "data.documents=apart"],
-            "data.documents is apart, but attention `short` lets rows see other documents; valid: gqa, mha, w",
+            "data.documents is apart, but attention `short` does not mask other documents; valid: gqa, mha, wide",
         ),
         (
             "base",
             ["attention=short", "position=none", "data.documents=packed"],
-            "data.documents is packed, but attention `short` lets rows see other documents; valid: gqa, mha, w",
+            "data.documents is packed, but attention `short` does not mask other documents; valid: gqa, mha, wide",
         ),
         (
             "base",
             ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=packed"],
-            "error[does-not-fit] data.documents (override 3): data.documents is packed, but objective `nsp` forms "
-            "segments of its own; valid: mixed or apart, or objective ",
+            "error[does-not-fit] data.documents (override 3): data.documents is packed, but "
+            "objective `nsp` forms its own segments; valid: mixed or apart, or objective clm",
         ),
         (
             "seq",
             ["data.documents=packed"],
-            "data.documents is packed, but objective `spans` makes other rows of them, in which they would lie",
+            "data.documents is packed, but objective `spans` makes other examples of them",
         ),
         (
             "base",
             ["data.bucket=2"],
-            "error[not-read] data.bucket (override 1): data.bucket puts examples of about one length together, but "
-            "those of objective `mlm` are all of one; valid: 0, or an objective that pads its examples",
+            "error[not-read] data.bucket (override 1): data.bucket groups examples by length, but "
+            "those of objective `mlm` all have the same length; valid: 0, or an objective that pads "
+            "its examples",
         ),
         (
             "base",
             ["attention=wide"],
-            "attention `wide` does not return the width of the stream, so no placement can wrap it",
+            "attention `wide` does not return the model width, so no norm placement applies",
         ),
         (
             "gpt",
             ["objective=mlm"],
-            "error[does-not-fit] objective (override 1): objective `mlm` needs rows that see both sides, but those of "
-            "`decoder` see only what came before: the loss would not mean what its name says; "
-            "valid: objective clm, split with topology decoder; topology bare, encoder with objective mlm",
+            "error[does-not-fit] objective (override 1): objective `mlm` needs bidirectional "
+            "attention, but tokens of `decoder` see only previous ones; valid: objective clm, split "
+            "with topology decoder; topology bare, encoder with objective mlm",
         ),
         (
             "base",
             ["objective=clm"],
-            "objective `clm` predicts what comes next, but the rows of `encoder` see it: the loss would be trivial; "
-            "valid: objective mlm, nsp, sop with topology encoder; topology chain, decoder with objective clm",
+            "objective `clm` predicts the next token, which tokens of `encoder` see: the loss would "
+            "be trivial; valid: objective mlm, nsp, sop with topology encoder; topology chain, "
+            "decoder with objective clm",
         ),
         (
             "gpt",
             ["objective=spans"],
-            "objective `spans` reads the stack `encoder`, which the topology `decoder` has not; valid: objective clm, "
-            "split with topology decoder; topology pair with objective spans",
+            "objective `spans` reads the stack `encoder`, which the topology `decoder` does not "
+            "have; valid: objective clm, split with topology decoder; topology pair with objective "
+            "spans",
         ),
         (
             "base",
             ["objective=spans"],
-            "objective `spans` reads the stack `encoder`, which the topology `encoder` has not",
+            "objective `spans` reads the stack `encoder`, which the topology `encoder` does not",
         ),
-        ("seq", ["objective=clm"], "objective `clm` gives the encoder nothing to read, and `pair` has one"),
+        ("seq", ["objective=clm"], "objective `clm` has no input for the encoder of `pair`"),
         (
             "base",
             ["evaluate=[clm]"],
-            "error[does-not-fit] evaluate.0 (override 1): objective `clm` predicts what comes next",
+            "error[does-not-fit] evaluate.0 (override 1): objective `clm` predicts the next",
         ),
         (
             "base",
             ["objective=[nsp, sop]"],
-            "objective.1 (override 1): objective `sop` forms the examples, and objective `nsp` d",
+            "objective.1 (override 1): objective `sop` forms the examples, and so does objective `nsp`",
         ),
         (
             "base",
             ["objective=[mlm, spans]"],
-            "objective `spans` changes what the model sees, and objective `mlm` does so alr",
+            "objective `spans` changes what the model sees, and so does objective `mlm`; valid: one "
+            "of the two, or one objective that does both",
         ),
         (
             "base",
@@ -148,26 +157,26 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
         (
             "base",
             ["objective=nsp", "corpus=rows"],
-            "objective `nsp` needs `sentences`, which the corpus `rows` has where it is told its `split`; valid: "
-            "corpus.split=…",
+            "objective `nsp` needs `sentences`, which the corpus `rows` has only if `split` is set; "
+            "valid: corpus.split=…",
         ),
         (
             "base",
             ["dims.vocabulary=6"],
-            "error[out-of-range] dims.vocabulary (override 1): `dims.vocabulary` (6) has no room: tokenizer `bytes` "
-            "keeps 2 specials, 4 sentinels; valid: at least 7, one of them for text",
+            "error[out-of-range] dims.vocabulary (override 1): `dims.vocabulary` (6) is too small: "
+            "tokenizer `bytes` needs 2 specials, 4 sentinels; valid: at least 7, one of them for text",
         ),
         (
             "seq",
             ["parts.encoder.dims.width=32"],
-            "parts.encoder.dims.width (override 1): rows of the encoder are 32 wide and those of the decoder 64, but "
-            "embedding `tokens` makes rows of one width for all; valid: 64, or embedding narrow",
+            "parts.encoder.dims.width (override 1): the encoder has width 32 and the decoder 64, but "
+            "embedding `tokens` supports only one width; valid: 64, or embedding narrow",
         ),
         (
             "gpt",
             ["objective=split", "attention=zigzag"],
-            "objective `split` says who sees whom by an order, but attention `zigzag` follows no order but the rows' "
-            "own; valid: gqa, mha, wide, window",
+            "objective `split` has a factorisation order, but attention `zigzag` has no "
+            "factorisation order; valid: gqa, mha, wide, window",
         ),
         (
             "base",
@@ -175,15 +184,14 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
                 *("topology=chain", "objective=split", "attention=null", "position=null", "norm=null"),
                 *("placement=null", "feedforward=null"),
             ],
-            "objective `split` says which rows see each other both ways, but those of `chain` recur; "
-            "valid: topology decoder, pair",
+            "objective `split` needs attention, but `chain` is recurrent; valid: topology decoder, pair",
         ),
         (
             "seq",
             ["objective=split", "attention=fourier", "position=none"],
-            "objective `split` pads its examples, but attention `fourier` lets rows see padding",
+            "objective `split` pads its examples, but attention `fourier` does not mask padding",
         ),
-        ("base", ["objective=nsp", "embedding.segments=1"], "tells two segments apart, but `embedding.segments` is 1"),
+        ("base", ["objective=nsp", "embedding.segments=1"], "has two segments, but `embedding.segments` is 1"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
@@ -224,10 +232,10 @@ def test_what_fits_is_let_through(told: Told, base: str, overrides: list[str]) -
 
 def test_only_pairs_that_meet_in_a_layer_are_held_against_each_other(told: Told) -> None:
     assert told("base", "attention=[mha, fourier]", "position=[rope, none]") == ""
-    assert "never asks" in told("base", "attention=[mha, fourier]", "position=[none, rope]")
+    assert "does not support" in told("base", "attention=[mha, fourier]", "position=[none, rope]")
 
 
 def test_a_mistake_elsewhere_does_not_keep_rules_from_speaking(told: Told) -> None:
     said = told("gpt", "objective=mlm", "dims.heads=x", "dims.layers=y", "data=7", "norm=nothing", "parts=8")
-    assert "needs rows that see both sides" in said
+    assert "needs bidirectional attention, but tokens of `decoder` see only" in said
     assert "dims.heads" in said

@@ -154,7 +154,7 @@ def test_a_vocabulary_is_that_of_the_first_stage_unless_a_new_one_is_asked_for(k
     new = planned(known, stages=stages, metric=metric).trials_of(BASELINE)[0]
     assert new.spec["from"] == {"trial": new.parent_id, "vocabulary": "new"}
     stages["domain"] = {**stages["domain"], "from": "pretrain"}
-    with pytest.raises(SpecError, match=r"the kept vocabulary is of the tokenizer `wordpiece`.*, and this is another"):
+    with pytest.raises(SpecError, match=r"the kept vocabulary has the tokenizer `wordpiece`.*, got another"):
         planned(known, stages=stages, metric=metric)
 
 
@@ -204,7 +204,7 @@ def test_a_varied_key_says_for_which_stage_it_is_meant(
 
 FAULTS = [
     ({"stages": {}}, "stages.*this study has no stage"),
-    ({"stages": [1]}, "expected a mapping, but this is a list"),
+    ({"stages": [1]}, "expected a mapping, got a list"),
     ({"stages": staged(norm={})}, "`norm` cannot be the name of a stage: it is a key of a spec"),
     ({"stages": staged(Two={})}, "`Two` cannot be the name of a stage"),
     ({"stages": staged(last={"from": "finetune"})}, "`finetune` has several tasks; valid: finetune/order, finetune/n"),

@@ -89,7 +89,7 @@ def test_an_objective_that_the_saved_model_had_not_is_not_measured_of_it(gpt: Pa
 
 
 def test_another_tokenizer_is_refused(gpt: Path) -> None:
-    with pytest.raises(SpecError, match=r"the kept vocabulary is of the tokenizer `bytes`.* and this is another"):
+    with pytest.raises(SpecError, match=r"the kept vocabulary has the tokenizer `bytes`.*, got another"):
         paribus.adapt(gpt, ["tokenizer={name: bpe}", "dims.vocabulary=400"])
 
 

@@ -225,12 +225,12 @@ def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
 @pytest.mark.parametrize(
     ("preset", "overrides", "match"),
     [
-        ("gpt-tiny", ["measure=[nine, nine]"], r"`nine` is in this list more than once; valid: each measure once"),
+        ("gpt-tiny", ["measure=[nine, nine]"], r"`nine` is in this list twice; valid: each measure once"),
         ("gpt-tiny", ["measure=late"], r"error\[missing\] measure.0.least .*`least` is missing: of it"),
         (
             "encoder-tiny",
             ["attention=fourier", "position=none", "measure=weighing"],
-            r"measure `weighing` reads how much rows weigh each other, but attention `fourier` cannot say; "
+            r"measure `weighing` reads attention weights, which attention `fourier` does not have; "
             r"valid: attention .*mha",
         ),
         (
@@ -241,24 +241,24 @@ def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
         (
             "gpt-tiny",
             ["attention=[talking-heads, mha]", "measure=weighing"],
-            r"takes weights that share out 1, but those of attention `talking-heads` may sum to anything",
+            r"needs weights that sum to 1, but those of attention `talking-heads` may not",
         ),
         (
             "encoder-tiny",
             ["measure=inventing"],
-            r"measure `inventing` takes rows that see only what came before, but those of `encoder` see both sides; "
+            r"measure `inventing` needs a causal model, but tokens of `encoder` see both sides; "
             r"valid: topology .*decoder",
         ),
         (
             "vit-tiny",
             ["measure=showing"],
-            r"measure `showing` shows the model tokens of its own making, but embedding `patches` reads none; "
+            r"measure `showing` makes its own tokens, but embedding `patches` reads images; "
             r"valid: a model of text",
         ),
         (
             "seq2seq-tiny",
             ["measure=inventing"],
-            r"measure `inventing` shows the decoder rows of its own making, and the encoder has nothing to read; "
+            r"measure `inventing` makes its own inputs for the decoder, and none for the encoder; "
             r"valid: topology decoder",
         ),
     ],

@@ -153,7 +153,7 @@ def test_a_weight_of_a_term_weighs_it(assemble: Assemble, feed: Feed, monkeypatc
 
 @pytest.mark.parametrize("preset", ["encoder-tiny", "bert-tiny"])
 def test_a_model_that_sees_what_comes_next_cannot_be_asked_for_it(preset: str, assemble: Assemble) -> None:
-    match = r"error\[does-not-fit\] objective.*: objective `clm` predicts what comes next, but the rows of `encoder` s"
+    match = r"error\[does-not-fit\] objective.*: objective `clm` predicts the next token, which tokens of `encoder` s"
     with pytest.raises(SpecError, match=match):
         assemble(preset, "objective=clm")
 
