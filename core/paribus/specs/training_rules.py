@@ -204,7 +204,7 @@ def widths_are_met(facts: SpecView) -> Iterator[Violation]:
         if isinstance(part_width, int) and part_width != width:
             widths = f"the {part.name} has width {part_width} and the {facts.body.name} {width}"
             message = f"{widths}, but {embedding} supports only one width"
-            valid = f"{width}, or embedding {facts.names_with('embedding', 'widens')}"
+            valid = f"{width}, or embedding {facts.names_with('embedding', 'any_width')}"
             yield Violation("does-not-fit", ("parts", part.name, "dims", "width"), message, valid)
 
 
