@@ -89,7 +89,9 @@ ENTRIES = (
     objective("mlm", corrupts=True, visibility="both", needs=["mask"]),
     objective("clm", visibility="past"),
     objective("spans", corrupts=True, visibility="past", parts=["encoder"], needs=["sentinels"]),
-    objective("split", corrupts=True, visibility="past", optional_parts=["encoder"], adds_padding=True, sets_order=True),
+    objective(
+        "split", corrupts=True, visibility="past", optional_parts=["encoder"], adds_padding=True, sets_order=True
+    ),
     objective("nsp", example_kind="segments", visibility="both", segments=True, needs=["sentences"]),
     objective("sop", example_kind="segments", visibility="both", segments=True),
     entry("corpus", "docs", traits={"provides": ["sentences"]}),
