@@ -41,7 +41,7 @@ class AttentionOnly(Placement):
 def build_stack() -> Callable[..., Stack]:
     def stack(
         name: str,
-        place: str = "none",
+        position_name: str = "none",
         *,
         causal: bool = True,
         layers: int = 1,
@@ -54,7 +54,7 @@ def build_stack() -> Callable[..., Stack]:
         """A stack of one attention, in float64, the same weights whenever it is asked for the same."""
         torch.manual_seed(0)
         shape = Shape(width, 4, 4, 256, 11, layers, causal=causal)
-        location: Position = position()[place](shape)
+        location: Position = position()[position_name](shape)
         across = position()["none"](shape) if memory_width else None
 
         def layer(index: int) -> Layer:

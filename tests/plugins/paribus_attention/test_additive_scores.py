@@ -39,11 +39,11 @@ def score(module: Any, head: int, query: Vector, key: Vector) -> float:
     if not hasattr(module, "inner"):
         return sum(weight * math.tanh(a + b) for weight, a, b in zip(outer, query, key, strict=True))
     hidden = len(outer)
-    rows: list[Vector] = module.inner.weight[head * hidden : (head + 1) * hidden].tolist()
+    layout: list[Vector] = module.inner.weight[head * hidden : (head + 1) * hidden].tolist()
     biases: Vector = module.inner.bias[head * hidden : (head + 1) * hidden].tolist()
     inner = [
         math.tanh(sum(a * b for a, b in zip(row, query + key, strict=True)) + bias)
-        for row, bias in zip(rows, biases, strict=True)
+        for row, bias in zip(layout, biases, strict=True)
     ]
     return sum(a * b for a, b in zip(outer, inner, strict=True))
 
@@ -61,20 +61,20 @@ def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[in
             }
             for j, power in powers.items():
                 mixed[i, h] += power / sum(powers.values()) * torch.tensor(v[j][h], dtype=x.dtype)
-    out: Tensor = heads.o(mixed.flatten(1))
-    return out
+    output: Tensor = heads.o(mixed.flatten(1))
+    return output
 
 
 @kinds
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
-@pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
+@pytest.mark.parametrize("layout", [ramp(6), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, scaled: bool, rows: TokenLayout, build_stack: BuildStack, randn: Randn
+    kind: str, causal: bool, scaled: bool, layout: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
     stack = build_stack(**KINDS[kind], causal=causal, scores=ScoreOptions(scaled=scaled))
     x = randn(2, 6, 12)
-    documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
+    documents = [0] * 6 if layout.documents is None else layout.documents[0].tolist()
 
     def sees(i: int, j: int) -> bool:
         return documents[i] == documents[j] and not (causal and j > i)
@@ -82,7 +82,7 @@ def test_matches_a_loop_implementation(
     expected = torch.stack(
         [loop_reference(attention_of(stack), item, item, sees, 0.5 if scaled else 1.0) for item in x]
     )
-    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
+    assert torch.allclose(stack(x, layout).hidden, expected, rtol=0, atol=1e-9)
 
 
 @kinds
@@ -104,17 +104,17 @@ def test_any_block_size_gives_the_same_scores_and_gradients(
     kind: str, limit: int, build_stack: BuildStack, randn: Randn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack, x = build_stack(**KINDS[kind]), randn(2, 7, 12)
-    whole = stack(x, ramp(7)).hidden
-    expected = torch.autograd.grad(whole.sin().sum(), list(stack.parameters()))
+    full_output = stack(x, ramp(7)).hidden
+    expected = torch.autograd.grad(full_output.sin().sum(), list(stack.parameters()))
     monkeypatch.setattr(additive_scores, "MAX_SUMS", limit)
     blocks = stack(x, ramp(7)).hidden
-    assert torch.allclose(blocks, whole, rtol=0, atol=1e-12)
+    assert torch.allclose(blocks, full_output, rtol=0, atol=1e-12)
     for actual, reference in zip(
         torch.autograd.grad(blocks.sin().sum(), list(stack.parameters())), expected, strict=True
     ):
         assert torch.allclose(actual, reference, rtol=0, atol=1e-12)
     with torch.no_grad():
-        assert torch.allclose(stack(x, ramp(7)).hidden, whole, rtol=0, atol=1e-12)
+        assert torch.allclose(stack(x, ramp(7)).hidden, full_output, rtol=0, atol=1e-12)
 
 
 def test_no_tensor_of_all_sums_is_saved(randn: Randn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +140,13 @@ def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stac
     shape = Shape(12, 4, 4, 64, 11, 1, causal=causal, memory_width=10)
     module = attention()[KINDS[kind]["name"]](shape, **options)
     stack = build_stack(**KINDS[kind], causal=causal, memory_width=10).to("meta")
-    x, rows = (
+    x, layout = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
     )
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
+        stack(x, layout, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
     assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
@@ -154,9 +154,9 @@ def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stac
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
 def test_half_precision_is_close(kind: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:
     x = randn(2, 12, 12)
-    exact = build_stack(**KINDS[kind], place="alibi", residual=True)(x, ramp(12)).hidden
+    exact = build_stack(**KINDS[kind], position_name="alibi", residual=True)(x, ramp(12)).hidden
     dtype = torch.float32 if mode == "autocast" else torch.bfloat16
-    small = build_stack(**KINDS[kind], place="alibi", residual=True).to(dtype)
+    small = build_stack(**KINDS[kind], position_name="alibi", residual=True).to(dtype)
     with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
         near = small(x.to(dtype), ramp(12)).hidden
     assert near.dtype == dtype

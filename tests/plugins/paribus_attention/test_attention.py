@@ -31,12 +31,12 @@ SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 def rows_of(name: str) -> TokenLayout:
     ramp = torch.arange(8)
-    lost = torch.tensor([[0], [3]])
+    padding_length = torch.tensor([[0], [3]])
     documents = torch.zeros(2, 8, dtype=torch.long)
     return {
         "plain": TokenLayout(ramp.unsqueeze(0)),
-        "right": TokenLayout(ramp.expand(2, -1), documents.masked_fill(ramp >= 8 - lost, PADDING)),
-        "left": TokenLayout(ramp - lost, documents.masked_fill(ramp < lost, PADDING)),
+        "right": TokenLayout(ramp.expand(2, -1), documents.masked_fill(ramp >= 8 - padding_length, PADDING)),
+        "left": TokenLayout(ramp - padding_length, documents.masked_fill(ramp < padding_length, PADDING)),
         "packed": TokenLayout(
             torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 0, 1, 2, 3, 0, 1]]),
             torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1, PADDING, PADDING]]),
@@ -50,35 +50,37 @@ def attention_of(stack: Stack) -> tuple[Attention, Heads]:
     return module.attention, module.attention.heads
 
 
-def rotate(vector: Vector, position: int, place: str) -> Vector:
+def rotate(vector: Vector, position: int, position_name: str) -> Vector:
     """Rotate one vector by RoPE, a pair of channels at a time."""
-    if place != "rope":
+    if position_name != "rope":
         return vector
     half = len(vector) // 2
-    out = [0.0] * len(vector)
+    output = [0.0] * len(vector)
     for i in range(half):
         angle = position * 10_000.0 ** (-2 * i / len(vector))
         start, second = vector[i], vector[i + half]
-        out[i] = start * math.cos(angle) - second * math.sin(angle)
-        out[i + half] = second * math.cos(angle) + start * math.sin(angle)
-    return out
+        output[i] = start * math.cos(angle) - second * math.sin(angle)
+        output[i + half] = second * math.cos(angle) + start * math.sin(angle)
+    return output
 
 
 def dot(a: Vector, b: Vector) -> float:
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, window: int | None, place: str) -> Tensor:
+def loop_reference(
+    heads: Heads, x: Tensor, layout: TokenLayout, causal: bool, window: int | None, position_name: str
+) -> Tensor:
     """Attend over tokens (B, T, 12), one number at a time."""
     batch, length, width = x.shape[0], x.shape[1], heads.head_width
     q, k, v = ((x @ side.weight.T + side.bias).tolist() for side in (heads.q, heads.k, heads.v))
     merged = torch.zeros(batch, length, heads.heads * width, dtype=x.dtype)
     for b in range(batch):
-        positions = rows.positions[min(b, rows.positions.shape[0] - 1)].tolist()
-        documents = [0] * length if rows.documents is None else rows.documents[b].tolist()
+        positions = layout.positions[min(b, layout.positions.shape[0] - 1)].tolist()
+        documents = [0] * length if layout.documents is None else layout.documents[b].tolist()
         for h in range(heads.heads):
             g = h // (heads.heads // heads.kv_heads)
-            mine, reference = slice(h * width, (h + 1) * width), slice(g * width, (g + 1) * width)
+            query_channels, key_channels = slice(h * width, (h + 1) * width), slice(g * width, (g + 1) * width)
             for i in range(length):
                 powers: dict[int, float] = {}
                 for j in range(length):
@@ -86,44 +88,48 @@ def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, causal: bool, win
                         continue
                     if window is not None and abs(i - j) >= window:
                         continue
-                    asks = rotate(q[b][i][mine], positions[i], place)
-                    score = dot(asks, rotate(k[b][j][reference], positions[j], place)) / math.sqrt(width)
-                    if place == "alibi":
+                    query = rotate(q[b][i][query_channels], positions[i], position_name)
+                    score = dot(query, rotate(k[b][j][key_channels], positions[j], position_name)) / math.sqrt(width)
+                    if position_name == "alibi":
                         score -= SLOPES[h] * abs(positions[i] - positions[j])
                     powers[j] = math.exp(score)
                 for j, power in powers.items():
-                    merged[b, i, mine] += power / sum(powers.values()) * torch.tensor(v[b][j][reference], dtype=x.dtype)
+                    merged[b, i, query_channels] += (
+                        power / sum(powers.values()) * torch.tensor(v[b][j][key_channels], dtype=x.dtype)
+                    )
     return merged @ heads.o.weight.T + heads.o.bias
 
 
 @kinds
 @sides
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-@pytest.mark.parametrize("rows", ["plain", "right", "left", "packed", "restarted"])
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
+@pytest.mark.parametrize("layout", ["plain", "right", "left", "packed", "restarted"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, place: str, rows: str, build_stack: BuildStack, randn: Randn
+    kind: str, causal: bool, position_name: str, layout: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = build_stack(**KINDS[kind], place=place, causal=causal)
+    stack = build_stack(**KINDS[kind], position_name=position_name, causal=causal)
     x = randn(2, 8, 12)
-    got = stack(x, rows_of(rows)).hidden
-    expected = loop_reference(attention_of(stack)[1], x, rows_of(rows), causal, KINDS[kind].get("window"), place)
-    assert torch.allclose(got, expected, rtol=0, atol=1e-9)
+    actual = stack(x, rows_of(layout)).hidden
+    expected = loop_reference(
+        attention_of(stack)[1], x, rows_of(layout), causal, KINDS[kind].get("window"), position_name
+    )
+    assert torch.allclose(actual, expected, rtol=0, atol=1e-9)
 
 
 @kinds
 @sides
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_all_kernels_agree(kind: str, causal: bool, place: str, build_stack: BuildStack, randn: Randn) -> None:
-    options = {**KINDS[kind], "place": place, "causal": causal, "layers": 2}
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
+def test_all_kernels_agree(kind: str, causal: bool, position_name: str, build_stack: BuildStack, randn: Randn) -> None:
+    options = {**KINDS[kind], "position_name": position_name, "causal": causal, "layers": 2}
     fast, readable = build_stack(**options), build_stack(**options, kernels=KERNELS[-1:])
     assert fast.kernels(rows=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
-    x, lost = randn(2, 150, 12), torch.tensor([[0], [40]])
-    documents = (torch.arange(150) // 60).expand(2, -1).masked_fill(torch.arange(150) >= 150 - lost, PADDING)
-    for rows in (
+    x, padding_length = randn(2, 150, 12), torch.tensor([[0], [40]])
+    documents = (torch.arange(150) // 60).expand(2, -1).masked_fill(torch.arange(150) >= 150 - padding_length, PADDING)
+    for layout in (
         TokenLayout(torch.arange(150).unsqueeze(0)),
         TokenLayout(torch.arange(150).expand(2, -1) % 60, documents),
     ):
-        outputs = [stack(x, rows).hidden for stack in (fast, readable)]
+        outputs = [stack(x, layout).hidden for stack in (fast, readable)]
         assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
         grads = [
             torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
@@ -134,34 +140,36 @@ def test_all_kernels_agree(kind: str, causal: bool, place: str, build_stack: Bui
 
 
 @kinds
-@pytest.mark.parametrize("place", POSITIONS)
-def test_decoding_in_chunks_matches_one_pass(kind: str, place: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place=place, layers=2, residual=True)
-    x, lost = randn(2, 20, 12), torch.tensor([[0], [4]])
-    left_padded = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
-    for rows in (TokenLayout(torch.arange(20).unsqueeze(0)), left_padded):
-        whole = stack(stack.add_positions(x, rows.positions), rows).hidden
+@pytest.mark.parametrize("position_name", POSITIONS)
+def test_decoding_in_chunks_matches_one_pass(
+    kind: str, position_name: str, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack(**KINDS[kind], position_name=position_name, layers=2, residual=True)
+    x, padding_length = randn(2, 20, 12), torch.tensor([[0], [4]])
+    left_padded = TokenLayout(torch.arange(20) - padding_length, (torch.arange(20) < padding_length).long().neg())
+    for layout in (TokenLayout(torch.arange(20).unsqueeze(0)), left_padded):
+        full_output = stack(stack.add_positions(x, layout.positions), layout).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (5, 1, 1, 5, 8):
-            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             placed = stack.add_positions(x[:, start : start + size], part.positions)
             chunks.append(stack(placed, part, states=states).hidden)
             start += size
-        assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
+        assert torch.allclose(torch.cat(chunks, 1), full_output, rtol=0, atol=1e-9)
 
 
 @kinds
 def test_causal_attention_reads_the_past_and_itself_only(kind: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place="rope", layers=2, residual=True)
+    stack = build_stack(**KINDS[kind], position_name="rope", layers=2, residual=True)
     x = randn(1, 8, 12)
-    rows = rows_of("plain")
-    jacobian = torch.autograd.functional.jacobian(lambda x: stack(x, rows).hidden.sum((0, 2)), x)[:, 0].abs().sum(-1)
-    whole = stack(x, rows).hidden
+    layout = rows_of("plain")
+    jacobian = torch.autograd.functional.jacobian(lambda x: stack(x, layout).hidden.sum((0, 2)), x)[:, 0].abs().sum(-1)
+    full_output = stack(x, layout).hidden
     for i in range(8):
         assert jacobian[i, i] > 0
         assert (jacobian[i, i + 1 :] == 0).all()
         start = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
-        assert torch.allclose(start, whole[:, : i + 1], rtol=0, atol=1e-9)
+        assert torch.allclose(start, full_output[:, : i + 1], rtol=0, atol=1e-9)
 
 
 @sides
@@ -171,22 +179,22 @@ def test_a_window_has_the_declared_size(
 ) -> None:
     stack = build_stack("restricted", causal=causal, window=window, layers=layers, residual=True)
     x = randn(1, 100, 12)
-    rows = TokenLayout(torch.arange(100).unsqueeze(0))
-    original = stack(x, rows).hidden
+    layout = TokenLayout(torch.arange(100).unsqueeze(0))
+    original = stack(x, layout).hidden
     for touched in (0, 40, 99):
         changed_input = x.clone()
         changed_input[0, touched] += 1
-        changed = (stack(changed_input, rows).hidden != original).any(-1)[0].nonzero().flatten().tolist()
+        changed = (stack(changed_input, layout).hidden != original).any(-1)[0].nonzero().flatten().tolist()
         reach = layers * (window - 1)
         assert changed == list(range(touched if causal else max(0, touched - reach), min(100, touched + reach + 1)))
 
 
 @kinds
-@pytest.mark.parametrize("rows", ["right", "left"])
-def test_padding_changes_nothing(kind: str, rows: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place="rope", causal=False, layers=2, residual=True)
+@pytest.mark.parametrize("layout", ["right", "left"])
+def test_padding_changes_nothing(kind: str, layout: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(**KINDS[kind], position_name="rope", causal=False, layers=2, residual=True)
     x = randn(2, 8, 12)
-    batch = rows_of(rows)
+    batch = rows_of(layout)
     assert batch.documents is not None
     real = batch.documents[1] >= 0
     alone = stack(x[1:, real], TokenLayout(torch.arange(5).unsqueeze(0))).hidden
@@ -198,7 +206,7 @@ def test_padding_changes_nothing(kind: str, rows: str, build_stack: BuildStack, 
 @kinds
 @sides
 def test_packed_documents_match_separate_ones(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place="alibi", causal=causal, layers=2, residual=True)
+    stack = build_stack(**KINDS[kind], position_name="alibi", causal=causal, layers=2, residual=True)
     x = randn(2, 8, 12)
     packed = stack(x, rows_of("packed")).hidden
     for batch, start, end in ((0, 0, 5), (0, 5, 8), (1, 0, 2), (1, 2, 6)):
@@ -207,25 +215,25 @@ def test_packed_documents_match_separate_ones(kind: str, causal: bool, build_sta
 
 
 @pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window depends on positions itself
-@pytest.mark.parametrize("place", POSITIONS)
+@pytest.mark.parametrize("position_name", POSITIONS)
 def test_bidirectional_attention_without_positions_is_permutation_equivariant(
-    kind: str, place: str, build_stack: BuildStack, randn: Randn
+    kind: str, position_name: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = build_stack(**KINDS[kind], place=place, causal=False)
+    stack = build_stack(**KINDS[kind], position_name=position_name, causal=False)
     x, order = randn(1, 8, 12), torch.tensor([3, 1, 7, 0, 2, 6, 5, 4])
     positions = torch.arange(8).unsqueeze(0)
     straight, shuffled = (
-        stack(stack.add_positions(rows, positions), TokenLayout(positions)).hidden for rows in (x, x[:, order])
+        stack(stack.add_positions(layout, positions), TokenLayout(positions)).hidden for layout in (x, x[:, order])
     )
-    assert torch.allclose(straight[:, order], shuffled, rtol=0, atol=1e-9) == (place == "none")
+    assert torch.allclose(straight[:, order], shuffled, rtol=0, atol=1e-9) == (position_name == "none")
 
 
 @pytest.mark.parametrize("name", ["gqa", "restricted"])
 def test_gqa_with_all_key_heads_is_mha(name: str, build_stack: BuildStack, randn: Randn) -> None:
     options = {"window": 100} if name == "restricted" else {}
-    x, rows = randn(2, 8, 12), rows_of("packed")
+    x, layout = randn(2, 8, 12), rows_of("packed")
     plain, shared = build_stack("mha", "rope"), build_stack(name, "rope", kv_heads=4, **options)
-    assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
+    assert torch.allclose(plain(x, layout).hidden, shared(x, layout).hidden, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "groups", "options"), [("gqa", 2, {"kv_heads": 2}), ("mqa", 1, {})])
@@ -237,13 +245,13 @@ def test_gqa_is_mha_with_repeated_weights(
     for key in [key for key in weights if ".k." in key or ".v." in key]:
         weights[key] = weights[key].unflatten(0, (groups, 4)).repeat_interleave(4 // groups, 0).flatten(0, 1)
     plain.load_state_dict(weights)
-    x, rows = randn(2, 8, 12), rows_of("left")
-    assert torch.allclose(plain(x, rows).hidden, shared(x, rows).hidden, rtol=0, atol=1e-9)
+    x, layout = randn(2, 8, 12), rows_of("left")
+    assert torch.allclose(plain(x, layout).hidden, shared(x, layout).hidden, rtol=0, atol=1e-9)
 
 
 def test_gqa_with_one_key_head_is_mqa(build_stack: BuildStack, randn: Randn) -> None:
-    x, rows = randn(2, 8, 12), rows_of("plain")
-    outputs = [stack(x, rows).hidden for stack in (build_stack("mqa"), build_stack("gqa", kv_heads=1))]
+    x, layout = randn(2, 8, 12), rows_of("plain")
+    outputs = [stack(x, layout).hidden for stack in (build_stack("mqa"), build_stack("gqa", kv_heads=1))]
     assert torch.equal(*outputs)
 
 
@@ -260,39 +268,44 @@ def test_matches_torch(kind: str, build_stack: BuildStack, randn: Randn) -> None
 
 @kinds
 def test_capturing_weights_does_not_change_outputs(kind: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place="rope", layers=2)
-    x, rows = randn(2, 8, 12), rows_of("packed")
-    visible = stack(x, rows, capture=True)
-    assert torch.allclose(visible.hidden, stack(x, rows).hidden, rtol=0, atol=1e-9)
-    assert rows.documents is not None
-    awake = rows.documents.ge(0).double()
+    stack = build_stack(**KINDS[kind], position_name="rope", layers=2)
+    x, layout = randn(2, 8, 12), rows_of("packed")
+    visible = stack(x, layout, capture=True)
+    assert torch.allclose(visible.hidden, stack(x, layout).hidden, rtol=0, atol=1e-9)
+    assert layout.documents is not None
+    is_content = layout.documents.ge(0).double()
     for captured in visible.captured:
         assert captured["weights"].shape == (2, 4, 8, 8)
-        assert torch.allclose(captured["weights"].sum(-1), awake.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9)
+        assert torch.allclose(captured["weights"].sum(-1), is_content.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9)
 
 
 @kinds
 def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place="alibi")
-    rows = TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
-    out = stack(randn(2, 8, 12), rows).hidden
-    assert torch.equal(out, attention_of(stack)[1].o.bias.expand(2, 8, 12))
-    for grad in torch.autograd.grad(out.sum(), list(stack.parameters())):
+    stack = build_stack(**KINDS[kind], position_name="alibi")
+    layout = TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
+    output = stack(randn(2, 8, 12), layout).hidden
+    assert torch.equal(output, attention_of(stack)[1].o.bias.expand(2, 8, 12))
+    for grad in torch.autograd.grad(output.sum(), list(stack.parameters())):
         assert torch.isfinite(grad).all()
 
 
 @kinds
-@pytest.mark.parametrize("place", POSITIONS)
+@pytest.mark.parametrize("position_name", POSITIONS)
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(kind: str, place: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack, x = build_stack(**KINDS[kind], place=place, residual=True), randn(2, 100, 12)
+def test_half_precision_is_close(
+    kind: str, position_name: str, mode: str, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack, x = build_stack(**KINDS[kind], position_name=position_name, residual=True), randn(2, 100, 12)
     documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
-    for rows in (TokenLayout(torch.arange(100).unsqueeze(0)), TokenLayout(torch.arange(100).expand(2, -1), documents)):
-        exact = stack.double()(stack.add_positions(x, rows.positions), rows).hidden
+    for layout in (
+        TokenLayout(torch.arange(100).unsqueeze(0)),
+        TokenLayout(torch.arange(100).expand(2, -1), documents),
+    ):
+        exact = stack.double()(stack.add_positions(x, layout.positions), layout).hidden
         small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
         inputs = x.to(next(small.parameters()).dtype)
         with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-            near = small(small.add_positions(inputs, rows.positions), rows).hidden
+            near = small(small.add_positions(inputs, layout.positions), layout).hidden
         assert near.dtype == inputs.dtype
         assert ((near - exact).norm() / exact.norm()).item() < 2**-5
         near.sum().backward()

@@ -67,26 +67,26 @@ def test_random_blocks_depend_on_seed_layer_and_length() -> None:
     assert blocks_of(replace(SHAPE, length=9), block_size=4).random_blocks == ((), (), ())
 
 
-def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility) -> Tensor:
+def loop_reference(heads: Heads, x: Tensor, layout: TokenLayout, visibility: Visibility) -> Tensor:
     """Attend over tokens (B, T, 12) with linear biases, one token at a time."""
-    assert rows.documents is not None
-    assert sight.blocks is not None
-    size, near, random_blocks = sight.blocks
+    assert layout.documents is not None
+    assert visibility.blocks is not None
+    size, near, random_blocks = visibility.blocks
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
-    out = torch.zeros_like(q)
+    output = torch.zeros_like(q)
     for b in range(x.shape[0]):
-        positions, documents = rows.positions[b].tolist(), rows.documents[b].tolist()
+        positions, documents = layout.positions[b].tolist(), layout.documents[b].tolist()
         for i in range(x.shape[1]):
             query_block = positions[i] // size
             visible = []
             for j in range(x.shape[1]):
                 key_block = positions[j] // size
-                met = (
+                scored = (
                     abs(query_block - key_block) <= near
                     or key_block in random_blocks[query_block]
-                    or min(positions[i], positions[j]) < sight.global_tokens
+                    or min(positions[i], positions[j]) < visibility.global_tokens
                 )
-                if documents[i] == documents[j] >= 0 and met and (j <= i or not sight.causal):
+                if documents[i] == documents[j] >= 0 and scored and (j <= i or not visibility.causal):
                     visible.append(j)
             if not visible:
                 continue
@@ -94,21 +94,21 @@ def loop_reference(heads: Heads, x: Tensor, rows: TokenLayout, sight: Visibility
             for h in range(4):
                 g = h // (4 // heads.kv_heads)
                 scores = k[b, g, visible] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
-                out[b, h, i] = scores.softmax(0) @ v[b, g, visible]
-    return heads.merge(out)
+                output[b, h, i] = scores.softmax(0) @ v[b, g, visible]
+    return heads.merge(output)
 
 
 def rows_of(kind: str, length: int) -> TokenLayout:
     ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
-    lost = torch.tensor([[0], [length // 3]])
-    apart = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
-    starts = (apart.unsqueeze(-1) == apart.unsqueeze(-2)).int().argmax(-1)
+    padding_length = torch.tensor([[0], [length // 3]])
+    separate = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
+    starts = (separate.unsqueeze(-1) == separate.unsqueeze(-2)).int().argmax(-1)
     return {
         "plain": TokenLayout(ramp, nothing, None, ramp),
-        "right": TokenLayout(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
-        "apart": TokenLayout(ramp, apart, None, ramp),
-        "left": TokenLayout(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
-        "packed": TokenLayout(ramp - starts, apart),
+        "right": TokenLayout(ramp, nothing.masked_fill(ramp >= length - padding_length, PADDING), None, ramp),
+        "apart": TokenLayout(ramp, separate, None, ramp),
+        "left": TokenLayout(ramp - padding_length, nothing.masked_fill(ramp < padding_length, PADDING)),
+        "packed": TokenLayout(ramp - starts, separate),
     }[kind]
 
 
@@ -122,16 +122,16 @@ def test_matches_a_loop_implementation(
         "block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2
     )
     module: Any = stack.layers[0]
-    x, rows = randn(2, length, 12), rows_of(kind, length)
-    expected = loop_reference(module.attention.heads, x, rows, module.attention.attend.visibility)
-    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
+    x, layout = randn(2, length, 12), rows_of(kind, length)
+    expected = loop_reference(module.attention.heads, x, layout, module.attention.attend.visibility)
+    assert torch.allclose(stack(x, layout).hidden, expected, rtol=0, atol=1e-9)
 
 
 @sides
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_all_kernels_agree(causal: bool, place: str, build_stack: BuildStack, randn: Randn) -> None:
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
+def test_all_kernels_agree(causal: bool, position_name: str, build_stack: BuildStack, randn: Randn) -> None:
     fast, readable = (
-        build_stack("block-sparse", place, causal=causal, layers=2, block_size=4, kernels=kernels)
+        build_stack("block-sparse", position_name, causal=causal, layers=2, block_size=4, kernels=kernels)
         for kernels in (KERNELS, KERNELS[-1:])
     )
     assert fast.kernels(rows=150) == ("gathered", "gathered")
@@ -147,17 +147,19 @@ def test_all_kernels_agree(causal: bool, place: str, build_stack: BuildStack, ra
             assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_decoding_in_chunks_matches_one_pass(place: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack("block-sparse", place, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2)
-    x, rows = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
-    whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
+def test_decoding_in_chunks_matches_one_pass(position_name: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(
+        "block-sparse", position_name, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2
+    )
+    x, layout = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
+    full_output, states, start, chunks = stack(x, layout).hidden, stack.start(2, 120), 0, []
     for size in (100, 5, 1, 1, 5, 8):
         chunks.append(
-            stack(x[:, start : start + size], TokenLayout(rows.positions[:, start : start + size]), states=states)
+            stack(x[:, start : start + size], TokenLayout(layout.positions[:, start : start + size]), states=states)
         )
         start += size
-    assert torch.allclose(torch.cat([chunk.hidden for chunk in chunks], 1), whole, rtol=0, atol=1e-9)
+    assert torch.allclose(torch.cat([chunk.hidden for chunk in chunks], 1), full_output, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("padded", [0, 11])
@@ -179,12 +181,12 @@ def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> Non
     q, k, v = (
         side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (reference.query, reference.key, reference.value)
     )
-    rows = with_order(TokenLayout(ramp, torch.where(shifted > 0, 0, PADDING), None, ramp))
-    demand = KernelRequest(Visibility(global_tokens=size, blocks=blocks))
-    serving = [kernel for kernel in KERNELS if kernel.serves(demand)]
+    layout = with_order(TokenLayout(ramp, torch.where(shifted > 0, 0, PADDING), None, ramp))
+    request = KernelRequest(Visibility(global_tokens=size, blocks=blocks))
+    serving = [kernel for kernel in KERNELS if kernel.serves(request)]
     assert {kernel.name for kernel in serving} == {"gathered", "sdpa", "eager"}
     for kernel in serving:
-        plan = AttentionPlan(kernel, demand, 0.5, None, rows, rows, None, None, None)
+        plan = AttentionPlan(kernel, request, 0.5, None, layout, layout, None, None, None)
         plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
         mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
         assert torch.allclose(mixed[shifted > 0], context[shifted > 0], rtol=0, atol=1e-9)
@@ -194,11 +196,11 @@ def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> Non
 def test_cost_matches_the_torch_flop_counter(causal: bool, build_stack: BuildStack) -> None:
     stack = build_stack("block-sparse", causal=causal, block_size=4).to("meta")
     module: Any = stack.layers[0]
-    for rows in (128, 256):
-        x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
+    for layout in (128, 256):
+        x = torch.zeros(1, layout, 12, device="meta", dtype=torch.float64)
         with FlopCounterMode(display=False) as counter:
-            stack(x, TokenLayout(torch.arange(rows, device="meta").unsqueeze(0)))
-        assert module.attention.cost(Load(rows, rows)).flops == counter.get_total_flops()
+            stack(x, TokenLayout(torch.arange(layout, device="meta").unsqueeze(0)))
+        assert module.attention.cost(Load(layout, layout)).flops == counter.get_total_flops()
     span = 4 * (1 + (1 if causal else 2) + 3 + 2)
     scored = module.attention.cost(Load(256, 256)).flops - 4 * 256 * 12 * 16 * 2
     assert scored == 4 * 16 * (256 * span if causal else 8 * 256 + 248 * span)

@@ -24,19 +24,19 @@ def test_matches_a_loop_implementation(
 ) -> None:
     stack: Any = build_stack("conv", causal=causal, kernel=kernel)
     module, x = stack.layers[0].attention, randn(2, 8, 12)
-    got = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
+    actual = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
     weight, bias = module.depthwise.weight, module.depthwise.bias
     original = kernel - 1 if causal else kernel // 2
     for b in range(2):
         numbers = [0] * 8 if documents is None else documents[b].tolist()
         for document in {number for number in numbers if number >= 0}:
             line = [row for row in range(8) if numbers[row] == document]
-            for place, row in enumerate(line):
+            for position_name, row in enumerate(line):
                 near = bias.clone()
                 for tap in range(kernel):
-                    if 0 <= place - original + tap < len(line):
-                        near = near + weight[:, tap] * x[b, line[place - original + tap]]
-                assert torch.allclose(got[b, row], module.pointwise(near), rtol=0, atol=1e-9)
+                    if 0 <= position_name - original + tap < len(line):
+                        near = near + weight[:, tap] * x[b, line[position_name - original + tap]]
+                assert torch.allclose(actual[b, row], module.pointwise(near), rtol=0, atol=1e-9)
 
 
 @sides
@@ -59,13 +59,13 @@ def test_matches_torch(causal: bool, build_stack: BuildStack, randn: Randn) -> N
 def test_the_window_has_the_size_of_the_kernel(
     causal: bool, kernel: int, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack, x, rows = (
+    stack, x, layout = (
         build_stack("conv", causal=causal, kernel=kernel),
         randn(1, 64, 12),
         TokenLayout(torch.arange(64)[None]),
     )
     changed_input = x.clone()
     changed_input[0, 32] += 1
-    changed = (stack(changed_input, rows).hidden != stack(x, rows).hidden).any(-1)[0].nonzero().flatten().tolist()
+    changed = (stack(changed_input, layout).hidden != stack(x, layout).hidden).any(-1)[0].nonzero().flatten().tolist()
     behind, ahead = (kernel - 1, 0) if causal else (kernel // 2, kernel - 1 - kernel // 2)
     assert changed == list(range(32 - ahead, 32 + behind + 1))

@@ -37,8 +37,8 @@ def test_every_query_sees_the_whole_memory_in_causal_stacks_too(
     q, k, v = heads.queries(x), heads.keys(memory), heads.values(memory)
     k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
     mixed = (q @ k.transpose(-1, -2) / 2).softmax(-1) @ v
-    got = stack(x, ramp(3), Memory(memory, ramp(7))).hidden
-    assert torch.allclose(got, heads.merge(mixed), rtol=0, atol=1e-9)
+    actual = stack(x, ramp(3), Memory(memory, ramp(7))).hidden
+    assert torch.allclose(actual, heads.merge(mixed), rtol=0, atol=1e-9)
 
 
 @kinds
@@ -63,8 +63,8 @@ def test_decoding_caches_the_projected_memory(
     states = stack.start(2, 6)
     parts = []
     for start, end in ((0, 3), (3, 4), (4, 6)):
-        rows = TokenLayout(torch.arange(start, end).unsqueeze(0))
-        parts.append(stack(x[:, start:end], rows, memory, states).hidden)
+        layout = TokenLayout(torch.arange(start, end).unsqueeze(0))
+        parts.append(stack(x[:, start:end], layout, memory, states).hidden)
     assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
     assert states.layers[0]["cross"]["k"].shape[2] == 7
 

@@ -28,14 +28,14 @@ def attention_of(stack: Stack, layer: int = 0) -> Any:
 
 def weights_of(q: Looped, k: Looped, causal: bool) -> Looped:
     """Return softmax(q k / sqrt(K)) of one head."""
-    rows = []
+    layout = []
     for i, query in enumerate(q):
         visible = k[: i + 1] if causal else k
         powers = [
             math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(len(query))) for key in visible
         ]
-        rows.append([power / sum(powers) for power in powers])
-    return rows
+        layout.append([power / sum(powers) for power in powers])
+    return layout
 
 
 def loop_reference(module: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
@@ -45,8 +45,8 @@ def loop_reference(module: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
     k, v = (side(x).view(length, groups, 4).transpose(0, 1).tolist() for side in (module.heads.k, module.heads.v))
     (lq1, lq2), (lk1, lk2) = module.lambda_q.tolist(), module.lambda_k.tolist()
     start = 0.8 - 0.6 * math.exp(-0.3 * layer)
-    one, two = (math.exp(sum(a * b for a, b in zip(lq, lk, strict=True))) for lq, lk in ((lq1, lk1), (lq2, lk2)))
-    less = one - two + start
+    left, right = (math.exp(sum(a * b for a, b in zip(lq, lk, strict=True))) for lq, lk in ((lq1, lk1), (lq2, lk2)))
+    less = left - right + start
     merged = torch.zeros(length, 16, dtype=x.dtype)
     for pair in range(2):
         group = pair // (4 // groups)
@@ -58,20 +58,20 @@ def loop_reference(module: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
                 mixed = [sum_ + (a - less * b) * value for sum_, value in zip(mixed, values[j], strict=True)]
             root = math.sqrt(sum(value * value for value in mixed) / 8 + 1e-5)
             gains = module.norm.weight.tolist()
-            normed = [gain * value / root * (1 - start) for gain, value in zip(gains, mixed, strict=True)]
-            merged[i, pair * 8 : pair * 8 + 8] = torch.tensor(normed, dtype=x.dtype)
-    out: Tensor = module.heads.o(merged)
-    return out
+            normalised = [gain * value / root * (1 - start) for gain, value in zip(gains, mixed, strict=True)]
+            merged[i, pair * 8 : pair * 8 + 8] = torch.tensor(normalised, dtype=x.dtype)
+    output: Tensor = module.heads.o(merged)
+    return output
 
 
 @groups
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 def test_matches_a_loop_implementation(kv_heads: int, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack("differential", causal=causal, layers=2, kv_heads=kv_heads)
-    x, rows = randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
+    x, layout = randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
     for layer in range(2):
         x = torch.stack([loop_reference(attention_of(stack, layer), item, layer, causal) for item in x])
-    assert torch.allclose(stack(randn(2, 6, 12), rows).hidden, x, rtol=0, atol=1e-9)
+    assert torch.allclose(stack(randn(2, 6, 12), layout).hidden, x, rtol=0, atol=1e-9)
 
 
 @groups
@@ -114,33 +114,33 @@ def test_equal_heads_cancel_at_lambda_1(build_stack: BuildStack, randn: Randn) -
             side.weight[8:], side.bias[8:] = side.weight[:8], side.bias[:8]
         module.lambda_q.copy_(torch.zeros(2, 4))
         module.lambda_init = 1.0
-    out = stack(randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))).hidden
-    assert torch.allclose(out, module.heads.o.bias.expand(2, 6, 12), rtol=0, atol=1e-9)
+    output = stack(randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))).hidden
+    assert torch.allclose(output, module.heads.o.bias.expand(2, 6, 12), rtol=0, atol=1e-9)
 
 
 def test_captured_weights_are_the_difference(build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack("differential", causal=False)
-    module, x, rows = attention_of(stack), randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
-    visible = stack(x, rows, capture=True)
+    module, x, layout = attention_of(stack), randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
+    visible = stack(x, layout, capture=True)
     weights = visible.captured[0]["weights"]
     assert torch.allclose(weights.sum(-1), (1 - module.lambda_value()).expand(2, 2, 6), rtol=0, atol=1e-12)
     mixed = weights @ torch.cat(module.heads.values(x).chunk(2, dim=1), dim=-1)
     assert torch.allclose(
         module.heads.merge(module.norm(mixed) * (1 - module.lambda_init)), visible.hidden, rtol=0, atol=1e-12
     )
-    assert torch.allclose(stack(x, rows).hidden, visible.hidden, rtol=0, atol=1e-12)
+    assert torch.allclose(stack(x, layout).hidden, visible.hidden, rtol=0, atol=1e-12)
 
 
 @groups
 def test_cost_matches_the_torch_flop_counter(kv_heads: int, build_stack: BuildStack) -> None:
     stack = build_stack("differential", memory_width=10, kv_heads=kv_heads).to("meta")
-    x, rows = (
+    x, layout = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
     )
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
+        stack(x, layout, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
     module = attention()["differential"](Shape(12, 4, 4, 64, 11, 1, layer=0, memory_width=10), kv_heads=kv_heads)
     assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 

@@ -33,7 +33,7 @@ def loop_reference(
 ) -> Tensor:
     """Attend over tokens (B, T, 12) with linear biases, one token at a time."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
-    out = torch.zeros_like(q)
+    output = torch.zeros_like(q)
     for b in range(x.shape[0]):
         position_ids, message = positions[b].tolist(), documents[b].tolist()
         for h in range(4):
@@ -48,20 +48,20 @@ def loop_reference(
                 if visible:
                     away = torch.tensor([abs(position_ids[i] - position_ids[j]) for j in visible], dtype=x.dtype)
                     scores = k[b, g, visible] @ q[b, h, i] / math.sqrt(4) - SLOPES[h] * away
-                    out[b, h, i] = scores.softmax(0) @ v[b, g, visible]
-    return heads.merge(out)
+                    output[b, h, i] = scores.softmax(0) @ v[b, g, visible]
+    return heads.merge(output)
 
 
 def rows_of(kind: str, length: int) -> TokenLayout:
     ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
-    lost = torch.tensor([[0], [length // 3]])
-    apart = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
-    starts = (apart.unsqueeze(-1) == apart.unsqueeze(-2)).int().argmax(-1)
+    padding_length = torch.tensor([[0], [length // 3]])
+    separate = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
+    starts = (separate.unsqueeze(-1) == separate.unsqueeze(-2)).int().argmax(-1)
     return {
         "plain": TokenLayout(ramp, nothing, None, ramp),
-        "right": TokenLayout(ramp, nothing.masked_fill(ramp >= length - lost, PADDING), None, ramp),
-        "left": TokenLayout(ramp - lost, nothing.masked_fill(ramp < lost, PADDING)),
-        "packed": TokenLayout(ramp - starts, apart),
+        "right": TokenLayout(ramp, nothing.masked_fill(ramp >= length - padding_length, PADDING), None, ramp),
+        "left": TokenLayout(ramp - padding_length, nothing.masked_fill(ramp < padding_length, PADDING)),
+        "packed": TokenLayout(ramp - starts, separate),
     }[kind]
 
 
@@ -76,22 +76,22 @@ def test_matches_a_loop_implementation(
     stack = build_stack(
         "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=start, kv_heads=2
     )
-    x, rows = randn(2, length, 12), rows_of(kind, length)
-    assert rows.documents is not None
+    x, layout = randn(2, length, 12), rows_of(kind, length)
+    assert layout.documents is not None
     module: Any = stack.layers[0]
-    expected = loop_reference(module.attention.heads, x, rows.positions, rows.documents, causal, options)
-    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
+    expected = loop_reference(module.attention.heads, x, layout.positions, layout.documents, causal, options)
+    assert torch.allclose(stack(x, layout).hidden, expected, rtol=0, atol=1e-9)
 
 
 @sides
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
 @pytest.mark.parametrize("options", [(4, 2, 0), (4, 2, 3)], ids=str)
 def test_all_kernels_agree(
-    causal: bool, place: str, options: tuple[int, int, int], build_stack: BuildStack, randn: Randn
+    causal: bool, position_name: str, options: tuple[int, int, int], build_stack: BuildStack, randn: Randn
 ) -> None:
     inputs = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
     fast, readable = (
-        build_stack("dilated", place, causal=causal, layers=2, kernels=kernels, **inputs)
+        build_stack("dilated", position_name, causal=causal, layers=2, kernels=kernels, **inputs)
         for kernels in (KERNELS, KERNELS[-1:])
     )
     assert fast.kernels(rows=150) == ("gathered", "gathered")
@@ -113,12 +113,12 @@ def test_a_window_has_the_declared_steps_and_gaps(
     causal: bool, dilation: int, build_stack: BuildStack, randn: Randn
 ) -> None:
     stack = build_stack("dilated", causal=causal, window=4, dilation=dilation, residual=True)
-    x, rows = randn(1, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
-    original = stack(x, rows).hidden
+    x, layout = randn(1, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
+    original = stack(x, layout).hidden
     for touched in (0, 50, 119):
         changed_input = x.clone()
         changed_input[0, touched] += 1
-        changed = (stack(changed_input, rows).hidden != original).any(-1)[0].nonzero().flatten().tolist()
+        changed = (stack(changed_input, layout).hidden != original).any(-1)[0].nonzero().flatten().tolist()
         steps = range(0 if causal else -3, 4)
         reached = [touched + step * dilation for step in steps]
         assert changed == [row for row in reached if 0 <= row < 120]
@@ -126,27 +126,29 @@ def test_a_window_has_the_declared_steps_and_gaps(
 
 @sides
 def test_dilation_1_is_a_sliding_window(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
-    x, rows = randn(2, 100, 12), rows_of("left", 100)
+    x, layout = randn(2, 100, 12), rows_of("left", 100)
     plain, gaps = (
         build_stack(name, "rope", causal=causal, window=5, **options)
         for name, options in (("restricted", {}), ("dilated", {"dilation": 1}))
     )
-    assert torch.allclose(plain(x, rows).hidden, gaps(x, rows).hidden, rtol=0, atol=1e-9)
+    assert torch.allclose(plain(x, layout).hidden, gaps(x, layout).hidden, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_decoding_in_chunks_matches_one_pass(place: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack("dilated", place, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2)
-    x, rows = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
-    whole, states, start, chunks = stack(x, rows).hidden, stack.start(2, 120), 0, []
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
+def test_decoding_in_chunks_matches_one_pass(position_name: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(
+        "dilated", position_name, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2
+    )
+    x, layout = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
+    full_output, states, start, chunks = stack(x, layout).hidden, stack.start(2, 120), 0, []
     assert stack.kernels(rows=120) == ("gathered", "gathered")
     for size in (100, 5, 1, 1, 5, 8):
         chunks.append(
-            stack(x[:, start : start + size], TokenLayout(rows.positions[:, start : start + size]), states=states)
+            stack(x[:, start : start + size], TokenLayout(layout.positions[:, start : start + size]), states=states)
         )
         start += size
     decoded = torch.cat([chunk.hidden for chunk in chunks], 1)
-    assert torch.allclose(decoded, whole, rtol=0, atol=1e-9)
+    assert torch.allclose(decoded, full_output, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("padded", [0, 9])
@@ -166,20 +168,22 @@ def test_matches_longformer(padded: int, randn: Randn) -> None:
     mask = torch.zeros(2, 96, dtype=x.dtype)
     mask[:, :3], mask[1, 96 - padded :] = 10000.0, -10000.0
     context = reference(x, mask, mask < 0, mask > 0, True)[0]
-    sight, kernel = actual.attend.visibility, KERNELS[1]
+    visibility, kernel = actual.attend.visibility, KERNELS[1]
     documents = torch.where(mask < 0, PADDING, 0)
-    rows = TokenLayout(ramp.expand(2, -1), documents, None, ramp.expand(2, -1))
-    plan = AttentionPlan(kernel, KernelRequest(sight), 0.5, None, with_order(rows), with_order(rows), None, None, None)
+    layout = TokenLayout(ramp.expand(2, -1), documents, None, ramp.expand(2, -1))
+    plan = AttentionPlan(
+        kernel, KernelRequest(visibility), 0.5, None, with_order(layout), with_order(layout), None, None, None
+    )
     plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
     mixed = kernel(actual.heads.queries(x), actual.heads.keys(x), actual.heads.values(x), plan, None, 0.0)
     part = mixed.transpose(1, 2).flatten(2)
     assert torch.allclose(part[mask >= 0], context[mask >= 0], rtol=0, atol=1e-6)  # its softmax is in float32
 
 
-def torch_flops(stack: Stack, rows: int) -> int:
-    x = torch.zeros(1, rows, 12, device="meta", dtype=torch.float64)
+def torch_flops(stack: Stack, layout: int) -> int:
+    x = torch.zeros(1, layout, 12, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack.to("meta")(x, TokenLayout(torch.arange(rows, device="meta").unsqueeze(0)))
+        stack.to("meta")(x, TokenLayout(torch.arange(layout, device="meta").unsqueeze(0)))
     return int(counter.get_total_flops())
 
 
@@ -190,8 +194,8 @@ def test_cost_counts_visible_keys_and_the_kernel_computes_little_more(causal: bo
     plain = Restricted(shape, window=9)
     extra = module.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
     span = 9 if causal else 17
-    whole = 0 if causal else 2 * (2000 - span - 2)  # the two global tokens
-    assert extra == 4 * 16 * (2000 * 2 + whole)
+    full_output = 0 if causal else 2 * (2000 - span - 2)  # the two global tokens
+    assert extra == 4 * 16 * (2000 * 2 + full_output)
     stack = build_stack("dilated", causal=causal, window=9, dilation=4, global_tokens=2)
     short, long = torch_flops(stack, 1024), torch_flops(stack, 4096)
     assert long <= 4.01 * short

@@ -27,21 +27,21 @@ def test_a_memory_is_read_at_its_last_token_that_is_not_padding(build_stack: Bui
     stack: Any = build_stack("fixed", memory_width=10)
     x, memory, heads = randn(2, 3, 12), randn(2, 7, 10, seed=1), stack.layers[0].cross.heads
     documents = torch.tensor([[0] * 5 + [PADDING] * 2, [PADDING] * 3 + [0] * 4])
-    got = stack(x, ramp(3), Memory(memory, TokenLayout(torch.arange(7).unsqueeze(0), documents))).hidden
+    actual = stack(x, ramp(3), Memory(memory, TokenLayout(torch.arange(7).unsqueeze(0), documents))).hidden
     final = torch.stack([memory[0, 4], memory[1, 6]])
-    assert torch.allclose(got, heads.o(heads.v(final)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
+    assert torch.allclose(actual, heads.o(heads.v(final)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
     reached = memory.clone().requires_grad_()
-    whole = stack(x, ramp(3), Memory(reached, ramp(7))).hidden
-    (grad,) = torch.autograd.grad(whole.sin().sum(), reached)
+    full_output = stack(x, ramp(3), Memory(reached, ramp(7))).hidden
+    (grad,) = torch.autograd.grad(full_output.sin().sum(), reached)
     assert grad[:, -1].all()
     assert not grad[:, :-1].any()
 
 
 def test_a_document_without_a_memory_gets_zero(build_stack: BuildStack, randn: Randn) -> None:
     stack: Any = build_stack("fixed", memory_width=10)
-    asks, inputs = (
+    layout, memory_layout = (
         TokenLayout(torch.arange(3)[None], torch.tensor([[0, 1, 1]])),
         TokenLayout(torch.arange(2)[None], torch.tensor([[0, 0]])),
     )
-    got = stack(randn(1, 3, 12), asks, Memory(randn(1, 2, 10), inputs)).hidden
-    assert torch.allclose(got[0, 1:], stack.layers[0].cross.heads.o.bias.expand(2, -1), rtol=0, atol=1e-12)
+    actual = stack(randn(1, 3, 12), layout, Memory(randn(1, 2, 10), memory_layout)).hidden
+    assert torch.allclose(actual[0, 1:], stack.layers[0].cross.heads.o.bias.expand(2, -1), rtol=0, atol=1e-12)

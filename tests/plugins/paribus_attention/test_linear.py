@@ -34,17 +34,17 @@ def phi(features: str, x: list[float]) -> list[float]:
 
 @kinds
 @sides
-@pytest.mark.parametrize("rows", [TokenLayout(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
+@pytest.mark.parametrize("layout", [TokenLayout(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, rows: TokenLayout, build_stack: BuildStack, randn: Randn
+    kind: str, causal: bool, layout: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
     stack: Any = build_stack("linear", causal=causal, **KINDS[kind])
     heads, features = stack.layers[0].attention.heads, KINDS[kind].get("features", "elu")
     x = randn(2, 8, 12)
-    got = stack(x, rows).hidden
+    actual = stack(x, layout).hidden
     q, k, v = (side(x).unflatten(-1, (-1, 4)).tolist() for side in (heads.q, heads.k, heads.v))
     for b in range(2):
-        documents = [0] * 8 if rows.documents is None else rows.documents[b].tolist()
+        documents = [0] * 8 if layout.documents is None else layout.documents[b].tolist()
         for i in range(8):
             mixed = torch.zeros(4, 4, dtype=x.dtype)
             for h in range(4):
@@ -58,7 +58,7 @@ def test_matches_a_loop_implementation(
                         mixed[h] += weight * torch.tensor(v[b][j][g], dtype=x.dtype)
                 mixed[h] /= max(total, 1e-6)
             if documents[i] >= 0:
-                assert torch.allclose(got[b, i], heads.o(mixed.flatten()), rtol=0, atol=1e-9)
+                assert torch.allclose(actual[b, i], heads.o(mixed.flatten()), rtol=0, atol=1e-9)
 
 
 def explicit_reference(stack: Any, x: Tensor, visible: Tensor) -> Tensor:
@@ -80,14 +80,14 @@ def test_sums_and_gradients_match_explicit_weights(
     stack = build_stack("linear", causal=causal, **KINDS[kind])
     x = randn(2, length, 12).requires_grad_()
     documents = (torch.arange(length) // 50).unsqueeze(0)
-    for rows in (
+    for layout in (
         TokenLayout(torch.arange(length).unsqueeze(0)),
         TokenLayout(torch.arange(length).unsqueeze(0), documents),
     ):
         visible = torch.ones(length, length).tril() if causal else torch.ones(length, length)
-        if rows.documents is not None:
+        if layout.documents is not None:
             visible = visible * (documents == documents.T)
-        module = [stack(x, rows).hidden, explicit_reference(stack, x, visible)]
+        module = [stack(x, layout).hidden, explicit_reference(stack, x, visible)]
         assert torch.allclose(module[0], module[1], rtol=0, atol=1e-9)
         grads = [torch.autograd.grad(side.sin().sum(), [x, *stack.parameters()]) for side in module]
         for actual, reference in zip(*grads, strict=True):
@@ -116,7 +116,7 @@ def test_cost_is_linear_in_the_length(causal: bool, build_stack: BuildStack) -> 
 @sides
 def test_it_compiles_into_one_graph(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack: Any = build_stack("linear", causal=causal)
-    x, rows = randn(2, 100, 12), TokenLayout(torch.arange(100).unsqueeze(0))
+    x, layout = randn(2, 100, 12), TokenLayout(torch.arange(100).unsqueeze(0))
     compiled: Any = torch.compile(stack.layers[0].attention, fullgraph=True, backend="eager")
-    ctx = Context((), rows, rows)
-    assert torch.allclose(compiled(x, ctx), stack(x, rows).hidden, rtol=0, atol=1e-12)
+    ctx = Context((), layout, layout)
+    assert torch.allclose(compiled(x, ctx), stack(x, layout).hidden, rtol=0, atol=1e-12)

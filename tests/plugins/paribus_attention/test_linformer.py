@@ -19,7 +19,7 @@ def test_matches_a_loop_implementation(shared: bool, build_stack: BuildStack, ra
     stack: Any = build_stack("linformer", causal=False, rank=3, shared=shared)
     module, x = stack.layers[0].attention, randn(2, 8, 12)
     documents = torch.tensor([[0] * 8, [PADDING] * 2 + [0] * 3 + [PADDING] + [0, 0]])
-    got = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
+    actual = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
     module.requires_grad_(requires_grad=False)
     over = [module.keys.weight.tolist(), (module.keys if shared else module.values).weight.tolist()]
     for b in range(2):
@@ -33,7 +33,7 @@ def test_matches_a_loop_implementation(shared: bool, build_stack: BuildStack, ra
                 powers = [math.exp((q[i, h] @ key).item() / 2) for key in keys]
                 for power, value in zip(powers, values, strict=True):
                     mixed[h] += power / sum(powers) * value
-            assert torch.allclose(got[b, row], module.heads.o(mixed.flatten()), rtol=0, atol=1e-9)
+            assert torch.allclose(actual[b, row], module.heads.o(mixed.flatten()), rtol=0, atol=1e-9)
 
 
 def test_an_identity_projection_gives_softmax_attention(build_stack: BuildStack, randn: Randn) -> None:
@@ -44,8 +44,8 @@ def test_an_identity_projection_gives_softmax_attention(build_stack: BuildStack,
             parameter.copy_(weights[path])
         for side in ("keys", "values"):
             weights[f"layers.0.attention.{side}.weight"].copy_(torch.eye(8, 256))
-    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    assert torch.allclose(short(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-9)
+    x, layout = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    assert torch.allclose(short(x, layout).hidden, plain(x, layout).hidden, rtol=0, atol=1e-9)
 
 
 def test_longer_sequences_are_rejected(build_stack: BuildStack, randn: Randn) -> None:

@@ -16,11 +16,11 @@ sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 ROWS = TokenLayout(torch.arange(8).unsqueeze(0))
 
 
-def loop_reference(part: Any, rows: Tensor) -> Tensor:
+def loop_reference(part: Any, layout: Tensor) -> Tensor:
     """Run the equations of i, f, o and g over (T, D) -> (T, K)."""
-    h = c = torch.zeros(part.repeats.in_features, dtype=rows.dtype)
+    h = c = torch.zeros(part.repeats.in_features, dtype=layout.dtype)
     module = []
-    for row in rows:
+    for row in layout:
         i, f, g, o = (part.reads(row) + part.repeats(h)).chunk(4)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
@@ -42,12 +42,12 @@ def test_matches_a_loop_implementation(causal: bool, build_stack: BuildStack, ra
 def test_matches_torch(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack: Any = build_stack("lstm", causal=causal)
     weights = [weight for part in stack.layers[0].attention.directions for weight in part.weights]
-    twin = nn.LSTM(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
+    hf_module = nn.LSTM(12, 12 if causal else 6, batch_first=True, bidirectional=not causal).double()
     with torch.no_grad():
-        for actual, reference in zip(weights, twin.parameters(), strict=True):
+        for actual, reference in zip(weights, hf_module.parameters(), strict=True):
             reference.copy_(actual)
     x = randn(2, 8, 12)
-    assert torch.allclose(stack(x, ROWS).hidden, twin(x)[0], rtol=0, atol=1e-12)
+    assert torch.allclose(stack(x, ROWS).hidden, hf_module(x)[0], rtol=0, atol=1e-12)
 
 
 def test_an_odd_width_is_rejected_in_bidirectional_stacks() -> None:

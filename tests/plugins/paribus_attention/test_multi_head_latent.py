@@ -52,20 +52,20 @@ def divided(row: list[float], gains: list[float]) -> list[float]:
     return [gain * value / root for gain, value in zip(gains, row, strict=True)]
 
 
-def loop_reference(module: Any, x: Tensor, causal: bool, place: str) -> Tensor:
+def loop_reference(module: Any, x: Tensor, causal: bool, position_name: str) -> Tensor:
     """Attend over one sequence, (T, 12), token by token and head by head."""
     heads, length = module.heads, len(x)
     columns = heads.rotary_width
-    asking = x
+    query_latents = x
     if heads.q_rank is not None:
         gains = heads.q_norm.weight.tolist()
-        asking = torch.tensor([divided(row, gains) for row in heads.q_down(x).tolist()], dtype=x.dtype)
-    q = heads.q(asking).view(length, 4, 4 + columns).tolist()
+        query_latents = torch.tensor([divided(row, gains) for row in heads.q_down(x).tolist()], dtype=x.dtype)
+    q = heads.q(query_latents).view(length, 4, 4 + columns).tolist()
     gains = heads.kv_norm.weight.tolist()
     latents = torch.tensor([divided(row, gains) for row in heads.kv_down(x).tolist()], dtype=x.dtype)
     k, v = (side(latents).view(length, 4, 4).tolist() for side in (heads.k, heads.v))
     shared = heads.turned(x).tolist()
-    place_of = rotate if place == "rope" else (lambda row, _: row)
+    place_of = rotate if position_name == "rope" else (lambda row, _: row)
     mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
     for i in range(length):
         for h in range(4):
@@ -76,19 +76,19 @@ def loop_reference(module: Any, x: Tensor, causal: bool, place: str) -> Tensor:
                 powers.append(math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(4 + columns)))
             for j, power in enumerate(powers):
                 mixed[i, h] += power / sum(powers) * torch.tensor(v[j][h], dtype=x.dtype)
-    out: Tensor = heads.o(mixed.flatten(1))
-    return out
+    output: Tensor = heads.o(mixed.flatten(1))
+    return output
 
 
 @sides
-@pytest.mark.parametrize("place", ["none", "rope"])
+@pytest.mark.parametrize("position_name", ["none", "rope"])
 @pytest.mark.parametrize("kind", ["plain", "a latent for queries", "wide"])
 def test_matches_a_loop_implementation(
-    kind: str, causal: bool, place: str, build_stack: BuildStack, randn: Randn
+    kind: str, causal: bool, position_name: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = build_stack("mla", place, causal=causal, **KINDS[kind])
+    stack = build_stack("mla", position_name, causal=causal, **KINDS[kind])
     x = randn(2, 6, 12)
-    expected = torch.stack([loop_reference(attention_of(stack), item, causal, place) for item in x])
+    expected = torch.stack([loop_reference(attention_of(stack), item, causal, position_name) for item in x])
     assert torch.allclose(stack(x, ramp(6)).hidden, expected, rtol=0, atol=1e-9)
 
 
@@ -110,19 +110,19 @@ def test_matches_deepseek(q_rank: int | None, kernel: str, build_stack: BuildSta
     torch.manual_seed(1)
     reference: Any = DeepseekV3Attention(config, layer_idx=0).double().eval()
     stack = build_stack("mla", "rope", kv_rank=7, q_rank=q_rank, rotary=6, scores=ScoreOptions(bias=False))
-    apart = torch.tensor([0, 2, 4, 1, 3, 5])  # DeepSeek pairs adjacent channels, Paribus channels i and i + R/2
+    separate = torch.tensor([0, 2, 4, 1, 3, 5])  # DeepSeek pairs adjacent channels, Paribus channels i and i + R/2
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.normal_(std=0.4)
         up = reference.kv_b_proj.weight.view(4, 8, 7)
-        asking = (reference.q_proj if q_rank is None else reference.q_b_proj).weight.view(4, 10, -1)
+        query_latents = (reference.q_proj if q_rank is None else reference.q_b_proj).weight.view(4, 10, -1)
         heads = attention_of(stack).heads
-        heads.q.weight.copy_(asking[:, torch.cat([torch.arange(4), 4 + apart])].flatten(0, 1))
+        heads.q.weight.copy_(query_latents[:, torch.cat([torch.arange(4), 4 + separate])].flatten(0, 1))
         if q_rank is not None:
             heads.q_down.weight.copy_(reference.q_a_proj.weight)
             heads.q_norm.weight.copy_(reference.q_a_layernorm.weight)
         heads.kv_down.weight.copy_(reference.kv_a_proj_with_mqa.weight[:7])
-        heads.turned.weight.copy_(reference.kv_a_proj_with_mqa.weight[7:][apart])
+        heads.turned.weight.copy_(reference.kv_a_proj_with_mqa.weight[7:][separate])
         heads.kv_norm.weight.copy_(reference.kv_a_layernorm.weight)
         heads.k.weight.copy_(up[:, :4].flatten(0, 1))
         heads.v.weight.copy_(up[:, 4:].flatten(0, 1))
@@ -137,30 +137,32 @@ def test_matches_deepseek(q_rank: int | None, kernel: str, build_stack: BuildSta
 
 
 @kinds
-@pytest.mark.parametrize("place", ["none", "rope", "alibi"])
-def test_decoding_with_latents_matches_one_pass(kind: str, place: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack("mla", place, layers=2, residual=True, **KINDS[kind])
-    x, lost = randn(2, 20, 12), torch.tensor([[0], [4]])
-    left_padded = TokenLayout(torch.arange(20) - lost, (torch.arange(20) < lost).long().neg())
-    for rows in (ramp(20), left_padded):
-        whole = stack(x, rows).hidden
+@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
+def test_decoding_with_latents_matches_one_pass(
+    kind: str, position_name: str, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack = build_stack("mla", position_name, layers=2, residual=True, **KINDS[kind])
+    x, padding_length = randn(2, 20, 12), torch.tensor([[0], [4]])
+    left_padded = TokenLayout(torch.arange(20) - padding_length, (torch.arange(20) < padding_length).long().neg())
+    for layout in (ramp(20), left_padded):
+        full_output = stack(x, layout).hidden
         states, start, chunks = stack.start(2, 20), 0, []
         for size in (1, 1, 5, 1, 7, 1, 1, 3):
-            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             chunks.append(stack(x[:, start : start + size], part, states=states).hidden)
             start += size
-        assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
+        assert torch.allclose(torch.cat(chunks, 1), full_output, rtol=0, atol=1e-9)
 
 
 @kinds
 @sides
 def test_all_kernels_agree(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
-    options = {"place": "rope", "causal": causal, "layers": 2, **KINDS[kind]}
+    options = {"position_name": "rope", "causal": causal, "layers": 2, **KINDS[kind]}
     fast, readable = build_stack("mla", **options), build_stack("mla", **options, kernels=KERNELS[-1:])
     x = randn(2, 12, 12)
     documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 4 + [PADDING] * 3])
-    for rows in (ramp(12), TokenLayout(torch.arange(12).unsqueeze(0), documents)):
-        assert torch.allclose(fast(x, rows).hidden, readable(x, rows).hidden, rtol=0, atol=1e-9)
+    for layout in (ramp(12), TokenLayout(torch.arange(12).unsqueeze(0), documents)):
+        assert torch.allclose(fast(x, layout).hidden, readable(x, layout).hidden, rtol=0, atol=1e-9)
 
 
 def test_the_cache_has_latents_and_rotary_keys_only(build_stack: BuildStack, randn: Randn) -> None:
@@ -197,13 +199,13 @@ def test_cost_matches_the_torch_flop_counter(
 
 def test_cross_attention_cost_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
     stack = build_stack("mla", memory_width=10).to("meta")
-    x, rows = (
+    x, layout = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
     )
     hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
+        stack(x, layout, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
     module = attention()["mla"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
     assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 

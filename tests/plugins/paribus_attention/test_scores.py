@@ -38,13 +38,18 @@ OPTIONS = {
     "a cap": ScoreOptions(soft_cap=0.7),
     "all": ScoreOptions(qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7),
 }
-PLACES = ("none", "rope", "alibi", "t5")
+POSITION_NAMES = ("none", "rope", "alibi", "t5")
 options = pytest.mark.parametrize("option", OPTIONS)
-places = pytest.mark.parametrize("place", PLACES)
+places = pytest.mark.parametrize("position_name", POSITION_NAMES)
 sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 everywhere = pytest.mark.parametrize(
-    ("kind", "place"),
-    [(kind, place) for kind in KINDS for place in PLACES if not (kind in UNTURNED and place == "rope")],
+    ("kind", "position_name"),
+    [
+        (kind, position_name)
+        for kind in KINDS
+        for position_name in POSITION_NAMES
+        if not (kind in UNTURNED and position_name == "rope")
+    ],
 )
 
 
@@ -56,15 +61,15 @@ def rotate(x: Tensor) -> Tensor:
     """Rotate (…, T, K) by RoPE, with complex numbers."""
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[-2]).unsqueeze(-1) * 10_000.0 ** (-torch.arange(half, dtype=x.dtype) / half)
-    spun = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
-    return torch.cat([spun.real, spun.imag], dim=-1)
+    rotated = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([rotated.real, rotated.imag], dim=-1)
 
 
 def rooted(x: Tensor, gain: Tensor) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
 
 
-def explicit_reference(stack: Stack, x: Tensor, place: str, *, causal: bool, window: int | None) -> Tensor:
+def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: bool, window: int | None) -> Tensor:
     """Run multi-head layers over (B, T, D) by the formulas of the papers."""
     length = x.shape[1]
     away = torch.arange(length).unsqueeze(1) - torch.arange(length)
@@ -77,13 +82,13 @@ def explicit_reference(stack: Stack, x: Tensor, place: str, *, causal: bool, win
         q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
         if attend.normed:
             q, k = rooted(q, attend.q_norm.weight), rooted(k, attend.k_norm.weight)
-        if place == "rope":
+        if position_name == "rope":
             q, k = rotate(q), rotate(k)
         if attend.own_share is not None:
             start = v if start is None else start
             v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * start
         k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
-        scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + added(stack, place, length)
+        scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + added(stack, position_name, length)
         if attend.soft_cap is not None:
             scores = attend.soft_cap * (scores / attend.soft_cap).tanh()
         powers = scores.exp().masked_fill(hidden, 0)
@@ -94,15 +99,15 @@ def explicit_reference(stack: Stack, x: Tensor, place: str, *, causal: bool, win
     return x
 
 
-def added(stack: Stack, place: str, length: int) -> Tensor:
+def added(stack: Stack, position_name: str, length: int) -> Tensor:
     """Return the position bias of the scores, (1, H, T, T)."""
-    if place == "alibi":
+    if position_name == "alibi":
         slopes = torch.tensor([2.0 ** (-8 * (head + 1) / 4) for head in range(4)], dtype=torch.float64)
         return -slopes.view(1, 4, 1, 1) * (torch.arange(length).unsqueeze(1) - torch.arange(length)).abs()
-    if place == "t5":
-        position, rows = stack.position[0], torch.arange(length).unsqueeze(0)
+    if position_name == "t5":
+        position, layout = stack.position[0], torch.arange(length).unsqueeze(0)
         assert isinstance(position, Position)
-        return position.bias(Pair(None, None, rows, rows, 0.5, 4, dtype=torch.float64))
+        return position.bias(Pair(None, None, layout, layout, 0.5, 4, dtype=torch.float64))
     return torch.zeros(1, 1, 1, 1, dtype=torch.float64)
 
 
@@ -111,49 +116,51 @@ def added(stack: Stack, place: str, length: int) -> Tensor:
 @sides
 @pytest.mark.parametrize("kind", PLAIN)
 def test_matches_the_formulas(
-    kind: str, option: str, place: str, causal: bool, build_stack: BuildStack, randn: Randn
+    kind: str, option: str, position_name: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = build_stack(**PLAIN[kind], place=place, causal=causal, layers=3, residual=True, scores=OPTIONS[option])
+    stack = build_stack(
+        **PLAIN[kind], position_name=position_name, causal=causal, layers=3, residual=True, scores=OPTIONS[option]
+    )
     x = randn(2, 9, 12)
-    expected = explicit_reference(stack, x, place, causal=causal, window=PLAIN[kind].get("window"))
+    expected = explicit_reference(stack, x, position_name, causal=causal, window=PLAIN[kind].get("window"))
     assert torch.allclose(stack(x, ramp(9)).hidden, expected, rtol=0, atol=1e-9)
 
 
 @options
 @everywhere
 def test_decoding_step_by_step_matches_one_pass(
-    kind: str, option: str, place: str, build_stack: BuildStack, randn: Randn
+    kind: str, option: str, position_name: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = build_stack(**KINDS[kind], place=place, layers=2, residual=True, scores=OPTIONS[option])
-    x, lost = randn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
-    left_padded = TokenLayout(torch.arange(12) - lost, (torch.arange(12) < lost).long().neg())
-    for rows in (ramp(12), left_padded):
-        whole = stack(x, rows).hidden
+    stack = build_stack(**KINDS[kind], position_name=position_name, layers=2, residual=True, scores=OPTIONS[option])
+    x, padding_length = randn(2, 12, stack.shape.width), torch.tensor([[0], [4]])
+    left_padded = TokenLayout(torch.arange(12) - padding_length, (torch.arange(12) < padding_length).long().neg())
+    for layout in (ramp(12), left_padded):
+        full_output = stack(x, layout).hidden
         states, start, chunks = stack.start(2, 12), 0, []
         for size in (5, 1, 1, 4, 1):
-            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             chunks.append(stack(x[:, start : start + size], part, states=states).hidden)
             start += size
-        assert torch.allclose(torch.cat(chunks, 1), whole, rtol=0, atol=1e-9)
+        assert torch.allclose(torch.cat(chunks, 1), full_output, rtol=0, atol=1e-9)
 
 
 @options
 @everywhere
 @sides
 def test_every_option_changes_outputs_and_respects_visibility(
-    kind: str, option: str, place: str, causal: bool, build_stack: BuildStack, randn: Randn
+    kind: str, option: str, position_name: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
-    inputs = {**KINDS[kind], "place": place, "causal": causal, "layers": 2, "residual": True}
+    inputs = {**KINDS[kind], "position_name": position_name, "causal": causal, "layers": 2, "residual": True}
     stack, without = build_stack(**inputs, scores=OPTIONS[option]), build_stack(**inputs)
     x, real = randn(1, 8, stack.shape.width), 5
-    out = stack(x, ramp(8)).hidden
+    output = stack(x, ramp(8)).hidden
     without.load_state_dict(stack.state_dict(), strict=False)
-    assert not torch.allclose(out, without(x, ramp(8)).hidden, rtol=0, atol=1e-6)
+    assert not torch.allclose(output, without(x, ramp(8)).hidden, rtol=0, atol=1e-6)
     padded = TokenLayout(torch.arange(8).unsqueeze(0), torch.arange(8).ge(real).long().unsqueeze(0) * PADDING)
     alone = stack(x[:, :real], ramp(real)).hidden
     assert torch.allclose(stack(x, padded).hidden[:, :real], alone, rtol=0, atol=1e-9)
     if causal:
-        assert torch.allclose(out[:, :real], alone, rtol=0, atol=1e-9)
+        assert torch.allclose(output[:, :real], alone, rtol=0, atol=1e-9)
     packed = TokenLayout(torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2]]), torch.tensor([[0] * 5 + [1] * 3]))
     both = torch.cat([alone, stack(x[:, real:], ramp(3)).hidden], dim=1)
     assert torch.allclose(stack(x, packed).hidden, both, rtol=0, atol=1e-9)
@@ -162,13 +169,13 @@ def test_every_option_changes_outputs_and_respects_visibility(
 @options
 @everywhere
 def test_all_kernels_agree_on_outputs_and_gradients(
-    kind: str, option: str, place: str, build_stack: BuildStack, randn: Randn
+    kind: str, option: str, position_name: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    inputs = {**KINDS[kind], "place": place, "layers": 2, "residual": True}
+    inputs = {**KINDS[kind], "position_name": position_name, "layers": 2, "residual": True}
     stacks = [build_stack(**inputs, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
     x, documents = randn(2, 9, stacks[0].shape.width), torch.tensor([[0] * 9, [0] * 4 + [1] * 3 + [PADDING] * 2])
-    rows = TokenLayout(torch.arange(9).unsqueeze(0), documents)
-    outputs = [stack(x, rows).hidden for stack in stacks]
+    layout = TokenLayout(torch.arange(9).unsqueeze(0), documents)
+    outputs = [stack(x, layout).hidden for stack in stacks]
     assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
     visible = documents.ge(0).unsqueeze(-1)
     grads = [
@@ -184,7 +191,7 @@ def test_all_kernels_agree_on_outputs_and_gradients(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("error")
 def test_autocast_is_close(kind: str, option: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], place="alibi", layers=2, residual=True, scores=OPTIONS[option])
+    stack = build_stack(**KINDS[kind], position_name="alibi", layers=2, residual=True, scores=OPTIONS[option])
     x = randn(2, 10, stack.shape.width)
     exact = stack(x, ramp(10)).hidden
     small = stack.float()
@@ -216,7 +223,7 @@ def angles(length: int, *, twice: bool) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("config", "twin", "scores"),
+    ("config", "hf_module", "scores"),
     [
         (Qwen3Config(**SIZES), Qwen3Attention, ScoreOptions(qk_norm=True)),
         (GptOssConfig(**SIZES), GptOssAttention, ScoreOptions(sinks=True)),
@@ -229,9 +236,9 @@ def angles(length: int, *, twice: bool) -> tuple[Tensor, Tensor]:
     ids=["Qwen 3", "gpt-oss", "Gemma 2"],
 )
 def test_each_option_matches_its_model(
-    config: PreTrainedConfig, twin: Any, scores: ScoreOptions, build_stack: BuildStack, randn: Randn
+    config: PreTrainedConfig, hf_module: Any, scores: ScoreOptions, build_stack: BuildStack, randn: Randn
 ) -> None:
-    reference = twin(config, 0).double().eval()
+    reference = hf_module(config, 0).double().eval()
     torch.manual_seed(1)
     for parameter in reference.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -246,6 +253,6 @@ def test_each_option_matches_its_model(
                 actual.attend.get_parameter(name).copy_(reference.get_parameter(name))
     x = randn(2, 9, 12)
     hidden = torch.full((9, 9), -torch.inf, dtype=torch.float64).triu(1).view(1, 1, 9, 9)
-    expected = reference(x, angles(9, twice=twin is not GptOssAttention), hidden)[0]
+    expected = reference(x, angles(9, twice=hf_module is not GptOssAttention), hidden)[0]
     tolerance = 1e-12 if scores.sinks else 2e-6  # references use float32 in norms or in the softmax
     assert (stack(x, ramp(9)).hidden - expected).abs().max().item() < tolerance

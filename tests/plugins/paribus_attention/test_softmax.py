@@ -41,13 +41,13 @@ def test_the_state_has_the_declared_size_and_dtype(name: str, options: dict[str,
 
 def torch_flops(stack: Stack, queries: int, memory: int = 0) -> int:
     stack = stack.to("meta")
-    x, rows = torch.zeros(1, queries, 12, device="meta", dtype=torch.float64), torch.arange(queries).unsqueeze(0)
+    x, layout = torch.zeros(1, queries, 12, device="meta", dtype=torch.float64), torch.arange(queries).unsqueeze(0)
     saved = None
     if memory:
         hidden = torch.zeros(1, memory, 10, device="meta", dtype=torch.float64)
         saved = Memory(hidden, TokenLayout(torch.arange(memory).unsqueeze(0).to("meta")))
     with FlopCounterMode(display=False) as counter:
-        stack(x, TokenLayout(rows.to("meta")), saved)
+        stack(x, TokenLayout(layout.to("meta")), saved)
     return int(counter.get_total_flops())
 
 
@@ -88,9 +88,9 @@ def test_bias_applies_to_all_projections(name: str, options: dict[str, Any], gro
 def test_scores_are_scaled_and_capped(
     name: str, options: dict[str, Any], groups: int, build_stack: BuildStack, randn: Callable[..., Tensor]
 ) -> None:
-    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    x, layout = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
     module = {
-        scores: build_stack(name, scores=scores, **options)(x, rows, capture=True).captured[0]["weights"]
+        scores: build_stack(name, scores=scores, **options)(x, layout, capture=True).captured[0]["weights"]
         for scores in (
             ScoreOptions(),
             ScoreOptions(scaled=False),

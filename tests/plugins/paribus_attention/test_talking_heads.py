@@ -23,13 +23,13 @@ def attention_of(stack: Stack, crosses: bool = False) -> Any:
     return layer.cross if crosses else layer.attention
 
 
-def loop_reference(module: Any, x: Tensor, rows: TokenLayout, causal: bool, place: str) -> Tensor:
+def loop_reference(module: Any, x: Tensor, layout: TokenLayout, causal: bool, position_name: str) -> Tensor:
     """Attend over one sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P'."""
     heads, length = module.heads, len(x)
     q, k, v = (side(x).view(length, 4, 4).tolist() for side in (heads.q, heads.k, heads.v))
     original, updated = module.before.tolist(), module.after.tolist()
-    positions = rows.positions[0].tolist()
-    documents = [0] * length if rows.documents is None else rows.documents[0].tolist()
+    positions = layout.positions[0].tolist()
+    documents = [0] * length if layout.documents is None else layout.documents[0].tolist()
     mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
     for i in range(length):
         visible = [j for j in range(length) if documents[i] == documents[j] and not (causal and j > i)]
@@ -41,7 +41,7 @@ def loop_reference(module: Any, x: Tensor, rows: TokenLayout, causal: bool, plac
         weights: dict[tuple[int, int], float] = {}
         for h in range(4):
             scores = {j: sum(original[h][g] * raw[g, j] for g in range(4)) for j in visible}
-            if place == "alibi":
+            if position_name == "alibi":
                 scores = {j: score - SLOPES[h] * abs(positions[i] - positions[j]) for j, score in scores.items()}
             total = sum(math.exp(score) for score in scores.values())
             weights |= {(h, j): math.exp(score) / total for j, score in scores.items()}
@@ -49,20 +49,20 @@ def loop_reference(module: Any, x: Tensor, rows: TokenLayout, causal: bool, plac
             for j in visible:
                 weight = sum(updated[h][g] * weights[g, j] for g in range(4))
                 mixed[i, h] += weight * torch.tensor(v[j][h], dtype=x.dtype)
-    out: Tensor = heads.o(mixed.flatten(1))
-    return out
+    output: Tensor = heads.o(mixed.flatten(1))
+    return output
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
-@pytest.mark.parametrize("place", ["none", "alibi"])
-@pytest.mark.parametrize("rows", [TokenLayout(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
+@pytest.mark.parametrize("position_name", ["none", "alibi"])
+@pytest.mark.parametrize("layout", [TokenLayout(torch.arange(6).unsqueeze(0)), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    causal: bool, place: str, rows: TokenLayout, build_stack: BuildStack, randn: Randn
+    causal: bool, position_name: str, layout: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
-    stack = build_stack("talking-heads", place, causal=causal)
+    stack = build_stack("talking-heads", position_name, causal=causal)
     x = randn(2, 6, 12)
-    expected = torch.stack([loop_reference(attention_of(stack), item, rows, causal, place) for item in x])
-    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
+    expected = torch.stack([loop_reference(attention_of(stack), item, layout, causal, position_name) for item in x])
+    assert torch.allclose(stack(x, layout).hidden, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("crosses", [False, True], ids=["itself", "a memory"])
@@ -74,9 +74,9 @@ def test_identity_maps_give_mha(crosses: bool, build_stack: BuildStack, randn: R
             talk.copy_(torch.eye(4))
     plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
     memory = Memory(randn(2, 5, 10, seed=1), TokenLayout(torch.arange(5).unsqueeze(0))) if crosses else None
-    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    got, expected = talking(x, rows, memory).hidden, plain(x, rows, memory).hidden
-    assert torch.allclose(got, expected, rtol=0, atol=1e-12)
+    x, layout = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    actual, expected = talking(x, layout, memory).hidden, plain(x, layout, memory).hidden
+    assert torch.allclose(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_a_permutation_before_is_undone_by_its_inverse_after(build_stack: BuildStack, randn: Randn) -> None:
@@ -86,14 +86,14 @@ def test_a_permutation_before_is_undone_by_its_inverse_after(build_stack: BuildS
         attention_of(talking).before.copy_(turned)
         attention_of(talking).after.copy_(turned.T)
     plain.load_state_dict({path: tensor for path, tensor in talking.state_dict().items() if "heads" in path})
-    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    assert torch.allclose(talking(x, rows).hidden, plain(x, rows).hidden, rtol=0, atol=1e-12)
+    x, layout = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    assert torch.allclose(talking(x, layout).hidden, plain(x, layout).hidden, rtol=0, atol=1e-12)
 
 
 def test_captured_weights_are_those_of_the_values(build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack("talking-heads", causal=False)
-    x, rows = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    visible = stack(x, rows, capture=True)
+    x, layout = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
+    visible = stack(x, layout, capture=True)
     heads = attention_of(stack).heads
     assert torch.allclose(
         heads.merge(visible.captured[0]["weights"] @ heads.values(x)), visible.hidden, rtol=0, atol=1e-12
@@ -106,7 +106,7 @@ def test_captured_weights_are_those_of_the_values(build_stack: BuildStack, randn
 
 def test_the_cost_of_mixing_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
     stack = build_stack("talking-heads", memory_width=10).to("meta")
-    x, rows = (
+    x, layout = (
         torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
     )
@@ -114,6 +114,6 @@ def test_the_cost_of_mixing_matches_the_torch_flop_counter(build_stack: BuildSta
         torch.zeros(1, 30, 10, device="meta", dtype=torch.float64), TokenLayout(torch.arange(30).view(1, -1))
     )
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, memory._replace(layout=memory.layout.to(torch.device("meta"))))
+        stack(x, layout, memory._replace(layout=memory.layout.to(torch.device("meta"))))
     module = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
     assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()

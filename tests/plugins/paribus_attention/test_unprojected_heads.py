@@ -45,20 +45,20 @@ def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[in
             }
             for j, power in powers.items():
                 mixed[i, h] += power / sum(powers.values()) * v[j, h]
-    out: Tensor = heads.o(mixed.flatten(1))
-    return out
+    output: Tensor = heads.o(mixed.flatten(1))
+    return output
 
 
 @names
 @sides
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])
-@pytest.mark.parametrize("rows", [ramp(6), PACKED], ids=["plain", "packed"])
+@pytest.mark.parametrize("layout", [ramp(6), PACKED], ids=["plain", "packed"])
 def test_matches_a_loop_implementation(
-    name: str, causal: bool, scaled: bool, rows: TokenLayout, build_stack: BuildStack, randn: Randn
+    name: str, causal: bool, scaled: bool, layout: TokenLayout, build_stack: BuildStack, randn: Randn
 ) -> None:
     stack = build_stack(name, causal=causal, width=16, scores=ScoreOptions(scaled=scaled))
     x = randn(2, 6, 16)
-    documents = [0] * 6 if rows.documents is None else rows.documents[0].tolist()
+    documents = [0] * 6 if layout.documents is None else layout.documents[0].tolist()
 
     def sees(i: int, j: int) -> bool:
         return documents[i] == documents[j] and not (causal and j > i)
@@ -66,7 +66,7 @@ def test_matches_a_loop_implementation(
     expected = torch.stack(
         [loop_reference(attention_of(stack), item, item, sees, 0.5 if scaled else 1.0) for item in x]
     )
-    assert torch.allclose(stack(x, rows).hidden, expected, rtol=0, atol=1e-9)
+    assert torch.allclose(stack(x, layout).hidden, expected, rtol=0, atol=1e-9)
 
 
 @names
@@ -112,13 +112,13 @@ def test_fused_kernels_agree(name: str, causal: bool, build_stack: BuildStack, r
 @pytest.mark.parametrize("memory", [0, 30])
 def test_cost_matches_the_torch_flop_counter(name: str, memory: int, build_stack: BuildStack) -> None:
     stack = build_stack(name, width=16, memory_width=16 if memory else None).to("meta")
-    x, rows = (
+    x, layout = (
         torch.zeros(1, 20, 16, device="meta", dtype=torch.float64),
         TokenLayout(torch.arange(20).view(1, -1).to("meta")),
     )
     hidden = torch.zeros(1, 30, 16, device="meta", dtype=torch.float64)
     with FlopCounterMode(display=False) as counter:
-        stack(x, rows, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))) if memory else None)
+        stack(x, layout, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))) if memory else None)
     module = attention()[name](Shape(16, 4, 4, 64, 11, 1, causal=True, memory_width=16 if memory else None))
     assert module.cost(Load(20, 20, memory=memory)).flops == counter.get_total_flops()
 

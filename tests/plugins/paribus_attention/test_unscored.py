@@ -51,21 +51,21 @@ def ramp(length: int, start: int = 0) -> TokenLayout:
 
 def packed() -> TokenLayout:
     """Return documents of 70, 1, 59 and 20 tokens; and 10 of padding, 80, and 25 and 35 around a hole of 15."""
-    one = torch.tensor([3] * 70 + [4] + [7] * 59 + [9] * 20)
-    two = torch.tensor([PADDING] * 10 + [0] * 80 + [2] * 10 + [PADDING] * 15 + [2] * 35)
-    documents = torch.stack([one, two])
+    left = torch.tensor([3] * 70 + [4] + [7] * 59 + [9] * 20)
+    right = torch.tensor([PADDING] * 10 + [0] * 80 + [2] * 10 + [PADDING] * 15 + [2] * 35)
+    documents = torch.stack([left, right])
     return TokenLayout(torch.arange(LENGTH).expand(2, -1), documents)
 
 
-def run_separately(stack: Stack, x: Tensor, rows: TokenLayout) -> Tensor:
+def run_separately(stack: Stack, x: Tensor, layout: TokenLayout) -> Tensor:
     """Run every document in a separate pass, without padding."""
-    assert rows.documents is not None
-    out = torch.zeros_like(x)
-    for row, documents in enumerate(rows.documents):
+    assert layout.documents is not None
+    output = torch.zeros_like(x)
+    for row, documents in enumerate(layout.documents):
         for document in documents[documents >= 0].unique():
             current = documents == document
-            out[row, current] = stack(x[row : row + 1, current], ramp(int(current.sum()))).hidden[0]
-    return out
+            output[row, current] = stack(x[row : row + 1, current], ramp(int(current.sum()))).hidden[0]
+    return output
 
 
 @having("documents")
@@ -73,13 +73,13 @@ def test_packed_documents_match_separate_ones_for_any_padding(
     kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
     stack = build_stack(**KINDS[kind], causal=causal, layers=2, residual=True)
-    x, rows = randn(2, LENGTH, 12), packed()
-    assert rows.documents is not None
-    real = rows.documents >= 0
-    expected = run_separately(stack, x, rows)
+    x, layout = randn(2, LENGTH, 12), packed()
+    assert layout.documents is not None
+    real = layout.documents >= 0
+    expected = run_separately(stack, x, layout)
     for padding in (0.0, 1e3):
-        got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
-        assert torch.allclose(got[real], expected[real], rtol=0, atol=1e-9)
+        actual = stack(x.masked_fill(~real.unsqueeze(-1), padding), layout).hidden
+        assert torch.allclose(actual[real], expected[real], rtol=0, atol=1e-9)
 
 
 @having("documents", "padding")
@@ -89,11 +89,11 @@ def test_padding_on_any_side_does_not_change_outputs(
     stack = build_stack(**KINDS[kind], causal=causal, layers=2, residual=True)
     x = randn(3, 8, 12)
     documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 3 + [0] * 5, [0, 0, PADDING, 0, 0, 0, PADDING, 0]])
-    rows = TokenLayout(torch.arange(8).expand(3, -1), documents)
-    expected, real = run_separately(stack, x, rows), documents >= 0
+    layout = TokenLayout(torch.arange(8).expand(3, -1), documents)
+    expected, real = run_separately(stack, x, layout), documents >= 0
     for padding in (0.0, 1e3):
-        got = stack(x.masked_fill(~real.unsqueeze(-1), padding), rows).hidden
-        assert torch.allclose(got[real], expected[real], rtol=0, atol=1e-9)
+        actual = stack(x.masked_fill(~real.unsqueeze(-1), padding), layout).hidden
+        assert torch.allclose(actual[real], expected[real], rtol=0, atol=1e-9)
 
 
 @having("documents", "padding")
@@ -102,30 +102,30 @@ def test_a_batch_of_padding_has_finite_outputs_and_gradients(
 ) -> None:
     stack = build_stack(**KINDS[kind], causal=causal)
     x = randn(2, 8, 12).requires_grad_()
-    out = stack(x, TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))).hidden
-    assert torch.isfinite(out).all()
-    for grad in torch.autograd.grad(out.sum(), [x, *stack.parameters()], allow_unused=True):
+    output = stack(x, TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))).hidden
+    assert torch.isfinite(output).all()
+    for grad in torch.autograd.grad(output.sum(), [x, *stack.parameters()], allow_unused=True):
         assert grad is None or torch.isfinite(grad).all()
 
 
 @having("decodes")
-@pytest.mark.parametrize("apart", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("separate", [False, True], ids=["plain", "packed"])
 def test_decoding_in_chunks_matches_one_pass(
-    kind: str, causal: bool, apart: bool, build_stack: BuildStack, randn: Randn
+    kind: str, causal: bool, separate: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
     if not causal:
         return
     stack = build_stack(**KINDS[kind], layers=2, residual=True)
-    x, rows = randn(2, LENGTH, 12), packed() if apart else ramp(LENGTH)
-    if apart and not attention()[KINDS[kind]["name"]].traits["documents"]:
+    x, layout = randn(2, LENGTH, 12), packed() if separate else ramp(LENGTH)
+    if separate and not attention()[KINDS[kind]["name"]].traits["documents"]:
         return
-    expected = stack(x, rows).hidden
-    real = slice(None) if rows.documents is None else rows.documents >= 0
+    expected = stack(x, layout).hidden
+    real = slice(None) if layout.documents is None else layout.documents >= 0
     for sizes in ([1] * LENGTH, [68, 1, 1, 1, 40, 39], [4, 64, 2, 80]):
         states = stack.start(2, LENGTH)
         parts, past = [], 0
         for size in sizes:
-            current = TokenLayout(*(None if side is None else side[:, past : past + size] for side in rows))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            current = TokenLayout(*(None if side is None else side[:, past : past + size] for side in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             parts.append(stack(x[:, past : past + size], current, states=states).hidden)
             past += size
         assert torch.allclose(torch.cat(parts, 1)[real], expected[real], rtol=0, atol=1e-9)
@@ -151,25 +151,25 @@ def test_a_memory_is_read_by_document_without_padding(
 ) -> None:
     stack = build_stack(**KINDS[kind], causal=causal, memory_width=10, residual=True)
     x, memory = randn(2, 9, 12), randn(2, 7, 10, seed=1)
-    asks = torch.tensor([[0] * 4 + [1] * 5, [0] * 3 + [5] * 4 + [PADDING] * 2])
-    inputs = torch.tensor([[0] * 3 + [1] * 4, [0, 0, PADDING, 5, 5, 5, PADDING]])
-    got = stack(
+    query_documents = torch.tensor([[0] * 4 + [1] * 5, [0] * 3 + [5] * 4 + [PADDING] * 2])
+    memory_documents = torch.tensor([[0] * 3 + [1] * 4, [0, 0, PADDING, 5, 5, 5, PADDING]])
+    actual = stack(
         x,
-        TokenLayout(torch.arange(9).expand(2, -1), asks),
-        Memory(memory, TokenLayout(torch.arange(7).expand(2, -1), inputs)),
+        TokenLayout(torch.arange(9).expand(2, -1), query_documents),
+        Memory(memory, TokenLayout(torch.arange(7).expand(2, -1), memory_documents)),
     )
     plain = stack(
-        x[:1], ramp(9), Memory(memory[1:], TokenLayout(torch.arange(7).unsqueeze(0), inputs[1:].clamp(max=0)))
+        x[:1], ramp(9), Memory(memory[1:], TokenLayout(torch.arange(7).unsqueeze(0), memory_documents[1:].clamp(max=0)))
     ).hidden
     for row in range(2):
-        for document in asks[row][asks[row] >= 0].unique():
-            mine, reference = asks[row] == document, inputs[row] == document
+        for document in query_documents[row][query_documents[row] >= 0].unique():
+            in_queries, in_keys = query_documents[row] == document, memory_documents[row] == document
             expected = stack(
-                x[row : row + 1, mine],
-                ramp(int(mine.sum())),
-                Memory(memory[row : row + 1, reference], ramp(int(reference.sum()))),
+                x[row : row + 1, in_queries],
+                ramp(int(in_queries.sum())),
+                Memory(memory[row : row + 1, in_keys], ramp(int(in_keys.sum()))),
             ).hidden
-            assert torch.allclose(got.hidden[row : row + 1, mine], expected, rtol=0, atol=1e-9)
+            assert torch.allclose(actual.hidden[row : row + 1, in_queries], expected, rtol=0, atol=1e-9)
     alone = stack(x[:1], ramp(9), Memory(memory[1:, [0, 1, 3, 4, 5]], ramp(5))).hidden
     assert torch.allclose(plain, alone, rtol=0, atol=1e-9)
 
@@ -183,8 +183,8 @@ def test_decoding_with_a_memory_matches_one_pass(
     stack = build_stack(**KINDS[kind], layers=2, memory_width=10, residual=True)
     x, hidden = randn(2, 6, 12), randn(2, 7, 10, seed=1)
     documents = torch.tensor([[0] * 7, [PADDING] * 2 + [0] * 5])
-    for rows in (ramp(7), TokenLayout(torch.arange(7).unsqueeze(0), documents)):
-        memory = Memory(hidden, rows)
+    for layout in (ramp(7), TokenLayout(torch.arange(7).unsqueeze(0), documents)):
+        memory = Memory(hidden, layout)
         states = stack.start(2, 6)
         parts = [
             stack(x[:, positions : positions + 2], ramp(2, positions), memory, states).hidden for positions in (0, 2, 4)

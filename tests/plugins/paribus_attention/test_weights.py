@@ -31,12 +31,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "restricted": {"window": 3},
     "talking-heads": {},
 }
-PLACES = ("none", "rope", "alibi", "disentangled")
+POSITION_NAMES = ("none", "rope", "alibi", "disentangled")
 CELLS = [
-    (kind, place)
+    (kind, position_name)
     for kind in KINDS
-    for place in PLACES
-    if {*position()[place].traits["hooks"], *(["read"] if position()[place].traits["bias"] == "content" else [])}
+    for position_name in POSITION_NAMES
+    if {
+        *position()[position_name].traits["hooks"],
+        *(["read"] if position()[position_name].traits["bias"] == "content" else []),
+    }
     <= {"embed", *attention()[kind].traits["position_hooks"]}
 ]
 RAMP = torch.arange(9).unsqueeze(0)
@@ -61,18 +64,18 @@ def test_every_attention_with_weights_is_tested() -> None:
     assert all(attention()[kind].traits["weights"] for kind in KINDS)
 
 
-@pytest.mark.parametrize(("kind", "place"), CELLS)
+@pytest.mark.parametrize(("kind", "position_name"), CELLS)
 def test_captured_weights_times_values_match_every_kernel(
-    kind: str, place: str, build_stack: BuildStack, randn: Randn
+    kind: str, position_name: str, build_stack: BuildStack, randn: Randn
 ) -> None:
     causal = attention()[kind].traits["causal"]
-    stack = build_stack(kind, place, **KINDS[kind], causal=causal)
+    stack = build_stack(kind, position_name, **KINDS[kind], causal=causal)
     module: Any = stack.layers[0]
     x = stack.add_positions(randn(2, 9, stack.shape.width), PACKED.positions)
     output = stack(x, PACKED, capture=True)
     weights = output.captured[0]["weights"]
     assert torch.allclose(stack(x, PACKED).hidden, weighted_values(module.attention, weights, x), rtol=0, atol=1e-9)
-    readable = build_stack(kind, place, **KINDS[kind], causal=causal, kernels=KERNELS[-1:])
+    readable = build_stack(kind, position_name, **KINDS[kind], causal=causal, kernels=KERNELS[-1:])
     assert torch.equal(readable(x, PACKED, capture=True).captured[0]["weights"], weights)
 
 
@@ -95,12 +98,14 @@ def test_weights_of_a_memory_skip_padding(kind: str, build_stack: BuildStack, ra
 def test_weights_of_a_step_are_the_last_rows_of_one_pass(kind: str, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(kind, "none", **KINDS[kind])
     x = randn(2, 9, stack.shape.width)
-    whole = stack(x, TokenLayout(RAMP), capture=True).captured[0]["weights"]
+    full_output = stack(x, TokenLayout(RAMP), capture=True).captured[0]["weights"]
     states = stack.start(2, 9)
     stack(x[:, :7], TokenLayout(RAMP[:, :7]), states=states)
     for row in (7, 8):
         step = stack(x[:, row : row + 1], TokenLayout(RAMP[:, row : row + 1]), states=states, capture=True)
-        assert torch.allclose(step.captured[0]["weights"], whole[:, :, row : row + 1, : row + 1], rtol=0, atol=1e-9)
+        assert torch.allclose(
+            step.captured[0]["weights"], full_output[:, :, row : row + 1, : row + 1], rtol=0, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -47,11 +47,11 @@ def test_embeddings_are_projected_last() -> None:
         return x * 2 + positions.unsqueeze(-1) * torch.arange(E)
 
     x = embedding.tokens.weight[TOKENS] + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
-    normed = norm(E)(place(x, torch.arange(3).unsqueeze(0)))
-    expected = normed @ part["project"].weight.T + part["project"].bias
-    got = embedding(Stream(TOKENS, segments=SEGMENTS), 0, place, part)[0]
-    torch.testing.assert_close(got, expected)
-    assert got.shape == (2, 3, D)
+    normalised = norm(E)(place(x, torch.arange(3).unsqueeze(0)))
+    expected = normalised @ part["project"].weight.T + part["project"].bias
+    actual = embedding(Stream(TOKENS, segments=SEGMENTS), 0, place, part)[0]
+    torch.testing.assert_close(actual, expected)
+    assert actual.shape == (2, 3, D)
 
 
 def test_each_stack_has_a_projection_unless_it_has_the_table_width() -> None:
@@ -126,10 +126,10 @@ def test_a_model_has_a_narrow_table_and_a_projection_for_each_stack(
     model = made(registry, preset, *common, "embedding={name: factorised, width: 8}")
     assert model.topology.embedding.width == 8
     stacks = [part.path for part in model.topology.parts]
-    lost = (64 - 8) * (300 + 64 * len(stacks))  # smaller token table and position tables
+    padding_length = (64 - 8) * (300 + 64 * len(stacks))  # smaller token table and position tables
     gained = len(stacks) * (8 * 64 + 64)
     head = {"mlm": 56 * 64 + 56 + 2 * 56, "clm": -8 * 64, "span-corruption": -8 * 64}[objective]
-    assert count_parameters(plain.children()) - count_parameters(model.children()) == lost - gained + head
+    assert count_parameters(plain.children()) - count_parameters(model.children()) == padding_length - gained + head
 
 
 def test_the_declared_cost_of_a_model_is_correct(registry: Registry) -> None:

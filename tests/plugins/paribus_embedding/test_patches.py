@@ -22,8 +22,8 @@ IMAGE, CHANNELS, PATCH, WIDTH = 6, 3, 2, 5
 ROWS = 1 + (IMAGE // PATCH) ** 2
 
 
-def patches(rows: int = ROWS, dropout: float = 0.0, **options: Any) -> Patches:
-    shape = Shape(width=WIDTH, heads=1, head_width=WIDTH, length=rows, vocabulary=257, layers=1, dropout=dropout)
+def patches(positions: int = ROWS, dropout: float = 0.0, **options: Any) -> Patches:
+    shape = Shape(width=WIDTH, heads=1, head_width=WIDTH, length=positions, vocabulary=257, layers=1, dropout=dropout)
     module = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), image=IMAGE, channels=CHANNELS, patch=PATCH)
     if options:
         module = Patches(shape, lambda width=None: LayerNorm(width or WIDTH), **options)
@@ -117,7 +117,7 @@ def test_scoring_tokens_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "rows", "words"),
+    ("options", "positions", "words"),
     [
         ({"image": 6, "patch": 4}, ROWS, "got 4; valid: 1, 2, 3, 6"),
         (
@@ -127,9 +127,9 @@ def test_scoring_tokens_is_rejected() -> None:
         ),
     ],
 )
-def test_invalid_sizes_are_rejected(options: dict[str, int], rows: int, words: str) -> None:
+def test_invalid_sizes_are_rejected(options: dict[str, int], positions: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        patches(rows, **options)
+        patches(positions, **options)
 
 
 def test_a_spec_with_another_length_is_rejected() -> None:

@@ -55,9 +55,9 @@ def test_scale_applies_to_tokens_only() -> None:
 
 def test_tokens_without_a_language_have_the_first() -> None:
     embedding = table(scale=True, languages=3)
-    spoken = torch.tensor([[0, 2, 1], [2, 2, 0]])
+    mixed_heads = torch.tensor([[0, 2, 1], [2, 2, 0]])
     x = embedding.tokens.weight[TOKENS] * math.sqrt(6)
-    for message, meant in ((spoken, spoken), (None, torch.zeros_like(TOKENS))):
+    for message, meant in ((mixed_heads, mixed_heads), (None, torch.zeros_like(TOKENS))):
         expected = x + embedding.languages.weight[meant]  # type: ignore[union-attr]  # it was asked for
         torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=message)), expected)
     rows_of(embedding, Stream(TOKENS)).sum().backward()
@@ -114,9 +114,9 @@ def test_positions_continue_from_the_past_unless_given(stream: Stream, past: int
 
 def test_the_layout_of_the_stream_is_returned() -> None:
     stream = Stream(TOKENS, documents=torch.zeros_like(TOKENS), order=torch.ones_like(TOKENS))
-    _, rows = table()(stream, 0, unplaced, None)
-    assert rows.documents is stream.documents
-    assert rows.order is stream.order
+    _, positions = table()(stream, 0, unplaced, None)
+    assert positions.documents is stream.documents
+    assert positions.order is stream.order
 
 
 def test_a_tied_table_scores_tokens() -> None:

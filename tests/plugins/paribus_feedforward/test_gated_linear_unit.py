@@ -40,9 +40,9 @@ def test_only_the_gate_is_activated(shape: Shape, activation: Activation) -> Non
 
 def test_the_default_has_the_parameters_and_cost_of_two_maps() -> None:
     shape = Shape(width=48, heads=2, head_width=24, length=8, vocabulary=11, layers=2)
-    three, two = GatedLinearUnit(shape), MultiLayerPerceptron(shape, bias=False)
-    assert sum(p.numel() for p in three.parameters()) == sum(p.numel() for p in two.parameters())
-    assert three.cost(Load(queries=5, keys=5)) == two.cost(Load(queries=5, keys=5))
+    three, right = GatedLinearUnit(shape), MultiLayerPerceptron(shape, bias=False)
+    assert sum(p.numel() for p in three.parameters()) == sum(p.numel() for p in right.parameters())
+    assert three.cost(Load(queries=5, keys=5)) == right.cost(Load(queries=5, keys=5))
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -31,9 +31,9 @@ def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
             scores = (moe.router.weight @ x[b, t]).tolist()
             best = sorted(range(len(scores)), key=lambda e: -scores[e])[: moe.top]
             over = best if moe.softmax == "chosen" else range(len(scores))
-            whole = torch.tensor([scores[e] for e in over], dtype=torch.float64).exp().sum()
+            full_output = torch.tensor([scores[e] for e in over], dtype=torch.float64).exp().sum()
             for e in best:
-                weight = torch.tensor(scores[e], dtype=torch.float64).exp() / whole
+                weight = torch.tensor(scores[e], dtype=torch.float64).exp() / full_output
                 module[b, t] += weight * moe.experts[e](x[b, t].view(1, 1, -1))[0].flatten()
     return module
 
@@ -85,8 +85,8 @@ def test_the_router_gets_a_gradient_from_the_experts(top: int, softmax: str, sha
 def test_the_balance_loss_is_smallest_for_uniform_routing() -> None:
     even = torch.eye(4, dtype=torch.float64).repeat(3, 1)
     assert balance_loss(even, torch.tensor([3, 3, 3, 3])).item() == pytest.approx(1)
-    one = torch.eye(4, dtype=torch.float64)[:1].repeat(12, 1)
-    assert balance_loss(one, torch.tensor([12, 0, 0, 0])).item() == pytest.approx(4)
+    left = torch.eye(4, dtype=torch.float64)[:1].repeat(12, 1)
+    assert balance_loss(left, torch.tensor([12, 0, 0, 0])).item() == pytest.approx(4)
 
 
 def test_the_balance_gradient_unloads_a_crowded_expert(shape: Shape) -> None:
@@ -97,8 +97,10 @@ def test_the_balance_gradient_unloads_a_crowded_expert(shape: Shape) -> None:
     added = moe(x)[1]
     assert added is not None
     (grad,) = torch.autograd.grad(added, [moe.router.weight])
-    moved = moe.router.weight.detach() - grad
-    original, updated = (torch.softmax(x @ weight.T, -1).mean((0, 1))[2] for weight in (moe.router.weight, moved))
+    stepped_weight = moe.router.weight.detach() - grad
+    original, updated = (
+        torch.softmax(x @ weight.T, -1).mean((0, 1))[2] for weight in (moe.router.weight, stepped_weight)
+    )
     assert updated < original
 
 
@@ -172,9 +174,9 @@ def test_a_model_adds_the_losses_of_its_layers() -> None:
     assert output.auxiliary is not None
     assert 0.02 <= output.auxiliary.item() < 0.1
     (output.hidden.square().sum() + output.auxiliary).backward()
-    fed = {path: p.grad for path, p in model.named_parameters() if path.split(".")[3:4] == ["feedforward"]}
-    assert len(fed) == 2 * (1 + 4 * 3)
-    assert all(grad is not None for grad in fed.values())
+    input_token = {path: p.grad for path, p in model.named_parameters() if path.split(".")[3:4] == ["feedforward"]}
+    assert len(input_token) == 2 * (1 + 4 * 3)
+    assert all(grad is not None for grad in input_token.values())
 
 
 def test_nested_mixtures_add_their_losses(shape: Shape) -> None:

@@ -27,20 +27,20 @@ from paribus_initialisation.t5 import T5
     ],
 )
 def test_each_role_has_its_standard_deviation(
-    role: Role, path: str, std: float, about: Callable[..., ParameterInfo], unit: Tensor
+    role: Role, path: str, std: float, info: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
-    assert torch.equal(T5().draw(unit, about(role, path=path)), unit * std)
+    assert torch.equal(T5().draw(unit, info(role, path=path)), unit * std)
 
 
-def test_residual_projections_use_their_fan_in(about: Callable[..., ParameterInfo]) -> None:
+def test_residual_projections_use_their_fan_in(info: Callable[..., ParameterInfo]) -> None:
     unit = torch.ones(200, 50)
-    torch.testing.assert_close(T5().draw(unit, about("residual", shape=(200, 50))), unit * 50**-0.5)
+    torch.testing.assert_close(T5().draw(unit, info("residual", shape=(200, 50))), unit * 50**-0.5)
 
 
-def test_the_gain_and_the_factor_are_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    plain = T5().draw(unit, about("query"))
-    torch.testing.assert_close(T5().draw(unit, about("query", gain=0.5)), plain / 2)
-    torch.testing.assert_close(T5(factor=2.0).draw(unit, about("query")), plain * 2)
+def test_the_gain_and_the_factor_are_applied(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+    plain = T5().draw(unit, info("query"))
+    torch.testing.assert_close(T5().draw(unit, info("query", gain=0.5)), plain / 2)
+    torch.testing.assert_close(T5(factor=2.0).draw(unit, info("query")), plain * 2)
 
 
 def test_initial_weights_have_the_spread_of_t5() -> None:
@@ -63,10 +63,10 @@ def test_initial_weights_have_the_spread_of_t5() -> None:
             for name in "qkvo"
         },
         **{
-            f"{stack}.layers.0.feedforward.{name}.weight": f"{their}.DenseReluDense.{twin}.weight"
-            for stack, their in (("encoder", "encoder.block.0.layer.1"), ("body", "decoder.block.0.layer.2"))
-            for name, twin in (("gate", "wi_0"), ("inner", "wi_1"), ("outer", "wo"))
+            f"{stack}.layers.0.feedforward.{name}.weight": f"{hf_name}.DenseReluDense.{hf_module}.weight"
+            for stack, hf_name in (("encoder", "encoder.block.0.layer.1"), ("body", "decoder.block.0.layer.2"))
+            for name, hf_module in (("gate", "wi_0"), ("inner", "wi_1"), ("outer", "wo"))
         },
     }
-    for path, twin in pairs.items():
-        assert actual[path].std().item() == pytest.approx(reference[twin].std().item(), rel=0.05), path
+    for path, hf_module in pairs.items():
+        assert actual[path].std().item() == pytest.approx(reference[hf_module].std().item(), rel=0.05), path

@@ -16,9 +16,9 @@ from paribus_initialisation.truncated import Truncated, truncated
 
 @pytest.mark.parametrize("cutoff", [0.5, 2.0, 3.0])
 def test_draws_have_the_truncated_distribution(cutoff: float, unit: Tensor) -> None:
-    cut = truncated(unit, cutoff).double().flatten()
-    assert cut.abs().max().item() <= cutoff
-    assert stats.kstest(cut.numpy(), stats.truncnorm(-cutoff, cutoff).cdf).pvalue > 0.01
+    truncated_draws = truncated(unit, cutoff).double().flatten()
+    assert truncated_draws.abs().max().item() <= cutoff
+    assert stats.kstest(truncated_draws.numpy(), stats.truncnorm(-cutoff, cutoff).cdf).pvalue > 0.01
 
 
 @pytest.mark.parametrize("cutoff", [0.5, 2.0, 3.0])
@@ -30,9 +30,9 @@ def test_draws_keep_their_quantile(cutoff: float) -> None:
 
 
 def test_no_draw_changes_its_sign_or_its_rank(unit: Tensor) -> None:
-    cut = truncated(unit.double(), 2.0)
-    assert torch.equal(torch.signbit(cut), torch.signbit(unit))
-    assert torch.equal(cut.flatten().argsort(), unit.double().flatten().argsort())
+    truncated_draws = truncated(unit.double(), 2.0)
+    assert torch.equal(torch.signbit(truncated_draws), torch.signbit(unit))
+    assert torch.equal(truncated_draws.flatten().argsort(), unit.double().flatten().argsort())
 
 
 def test_a_large_cutoff_changes_nothing(unit: Tensor) -> None:
@@ -45,29 +45,29 @@ def test_the_largest_draws_stay_finite(largest: float) -> None:
     assert math.isfinite(truncated(torch.tensor([largest]), 100.0).item())
 
 
-def test_the_standard_deviation_matches_torch(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_standard_deviation_matches_torch(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
     reference = nn.init.trunc_normal_(
         torch.empty(300, 200), std=0.02, a=-0.04, b=0.04, generator=torch.Generator().manual_seed(1)
     )
-    actual = Truncated().draw(unit, about("inner"))
+    actual = Truncated().draw(unit, info("inner"))
     assert actual.std().item() == pytest.approx(reference.std().item(), rel=0.02)
     assert actual.abs().max().item() <= 0.04
 
 
-def test_residual_projections_are_divided_as_in_gpt2(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_residual_projections_are_divided_as_in_gpt2(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
     deep, shallow = Truncated(cutoff=8.0), Truncated(cutoff=8.0, deep=False)
-    torch.testing.assert_close(deep.draw(unit, about("residual")), Gpt2().draw(unit, about("residual")))
-    torch.testing.assert_close(shallow.draw(unit, about("residual")), unit * 0.02)
+    torch.testing.assert_close(deep.draw(unit, info("residual")), Gpt2().draw(unit, info("residual")))
+    torch.testing.assert_close(shallow.draw(unit, info("residual")), unit * 0.02)
 
 
-def test_heads_may_have_another_standard_deviation(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    plain = Truncated().draw(unit, about("head"))
-    torch.testing.assert_close(Truncated(head=0.005).draw(unit, about("head")), plain / 4)
-    assert torch.equal(Truncated(head=0.005).draw(unit, about("inner")), Truncated().draw(unit, about("inner")))
+def test_heads_may_have_another_standard_deviation(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+    plain = Truncated().draw(unit, info("head"))
+    torch.testing.assert_close(Truncated(head=0.005).draw(unit, info("head")), plain / 4)
+    assert torch.equal(Truncated(head=0.005).draw(unit, info("inner")), Truncated().draw(unit, info("inner")))
 
 
-def test_the_gain_of_the_placement_is_applied(about: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    torch.testing.assert_close(Truncated().draw(unit, about(gain=0.5)), Truncated().draw(unit, about()) / 2)
+def test_the_gain_of_the_placement_is_applied(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+    torch.testing.assert_close(Truncated().draw(unit, info(gain=0.5)), Truncated().draw(unit, info()) / 2)
 
 
 def test_initial_weights_have_the_spread_of_modernbert() -> None:
@@ -91,6 +91,6 @@ def test_initial_weights_have_the_spread_of_modernbert() -> None:
         "body.layers.1.feedforward.outer.weight": "model.layers.1.mlp.Wo.weight",
         "objectives.mlm.dense.weight": "head.dense.weight",
     }
-    for path, twin in pairs.items():
-        assert actual[path].std().item() == pytest.approx(reference[twin].std().item(), rel=0.05), path
-        assert actual[path].abs().max().item() == pytest.approx(reference[twin].abs().max().item(), rel=0.01), path
+    for path, hf_module in pairs.items():
+        assert actual[path].std().item() == pytest.approx(reference[hf_module].std().item(), rel=0.05), path
+        assert actual[path].abs().max().item() == pytest.approx(reference[hf_module].abs().max().item(), rel=0.01), path

@@ -30,8 +30,8 @@ def test_matches_the_formula_of_the_paper(eps: float) -> None:
         mean = sum(values) / 6
         variance = sum((value - mean) ** 2 for value in values) / 6
         for column in range(6):
-            normed = (values[column] - mean) / math.sqrt(variance + eps)
-            expected = normed * norm.weight[column].item() + norm.bias[column].item()  # type: ignore[index]  # as above
+            normalised = (values[column] - mean) / math.sqrt(variance + eps)
+            expected = normalised * norm.weight[column].item() + norm.bias[column].item()  # type: ignore[index]  # as above
             assert y[row, column].item() == pytest.approx(expected, abs=1e-12)
 
 

@@ -16,30 +16,30 @@ TakeSteps = Callable[[Optimizer], list[Tensor]]
 def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> list[float]:
     result = []
     for i, start in enumerate(value.flatten().tolist()):
-        w, square, moved = start, 0.0, 0.0
-        for now in gradients:
-            gradient = now.flatten()[i].item()
+        w, square, changed_positions_ = start, 0.0, 0.0
+        for gradients_of_step in gradients:
+            gradient = gradients_of_step.flatten()[i].item()
             square = RHO * square + (1 - RHO) * gradient**2
-            step = math.sqrt(moved + EPS) / math.sqrt(square + EPS) * gradient
-            moved = RHO * moved + (1 - RHO) * step**2
+            step = math.sqrt(changed_positions_ + EPS) / math.sqrt(square + EPS) * gradient
+            changed_positions_ = RHO * changed_positions_ + (1 - RHO) * step**2
             w -= step
         result.append(w)
     return result
 
 
 def test_matches_the_formula(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = take_steps(Adadelta(rho=RHO, eps=EPS))
+    actual = take_steps(Adadelta(rho=RHO, eps=EPS))
     for place, value in enumerate(start):
-        expected = by_hand(value, [now[place] for now in gradients])
-        torch.testing.assert_close(got[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
+        expected = by_hand(value, [gradients_of_step[place] for gradients_of_step in gradients])
+        torch.testing.assert_close(actual[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
 def test_matches_torch(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     parameters = [nn.Parameter(value.clone()) for value in start]
     peer = torch.optim.Adadelta(parameters, lr=1.0, rho=RHO, eps=EPS, foreach=False)
-    for now in gradients:
-        for parameter, gradient in zip(parameters, now, strict=True):
+    for gradients_of_step in gradients:
+        for parameter, gradient in zip(parameters, gradients_of_step, strict=True):
             parameter.grad = gradient.clone()
         peer.step()
-    for one, changed in zip(take_steps(Adadelta(rho=RHO, eps=EPS)), parameters, strict=True):
-        torch.testing.assert_close(one, changed.detach(), rtol=0, atol=1e-12)
+    for left, changed in zip(take_steps(Adadelta(rho=RHO, eps=EPS)), parameters, strict=True):
+        torch.testing.assert_close(left, changed.detach(), rtol=0, atol=1e-12)

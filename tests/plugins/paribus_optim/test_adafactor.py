@@ -23,8 +23,8 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
     w: Rows = value.tolist()
     n, m = value.shape
     rows, columns = [0.0] * n, [0.0] * m
-    for step, now in enumerate(gradients, start=1):
-        g: Rows = now.tolist()
+    for step, gradients_of_step in enumerate(gradients, start=1):
+        g: Rows = gradients_of_step.tolist()
         saved = 1 - step**-DECAY
         rows = [saved * rows[i] + (1 - saved) * sum(g[i][j] ** 2 for j in range(m)) for i in range(n)]
         columns = [saved * columns[j] + (1 - saved) * sum(g[i][j] ** 2 for i in range(n)) for j in range(m)]
@@ -36,19 +36,21 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
 
 
 def test_matrices_match_the_paper(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))
+    actual = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))
     for place in (0, 1):
-        expected = torch.tensor(by_hand(start[place], [now[place] for now in gradients]), dtype=torch.float64)
-        torch.testing.assert_close(got[place], expected, rtol=0, atol=1e-9)
+        expected = torch.tensor(
+            by_hand(start[place], [gradients_of_step[place] for gradients_of_step in gradients]), dtype=torch.float64
+        )
+        torch.testing.assert_close(actual[place], expected, rtol=0, atol=1e-9)
 
 
 def test_vectors_keep_all_squares(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
+    actual = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
     w, squares = start[2], torch.zeros_like(start[2])
-    for step, now in enumerate(gradients, start=1):
+    for step, gradients_of_step in enumerate(gradients, start=1):
         saved = 1 - step**-DECAY
-        squares = saved * squares + (1 - saved) * now[2] ** 2
-        update = now[2] / squares.sqrt()
+        squares = saved * squares + (1 - saved) * gradients_of_step[2] ** 2
+        update = gradients_of_step[2] / squares.sqrt()
         rate = max(LEAST, w.square().mean().sqrt().item()) * min(LR, 1 / math.sqrt(step))
         w = w - rate * update / max(1.0, update.square().mean().sqrt().item() / CLIP)
-    torch.testing.assert_close(got, w, rtol=0, atol=1e-9)
+    torch.testing.assert_close(actual, w, rtol=0, atol=1e-9)

@@ -12,12 +12,12 @@ TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
 def test_matches_the_formula(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
-    got = take_steps(Adagrad(lr=0.3, initial=0.1, eps=1e-6))
+    actual = take_steps(Adagrad(lr=0.3, initial=0.1, eps=1e-6))
     for place, value in enumerate(start):
         for i, initial in enumerate(value.flatten().tolist()):
             w, squares = initial, 0.1
-            for now in gradients:
-                gradient = now[place].flatten()[i].item()
+            for gradients_of_step in gradients:
+                gradient = gradients_of_step[place].flatten()[i].item()
                 squares += gradient**2
                 w -= 0.3 * gradient / (math.sqrt(squares) + 1e-6)
-            assert abs(got[place].flatten()[i].item() - w) < 1e-12
+            assert abs(actual[place].flatten()[i].item() - w) < 1e-12

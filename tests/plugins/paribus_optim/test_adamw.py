@@ -50,7 +50,7 @@ def test_two_runs_are_bitwise_equal_whatever_the_number_of_threads() -> None:
 
     runs = [run(threads) for threads in (1, 2, 1)]
     torch.set_num_threads(1)
-    assert all(torch.equal(one, changed) for again in runs[1:] for one, changed in zip(runs[0], again, strict=True))
+    assert all(torch.equal(left, changed) for again in runs[1:] for left, changed in zip(runs[0], again, strict=True))
 
 
 @pytest.mark.parametrize(("matrices", "remaining"), [(1, 0), (0, 1)])

@@ -15,9 +15,9 @@ TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> list[float]:
     w, means, squares = value.flatten().tolist(), [0.0] * value.numel(), [0.0] * value.numel()
-    for step, now in enumerate(gradients, start=1):
+    for step, gradients_of_step in enumerate(gradients, start=1):
         update = []
-        for i, gradient in enumerate(now.flatten().tolist()):
+        for i, gradient in enumerate(gradients_of_step.flatten().tolist()):
             means[i] = BETA1 * means[i] + (1 - BETA1) * gradient
             squares[i] = BETA2 * squares[i] + (1 - BETA2) * gradient**2
             direction = (means[i] / (1 - BETA1**step)) / (math.sqrt(squares[i] / (1 - BETA2**step)) + EPS)
@@ -30,10 +30,10 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> li
 def test_matrices_step_relative_to_their_norm_and_others_like_adam(
     take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
-    got = take_steps(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
+    actual = take_steps(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
     for place, value in enumerate(start):
-        expected = by_hand(value, [now[place] for now in gradients], adaptive=place < 2)
-        torch.testing.assert_close(got[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
+        expected = by_hand(value, [gradients_of_step[place] for gradients_of_step in gradients], adaptive=place < 2)
+        torch.testing.assert_close(actual[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
 def test_step_length_does_not_depend_on_the_gradient_scale() -> None:

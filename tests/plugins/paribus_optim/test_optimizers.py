@@ -36,19 +36,21 @@ def steps(model: nn.Module, stepping: torch.optim.Optimizer, start: int, final: 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_resuming_is_bitwise_equal(name: str) -> None:
-    whole = fresh()
-    steps(whole, built(name, whole), 0, 6)
-    cut = fresh()
-    original = built(name, cut)
-    steps(cut, original, 0, 3)
+    full_output = fresh()
+    steps(full_output, built(name, full_output), 0, 6)
+    interrupted = fresh()
+    original = built(name, interrupted)
+    steps(interrupted, original, 0, 3)
     tensors: dict[str, Tensor] = {}
-    packed = pack_optimizer(original, cut, tensors)
+    packed = pack_optimizer(original, interrupted, tensors)
     resumed = fresh()
-    resumed.load_state_dict(cut.state_dict())
+    resumed.load_state_dict(interrupted.state_dict())
     updated = built(name, resumed)
     fill_optimizer(updated, resumed, packed, {key: value.clone() for key, value in tensors.items()}, Path("here"))
     steps(resumed, updated, 3, 6)
-    assert all(torch.equal(one, changed) for one, changed in zip(whole.parameters(), resumed.parameters(), strict=True))
+    assert all(
+        torch.equal(left, changed) for left, changed in zip(full_output.parameters(), resumed.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,15 +17,15 @@ TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[float]:
     w, means, squares = value.flatten().tolist(), [0.0] * value.numel(), [0.0] * value.numel()
-    for step, now in enumerate(gradients, start=1):
-        update, surprise = [], 0.0
-        for i, gradient in enumerate(now.flatten().tolist()):
+    for step, gradients_of_step in enumerate(gradients, start=1):
+        update, ratio = [], 0.0
+        for i, gradient in enumerate(gradients_of_step.flatten().tolist()):
             means[i] = BETA1 * means[i] + (1 - BETA1) * gradient
             squares[i] = BETA2 * squares[i] + (1 - BETA2) * gradient**2
             unbiased = squares[i] / (1 - BETA2**step)
-            surprise += gradient**2 / max(unbiased, EPS**2) / value.numel()
+            ratio += gradient**2 / max(unbiased, EPS**2) / value.numel()
             update.append((means[i] / (1 - BETA1**step)) / (math.sqrt(unbiased) + EPS) + decay * w[i])
-        rate = LR / max(1.0, math.sqrt(surprise))
+        rate = LR / max(1.0, math.sqrt(ratio))
         w = [part - rate * difference for part, difference in zip(w, update, strict=True)]
     return w
 
@@ -33,10 +33,12 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[fl
 def test_matches_the_formula_and_only_matrices_decay(
     take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]
 ) -> None:
-    got = take_steps(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
+    actual = take_steps(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
     for place, value in enumerate(start):
-        expected = by_hand(value, [now[place] for now in gradients], DECAY if place < 2 else 0.0)
-        torch.testing.assert_close(got[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
+        expected = by_hand(
+            value, [gradients_of_step[place] for gradients_of_step in gradients], DECAY if place < 2 else 0.0
+        )
+        torch.testing.assert_close(actual[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("surprising", [False, True])
@@ -44,10 +46,10 @@ def test_it_is_adamw_for_gradients_that_do_not_grow(
     surprising: bool, take_steps: TakeSteps, gradients: list[list[Tensor]]
 ) -> None:
     if not surprising:
-        for place, now in enumerate(gradients):
-            for gradient in now:
+        for place, gradients_of_step in enumerate(gradients):
+            for gradient in gradients_of_step:
                 gradient.copy_(torch.full_like(gradient, 0.5**place))
     options = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": 1e-12, "weight_decay": DECAY}
     pairs = zip(take_steps(StableAdamW(**options)), take_steps(AdamW(**options)), strict=True)
-    same = [torch.allclose(one, changed, rtol=0, atol=1e-12) for one, changed in pairs]
+    same = [torch.allclose(left, changed, rtol=0, atol=1e-12) for left, changed in pairs]
     assert same == [not surprising] * 3

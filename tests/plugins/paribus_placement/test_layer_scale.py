@@ -33,12 +33,12 @@ def test_start_scales_branches_initially(start: float, shape: Shape, x: Tensor) 
 
 
 def test_initial_weights_do_not_depend_on_start(shape: Shape) -> None:
-    one, two = (
+    left, right = (
         dict(paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", *overrides)).named_parameters())
         for overrides in (("placement=layerscale",), ("placement=layerscale", "placement.start=1e-5"))
     )
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[path], two[path]) for path in one)
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[path], right[path]) for path in left)
     pre = PreNorm(shape, lambda: LayerNorm(8)).state_dict().keys()
     scales = {f"scales.{name}" for name in shape.sublayers}
     assert LayerScale(shape, lambda: LayerNorm(8)).state_dict().keys() == pre | scales
@@ -53,8 +53,8 @@ def test_a_step_moves_gamma_like_a_direct_parameter(shape: Shape, x: Tensor) -> 
     optimizers = [torch.optim.Adam([item], lr=1e-3) for item in (weight, names)]
     for _ in range(3):
         placement(x, {"attention": torch.sin}).pow(3).sum().backward()
-        normed = placement.get_submodule("norms.attention")(x)
-        (x + names * normed.sin()).pow(3).sum().backward()
+        normalised = placement.get_submodule("norms.attention")(x)
+        (x + names * normalised.sin()).pow(3).sum().backward()
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -22,10 +22,10 @@ def test_only_the_first_layer_has_an_input_norm(
     layer: int, shape: Shape, sublayers: Sublayers, randomise: Randomise, x: Tensor
 ) -> None:
     placement = randomise(PeripheralNorm(dataclasses.replace(shape, layer=layer), lambda: LayerNorm(8)))
-    entered = x if layer else placement.get_submodule("entry")(x)
+    inputs_ = x if layer else placement.get_submodule("entry")(x)
     sandwich = SandwichNorm(shape, lambda: LayerNorm(8)).double()
     sandwich.load_state_dict({k: v for k, v in placement.state_dict().items() if not k.startswith("entry")})
-    assert torch.equal(placement(x, sublayers), sandwich(entered, sublayers))
+    assert torch.equal(placement(x, sublayers), sandwich(inputs_, sublayers))
 
 
 def test_matches_its_formula(shape: Shape, sublayers: Sublayers, randomise: Randomise, x: Tensor) -> None:

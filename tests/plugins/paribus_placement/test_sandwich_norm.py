@@ -61,8 +61,8 @@ def test_matches_a_layer_of_gemma_2(randomise: Randomise, x: Tensor) -> None:
         "norms.feedforward": reference.pre_feedforward_layernorm,
         "behind.feedforward": reference.post_feedforward_layernorm,
     }
-    for path, twin in twins.items():
-        twin.weight.data = actual.get_parameter(f"{path}.weight").data - 1  # Gemma multiplies by 1 + weight
+    for path, hf_module in twins.items():
+        hf_module.weight.data = actual.get_parameter(f"{path}.weight").data - 1  # Gemma multiplies by 1 + weight
     y = actual(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": reference.mlp})
     # Gemma normalises in float32, in any precision.
     torch.testing.assert_close(y, reference(x, position_embeddings=None).double(), atol=1e-5, rtol=1e-5)

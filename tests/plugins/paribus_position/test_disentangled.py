@@ -45,10 +45,10 @@ def loop_reference(position: Disentangled, pair: Pair) -> Tensor:
         )
     else:
         queries, keys = pair.project(table)
-    batch, heads, rows, remaining = (*pair.q.shape[:3], pair.k.shape[2])
-    scores = torch.zeros(batch, heads, rows, remaining).double()
+    batch, heads, positions, remaining = (*pair.q.shape[:3], pair.k.shape[2])
+    scores = torch.zeros(batch, heads, positions, remaining).double()
     for b in range(batch):
-        for i in range(rows):
+        for i in range(positions):
             for j in range(remaining):
                 away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
                 row = int(position.table_index(torch.tensor(away)))
@@ -69,8 +69,8 @@ def test_matches_the_formula_of_the_paper_at_any_positions(
     position = Disentangled(shape, **kind)
     randomise(position)
     pair = make_pair(position, *places)
-    got, expected = position.bias(pair), loop_reference(position, pair)
-    same(got, expected)
+    actual, expected = position.bias(pair), loop_reference(position, pair)
+    same(actual, expected)
     assert pair.q is not None
     assert pair.k is not None
     leaves = [
@@ -79,26 +79,26 @@ def test_matches_the_formula_of_the_paper_at_any_positions(
         *position.parameters(),
         *(pair.position_part.parameters() if pair.position_part is not None else ()),
     ]
-    grads = [torch.autograd.grad(x.sin().sum(), leaves, allow_unused=True) for x in (got, expected)]
-    for one, two in zip(*grads, strict=True):
-        assert (one is None) == (two is None)
-        if one is not None:
-            same(one, two)
+    grads = [torch.autograd.grad(x.sin().sum(), leaves, allow_unused=True) for x in (actual, expected)]
+    for left, right in zip(*grads, strict=True):
+        assert (left is None) == (right is None)
+        if left is not None:
+            same(left, right)
 
 
 def test_distances_beyond_the_limit_share_a_vector(shape: Shape) -> None:
-    rows = Disentangled(shape, distance=3).table_index(torch.arange(-6, 7))
-    assert rows.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5, 5]
+    positions = Disentangled(shape, distance=3).table_index(torch.arange(-6, 7))
+    assert positions.tolist() == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5, 5]
 
 
 def test_buckets_grow_with_distance(shape: Shape) -> None:
     position = Disentangled(shape, distance=512, buckets=256)
-    rows = position.table_index(torch.arange(0, 1000))
-    assert rows[:129].tolist() == list(range(256, 385))
-    sizes = rows[129:511].unique_consecutive(return_counts=True)[1]
-    assert (rows.diff() >= 0).all()
+    positions = position.table_index(torch.arange(0, 1000))
+    assert positions[:129].tolist() == list(range(256, 385))
+    sizes = positions[129:511].unique_consecutive(return_counts=True)[1]
+    assert (positions.diff() >= 0).all()
     assert (sizes[-5:] > sizes[:5]).all()
-    assert rows[511:].unique().tolist() == [511]
+    assert positions[511:].unique().tolist() == [511]
 
 
 @pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (32, 128), (4, 9), (7, 40), (4, 5), (256, 4096)])
@@ -122,9 +122,9 @@ def test_the_scale_counts_terms(scores: Any, terms: int, shape: Shape) -> None:
 
 
 def test_dropout_applies_to_the_table_in_training(shape: Shape, randomise: Randomise, make_pair: MakePair) -> None:
-    position, rows = Disentangled(replace(shape, dropout=0.5)), torch.arange(5).unsqueeze(0)
+    position, positions = Disentangled(replace(shape, dropout=0.5)), torch.arange(5).unsqueeze(0)
     randomise(position)
-    pair = make_pair(position, rows, rows)
+    pair = make_pair(position, positions, positions)
     still = position.bias(pair)
     assert torch.equal(position.bias(pair), still)
     position.train()
@@ -136,9 +136,9 @@ def test_dropout_applies_to_the_table_in_training(shape: Shape, randomise: Rando
 def test_the_declared_cost_is_correct(
     kind: dict[str, Any], queries: int, keys: int, shape: Shape, randomise: Randomise, make_pair: MakePair
 ) -> None:
-    position, rows = Disentangled(shape, **kind), torch.arange(keys).unsqueeze(0)
+    position, positions = Disentangled(shape, **kind), torch.arange(keys).unsqueeze(0)
     randomise(position)
-    pair = make_pair(position, rows[:, keys - queries :], rows)
+    pair = make_pair(position, positions[:, keys - queries :], positions)
     assert pair.q is not None
     assert pair.k is not None
     heads = randomise(Heads(shape, kv_heads=shape.heads, bias=True))
@@ -159,8 +159,8 @@ ASKED = {"both": ["c2p", "p2c"], "c2p": ["c2p"], "p2c": ["p2c"]}
 def context(position: Disentangled, heads: Heads, part: nn.Module | None, x: Tensor, visible: Tensor) -> Tensor:
     """Run softmax attention with the position, without the output projection: (B, T, D) -> (B, T, H * K)."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
-    rows, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.score_terms()) ** -0.5
-    pair = Pair(q, k, rows, rows, scale, q.shape[1], heads.project, torch.float64, part)
+    positions, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.score_terms()) ** -0.5
+    pair = Pair(q, k, positions, positions, scale, q.shape[1], heads.project, torch.float64, part)
     scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~visible, -1e300)
     mixed: Tensor = scores.softmax(-1) @ v
     return mixed.transpose(1, 2).flatten(2)
@@ -182,27 +182,29 @@ def moved(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -> None
 
 @pytest.mark.parametrize("length", [1, 2, 9, 13])
 @pytest.mark.parametrize("scores", ASKED)
-@pytest.mark.parametrize("apart", [False, True], ids=["shared", "apart"])
+@pytest.mark.parametrize("separate", [False, True], ids=["shared", "apart"])
 @pytest.mark.parametrize("buckets", [None, 4])
-def test_matches_deberta_v2(buckets: int | None, apart: bool, scores: Any, length: int, randomise: Randomise) -> None:
+def test_matches_deberta_v2(
+    buckets: int | None, separate: bool, scores: Any, length: int, randomise: Randomise
+) -> None:
     published = pytest.importorskip("transformers.models.deberta_v2.modeling_deberta_v2")
     heads = 2 if scores == "both" else 3  # 3 * 12 and 2 * 8 are squares
     shape = Shape(24, heads, 24 // heads, 16, 9, 1)
     config = published.DebertaV2Config(
         hidden_size=24, num_attention_heads=heads, relative_attention=True, max_relative_positions=6,
-        position_buckets=buckets or -1, pos_att_type=ASKED[scores], share_att_key=not apart,
+        position_buckets=buckets or -1, pos_att_type=ASKED[scores], share_att_key=not separate,
     )  # fmt: skip
     reference: Any = randomise(published.DisentangledSelfAttention(config))
-    position = Disentangled(shape, distance=6, buckets=buckets, scores=scores, separate_projections=apart)
+    position = Disentangled(shape, distance=6, buckets=buckets, scores=scores, separate_projections=separate)
     randomise(position)
     actual, part = Heads(shape, kv_heads=heads, bias=True).double(), position.layer_part(shape)
     with torch.no_grad():
-        for one, two in (
+        for left, right in (
             (actual.q, reference.query_proj),
             (actual.k, reference.key_proj),
             (actual.v, reference.value_proj),
         ):
-            moved(one, two.weight, two.bias)
+            moved(left, right.weight, right.bias)
         if part is not None:
             part.double()
             if scores != "c2p":
@@ -232,10 +234,10 @@ def test_matches_deberta_v1(scores: Any, length: int, randomise: Randomise) -> N
     assert part is not None
     part.double()
     with torch.no_grad():
-        laid = reference.in_proj.weight.view(heads, 3, 24 // heads, 24).transpose(0, 1).flatten(1, 2)
-        moved(actual.q, laid[0], reference.q_bias)
-        moved(actual.k, laid[1], None)
-        moved(actual.v, laid[2], reference.v_bias)
+        arranged = reference.in_proj.weight.view(heads, 3, 24 // heads, 24).transpose(0, 1).flatten(1, 2)
+        moved(actual.q, arranged[0], reference.q_bias)
+        moved(actual.k, arranged[1], None)
+        moved(actual.v, arranged[2], reference.v_bias)
         if scores != "c2p":
             moved(part.query, reference.pos_q_proj.weight, reference.pos_q_proj.bias)
         if scores != "p2c":

@@ -22,19 +22,19 @@ def test_matches_the_formula_of_the_paper(theta: float, gamma: float, span: floa
     torch.manual_seed(0)
     q, k = torch.randn(2, 2, 3, 5, 6, dtype=torch.float64).unbind()
     positions = torch.tensor([[0, 1, 2, 3, 40], [-2, -1, 0, 1, 2]])
-    got = scores(Extrapolatable(shape, theta=theta, gamma=gamma, span=span), q, k, positions, positions)
+    actual = scores(Extrapolatable(shape, theta=theta, gamma=gamma, span=span), q, k, positions, positions)
     for b in range(2):
         for t in range(5):
             for s in range(5):
                 expected = torch.zeros(3, dtype=torch.float64)
                 for i in range(3):
                     zeta = (i / 3 + gamma) / (1 + gamma)
-                    apart = int(positions[b, t] - positions[b, s])
-                    angle = apart * theta ** (-i / 3)
+                    separate = int(positions[b, t] - positions[b, s])
+                    angle = separate * theta ** (-i / 3)
                     (a, c), (e, g) = (x[b, :, row, [i, i + 3]].unbind(-1) for x, row in ((q, t), (k, s)))
                     same, crossed = a * e + c * g, c * e - a * g
-                    expected += zeta ** (apart / span) * (same * math.cos(angle) - crossed * math.sin(angle))
-                assert torch.allclose(got[b, :, t, s], expected, rtol=0, atol=1e-9)
+                    expected += zeta ** (separate / span) * (same * math.cos(angle) - crossed * math.sin(angle))
+                assert torch.allclose(actual[b, :, t, s], expected, rtol=0, atol=1e-9)
 
 
 def test_scores_depend_on_distance_and_decay(shape: Shape) -> None:
@@ -62,10 +62,10 @@ def test_tables_do_not_depend_on_other_positions(shape: Shape) -> None:
     """Cached keys are used with queries of later passes."""
     x, positions = torch.randn(1, 2, 9, 6, dtype=torch.float64), torch.arange(9).unsqueeze(0)
     position = Extrapolatable(shape)
-    whole = position.rotate(x, position.tables(positions, 6), "key")
+    full_output = position.rotate(x, position.tables(positions, 6), "key")
     for row in range(9):
         alone = position.rotate(x[:, :, row : row + 1], position.tables(positions[:, row : row + 1], 6), "key")
-        assert torch.equal(alone, whole[:, :, row : row + 1])
+        assert torch.equal(alone, full_output[:, :, row : row + 1])
 
 
 @pytest.mark.parametrize("start", [0, 20_000])
@@ -83,8 +83,8 @@ def test_the_middle_position_is_not_scaled(shape: Shape) -> None:
     x, position, rope = torch.randn(1, 2, 1, 6), Extrapolatable(replace(shape, length=40)), Rotary(shape)
     positions = torch.tensor([[20]])
     for side in ("query", "key"):
-        got = position.rotate(x, position.tables(positions, 6), "query" if side == "query" else "key")
-        assert torch.equal(got, rope.rotate(x, rope.tables(positions, 6), "query"))
+        actual = position.rotate(x, position.tables(positions, 6), "query" if side == "query" else "key")
+        assert torch.equal(actual, rope.rotate(x, rope.tables(positions, 6), "query"))
 
 
 def test_an_odd_head_width_is_rejected(shape: Shape) -> None:

@@ -10,10 +10,10 @@ from paribus_position.learned import Learned
 def test_tokens_get_the_vector_of_their_position(shape: Shape) -> None:
     position, x = Learned(shape), torch.randn(2, 3, 8)
     positions = torch.tensor([[0, 1, 2], [5, 0, 15]])
-    got = position.embed(x, positions)
+    actual = position.embed(x, positions)
     for b in range(2):
         for t in range(3):
-            assert torch.equal(got[b, t], x[b, t] + position.table.weight[positions[b, t]])
+            assert torch.equal(actual[b, t], x[b, t] + position.table.weight[positions[b, t]])
 
 
 def test_only_used_positions_have_a_gradient(shape: Shape) -> None:
@@ -26,8 +26,8 @@ def test_only_used_positions_have_a_gradient(shape: Shape) -> None:
 
 def test_left_padding_reads_the_first_vector(shape: Shape) -> None:
     position = Learned(shape)
-    got = position.embed(torch.zeros(1, 3, 8), torch.tensor([[-2, -1, 0]]))
-    assert torch.equal(got, position.table.weight[0].expand(1, 3, 8))
+    actual = position.embed(torch.zeros(1, 3, 8), torch.tensor([[-2, -1, 0]]))
+    assert torch.equal(actual, position.table.weight[0].expand(1, 3, 8))
 
 
 @pytest.mark.parametrize(("length", "reach"), [(None, 16), (40, 40)])
@@ -48,9 +48,9 @@ def test_vectors_before_the_offset_are_unused(shape: Shape) -> None:
     assert position.table.num_embeddings == 18
     assert position.position_limit() == 16
     positions = torch.tensor([[-3, 0, 1, 15]])
-    got = position.embed(torch.zeros(1, 4, 8), positions)
-    assert torch.equal(got[0], position.table.weight[[2, 2, 3, 17]])
-    got.sum().backward()
+    actual = position.embed(torch.zeros(1, 4, 8), positions)
+    assert torch.equal(actual[0], position.table.weight[[2, 2, 3, 17]])
+    actual.sum().backward()
     assert position.table.weight.grad is not None
     assert position.table.weight.grad.sum(-1).tolist() == [0, 0, 16, 8] + [0] * 13 + [8]
     with pytest.raises(DataError, match="got position 16"):
@@ -62,9 +62,9 @@ def test_matches_roberta(shape: Shape) -> None:
     tokens = torch.tensor([[7, 5, 9, 1, 1], [4, 4, 4, 4, 4]])  # 1 is padding
     reference = modeling.RobertaEmbeddings.create_position_ids_from_input_ids(tokens, 1)
     position = Learned(shape, offset=2)
-    got = position.embed(torch.zeros(2, 5, 8), torch.arange(5).unsqueeze(0))
+    actual = position.embed(torch.zeros(2, 5, 8), torch.arange(5).unsqueeze(0))
     expected = position.table(reference)
-    assert torch.equal(got[tokens != 1], expected[tokens != 1])
+    assert torch.equal(actual[tokens != 1], expected[tokens != 1])
 
 
 def test_it_compiles_to_one_graph_without_a_clamp(shape: Shape) -> None:

@@ -30,28 +30,28 @@ def test_every_head_has_its_own_slope(heads: int) -> None:
 
 
 def test_scores_fall_by_the_slope_per_position(shape: Shape) -> None:
-    got = bias(shape, torch.arange(7).unsqueeze(0), torch.arange(7).unsqueeze(0))
-    assert got.shape == (1, 4, 7, 7)
+    actual = bias(shape, torch.arange(7).unsqueeze(0), torch.arange(7).unsqueeze(0))
+    assert actual.shape == (1, 4, 7, 7)
     for head, slope in enumerate(slopes(4)):
         for i in range(7):
             for j in range(7):
-                assert got[0, head, i, j] == -slope * abs(i - j)
+                assert actual[0, head, i, j] == -slope * abs(i - j)
 
 
 def test_a_block_of_the_bias_matches_the_whole(shape: Shape) -> None:
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
-    whole = bias(shape, positions, positions)
-    assert whole.shape == (2, 4, 7, 7)
-    assert torch.equal(bias(shape, positions[:, 4:6], positions[:, 1:5]), whole[:, :, 4:6, 1:5])
-    assert torch.equal(bias(shape, positions + 100, positions + 100), whole)
+    full_output = bias(shape, positions, positions)
+    assert full_output.shape == (2, 4, 7, 7)
+    assert torch.equal(bias(shape, positions[:, 4:6], positions[:, 1:5]), full_output[:, :, 4:6, 1:5])
+    assert torch.equal(bias(shape, positions + 100, positions + 100), full_output)
 
 
-@pytest.mark.parametrize(("requested", "inputs"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize(("score_dtype", "expected"), [(torch.float64, torch.float64), (torch.bfloat16, torch.float32)])
 def test_precision_is_that_of_scores_and_at_least_float32(
-    requested: torch.dtype, inputs: torch.dtype, shape: Shape
+    score_dtype: torch.dtype, expected: torch.dtype, shape: Shape
 ) -> None:
-    rows = torch.arange(3).unsqueeze(0)
-    assert bias(shape, rows, rows, dtype=requested).dtype == inputs
+    positions = torch.arange(3).unsqueeze(0)
+    assert bias(shape, positions, positions, dtype=score_dtype).dtype == expected
 
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:

@@ -16,44 +16,44 @@ def ramp(length: int, past: int = 0) -> Tensor:
     return torch.arange(past, past + length).unsqueeze(0)
 
 
-def build(remembered: PositionCache[Tensor], positions: Tensor, key: str = "key") -> Tensor:
-    return remembered(positions, key, positions.double)
+def build(cache: PositionCache[Tensor], positions: Tensor, key: str = "key") -> Tensor:
+    return cache(positions, key, positions.double)
 
 
 def test_equal_positions_are_computed_once() -> None:
-    remembered: PositionCache[Tensor] = PositionCache()
-    assert build(remembered, ramp(5)) is build(remembered, ramp(5))
+    cache: PositionCache[Tensor] = PositionCache()
+    assert build(cache, ramp(5)) is build(cache, ramp(5))
 
 
 @pytest.mark.parametrize(
     ("positions", "key"), [(ramp(6), "key"), (ramp(5, past=1), "key"), (ramp(5).flip(1), "key"), (ramp(5), "other")]
 )
 def test_different_positions_are_recomputed(positions: Tensor, key: str) -> None:
-    remembered: PositionCache[Tensor] = PositionCache()
-    start = build(remembered, ramp(5))
-    result = build(remembered, positions, key)
+    cache: PositionCache[Tensor] = PositionCache()
+    start = build(cache, ramp(5))
+    result = build(cache, positions, key)
     assert result is not start
     assert torch.equal(result, positions.double())
 
 
 def test_positions_changed_in_place_are_recomputed() -> None:
-    remembered: PositionCache[Tensor] = PositionCache()
+    cache: PositionCache[Tensor] = PositionCache()
     positions = ramp(5)
-    build(remembered, positions)
+    build(cache, positions)
     positions += 1
-    assert torch.equal(build(remembered, positions), positions.double())
+    assert torch.equal(build(cache, positions), positions.double())
 
 
 def test_positions_by_example_are_not_cached() -> None:
-    remembered: PositionCache[Tensor] = PositionCache()
+    cache: PositionCache[Tensor] = PositionCache()
     item = ramp(5).expand(2, -1)
-    assert build(remembered, item) is not build(remembered, item)
+    assert build(cache, item) is not build(cache, item)
 
 
 def test_positions_on_other_devices_are_not_compared() -> None:
-    remembered: PositionCache[Tensor] = PositionCache()
-    assert build(remembered, ramp(5).to("meta")).is_meta
-    assert build(remembered, ramp(5).to("meta")).is_meta
+    cache: PositionCache[Tensor] = PositionCache()
+    assert build(cache, ramp(5).to("meta")).is_meta
+    assert build(cache, ramp(5).to("meta")).is_meta
 
 
 def test_inference_tensors_are_not_cached(shape: Shape) -> None:

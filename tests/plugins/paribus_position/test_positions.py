@@ -71,10 +71,10 @@ def test_a_block_of_a_bias_matches_the_whole(name: str, causal: bool, shape: Sha
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter)
     positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3], [-3, -2, -1, 0, 1, 2, 3]])
-    whole = module.bias(Pair(None, None, positions, positions, 1.0, 4))
-    assert whole.shape == (2, 4, 7, 7)
+    full_output = module.bias(Pair(None, None, positions, positions, 1.0, 4))
+    assert full_output.shape == (2, 4, 7, 7)
     block = module.bias(Pair(None, None, positions[:, 4:6], positions[:, 1:5], 1.0, 4))
-    assert torch.allclose(block, whole[:, :, 4:6, 1:5], rtol=0, atol=1e-6)
+    assert torch.allclose(block, full_output[:, :, 4:6, 1:5], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
@@ -90,14 +90,17 @@ def test_a_block_of_a_content_bias_matches_the_whole(
     pair = make_pair(module, *places)
     assert pair.q is not None
     assert pair.k is not None
-    whole = module.bias(pair)
-    assert whole.shape == (2, 4, places[0].shape[1], places[1].shape[1])
-    assert whole.dtype == torch.float64
-    for rows, keys in ((slice(0, 1), slice(1, 2)), (slice(-2, None), slice(0, -1))):
+    full_output = module.bias(pair)
+    assert full_output.shape == (2, 4, places[0].shape[1], places[1].shape[1])
+    assert full_output.dtype == torch.float64
+    for positions, keys in ((slice(0, 1), slice(1, 2)), (slice(-2, None), slice(0, -1))):
         block = pair._replace(
-            q=pair.q[:, :, rows], k=pair.k[:, :, keys], q_positions=places[0][:, rows], k_positions=places[1][:, keys]
+            q=pair.q[:, :, positions],
+            k=pair.k[:, :, keys],
+            q_positions=places[0][:, positions],
+            k_positions=places[1][:, keys],
         )
-        assert torch.allclose(module.bias(block), whole[:, :, rows, keys], rtol=0, atol=1e-9)
+        assert torch.allclose(module.bias(block), full_output[:, :, positions, keys], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
@@ -119,10 +122,10 @@ def test_a_content_bias_depends_on_distances_only(
 def test_a_content_bias_has_the_dtype_of_scores(
     component: type[Position], dtype: torch.dtype, shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]
 ) -> None:
-    module, rows = component(shape), torch.arange(5).unsqueeze(0)
+    module, positions = component(shape), torch.arange(5).unsqueeze(0)
     randomise(module)
-    exact = module.bias(make_pair(module, rows, rows))
-    pair = make_pair(module, rows, rows)
+    exact = module.bias(make_pair(module, positions, positions))
+    pair = make_pair(module, positions, positions)
     assert pair.q is not None
     assert pair.k is not None
     module.float()
@@ -147,8 +150,8 @@ def test_a_content_bias_has_the_dtype_of_scores(
 def test_a_content_bias_compiles_to_one_graph(
     component: type[Position], shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]
 ) -> None:
-    module, rows = component(shape), torch.arange(7).unsqueeze(0)
+    module, positions = component(shape), torch.arange(7).unsqueeze(0)
     randomise(module)
-    pair = make_pair(module, rows, rows)
+    pair = make_pair(module, positions, positions)
     compiled = torch.compile(module.bias, fullgraph=True, backend="aot_eager")
     assert torch.allclose(compiled(pair), module.bias(pair), rtol=0, atol=1e-9)

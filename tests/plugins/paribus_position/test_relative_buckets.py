@@ -14,8 +14,8 @@ from paribus_position.relative_buckets import RelativeBuckets, buckets_by_distan
 SIZES = [(32, 128), (16, 20), (64, 1024), (8, 5)]
 
 
-def bucket(apart: int, buckets: int, distance: int) -> int:
-    return buckets_by_distance(buckets, distance)[min(apart, distance)]
+def bucket(separate: int, buckets: int, distance: int) -> int:
+    return buckets_by_distance(buckets, distance)[min(separate, distance)]
 
 
 def bias(position: RelativeBuckets, q: Tensor, k: Tensor) -> Tensor:
@@ -39,54 +39,56 @@ def test_matches_t5_exactly(buckets: int, distance: int, causal: bool, shape: Sh
     actual = build(shape, causal, buckets, distance)
     with torch.no_grad():
         actual.table.weight.copy_(reference.relative_attention_bias.weight)
-    apart = torch.arange(-3 * distance, 3 * distance + 1)
-    expected = reference._relative_position_bucket(apart, not causal, buckets, distance)
-    ids = torch.tensor(actual.buckets)[apart.clamp(-distance, distance) + distance]
+    separate = torch.arange(-3 * distance, 3 * distance + 1)
+    expected = reference._relative_position_bucket(separate, not causal, buckets, distance)
+    ids = torch.tensor(actual.buckets)[separate.clamp(-distance, distance) + distance]
     assert torch.equal(ids, expected)
-    rows = torch.arange(2 * distance + 40).unsqueeze(0)
-    assert torch.equal(bias(actual, rows, rows), reference.compute_bias(2 * distance + 40, 2 * distance + 40))
-    assert torch.equal(bias(actual, rows[:, 30:31], rows[:, :31]), reference.compute_bias(1, 31, past_seen_tokens=30))
+    positions = torch.arange(2 * distance + 40).unsqueeze(0)
+    assert torch.equal(bias(actual, positions, positions), reference.compute_bias(2 * distance + 40, 2 * distance + 40))
+    assert torch.equal(
+        bias(actual, positions[:, 30:31], positions[:, :31]), reference.compute_bias(1, 31, past_seen_tokens=30)
+    )
 
 
 @pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (16, 128), (7, 30), (2, 9)])
 def test_buckets_grow_geometrically_after_the_exact_half(buckets: int, distance: int) -> None:
     exact = buckets // 2
-    result = [bucket(apart, buckets, distance) for apart in range(2 * distance)]
+    result = [bucket(separate, buckets, distance) for separate in range(2 * distance)]
     assert result[:exact] == list(range(exact))
     assert sorted(result) == result
     assert set(result[distance:]) == {buckets - 1}
     extra = buckets - exact
-    for apart in range(exact, 2 * distance):
-        step = math.log(apart / exact) / math.log(distance / exact) * extra
-        assert result[apart] - exact in {min(extra - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
+    for separate in range(exact, 2 * distance):
+        step = math.log(separate / exact) / math.log(distance / exact) * extra
+        assert result[separate] - exact in {min(extra - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
 
 
 def test_bucket_boundaries_are_inclusive() -> None:
     """At 8 * 16^(k/8), 16, 32 and 64 start the third, fifth and seventh of eight buckets."""
-    for apart, step in ((16, 2), (32, 4), (64, 6)):
-        assert Fraction(apart, 8) ** 8 == 16**step
-        assert bucket(apart, 16, 128) == 8 + step
-        assert bucket(apart - 1, 16, 128) == 8 + step - 1
+    for separate, step in ((16, 2), (32, 4), (64, 6)):
+        assert Fraction(separate, 8) ** 8 == 16**step
+        assert bucket(separate, 16, 128) == 8 + step
+        assert bucket(separate - 1, 16, 128) == 8 + step - 1
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_pairs_read_the_bucket_of_their_distance(causal: bool, shape: Shape) -> None:
     position = build(shape, causal, 8, 6)
     q, k = torch.tensor([[3, 0, 9], [-2, 40, 1]]), torch.tensor([[0, 5, 3, 20], [7, -9, 0, 1]])
-    got = bias(position, q, k)
-    assert got.shape == (2, 4, 3, 4)
+    actual = bias(position, q, k)
+    assert actual.shape == (2, 4, 3, 4)
     for b in range(2):
         for t in range(3):
             for s in range(4):
                 behind = int(q[b, t] - k[b, s])
                 row = bucket(max(behind, 0), 8, 6) if causal else bucket(abs(behind), 4, 6) + 4 * (behind < 0)
-                assert torch.equal(got[b, :, t, s], position.table.weight[row])
+                assert torch.equal(actual[b, :, t, s], position.table.weight[row])
 
 
 def test_only_used_buckets_have_a_gradient(shape: Shape) -> None:
-    position, rows = build(shape, True), torch.arange(20).unsqueeze(0)
-    assert torch.equal(bias(position, rows, rows), bias(position, rows + 1234, rows + 1234))
-    bias(position, rows[:, 2:3], rows[:, :2]).sum().backward()  # distances 2 and 1
+    position, positions = build(shape, True), torch.arange(20).unsqueeze(0)
+    assert torch.equal(bias(position, positions, positions), bias(position, positions + 1234, positions + 1234))
+    bias(position, positions[:, 2:3], positions[:, :2]).sum().backward()  # distances 2 and 1
     assert position.table.weight.grad is not None
     assert position.table.weight.grad.sum(-1).tolist() == [0, 4, 4, *[0] * 29]
 

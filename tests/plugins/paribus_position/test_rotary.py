@@ -34,8 +34,8 @@ def test_channels_are_paired_by_halves(theta: float, fraction: float, columns: i
                 expected[b, :, t, i + columns // 2] = second * math.cos(angle) + start * math.sin(angle)
     position = Rotary(shape, theta=theta, fraction=fraction)
     for side in SIDES:
-        got = position.rotate(x, position.tables(positions, 6), side)
-        assert torch.allclose(got, expected, rtol=0, atol=1e-9)
+        actual = position.rotate(x, position.tables(positions, 6), side)
+        assert torch.allclose(actual, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("fraction", [1.0, 2 / 3])
@@ -69,17 +69,17 @@ def test_scores_depend_on_distance(shape: Shape) -> None:
 
 def test_rotation_preserves_norms_and_the_first_position(shape: Shape) -> None:
     x = torch.randn(1, 3, 5, 6, dtype=torch.float64)
-    got = rotate(Rotary(shape), x, torch.arange(5).unsqueeze(0))
-    assert torch.allclose(got.norm(dim=-1), x.norm(dim=-1), rtol=0, atol=1e-12)
-    assert torch.equal(got[:, :, 0], x[:, :, 0])
-    assert all((a != b).any() for a, b in pairwise(got[0, 0]))
+    actual = rotate(Rotary(shape), x, torch.arange(5).unsqueeze(0))
+    assert torch.allclose(actual.norm(dim=-1), x.norm(dim=-1), rtol=0, atol=1e-12)
+    assert torch.equal(actual[:, :, 0], x[:, :, 0])
+    assert all((a != b).any() for a, b in pairwise(actual[0, 0]))
 
 
 def test_channels_beyond_the_fraction_are_unchanged(shape: Shape) -> None:
     x = torch.randn(1, 3, 5, 6)
-    got = rotate(Rotary(shape, fraction=2 / 3), x, torch.arange(5).unsqueeze(0))
-    assert torch.equal(got[..., 4:], x[..., 4:])
-    assert (got[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
+    actual = rotate(Rotary(shape, fraction=2 / 3), x, torch.arange(5).unsqueeze(0))
+    assert torch.equal(actual[..., 4:], x[..., 4:])
+    assert (actual[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
 
 
 def test_any_width_can_be_rotated(shape: Shape) -> None:
@@ -91,17 +91,17 @@ def test_any_width_can_be_rotated(shape: Shape) -> None:
 
 def test_shared_positions_broadcast_over_the_batch(shape: Shape) -> None:
     x = torch.randn(3, 2, 5, 6)
-    one, item = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
-    assert torch.equal(rotate(Rotary(shape), x, one), rotate(Rotary(shape), x, item))
+    left, item = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
+    assert torch.equal(rotate(Rotary(shape), x, left), rotate(Rotary(shape), x, item))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_angles_are_exact_at_distant_positions(dtype: torch.dtype, shape: Shape) -> None:
     x, positions = torch.ones(1, 1, 1, 6), torch.tensor([[1_000_003]])
-    got = rotate(Rotary(shape), x.to(dtype), positions)
-    assert got.dtype == dtype
+    actual = rotate(Rotary(shape), x.to(dtype), positions)
+    assert actual.dtype == dtype
     expected = rotate(Rotary(shape), x.double(), positions).to(dtype)
-    assert torch.allclose(got.double(), expected.double(), rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-2)
+    assert torch.allclose(actual.double(), expected.double(), rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-2)
 
 
 @pytest.mark.parametrize(

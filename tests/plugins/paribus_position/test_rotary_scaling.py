@@ -93,17 +93,17 @@ def formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
         ]
         low, high = max(math.floor(positions[0]), 0), min(math.ceil(positions[1]), columns - 1)
         saved = [1 - (i - low) / (high - low) for i in range(columns // 2)]
-    share = [min(max(one, 0.0), 1.0) for one in saved]
-    return [angle * one + angle / factor * (1 - one) for angle, one in zip(plain, share, strict=True)]
+    share = [min(max(left, 0.0), 1.0) for left in saved]
+    return [angle * left + angle / factor * (1 - left) for angle, left in zip(plain, share, strict=True)]
 
 
 @pytest.mark.parametrize("columns", [8, 64])
 @pytest.mark.parametrize("scaling", [*(scaling for scaling, _ in CONFIGURED.values()), Scaling("ntk", 3.0)])
 def test_frequencies_match_the_papers(scaling: Scaling, columns: int) -> None:
     expected = torch.tensor(formula(10_000.0, columns, scaling), dtype=torch.float64)
-    got = frequencies(10_000.0, columns, scaling, CPU)
-    assert got.dtype == torch.float64
-    assert torch.allclose(got, expected, rtol=1e-14, atol=0)
+    actual = frequencies(10_000.0, columns, scaling, CPU)
+    assert actual.dtype == torch.float64
+    assert torch.allclose(actual, expected, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["ntk", "yarn", "llama3"])
@@ -137,8 +137,8 @@ def test_linear_scaling_equals_interpolated_positions(shape: Shape) -> None:
 def test_yarn_multiplies_scores_by_the_squared_temperature(shape: Shape) -> None:
     position = Rotary(shape, scaling=Scaling("yarn", 16.0, 64))
     x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
-    got = position.rotate(x, position.tables(torch.arange(5).unsqueeze(0), 6), "query")
-    assert torch.allclose(got.norm(dim=-1), x.norm(dim=-1) * (1 + 0.1 * math.log(16)), rtol=1e-12, atol=0)
+    actual = position.rotate(x, position.tables(torch.arange(5).unsqueeze(0), 6), "query")
+    assert torch.allclose(actual.norm(dim=-1), x.norm(dim=-1) * (1 + 0.1 * math.log(16)), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(

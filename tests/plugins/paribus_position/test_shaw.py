@@ -46,14 +46,14 @@ def test_keys_and_values_have_vectors_of_their_distance(
     expected = loop_reference(position, pair, weights)
     mixed = position.mix(weights, pair)
     assert mixed is not None
-    got = position.bias(pair), mixed
+    output = position.bias(pair), mixed
     assert pair.q is not None
     leaves = [pair.q, weights, *position.parameters()]
-    for actual, reference in zip(got, expected, strict=True):
+    for actual, reference in zip(output, expected, strict=True):
         assert torch.allclose(actual, reference, rtol=0, atol=1e-9)
-    grads = [torch.autograd.grad(one.sin().sum() + two.sin().sum(), leaves) for one, two in (got, expected)]
-    for one, two in zip(*grads, strict=True):
-        assert torch.allclose(one, two, rtol=0, atol=1e-9)
+    grads = [torch.autograd.grad(left.sin().sum() + right.sin().sum(), leaves) for left, right in (output, expected)]
+    for left, right in zip(*grads, strict=True):
+        assert torch.allclose(left, right, rtol=0, atol=1e-9)
 
 
 def test_distances_are_clipped(shape: Shape, randomise: Randomise, make_pair: MakePair) -> None:
@@ -66,16 +66,16 @@ def test_distances_are_clipped(shape: Shape, randomise: Randomise, make_pair: Ma
 
 
 def test_values_are_optional(shape: Shape, make_pair: MakePair) -> None:
-    position, rows = Shaw(shape, values=False), torch.arange(3).unsqueeze(0)
-    assert position.mix(torch.ones(2, 4, 3, 3), make_pair(position, rows, rows)) is None
+    position, positions = Shaw(shape, values=False), torch.arange(3).unsqueeze(0)
+    assert position.mix(torch.ones(2, 4, 3, 3), make_pair(position, positions, positions)) is None
     assert (position.uses_mix(), Shaw(shape).uses_mix()) == (False, True)
     assert {name for name, _ in position.named_parameters()} == {"keys.weight"}
 
 
 @pytest.mark.parametrize("values", [True, False])
 def test_the_declared_cost_has_no_quadratic_term(values: bool, shape: Shape, make_pair: MakePair) -> None:
-    position, rows = Shaw(shape, distance=2, values=values), torch.arange(9).unsqueeze(0)
-    pair = make_pair(position.double(), rows, rows)
+    position, positions = Shaw(shape, distance=2, values=values), torch.arange(9).unsqueeze(0)
+    pair = make_pair(position.double(), positions, positions)
     assert pair.q is not None
     with FlopCounterMode(display=False) as counter:
         position.bias(pair._replace(q=pair.q[:1]))

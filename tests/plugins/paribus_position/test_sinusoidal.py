@@ -20,13 +20,13 @@ def table(shape: Shape, positions: torch.Tensor, base: float = 10_000.0, **optio
 @pytest.mark.parametrize("base", [10_000.0, 50.0])
 def test_matches_the_formula_of_the_paper(width: int, base: float, shape: Shape) -> None:
     positions = torch.tensor([[0, 1, 2, 500], [-2, -1, 0, 1]])
-    got = table(replace(shape, width=width), positions, base)
+    actual = table(replace(shape, width=width), positions, base)
     for b in range(2):
         for t in range(4):
             for column in range(width):
                 angle = int(positions[b, t]) / base ** ((column - column % 2) / width)
                 expected = math.cos(angle) if column % 2 else math.sin(angle)
-                assert float(got[b, t, column]) == pytest.approx(expected, abs=1e-9)
+                assert float(actual[b, t, column]) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("shift", [1, 17])
@@ -53,22 +53,22 @@ def test_halves_are_all_sines_and_then_all_cosines(width: int, shape: Shape) -> 
 @pytest.mark.parametrize("width", [8, 9, 4])
 def test_closed_frequencies_end_at_1_over_base(width: int, layout: str, shape: Shape) -> None:
     positions, half = torch.tensor([[0, 1, 2, 500]]), width // 2
-    got = table(replace(shape, width=width), positions, 50.0, layout=layout, closed=True)
+    actual = table(replace(shape, width=width), positions, 50.0, layout=layout, closed=True)
     for t, p in enumerate(positions[0].tolist()):
         for i in range(half):
             angle = p * 50.0 ** (-i / (half - 1))
             sine, cosine = (i, half + i) if layout == "halves" else (2 * i, 2 * i + 1)
-            assert float(got[0, t, sine]) == pytest.approx(math.sin(angle), abs=1e-12)
-            assert float(got[0, t, cosine]) == pytest.approx(math.cos(angle), abs=1e-12)
-    assert not got[..., 2 * half :].any()
+            assert float(actual[0, t, sine]) == pytest.approx(math.sin(angle), abs=1e-12)
+            assert float(actual[0, t, cosine]) == pytest.approx(math.cos(angle), abs=1e-12)
+    assert not actual[..., 2 * half :].any()
 
 
 @pytest.mark.parametrize("width", [8, 7])
 def test_matches_ctrl(width: int, shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.ctrl.modeling_ctrl")
     expected = modeling.positional_encoding(40, width, torch.float64)
-    got = table(replace(shape, width=width), torch.arange(40).unsqueeze(0), layout="halves")
-    assert torch.allclose(got[0], expected, rtol=0, atol=1e-12)
+    actual = table(replace(shape, width=width), torch.arange(40).unsqueeze(0), layout="halves")
+    assert torch.allclose(actual[0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [8, 9])
@@ -76,8 +76,8 @@ def test_matches_m2m100(width: int, shape: Shape) -> None:
     modeling = pytest.importorskip("transformers.models.m2m_100.modeling_m2m_100")
     reference = modeling.M2M100SinusoidalPositionalEmbedding(40, width, padding_idx=1)
     expected = reference(input_ids=torch.full((1, 30), 5))  # float32
-    got = table(replace(shape, width=width), torch.arange(30).unsqueeze(0), layout="halves", closed=True, offset=2)
-    assert torch.allclose(got, expected.double(), rtol=0, atol=1e-5)
+    actual = table(replace(shape, width=width), torch.arange(30).unsqueeze(0), layout="halves", closed=True, offset=2)
+    assert torch.allclose(actual, expected.double(), rtol=0, atol=1e-5)
 
 
 def test_a_learned_scale_starts_at_1_over_the_root_of_the_width(shape: Shape) -> None:
@@ -85,9 +85,9 @@ def test_a_learned_scale_starts_at_1_over_the_root_of_the_width(shape: Shape) ->
     assert position.gain is not None
     for gain in (1.0, -2.5):
         torch.nn.init.constant_(position.gain, gain)
-        got = position.embed(torch.zeros(1, 5, 8, dtype=torch.float64), positions)
-        assert torch.allclose(got, table(shape, positions) * gain / math.sqrt(8), rtol=0, atol=1e-15)
-    got.sum().backward()
+        actual = position.embed(torch.zeros(1, 5, 8, dtype=torch.float64), positions)
+        assert torch.allclose(actual, table(shape, positions) * gain / math.sqrt(8), rtol=0, atol=1e-15)
+    actual.sum().backward()
     assert position.gain.grad is not None
     assert float(position.gain.grad) == pytest.approx(float(table(shape, positions).sum()) / math.sqrt(8))
     assert position.roles["gain"] == "gain"  # gains start at 1
@@ -95,9 +95,9 @@ def test_a_learned_scale_starts_at_1_over_the_root_of_the_width(shape: Shape) ->
 
 def test_the_dtype_of_the_input_is_preserved(shape: Shape) -> None:
     x = torch.randn(2, 3, 8)
-    got = Sinusoidal(shape).embed(x, torch.arange(3).unsqueeze(0))
-    assert got.dtype == x.dtype
-    assert torch.equal(got, x + table(shape, torch.arange(3).unsqueeze(0)).float())
+    actual = Sinusoidal(shape).embed(x, torch.arange(3).unsqueeze(0))
+    assert actual.dtype == x.dtype
+    assert torch.equal(actual, x + table(shape, torch.arange(3).unsqueeze(0)).float())
 
 
 def test_it_has_no_parameters_and_no_maximum_length(shape: Shape) -> None:

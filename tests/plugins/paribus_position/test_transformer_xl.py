@@ -33,14 +33,14 @@ def at(positions: Tensor, batch: int, row: int) -> int:
 
 def parts_of(position: TransformerXL, pair: Pair) -> tuple[LayerProjection, QueryBiases]:
     assert isinstance(pair.position_part, LayerProjection)
-    leanings = pair.position_part.leanings or position.leanings
-    assert leanings is not None
-    return pair.position_part, leanings
+    biases = pair.position_part.leanings or position.leanings
+    assert biases is not None
+    return pair.position_part, biases
 
 
 def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float) -> Tensor:
     """Compute terms (b), (c) and (d) of section 3.3."""
-    part, leanings = parts_of(position, pair)
+    part, biases = parts_of(position, pair)
     assert pair.q is not None
     assert pair.k is not None
     batch, heads, queries, keys = (*pair.q.shape[:3], pair.k.shape[2])
@@ -53,7 +53,7 @@ def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float)
                 waves = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=torch.float64)
                 r = part.project(waves).view(heads, -1)
                 for h in range(heads):
-                    q, k, u, v = pair.q[b, h, i], pair.k[b, h, j], leanings.key[h], leanings.distance[h]
+                    q, k, u, v = pair.q[b, h, i], pair.k[b, h, j], biases.key[h], biases.distance[h]
                     scores[b, h, i, j] = (q.dot(r[h]) + u.dot(k) + v.dot(r[h])) * pair.scale
     return scores
 
@@ -75,11 +75,11 @@ def test_matches_the_formula_of_the_paper_at_any_positions(
     assert pair.q is not None
     assert pair.k is not None
     assert pair.position_part is not None
-    got, expected = position.bias(pair), loop_reference(position, pair, shape.width, 50.0)
-    assert torch.allclose(got, expected, rtol=0, atol=1e-9)
+    actual, expected = position.bias(pair), loop_reference(position, pair, shape.width, 50.0)
+    assert torch.allclose(actual, expected, rtol=0, atol=1e-9)
     leaves = [pair.q, pair.k, *position.parameters(), *pair.position_part.parameters()]
-    for one, two in zip(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (got, expected)), strict=True):
-        assert torch.allclose(one, two, rtol=0, atol=1e-9)
+    for left, right in zip(*(torch.autograd.grad(x.sin().sum(), leaves) for x in (actual, expected)), strict=True):
+        assert torch.allclose(left, right, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("sizes", "times"), [(TURNING, 0), (SHIFTING, 1)], ids=["turning", "shifting"])
@@ -99,21 +99,21 @@ def test_consecutive_positions_use_the_cheaper_method(
 
     monkeypatch.setattr(sys.modules[TransformerXL.__module__], "relative_shift", watched)
     shape = replace(shape, **sizes)
-    position, rows = TransformerXL(shape), torch.arange(9).unsqueeze(0)
+    position, positions = TransformerXL(shape), torch.arange(9).unsqueeze(0)
     randomise(position)
-    position.bias(make_pair(position, rows, rows, place=shape))
+    position.bias(make_pair(position, positions, positions, place=shape))
     assert len(module) == times
-    position.bias(make_pair(position, rows[:, 8:], rows, place=shape))  # one query: never shifted
-    position.bias(make_pair(position, rows % 5, rows % 5, place=shape))  # positions restart
+    position.bias(make_pair(position, positions[:, 8:], positions, place=shape))  # one query: never shifted
+    position.bias(make_pair(position, positions % 5, positions % 5, place=shape))  # positions restart
     assert len(module) == times
 
 
 def test_a_shift_aligns_distances_with_keys_without_a_copy() -> None:
     by_distance = (4 - torch.arange(5 + 7)).expand(2, 3, 5, -1).contiguous()  # T = 5, S = 7: from T - 1 down
-    got = relative_shift(by_distance)
-    assert got.shape == (2, 3, 5, 7)
-    assert torch.equal(got[1, 2], torch.arange(5).unsqueeze(-1) - torch.arange(7))
-    assert got.untyped_storage().data_ptr() == by_distance.untyped_storage().data_ptr()
+    actual = relative_shift(by_distance)
+    assert actual.shape == (2, 3, 5, 7)
+    assert torch.equal(actual[1, 2], torch.arange(5).unsqueeze(-1) - torch.arange(7))
+    assert actual.untyped_storage().data_ptr() == by_distance.untyped_storage().data_ptr()
 
 
 RAMP = torch.arange(6).unsqueeze(0)
@@ -148,21 +148,21 @@ def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments
     shape = Shape(heads * head_width, heads, head_width, 16, 9, 1)
     position = TransformerXL(shape, untied=True, segments=segments)
     part = position.layer_part(shape).double()
-    leanings = part.leanings
-    assert leanings is not None
+    biases = part.leanings
+    assert biases is not None
     kinds = torch.tensor([[0] * (keys // 2) + [1] * (keys - keys // 2), [0, 1, 0, 0, 1, 1, 0, 2, 0][:keys]])
     options = {"q_segments": kinds[:, keys - queries :], "k_segments": kinds} if segments else {}
     with torch.no_grad():
         part.project.weight.copy_(reference.r.flatten(1).T)
-        leanings.key.copy_(reference.r_w_bias)
-        leanings.distance.copy_(reference.r_r_bias)
+        biases.key.copy_(reference.r_w_bias)
+        biases.distance.copy_(reference.r_r_bias)
         pair = Pair(
             torch.randn(2, heads, queries, head_width).double(), torch.randn(2, heads, keys, head_width).double(),
             torch.arange(keys - queries, keys).unsqueeze(0), torch.arange(keys).unsqueeze(0),
             head_width**-0.5, heads, None, torch.float64, part, **options,
         )  # fmt: skip
-        if leanings.segment is not None and part.segments is not None:
-            leanings.segment.copy_(reference.r_s_bias)
+        if biases.segment is not None and part.segments is not None:
+            biases.segment.copy_(reference.r_s_bias)
             part.segments.copy_(reference.seg_embed)
         assert pair.q is not None
         assert pair.k is not None
@@ -185,8 +185,8 @@ def test_the_declared_cost_is_correct(
     sizes: dict[str, Any], queries: int, keys: int, shape: Shape, make_pair: MakePair
 ) -> None:
     shape = replace(shape, **sizes)
-    position, rows = TransformerXL(shape).double(), torch.arange(keys).unsqueeze(0)
-    pair = make_pair(position, rows[:, keys - queries :], rows, place=shape)
+    position, positions = TransformerXL(shape).double(), torch.arange(keys).unsqueeze(0)
+    pair = make_pair(position, positions[:, keys - queries :], positions, place=shape)
     assert pair.q is not None
     assert pair.k is not None
     with FlopCounterMode(display=False) as counter:
@@ -200,8 +200,8 @@ def test_the_cost_of_segments_is_two_products_per_query(shape: Shape) -> None:
 
 
 def test_tokens_without_segments_share_one(shape: Shape, make_pair: MakePair) -> None:
-    position, rows = TransformerXL(shape, segments=True).double(), torch.arange(5).unsqueeze(0)
-    pair = make_pair(position, rows, rows, place=shape)
+    position, positions = TransformerXL(shape, segments=True).double(), torch.arange(5).unsqueeze(0)
+    pair = make_pair(position, positions, positions, place=shape)
     same = pair._replace(q_segments=torch.ones(1, 5), k_segments=torch.ones(1, 5))
     assert torch.equal(position.bias(pair), position.bias(same))
 

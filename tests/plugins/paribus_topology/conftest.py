@@ -165,13 +165,13 @@ def recurrent() -> Callable[..., Model]:
 def padded_stream() -> Callable[..., Stream]:
     """Build a stream of sequences, padded with ids of text."""
 
-    def padded_stream(rows: list[list[int]], side: str = "right") -> Stream:
-        length = max(map(len, rows))
-        original = [length - len(row) if side == "left" else 0 for row in rows]
-        tokens, documents = torch.full((len(rows), length), 77), torch.full((len(rows), length), PADDING)
-        for place, (row, start) in enumerate(zip(rows, original, strict=True)):
-            tokens[place, start : start + len(row)] = torch.tensor(row)
-            documents[place, start : start + len(row)] = 0
+    def padded_stream(sequences: list[list[int]], side: str = "right") -> Stream:
+        length = max(map(len, sequences))
+        starts = [length - len(row) if side == "left" else 0 for row in sequences]
+        tokens, documents = torch.full((len(sequences), length), 77), torch.full((len(sequences), length), PADDING)
+        for index, (row, start) in enumerate(zip(sequences, starts, strict=True)):
+            tokens[index, start : start + len(row)] = torch.tensor(row)
+            documents[index, start : start + len(row)] = 0
         return Stream(tokens, documents)
 
     return padded_stream

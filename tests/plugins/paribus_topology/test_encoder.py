@@ -21,8 +21,8 @@ def test_outputs_depend_on_the_whole_sequence(encoder: Topology) -> None:
     for t in range(4):
         changed = TOKENS.clone()
         changed[0, t] = 7
-        moved = (encoder.run({"body": Stream(changed)}, "body").hidden - original).abs().amax(-1) > 1e-12
-        assert moved.tolist() == [[True] * 4, [False] * 4]
+        has_changed = (encoder.run({"body": Stream(changed)}, "body").hidden - original).abs().amax(-1) > 1e-12
+        assert has_changed.tolist() == [[True] * 4, [False] * 4]
 
 
 def test_matches_embedding_and_stack(encoder: Encoder) -> None:

@@ -63,8 +63,8 @@ def test_both_parts_are_bidirectional_with_their_own_width(build_electra: Build)
         for place in (0, 4, 8):
             tokens = TOKENS.clone()
             tokens[1, place] = 39
-            moved = (hidden(model, part, tokens) - original).abs().amax(-1) > 1e-12
-            assert moved.tolist() == [[False] * 9, [True] * 9, [False] * 9]
+            has_changed = (hidden(model, part, tokens) - original).abs().amax(-1) > 1e-12
+            assert has_changed.tolist() == [[False] * 9, [True] * 9, [False] * 9]
 
 
 def test_the_body_is_bitwise_equal_to_an_encoder(build_electra: Build) -> None:
@@ -112,16 +112,16 @@ def test_with_disentangled_sharing_the_body_does_not_train_the_embedding(build_e
 
 
 def test_disentangled_offsets_start_at_zero(build_electra: Build) -> None:
-    whole, apart = build_electra(), build_electra("topology.sharing=disentangled")
-    assert all(not part.any() for name, part in apart.named_parameters() if name.startswith("offsets."))
-    torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=0)
-    generator = hidden(apart, "generator")
-    moved = torch.randn(64, 6, dtype=torch.float64)
+    shared, separate = build_electra(), build_electra("topology.sharing=disentangled")
+    assert all(not part.any() for name, part in separate.named_parameters() if name.startswith("offsets."))
+    torch.testing.assert_close(hidden(separate, "body"), hidden(shared, "body"), rtol=0, atol=0)
+    generator = hidden(separate, "generator")
+    delta = torch.randn(64, 6, dtype=torch.float64)
     with torch.no_grad():
-        apart.get_parameter("offsets.tokens_weight").copy_(moved)
-        whole.get_parameter("embedding.tokens.weight").add_(moved)
-    torch.testing.assert_close(hidden(apart, "body"), hidden(whole, "body"), rtol=0, atol=1e-12)
-    assert torch.equal(hidden(apart, "generator"), generator)
+        separate.get_parameter("offsets.tokens_weight").copy_(delta)
+        shared.get_parameter("embedding.tokens.weight").add_(delta)
+    torch.testing.assert_close(hidden(separate, "body"), hidden(shared, "body"), rtol=0, atol=1e-12)
+    assert torch.equal(hidden(separate, "generator"), generator)
 
 
 def test_an_untied_head_has_no_offset(build_electra: Build) -> None:

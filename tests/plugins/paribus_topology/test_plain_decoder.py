@@ -54,7 +54,7 @@ def test_an_embedding_norm_is_rejected() -> None:
 def test_every_causal_attention_works(attention: str) -> None:
     model: Any = assembled(f"attention={attention}")
     with torch.no_grad():
-        whole, _ = model(TOKENS)
+        full_output, _ = model(TOKENS)
         states = model.start(2)
         steps = [model(TOKENS[:, t : t + 1], states)[0] for t in range(5)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-12, rtol=0)
+    torch.testing.assert_close(torch.cat(steps, dim=1), full_output, atol=1e-12, rtol=0)

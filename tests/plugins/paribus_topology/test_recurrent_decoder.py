@@ -53,10 +53,12 @@ def _unit(get: Get, path: str) -> Callable[[Tensor, Tensor, Tensor | None], Tens
     u = get(f"{path}.repeats.weight").chunk(3)
 
     def step(e: Tensor, s: Tensor, c: Tensor | None) -> Tensor:
-        fed = [torch.zeros_like(s)] * 3 if c is None else [part @ c for part in get(f"{path}.fed.weight").chunk(3)]
-        z = torch.sigmoid(w[0] @ e + b[0] + u[0] @ s + fed[0])
-        r = torch.sigmoid(w[1] @ e + b[1] + u[1] @ s + fed[1])
-        new = torch.tanh(w[2] @ e + b[2] + u[2] @ (r * s) + fed[2])
+        context_gates = (
+            [torch.zeros_like(s)] * 3 if c is None else [part @ c for part in get(f"{path}.fed.weight").chunk(3)]
+        )
+        z = torch.sigmoid(w[0] @ e + b[0] + u[0] @ s + context_gates[0])
+        r = torch.sigmoid(w[1] @ e + b[1] + u[1] @ s + context_gates[1])
+        new = torch.tanh(w[2] @ e + b[2] + u[2] @ (r * s) + context_gates[2])
         return (1 - z) * s + z * new
 
     return step
@@ -76,17 +78,17 @@ def luong(
             states[layer] = _lstm(get, f"encoder.layers.{layer}.0", x, states[layer], None)
             x = states[layer][0]
         memory.append(x)
-    fed, scores = zero, []
+    previous_output, scores = zero, []
     for t, word in enumerate(target):
         x = get("embedding.tokens.weight")[word]
         for layer in range(layers):
-            states[layer] = _lstm(get, f"body.layers.{layer}", x, states[layer], None if layer else fed)
+            states[layer] = _lstm(get, f"body.layers.{layer}", x, states[layer], None if layer else previous_output)
             x = states[layer][0]
         a = weigh(x, t, memory)
         c = sum((weight * item for weight, item in zip(a, memory, strict=True)), zero)
         w_h, w_c = get("body.readout.state.weight"), get("body.readout.context.weight")
-        fed = torch.tanh(w_c @ c + w_h @ x + get("body.readout.state.bias"))
-        scores.append(get("embedding.head.weight") @ fed)
+        previous_output = torch.tanh(w_c @ c + w_h @ x + get("body.readout.state.bias"))
+        scores.append(get("embedding.head.weight") @ previous_output)
     return torch.stack(scores)
 
 

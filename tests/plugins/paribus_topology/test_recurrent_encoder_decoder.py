@@ -41,11 +41,11 @@ def run_separately(run_both: RunBoth, model: Model, source: list[int], target: l
     return run_both(model, Stream(torch.tensor([source])), Stream(torch.tensor([target]))).hidden[0]
 
 
-@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+@pytest.mark.parametrize("options", MANNERS.values(), ids=MANNERS)
 def test_padding_does_not_change_outputs(
-    manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+    options: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
-    model = recurrent(*manner)
+    model = recurrent(*options)
     targets = [TARGETS[0], TARGETS[1][:2]]
     for side in ("right", "left"):
         hidden = run_both(model, padded_stream(SOURCES, side), padded_stream(targets, side)).hidden
@@ -54,12 +54,12 @@ def test_padding_does_not_change_outputs(
             same(hidden[row, start : start + len(target)], run_separately(run_both, model, source, target))
 
 
-@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+@pytest.mark.parametrize("options", MANNERS.values(), ids=MANNERS)
 def test_input_feeding_matches_given_inputs(
-    manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+    options: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
     """Inputs are the own token, another token, or a mean of two tokens, which may be equal."""
-    model, read = recurrent(*manner), {1: torch.tensor([90, 91]), 3: torch.tensor([92, 93])}
+    model, read = recurrent(*options), {1: torch.tensor([90, 91]), 3: torch.tensor([92, 93])}
     source, target = padded_stream(SOURCES), padded_stream(TARGETS)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
     message: dict[int, Tensor] = {}
@@ -73,8 +73,8 @@ def test_input_feeding_matches_given_inputs(
 
     hidden = model.topology.run_with_feedback({"body": target}, feed, memory).hidden
     tokens = target.tokens.clone()
-    for row, fed in read.items():
-        tokens[:, row] = fed
+    for row, input_token in read.items():
+        tokens[:, row] = input_token
     same(hidden, run_both(model, source, target._replace(tokens=tokens)).hidden)
     assert list(message) == [0, 1, 2]
     same(torch.stack([*message.values()], dim=1), hidden[:, :-1])
@@ -92,14 +92,14 @@ def test_input_feeding_matches_given_inputs(
     )
 
 
-@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+@pytest.mark.parametrize("options", MANNERS.values(), ids=MANNERS)
 def test_packed_documents_start_from_their_encoder_states(
-    manner: tuple[str, ...], recurrent: Recurrent, run_both: RunBoth
+    options: tuple[str, ...], recurrent: Recurrent, run_both: RunBoth
 ) -> None:
-    model = recurrent(*manner)
+    model = recurrent(*options)
     source, target = (
-        Stream(torch.tensor([[*one, *two]]), torch.tensor([[0] * len(one) + [1] * len(two)]))
-        for one, two in (SOURCES, TARGETS)
+        Stream(torch.tensor([[*left, *right]]), torch.tensor([[0] * len(left) + [1] * len(right)]))
+        for left, right in (SOURCES, TARGETS)
     )
     expected = [
         run_separately(run_both, model, source, target) for source, target in zip(SOURCES, TARGETS, strict=True)
@@ -107,11 +107,11 @@ def test_packed_documents_start_from_their_encoder_states(
     same(run_both(model, source, target).hidden[0], torch.cat(expected))
 
 
-@pytest.mark.parametrize("manner", MANNERS.values(), ids=MANNERS)
+@pytest.mark.parametrize("options", MANNERS.values(), ids=MANNERS)
 def test_batched_prompts_match_separate_ones(
-    manner: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+    options: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
 ) -> None:
-    model = recurrent(*manner)
+    model = recurrent(*options)
     target = padded_stream([TARGETS[0], TARGETS[1][:2]], "left")
     assert target.documents is not None
     memory = memory_of(model.topology.run({"encoder": padded_stream(SOURCES)}, "encoder"))
@@ -131,38 +131,38 @@ def test_every_raw_memory_attention_works(
     model = recurrent("luong-tiny", f"attention={name}", "dims.width=8", "dims.heads=4", "dims.layers=2")
     tokens, source = torch.tensor(TARGETS), padded_stream(SOURCES)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
-    whole = model.topology.run({"body": Stream(tokens)}, "body", memory=memory).hidden
+    full_output = model.topology.run({"body": Stream(tokens)}, "body", memory=memory).hidden
     for row in range(2):
-        same(whole[row], run_separately(run_both, model, SOURCES[row], TARGETS[row]))
+        same(full_output[row], run_separately(run_both, model, SOURCES[row], TARGETS[row]))
     states = model.topology.start(2, 4)
     steps = [
         model.topology.run({"body": Stream(tokens[:, t : t + 1])}, "body", memory=memory, states=states).hidden
         for t in range(4)
     ]
-    same(torch.cat(steps, dim=1), whole)
+    same(torch.cat(steps, dim=1), full_output)
     named = dict(model.topology.named_parameters())
-    scores = model.topology.embedding.unembed(whole)
+    scores = model.topology.embedding.unembed(full_output)
     grads = torch.autograd.grad(scores.cos().sum(), [*named.values()], allow_unused=True)
     assert [path for path, grad in zip(named, grads, strict=True) if grad is None] == []
 
 
 def test_a_different_attention_changes_no_other_tensor() -> None:
-    one, two = (
+    left, right = (
         paribus.assemble(paribus.spec("rnnsearch-tiny", f"attention={name}", "dims.vocabulary=300")).state_dict()
         for name in ("additive", "fixed")
     )
-    assert {name for name in one if name not in two} == {
+    assert {name for name in left if name not in right} == {
         f"body.cross.{name}" for name in ("heads.q.weight", "heads.k.weight", "outer")
     }
-    assert all(torch.equal(one[name], two[name]) for name in two)
+    assert all(torch.equal(left[name], right[name]) for name in right)
 
 
-@pytest.mark.parametrize("manner", [*MANNERS.values(), ("rnnsearch-tiny", "attention=mha")], ids=[*MANNERS, "mha"])
-def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
-    model = meta_model(paribus.spec(*manner, "dims.length=16"), installed())
+@pytest.mark.parametrize("options", [*MANNERS.values(), ("rnnsearch-tiny", "attention=mha")], ids=[*MANNERS, "mha"])
+def test_cost_matches_the_torch_flop_counter(options: tuple[str, ...]) -> None:
+    model = meta_model(paribus.spec(*options, "dims.length=16"), installed())
     lines = {line.path: line.flops for line in model_cost(model, 16).lines}
-    rows = {path: inputs.tokens for path, inputs in tokens_per_part(model, 16).items()}
-    tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in rows.items()}
+    layout = {path: inputs.tokens for path, inputs in tokens_per_part(model, 16).items()}
+    tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in layout.items()}
     with counting() as counter:
         memory = memory_of(model.topology.run(tokens, "encoder"))
         model.topology.run(tokens, "body", memory=memory)
@@ -171,8 +171,8 @@ def test_cost_matches_the_torch_flop_counter(manner: tuple[str, ...]) -> None:
 
 
 def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
-    for manner in (MANNERS["rnnsearch"], MANNERS["luong"]):
-        model = recurrent(*manner)
+    for options in (MANNERS["rnnsearch"], MANNERS["luong"]):
+        model = recurrent(*options)
         message = sum(line.state for line in model_cost(model.assembled, 16).lines)
         states = model.topology.start(1, 16)
         memory = memory_of(model.topology.run({"encoder": Stream(torch.full((1, 16), 30))}, "encoder"))

@@ -25,57 +25,57 @@ def components() -> Registry:
 
 
 @pytest.fixture(params=[PLAIN, BERT], ids=["relative", "absolute"])
-def build_model(request: pytest.FixtureRequest, components: Registry) -> Specimen:
+def model(request: pytest.FixtureRequest, components: Registry) -> Specimen:
     return Specimen(resolved("xlnet-tiny", SMALL, *request.param, registry=components), components)
 
 
-def run(model: Specimen, rows: Tensor, **changes: Any) -> Tensor:
+def run(model: Specimen, tokens: Tensor, **changes: Any) -> Tensor:
     with torch.no_grad():
-        return model.hidden(Stream(rows, order=ORDER, query_positions=ASKED)._replace(**changes))
+        return model.hidden(Stream(tokens, order=ORDER, query_positions=ASKED)._replace(**changes))
 
 
-def changed_positions(one: Tensor, two: Tensor) -> list[list[bool]]:
-    result: list[list[bool]] = ((one - two).abs().amax(-1) > 1e-12).tolist()
+def changed_positions(left: Tensor, right: Tensor) -> list[list[bool]]:
+    result: list[list[bool]] = ((left - right).abs().amax(-1) > 1e-12).tolist()
     return result
 
 
 def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(model: Specimen) -> None:
-    rows = tokens(2, LENGTH)
-    original = run(model, rows)
+    layout = tokens(2, LENGTH)
+    original = run(model, layout)
     assert original.shape == (2, LENGTH + 3, 16)
     for t in range(LENGTH):
-        changed = rows.clone()
-        changed[:, t] = 39 - (rows[:, t] == 39).long()
+        changed = layout.clone()
+        changed[:, t] = 39 - (layout[:, t] == 39).long()
         of_content = (ORDER[:, t : t + 1] <= ORDER).tolist()
         of_asking = (ORDER.gather(1, ASKED) - 1 >= ORDER[:, t : t + 1]).tolist()
-        expected = [[*content, *asking] for content, asking in zip(of_content, of_asking, strict=True)]
+        expected = [[*content, *query_latents] for content, query_latents in zip(of_content, of_asking, strict=True)]
         assert changed_positions(run(model, changed), original) == expected
 
 
 def test_queries_do_not_change_content_states(model: Specimen) -> None:
-    rows = tokens(2, LENGTH)
-    alone = run(model, rows, query_positions=None)
-    torch.testing.assert_close(run(model, rows)[:, :LENGTH], alone, rtol=0, atol=1e-12)
-    fewer = run(model, rows, query_positions=ASKED[:, 1:2])
-    torch.testing.assert_close(fewer[:, LENGTH], run(model, rows)[:, LENGTH + 1], rtol=0, atol=1e-12)
+    layout = tokens(2, LENGTH)
+    alone = run(model, layout, query_positions=None)
+    torch.testing.assert_close(run(model, layout)[:, :LENGTH], alone, rtol=0, atol=1e-12)
+    fewer = run(model, layout, query_positions=ASKED[:, 1:2])
+    torch.testing.assert_close(fewer[:, LENGTH], run(model, layout)[:, LENGTH + 1], rtol=0, atol=1e-12)
 
 
 def test_queries_depend_on_their_position(model: Specimen) -> None:
-    asking = run(
+    query_latents = run(
         model,
         tokens(2, LENGTH),
         order=torch.tensor([[0, 0, 0, 2, 2, 2]] * 2),
         query_positions=torch.tensor([[3, 4, 5]] * 2),
     )
-    assert changed_positions(asking[:, LENGTH + 1 :], asking[:, LENGTH:-1]) == [[True, True]] * 2
+    assert changed_positions(query_latents[:, LENGTH + 1 :], query_latents[:, LENGTH:-1]) == [[True, True]] * 2
 
 
 def test_queries_start_as_one_vector_without_token_or_segment(model: Specimen) -> None:
-    rows, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
-    hidden = run(model, rows, segments=kinds, query_positions=ASKED[:, 1:2])
+    layout, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    hidden = run(model, layout, segments=kinds, query_positions=ASKED[:, 1:2])
     swapped = kinds.clone().scatter_(1, ASKED[:, 1:2], 0)
     torch.testing.assert_close(
-        run(model, rows, segments=swapped, query_positions=ASKED[:, 1:2])[:, LENGTH],
+        run(model, layout, segments=swapped, query_positions=ASKED[:, 1:2])[:, LENGTH],
         hidden[:, LENGTH],
         rtol=0,
         atol=1e-12,
@@ -84,7 +84,7 @@ def test_queries_start_as_one_vector_without_token_or_segment(model: Specimen) -
         model.topology.get_parameter("query.vector").add_(1.0)  # not constant, because a norm would remove a constant
         model.topology.get_parameter("query.vector")[0].add_(1.0)
     assert (
-        changed_positions(run(model, rows, segments=kinds, query_positions=ASKED[:, 1:2]), hidden)
+        changed_positions(run(model, layout, segments=kinds, query_positions=ASKED[:, 1:2]), hidden)
         == [[False] * LENGTH + [True]] * 2
     )
 
