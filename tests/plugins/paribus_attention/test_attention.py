@@ -168,8 +168,8 @@ def test_causal_attention_reads_the_past_and_itself_only(kind: str, build_stack:
     for i in range(8):
         assert jacobian[i, i] > 0
         assert (jacobian[i, i + 1 :] == 0).all()
-        start = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
-        assert torch.allclose(start, full_output[:, : i + 1], rtol=0, atol=1e-9)
+        past_only = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
+        assert torch.allclose(past_only, full_output[:, : i + 1], rtol=0, atol=1e-9)
 
 
 @sides
@@ -270,13 +270,15 @@ def test_matches_torch(kind: str, build_stack: BuildStack, randn: Randn) -> None
 def test_capturing_weights_does_not_change_outputs(kind: str, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], position_name="rope", layers=2)
     x, layout = randn(2, 8, 12), rows_of("packed")
-    visible = stack(x, layout, capture=True)
-    assert torch.allclose(visible.hidden, stack(x, layout).hidden, rtol=0, atol=1e-9)
+    output = stack(x, layout, capture=True)
+    assert torch.allclose(output.hidden, stack(x, layout).hidden, rtol=0, atol=1e-9)
     assert layout.documents is not None
     is_content = layout.documents.ge(0).double()
-    for captured in visible.captured:
-        assert captured["weights"].shape == (2, 4, 8, 8)
-        assert torch.allclose(captured["weights"].sum(-1), is_content.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9)
+    for layer_weights in output.captured:
+        assert layer_weights["weights"].shape == (2, 4, 8, 8)
+        assert torch.allclose(
+            layer_weights["weights"].sum(-1), is_content.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9
+        )
 
 
 @kinds

@@ -57,13 +57,13 @@ def test_random_blocks_depend_on_seed_layer_and_length() -> None:
     plain = blocks_of(SHAPE, block_size=4)
     assert plain == blocks_of(SHAPE, block_size=4)
     assert plain == blocks_of(replace(SHAPE, width=24, heads=2, dropout=0.1), block_size=4)
-    remaining = [
+    variants = [
         blocks_of(SHAPE, block_size=4, seed=1),
         blocks_of(replace(SHAPE, layer=1), block_size=4),
         blocks_of(replace(SHAPE, layer=None), block_size=4),
         blocks_of(replace(SHAPE, length=252), block_size=4),
     ]
-    assert len({plain, *remaining}) == 5
+    assert len({plain, *variants}) == 5
     assert blocks_of(replace(SHAPE, length=9), block_size=4).random_blocks == ((), (), ())
 
 
@@ -174,14 +174,14 @@ def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> Non
     every = tuple(range(count))
     blocks = BlockPattern(size, 1, (every, *((*remaining, count - 1) for remaining in drawn_blocks), every))
     x, ramp = randn(2, count * size, 12), torch.arange(count * size).expand(2, -1)
-    shifted = torch.ones(2, count * size, dtype=x.dtype)
-    shifted[1, count * size - padded :] = 0
-    blocked, band, start, end = bigbird.BigBirdModel.create_masks_for_block_sparse_attn(shifted, size)
+    attention_mask = torch.ones(2, count * size, dtype=x.dtype)
+    attention_mask[1, count * size - padded :] = 0
+    blocked, band, start, end = bigbird.BigBirdModel.create_masks_for_block_sparse_attn(attention_mask, size)
     context, _ = reference(x, band, start, end, blocked, blocked)
     q, k, v = (
         side(x).unflatten(-1, (3, 4)).transpose(1, 2) for side in (reference.query, reference.key, reference.value)
     )
-    layout = with_order(TokenLayout(ramp, torch.where(shifted > 0, 0, PADDING), None, ramp))
+    layout = with_order(TokenLayout(ramp, torch.where(attention_mask > 0, 0, PADDING), None, ramp))
     request = KernelRequest(Visibility(global_tokens=size, blocks=blocks))
     serving = [kernel for kernel in KERNELS if kernel.serves(request)]
     assert {kernel.name for kernel in serving} == {"gathered", "sdpa", "eager"}
@@ -189,7 +189,7 @@ def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> Non
         plan = AttentionPlan(kernel, request, 0.5, None, layout, layout, None, None, None)
         plan = plan._replace(kernel_data=kernel.prepare(plan, None, 3, x))
         mixed = kernel(q, k, v, plan, None, 0.0).transpose(1, 2).flatten(2)
-        assert torch.allclose(mixed[shifted > 0], context[shifted > 0], rtol=0, atol=1e-9)
+        assert torch.allclose(mixed[attention_mask > 0], context[attention_mask > 0], rtol=0, atol=1e-9)
 
 
 @sides

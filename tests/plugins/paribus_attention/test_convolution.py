@@ -26,7 +26,7 @@ def test_matches_a_loop_implementation(
     module, x = stack.layers[0].attention, randn(2, 8, 12)
     actual = stack(x, TokenLayout(torch.arange(8).expand(2, -1), documents)).hidden
     weight, bias = module.depthwise.weight, module.depthwise.bias
-    original = kernel - 1 if causal else kernel // 2
+    past_tokens = kernel - 1 if causal else kernel // 2
     for b in range(2):
         numbers = [0] * 8 if documents is None else documents[b].tolist()
         for document in {number for number in numbers if number >= 0}:
@@ -34,8 +34,8 @@ def test_matches_a_loop_implementation(
             for position_name, row in enumerate(line):
                 near = bias.clone()
                 for tap in range(kernel):
-                    if 0 <= position_name - original + tap < len(line):
-                        near = near + weight[:, tap] * x[b, line[position_name - original + tap]]
+                    if 0 <= position_name - past_tokens + tap < len(line):
+                        near = near + weight[:, tap] * x[b, line[position_name - past_tokens + tap]]
                 assert torch.allclose(actual[b, row], module.pointwise(near), rtol=0, atol=1e-9)
 
 

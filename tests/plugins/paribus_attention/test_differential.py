@@ -44,9 +44,9 @@ def loop_reference(module: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
     q = module.heads.q(x).view(length, 4, 4).transpose(0, 1).tolist()
     k, v = (side(x).view(length, groups, 4).transpose(0, 1).tolist() for side in (module.heads.k, module.heads.v))
     (lq1, lq2), (lk1, lk2) = module.lambda_q.tolist(), module.lambda_k.tolist()
-    start = 0.8 - 0.6 * math.exp(-0.3 * layer)
+    lambda_init = 0.8 - 0.6 * math.exp(-0.3 * layer)
     left, right = (math.exp(sum(a * b for a, b in zip(lq, lk, strict=True))) for lq, lk in ((lq1, lk1), (lq2, lk2)))
-    less = left - right + start
+    factor = left - right + lambda_init
     merged = torch.zeros(length, 16, dtype=x.dtype)
     for pair in range(2):
         group = pair // (4 // groups)
@@ -55,10 +55,10 @@ def loop_reference(module: Any, x: Tensor, layer: int, causal: bool) -> Tensor:
         for i in range(length):
             mixed = [0.0] * 8
             for j, (a, b) in enumerate(zip(both[0][i], both[1][i], strict=True)):
-                mixed = [sum_ + (a - less * b) * value for sum_, value in zip(mixed, values[j], strict=True)]
+                mixed = [sum_ + (a - factor * b) * value for sum_, value in zip(mixed, values[j], strict=True)]
             root = math.sqrt(sum(value * value for value in mixed) / 8 + 1e-5)
             gains = module.norm.weight.tolist()
-            normalised = [gain * value / root * (1 - start) for gain, value in zip(gains, mixed, strict=True)]
+            normalised = [gain * value / root * (1 - lambda_init) for gain, value in zip(gains, mixed, strict=True)]
             merged[i, pair * 8 : pair * 8 + 8] = torch.tensor(normalised, dtype=x.dtype)
     output: Tensor = module.heads.o(merged)
     return output
@@ -121,14 +121,14 @@ def test_equal_heads_cancel_at_lambda_1(build_stack: BuildStack, randn: Randn) -
 def test_captured_weights_are_the_difference(build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack("differential", causal=False)
     module, x, layout = attention_of(stack), randn(2, 6, 12), TokenLayout(torch.arange(6).unsqueeze(0))
-    visible = stack(x, layout, capture=True)
-    weights = visible.captured[0]["weights"]
+    captured = stack(x, layout, capture=True)
+    weights = captured.captured[0]["weights"]
     assert torch.allclose(weights.sum(-1), (1 - module.lambda_value()).expand(2, 2, 6), rtol=0, atol=1e-12)
     mixed = weights @ torch.cat(module.heads.values(x).chunk(2, dim=1), dim=-1)
     assert torch.allclose(
-        module.heads.merge(module.norm(mixed) * (1 - module.lambda_init)), visible.hidden, rtol=0, atol=1e-12
+        module.heads.merge(module.norm(mixed) * (1 - module.lambda_init)), captured.hidden, rtol=0, atol=1e-12
     )
-    assert torch.allclose(stack(x, layout).hidden, visible.hidden, rtol=0, atol=1e-12)
+    assert torch.allclose(stack(x, layout).hidden, captured.hidden, rtol=0, atol=1e-12)
 
 
 @groups

@@ -35,14 +35,14 @@ def loop_reference(
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     output = torch.zeros_like(q)
     for b in range(x.shape[0]):
-        position_ids, message = positions[b].tolist(), documents[b].tolist()
+        position_ids, document_ids = positions[b].tolist(), documents[b].tolist()
         for h in range(4):
             g = h // (4 // heads.kv_heads)
             for i in range(x.shape[1]):
                 visible = [
                     j
                     for j in range(x.shape[1])
-                    if message[j] == message[i] >= 0 and near(position_ids[i], position_ids[j], *options)
+                    if document_ids[j] == document_ids[i] >= 0 and near(position_ids[i], position_ids[j], *options)
                 ]
                 visible = [j for j in visible if j <= i or not causal]
                 if visible:
@@ -72,9 +72,9 @@ def rows_of(kind: str, length: int) -> TokenLayout:
 def test_matches_a_loop_implementation(
     causal: bool, options: tuple[int, int, int], kind: str, length: int, build_stack: BuildStack, randn: Randn
 ) -> None:
-    window, dilation, start = options
+    window, dilation, global_tokens = options
     stack = build_stack(
-        "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=start, kv_heads=2
+        "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=global_tokens, kv_heads=2
     )
     x, layout = randn(2, length, 12), rows_of(kind, length)
     assert layout.documents is not None
@@ -89,9 +89,9 @@ def test_matches_a_loop_implementation(
 def test_all_kernels_agree(
     causal: bool, position_name: str, options: tuple[int, int, int], build_stack: BuildStack, randn: Randn
 ) -> None:
-    inputs = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
+    keywords = dict(zip(("window", "dilation", "global_tokens"), options, strict=True))
     fast, readable = (
-        build_stack("dilated", position_name, causal=causal, layers=2, kernels=kernels, **inputs)
+        build_stack("dilated", position_name, causal=causal, layers=2, kernels=kernels, **keywords)
         for kernels in (KERNELS, KERNELS[-1:])
     )
     assert fast.kernels(rows=150) == ("gathered", "gathered")
@@ -192,10 +192,10 @@ def test_cost_counts_visible_keys_and_the_kernel_computes_little_more(causal: bo
     shape = Shape(12, 4, 4, 4096, 11, 1, causal=causal)
     module = Dilated(shape, window=9, dilation=4, global_tokens=2)
     plain = Restricted(shape, window=9)
-    extra = module.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
+    additional_flops = module.cost(Load(2000, 2000)).flops - plain.cost(Load(2000, 2000)).flops
     span = 9 if causal else 17
     full_output = 0 if causal else 2 * (2000 - span - 2)  # the two global tokens
-    assert extra == 4 * 16 * (2000 * 2 + full_output)
+    assert additional_flops == 4 * 16 * (2000 * 2 + full_output)
     stack = build_stack("dilated", causal=causal, window=9, dilation=4, global_tokens=2)
     short, long = torch_flops(stack, 1024), torch_flops(stack, 4096)
     assert long <= 4.01 * short

@@ -28,8 +28,8 @@ def test_a_memory_is_read_at_its_last_token_that_is_not_padding(build_stack: Bui
     x, memory, heads = randn(2, 3, 12), randn(2, 7, 10, seed=1), stack.layers[0].cross.heads
     documents = torch.tensor([[0] * 5 + [PADDING] * 2, [PADDING] * 3 + [0] * 4])
     actual = stack(x, ramp(3), Memory(memory, TokenLayout(torch.arange(7).unsqueeze(0), documents))).hidden
-    final = torch.stack([memory[0, 4], memory[1, 6]])
-    assert torch.allclose(actual, heads.o(heads.v(final)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
+    last_tokens = torch.stack([memory[0, 4], memory[1, 6]])
+    assert torch.allclose(actual, heads.o(heads.v(last_tokens)).unsqueeze(1).expand(-1, 3, -1), rtol=0, atol=1e-12)
     reached = memory.clone().requires_grad_()
     full_output = stack(x, ramp(3), Memory(reached, ramp(7))).hidden
     (grad,) = torch.autograd.grad(full_output.sin().sum(), reached)

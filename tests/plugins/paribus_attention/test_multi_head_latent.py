@@ -43,8 +43,8 @@ def rotate(row: list[float], position: int) -> list[float]:
     """Rotate a vector by RoPE, a pair of channels at a time."""
     half = len(row) // 2
     angles = [position * 10_000.0 ** (-2 * i / len(row)) for i in range(half)]
-    start = [row[i] * math.cos(a) - row[i + half] * math.sin(a) for i, a in enumerate(angles)]
-    return start + [row[i + half] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)]
+    rotated_first = [row[i] * math.cos(a) - row[i + half] * math.sin(a) for i, a in enumerate(angles)]
+    return rotated_first + [row[i + half] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)]
 
 
 def divided(row: list[float], gains: list[float]) -> list[float]:
@@ -219,9 +219,9 @@ def test_half_precision_is_close(kind: str, mode: str, build_stack: BuildStack, 
     small = build_stack("mla", "rope", residual=True, **KINDS[kind]).to(dtype)
     states = small.start(2, 12)
     with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-        start = small(x[:, :11].to(dtype), ramp(11), states=states).hidden
-        final = small(x[:, 11:].to(dtype), ramp(1, 11), states=states).hidden
-    near = torch.cat([start, final], dim=1)
+        prompt_output = small(x[:, :11].to(dtype), ramp(11), states=states).hidden
+        step_output = small(x[:, 11:].to(dtype), ramp(1, 11), states=states).hidden
+    near = torch.cat([prompt_output, step_output], dim=1)
     assert near.dtype == dtype
     assert ((near - exact).norm() / exact.norm()).item() < 2**-4
 

@@ -75,7 +75,7 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
     away = torch.arange(length).unsqueeze(1) - torch.arange(length)
     hidden = (away < 0) if causal else torch.zeros_like(away, dtype=torch.bool)
     hidden = hidden | (away.abs() >= window) if window is not None else hidden
-    start: Tensor | None = None
+    first_values: Tensor | None = None
     layers: Any = stack.layers
     for layer in layers:
         heads, attend = layer.attention.heads, layer.attention.attend
@@ -85,8 +85,8 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
         if position_name == "rope":
             q, k = rotate(q), rotate(k)
         if attend.own_share is not None:
-            start = v if start is None else start
-            v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * start
+            first_values = v if first_values is None else first_values
+            v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * first_values
         k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
         scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + added(stack, position_name, length)
         if attend.soft_cap is not None:
@@ -150,8 +150,8 @@ def test_decoding_step_by_step_matches_one_pass(
 def test_every_option_changes_outputs_and_respects_visibility(
     kind: str, option: str, position_name: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
-    inputs = {**KINDS[kind], "position_name": position_name, "causal": causal, "layers": 2, "residual": True}
-    stack, without = build_stack(**inputs, scores=OPTIONS[option]), build_stack(**inputs)
+    keywords = {**KINDS[kind], "position_name": position_name, "causal": causal, "layers": 2, "residual": True}
+    stack, without = build_stack(**keywords, scores=OPTIONS[option]), build_stack(**keywords)
     x, real = randn(1, 8, stack.shape.width), 5
     output = stack(x, ramp(8)).hidden
     without.load_state_dict(stack.state_dict(), strict=False)
@@ -171,8 +171,8 @@ def test_every_option_changes_outputs_and_respects_visibility(
 def test_all_kernels_agree_on_outputs_and_gradients(
     kind: str, option: str, position_name: str, build_stack: BuildStack, randn: Randn
 ) -> None:
-    inputs = {**KINDS[kind], "position_name": position_name, "layers": 2, "residual": True}
-    stacks = [build_stack(**inputs, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
+    keywords = {**KINDS[kind], "position_name": position_name, "layers": 2, "residual": True}
+    stacks = [build_stack(**keywords, scores=OPTIONS[option], kernels=kernels) for kernels in (KERNELS, KERNELS[-1:])]
     x, documents = randn(2, 9, stacks[0].shape.width), torch.tensor([[0] * 9, [0] * 4 + [1] * 3 + [PADDING] * 2])
     layout = TokenLayout(torch.arange(9).unsqueeze(0), documents)
     outputs = [stack(x, layout).hidden for stack in stacks]

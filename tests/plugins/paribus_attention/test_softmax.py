@@ -42,12 +42,12 @@ def test_the_state_has_the_declared_size_and_dtype(name: str, options: dict[str,
 def torch_flops(stack: Stack, queries: int, memory: int = 0) -> int:
     stack = stack.to("meta")
     x, layout = torch.zeros(1, queries, 12, device="meta", dtype=torch.float64), torch.arange(queries).unsqueeze(0)
-    saved = None
+    cross_memory = None
     if memory:
         hidden = torch.zeros(1, memory, 10, device="meta", dtype=torch.float64)
-        saved = Memory(hidden, TokenLayout(torch.arange(memory).unsqueeze(0).to("meta")))
+        cross_memory = Memory(hidden, TokenLayout(torch.arange(memory).unsqueeze(0).to("meta")))
     with FlopCounterMode(display=False) as counter:
-        stack(x, TokenLayout(layout.to("meta")), saved)
+        stack(x, TokenLayout(layout.to("meta")), cross_memory)
     return int(counter.get_total_flops())
 
 
@@ -100,8 +100,10 @@ def test_scores_are_scaled_and_capped(
     }
     ratio = (module[ScoreOptions()].log() / module[ScoreOptions(scaled=False)].log())[:, :, 0, 0]
     assert torch.equal(ratio.isnan(), torch.ones_like(ratio).bool())  # the first token sees itself only
-    final = [module[scores][:, :, -1, -2:].log().diff() for scores in (ScoreOptions(), ScoreOptions(scaled=False))]
-    assert torch.allclose(final[0] * 2, final[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
+    differences = [
+        module[scores][:, :, -1, -2:].log().diff() for scores in (ScoreOptions(), ScoreOptions(scaled=False))
+    ]
+    assert torch.allclose(differences[0] * 2, differences[1], rtol=0, atol=1e-9)  # 2 is the root of the head width
     flat = module[ScoreOptions(soft_cap=1e-9)]
     visible = (module[ScoreOptions()] > 0).double()
     assert torch.allclose(flat, visible / visible.sum(-1, keepdim=True), rtol=0, atol=1e-6)

@@ -27,7 +27,7 @@ def loop_reference(module: Any, x: Tensor, layout: TokenLayout, causal: bool, po
     """Attend over one sequence, (T, 12): J = q·k, L = sum J P, W = softmax(L + bias), U = sum W P'."""
     heads, length = module.heads, len(x)
     q, k, v = (side(x).view(length, 4, 4).tolist() for side in (heads.q, heads.k, heads.v))
-    original, updated = module.before.tolist(), module.after.tolist()
+    map_before, map_after = module.before.tolist(), module.after.tolist()
     positions = layout.positions[0].tolist()
     documents = [0] * length if layout.documents is None else layout.documents[0].tolist()
     mixed = torch.zeros(length, 4, 4, dtype=x.dtype)
@@ -40,14 +40,14 @@ def loop_reference(module: Any, x: Tensor, layout: TokenLayout, causal: bool, po
         }
         weights: dict[tuple[int, int], float] = {}
         for h in range(4):
-            scores = {j: sum(original[h][g] * raw[g, j] for g in range(4)) for j in visible}
+            scores = {j: sum(map_before[h][g] * raw[g, j] for g in range(4)) for j in visible}
             if position_name == "alibi":
                 scores = {j: score - SLOPES[h] * abs(positions[i] - positions[j]) for j, score in scores.items()}
             total = sum(math.exp(score) for score in scores.values())
             weights |= {(h, j): math.exp(score) / total for j, score in scores.items()}
         for h in range(4):
             for j in visible:
-                weight = sum(updated[h][g] * weights[g, j] for g in range(4))
+                weight = sum(map_after[h][g] * weights[g, j] for g in range(4))
                 mixed[i, h] += weight * torch.tensor(v[j][h], dtype=x.dtype)
     output: Tensor = heads.o(mixed.flatten(1))
     return output
@@ -93,14 +93,14 @@ def test_a_permutation_before_is_undone_by_its_inverse_after(build_stack: BuildS
 def test_captured_weights_are_those_of_the_values(build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack("talking-heads", causal=False)
     x, layout = randn(2, 8, 12), TokenLayout(torch.arange(8).unsqueeze(0))
-    visible = stack(x, layout, capture=True)
+    captured = stack(x, layout, capture=True)
     heads = attention_of(stack).heads
     assert torch.allclose(
-        heads.merge(visible.captured[0]["weights"] @ heads.values(x)), visible.hidden, rtol=0, atol=1e-12
+        heads.merge(captured.captured[0]["weights"] @ heads.values(x)), captured.hidden, rtol=0, atol=1e-12
     )
     sums = attention_of(stack).after.sum(1)  # each softmax sums to 1
     assert torch.allclose(
-        visible.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12
+        captured.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12
     )
 
 

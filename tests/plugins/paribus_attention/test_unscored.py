@@ -63,8 +63,8 @@ def run_separately(stack: Stack, x: Tensor, layout: TokenLayout) -> Tensor:
     output = torch.zeros_like(x)
     for row, documents in enumerate(layout.documents):
         for document in documents[documents >= 0].unique():
-            current = documents == document
-            output[row, current] = stack(x[row : row + 1, current], ramp(int(current.sum()))).hidden[0]
+            in_document = documents == document
+            output[row, in_document] = stack(x[row : row + 1, in_document], ramp(int(in_document.sum()))).hidden[0]
     return output
 
 
@@ -125,8 +125,8 @@ def test_decoding_in_chunks_matches_one_pass(
         states = stack.start(2, LENGTH)
         parts, past = [], 0
         for size in sizes:
-            current = TokenLayout(*(None if side is None else side[:, past : past + size] for side in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-            parts.append(stack(x[:, past : past + size], current, states=states).hidden)
+            chunk_layout = TokenLayout(*(None if side is None else side[:, past : past + size] for side in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            parts.append(stack(x[:, past : past + size], chunk_layout, states=states).hidden)
             past += size
         assert torch.allclose(torch.cat(parts, 1)[real], expected[real], rtol=0, atol=1e-9)
 
@@ -139,9 +139,9 @@ def test_the_state_keeps_the_declared_size(kind: str, causal: bool, build_stack:
     module: Any = stack.layers[0]
     states = stack.start(3, 20)
     for past in range(3):
-        saved = states.layers[0]["attention"].values()
-        assert module.attention.cost(Load(1, 20)).state * 3 == sum(value.numel() for value in saved)
-        assert all(value.shape[0] == 3 and value.dtype == torch.float64 for value in saved)
+        tensors = states.layers[0]["attention"].values()
+        assert module.attention.cost(Load(1, 20)).state * 3 == sum(value.numel() for value in tensors)
+        assert all(value.shape[0] == 3 and value.dtype == torch.float64 for value in tensors)
         stack(randn(3, 1, 12), ramp(1, past), states=states)
 
 

@@ -86,9 +86,9 @@ def test_dropout_comes_before_the_projection() -> None:
     embedding = FactorisedTable(shape, norm, width=E).double()
     still = embedding.eval()(Stream(TOKENS), 0, unplaced, None)[0]
     dropped = embedding.train()(Stream(TOKENS), 0, unplaced, None)[0]
-    saved = dropped != 0
-    assert 0 < int(saved.sum()) < saved.numel()
-    torch.testing.assert_close(dropped[saved], still[saved] * 2)
+    not_dropped = dropped != 0
+    assert 0 < int(not_dropped.sum()) < not_dropped.numel()
+    torch.testing.assert_close(dropped[not_dropped], still[not_dropped] * 2)
 
 
 def test_cost_matches_the_torch_flop_counter() -> None:

@@ -55,11 +55,11 @@ def test_scale_applies_to_tokens_only() -> None:
 
 def test_tokens_without_a_language_have_the_first() -> None:
     embedding = table(scale=True, languages=3)
-    mixed_heads = torch.tensor([[0, 2, 1], [2, 2, 0]])
+    given = torch.tensor([[0, 2, 1], [2, 2, 0]])
     x = embedding.tokens.weight[TOKENS] * math.sqrt(6)
-    for message, meant in ((mixed_heads, mixed_heads), (None, torch.zeros_like(TOKENS))):
-        expected = x + embedding.languages.weight[meant]  # type: ignore[union-attr]  # it was asked for
-        torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=message)), expected)
+    for languages, expected_languages in ((given, given), (None, torch.zeros_like(TOKENS))):
+        expected = x + embedding.languages.weight[expected_languages]  # type: ignore[union-attr]  # it was asked for
+        torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=languages)), expected)
     rows_of(embedding, Stream(TOKENS)).sum().backward()
     assert embedding.languages.weight.grad is not None  # type: ignore[union-attr]  # as above
 
@@ -87,9 +87,9 @@ def test_dropout_is_last_and_in_training_only() -> None:
     embedding = table(dropout=0.5, normed=True)
     still = rows_of(embedding.eval(), Stream(TOKENS))
     dropped = rows_of(embedding.train(), Stream(TOKENS))
-    saved = dropped != 0
-    assert 0 < int(saved.sum()) < saved.numel()
-    torch.testing.assert_close(dropped[saved], still[saved] * 2)
+    not_dropped = dropped != 0
+    assert 0 < int(not_dropped.sum()) < not_dropped.numel()
+    torch.testing.assert_close(dropped[not_dropped], still[not_dropped] * 2)
 
 
 @pytest.mark.parametrize(

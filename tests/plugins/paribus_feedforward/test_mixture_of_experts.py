@@ -76,10 +76,10 @@ def test_the_router_gets_a_gradient_from_the_experts(top: int, softmax: str, sha
     assert added is None
     (grad,) = torch.autograd.grad(y.square().sum(), [moe.router.weight])
     nudge = 1e-6 * rows(4, 6)
-    original = one_by_one(moe, x).square().sum()
+    loss_before = one_by_one(moe, x).square().sum()
     moe.router.weight.data += nudge
     updated = one_by_one(moe, x).square().sum()
-    assert (updated - original).item() == pytest.approx((grad * nudge).sum().item(), rel=1e-3)
+    assert (updated - loss_before).item() == pytest.approx((grad * nudge).sum().item(), rel=1e-3)
 
 
 def test_the_balance_loss_is_smallest_for_uniform_routing() -> None:
@@ -98,10 +98,10 @@ def test_the_balance_gradient_unloads_a_crowded_expert(shape: Shape) -> None:
     assert added is not None
     (grad,) = torch.autograd.grad(added, [moe.router.weight])
     stepped_weight = moe.router.weight.detach() - grad
-    original, updated = (
+    loss_before, updated = (
         torch.softmax(x @ weight.T, -1).mean((0, 1))[2] for weight in (moe.router.weight, stepped_weight)
     )
-    assert updated < original
+    assert updated < loss_before
 
 
 @pytest.mark.parametrize("top", [1, 2, 3])

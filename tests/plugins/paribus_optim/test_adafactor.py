@@ -25,9 +25,9 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
     rows, columns = [0.0] * n, [0.0] * m
     for step, gradients_of_step in enumerate(gradients, start=1):
         g: Rows = gradients_of_step.tolist()
-        saved = 1 - step**-DECAY
-        rows = [saved * rows[i] + (1 - saved) * sum(g[i][j] ** 2 for j in range(m)) for i in range(n)]
-        columns = [saved * columns[j] + (1 - saved) * sum(g[i][j] ** 2 for i in range(n)) for j in range(m)]
+        decay_rate = 1 - step**-DECAY
+        rows = [decay_rate * rows[i] + (1 - decay_rate) * sum(g[i][j] ** 2 for j in range(m)) for i in range(n)]
+        columns = [decay_rate * columns[j] + (1 - decay_rate) * sum(g[i][j] ** 2 for i in range(n)) for j in range(m)]
         update = [[g[i][j] / math.sqrt(rows[i] * columns[j] / sum(rows)) for j in range(m)] for i in range(n)]
         rate = max(LEAST, root_mean_square(w)) * min(LR, 1 / math.sqrt(step))
         clipped = max(1.0, root_mean_square(update) / CLIP)
@@ -48,8 +48,8 @@ def test_vectors_keep_all_squares(take_steps: TakeSteps, start: list[Tensor], gr
     actual = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
     w, squares = start[2], torch.zeros_like(start[2])
     for step, gradients_of_step in enumerate(gradients, start=1):
-        saved = 1 - step**-DECAY
-        squares = saved * squares + (1 - saved) * gradients_of_step[2] ** 2
+        decay_rate = 1 - step**-DECAY
+        squares = decay_rate * squares + (1 - decay_rate) * gradients_of_step[2] ** 2
         update = gradients_of_step[2] / squares.sqrt()
         rate = max(LEAST, w.square().mean().sqrt().item()) * min(LR, 1 / math.sqrt(step))
         w = w - rate * update / max(1.0, update.square().mean().sqrt().item() / CLIP)

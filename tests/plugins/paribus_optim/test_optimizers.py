@@ -39,10 +39,10 @@ def test_resuming_is_bitwise_equal(name: str) -> None:
     full_output = fresh()
     steps(full_output, built(name, full_output), 0, 6)
     interrupted = fresh()
-    original = built(name, interrupted)
-    steps(interrupted, original, 0, 3)
+    first_optimizer = built(name, interrupted)
+    steps(interrupted, first_optimizer, 0, 3)
     tensors: dict[str, Tensor] = {}
-    packed = pack_optimizer(original, interrupted, tensors)
+    packed = pack_optimizer(first_optimizer, interrupted, tensors)
     resumed = fresh()
     resumed.load_state_dict(interrupted.state_dict())
     updated = built(name, resumed)

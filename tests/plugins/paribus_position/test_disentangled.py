@@ -45,11 +45,11 @@ def loop_reference(position: Disentangled, pair: Pair) -> Tensor:
         )
     else:
         queries, keys = pair.project(table)
-    batch, heads, positions, remaining = (*pair.q.shape[:3], pair.k.shape[2])
-    scores = torch.zeros(batch, heads, positions, remaining).double()
+    batch, heads, positions, size = (*pair.q.shape[:3], pair.k.shape[2])
+    scores = torch.zeros(batch, heads, positions, size).double()
     for b in range(batch):
         for i in range(positions):
-            for j in range(remaining):
+            for j in range(size):
                 away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
                 row = int(position.table_index(torch.tensor(away)))
                 for h in range(heads):
@@ -156,12 +156,12 @@ def test_it_has_no_maximum_length(shape: Shape) -> None:
 ASKED = {"both": ["c2p", "p2c"], "c2p": ["c2p"], "p2c": ["p2c"]}
 
 
-def context(position: Disentangled, heads: Heads, part: nn.Module | None, x: Tensor, visible: Tensor) -> Tensor:
+def context(position: Disentangled, heads: Heads, part: nn.Module | None, x: Tensor, mask: Tensor) -> Tensor:
     """Run softmax attention with the position, without the output projection: (B, T, D) -> (B, T, H * K)."""
     q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
     positions, scale = torch.arange(x.shape[1]).unsqueeze(0), (q.shape[-1] * position.score_terms()) ** -0.5
     pair = Pair(q, k, positions, positions, scale, q.shape[1], heads.project, torch.float64, part)
-    scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~visible, -1e300)
+    scores = (q @ k.transpose(-1, -2) * scale + position.bias(pair)).masked_fill(~mask, -1e300)
     mixed: Tensor = scores.softmax(-1) @ v
     return mixed.transpose(1, 2).flatten(2)
 
@@ -212,9 +212,9 @@ def test_matches_deberta_v2(
             if scores != "p2c":  # version 1 has no bias here
                 reference.pos_key_proj.bias.zero_()
                 moved(part.key, reference.pos_key_proj.weight, None)
-        x, visible = padded(length)
-        expected, _ = reference(x, visible, rel_embeddings=position.table.weight)
-        same(context(position, actual, part, x, visible), expected)
+        x, mask = padded(length)
+        expected, _ = reference(x, mask, rel_embeddings=position.table.weight)
+        same(context(position, actual, part, x, mask), expected)
 
 
 @pytest.mark.parametrize("length", [1, 2, 9, 13])
@@ -242,7 +242,7 @@ def test_matches_deberta_v1(scores: Any, length: int, randomise: Randomise) -> N
             moved(part.query, reference.pos_q_proj.weight, reference.pos_q_proj.bias)
         if scores != "p2c":
             moved(part.key, reference.pos_proj.weight, None)
-        x, visible = padded(length)
+        x, mask = padded(length)
         distances = published.build_relative_position(x, x)
-        expected, _ = reference(x, visible, relative_pos=distances, rel_embeddings=position.table.weight)
-        same(context(position, actual, part, x, visible), expected)
+        expected, _ = reference(x, mask, relative_pos=distances, rel_embeddings=position.table.weight)
+        same(context(position, actual, part, x, mask), expected)

@@ -42,9 +42,11 @@ def test_scores_depend_on_distance_and_decay(shape: Shape) -> None:
     position, positions = Extrapolatable(shape), torch.arange(5).unsqueeze(0)
     near = scores(position, q, k, positions, positions)
     assert torch.allclose(near, scores(position, q, k, positions + 1234, positions + 1234), rtol=0, atol=1e-9)
-    start = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
-    start[..., 0] = 1  # the pair with the largest decay, 0.4 / 1.4 in 512 positions, and an angle of 1 a position
-    far = scores(position, start, start, torch.tensor([[512]]), torch.tensor([[0]]))
+    first_channel = torch.zeros(1, 1, 1, 6, dtype=torch.float64)
+    first_channel[..., 0] = (
+        1  # the pair with the largest decay, 0.4 / 1.4 in 512 positions, and an angle of 1 a position
+    )
+    far = scores(position, first_channel, first_channel, torch.tensor([[512]]), torch.tensor([[0]]))
     assert float(far) == pytest.approx(0.4 / 1.4 * math.cos(512), abs=1e-12)
 
 

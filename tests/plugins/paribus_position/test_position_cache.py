@@ -30,9 +30,9 @@ def test_equal_positions_are_computed_once() -> None:
 )
 def test_different_positions_are_recomputed(positions: Tensor, key: str) -> None:
     cache: PositionCache[Tensor] = PositionCache()
-    start = build(cache, ramp(5))
+    cached = build(cache, ramp(5))
     result = build(cache, positions, key)
-    assert result is not start
+    assert result is not cached
     assert torch.equal(result, positions.double())
 
 
@@ -46,8 +46,8 @@ def test_positions_changed_in_place_are_recomputed() -> None:
 
 def test_positions_by_example_are_not_cached() -> None:
     cache: PositionCache[Tensor] = PositionCache()
-    item = ramp(5).expand(2, -1)
-    assert build(cache, item) is not build(cache, item)
+    by_example = ramp(5).expand(2, -1)
+    assert build(cache, by_example) is not build(cache, by_example)
 
 
 def test_positions_on_other_devices_are_not_compared() -> None:

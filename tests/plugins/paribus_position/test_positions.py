@@ -33,12 +33,12 @@ def test_every_position_but_none_distinguishes_tokens(
     randomise(module)
     positions = torch.arange(4).unsqueeze(0)
     x, heads = torch.ones(1, 4, 8), torch.ones(1, 2, 4, 6)
-    options = [module.embed(x, positions)[0], module.rotate(heads, module.tables(positions, 6), "key")[0, 0]]
+    outputs = [module.embed(x, positions)[0], module.rotate(heads, module.tables(positions, 6), "key")[0, 0]]
     if "bias" in component.traits["hooks"]:
         pair = make_pair(module, positions, positions)
         same = torch.ones(2, 4, 4, 6).double()
-        options.append(module.bias(pair._replace(q=same, k=same))[0, 0])
-    assert any((rows[0] != rows[1]).any() for rows in options) == (name != "none")
+        outputs.append(module.bias(pair._replace(q=same, k=same))[0, 0])
+    assert any((rows[0] != rows[1]).any() for rows in outputs) == (name != "none")
 
 
 def test_positions_of_padding_are_arbitrary(shape: Shape) -> None:
@@ -134,7 +134,7 @@ def test_a_content_bias_has_the_dtype_of_scores(
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         project = pair.project
         assert project is not None
-        inputs = module.bias(
+        half_precision = module.bias(
             pair._replace(
                 q=pair.q.to(dtype),
                 k=pair.k.to(dtype),
@@ -142,8 +142,8 @@ def test_a_content_bias_has_the_dtype_of_scores(
                 project=lambda table: tuple(item.to(dtype) for item in project(table.double())),  # type: ignore[arg-type,return-value]  # two of them
             )
         )
-    assert inputs.dtype == dtype
-    assert torch.allclose(inputs.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
+    assert half_precision.dtype == dtype
+    assert torch.allclose(half_precision.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
 
 
 @pytest.mark.parametrize("component", READING.values(), ids=READING)

@@ -57,10 +57,10 @@ def test_buckets_grow_geometrically_after_the_exact_half(buckets: int, distance:
     assert result[:exact] == list(range(exact))
     assert sorted(result) == result
     assert set(result[distance:]) == {buckets - 1}
-    extra = buckets - exact
+    geometric = buckets - exact
     for separate in range(exact, 2 * distance):
-        step = math.log(separate / exact) / math.log(distance / exact) * extra
-        assert result[separate] - exact in {min(extra - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
+        step = math.log(separate / exact) / math.log(distance / exact) * geometric
+        assert result[separate] - exact in {min(geometric - 1, math.floor(step + tiny)) for tiny in (-1e-9, 1e-9)}
 
 
 def test_bucket_boundaries_are_inclusive() -> None:

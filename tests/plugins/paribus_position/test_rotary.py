@@ -91,8 +91,8 @@ def test_any_width_can_be_rotated(shape: Shape) -> None:
 
 def test_shared_positions_broadcast_over_the_batch(shape: Shape) -> None:
     x = torch.randn(3, 2, 5, 6)
-    left, item = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
-    assert torch.equal(rotate(Rotary(shape), x, left), rotate(Rotary(shape), x, item))
+    single, repeated = torch.arange(5).unsqueeze(0), torch.arange(5).expand(3, -1)
+    assert torch.equal(rotate(Rotary(shape), x, single), rotate(Rotary(shape), x, repeated))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

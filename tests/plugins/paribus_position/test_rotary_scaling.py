@@ -35,20 +35,20 @@ CONFIGURED = {
 }
 
 
-def config(kind: str, theta: float, inputs: dict[str, Any]) -> Any:
+def config(kind: str, theta: float, options: dict[str, Any]) -> Any:
     transformers = pytest.importorskip("transformers")
     return transformers.LlamaConfig(
         hidden_size=4 * COLUMNS, num_attention_heads=4, max_position_embeddings=100_000,
-        rope_parameters={"rope_type": kind, "rope_theta": theta, **inputs},
+        rope_parameters={"rope_type": kind, "rope_theta": theta, **options},
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 500_000.0])
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_frequencies_and_temperature_match_transformers(name: str, theta: float) -> None:
-    scaling, inputs = CONFIGURED[name]
+    scaling, options = CONFIGURED[name]
     utils = pytest.importorskip("transformers.modeling_rope_utils")
-    reference, factor = utils.ROPE_INIT_FUNCTIONS[scaling.kind](config(scaling.kind, theta, inputs), CPU)
+    reference, factor = utils.ROPE_INIT_FUNCTIONS[scaling.kind](config(scaling.kind, theta, options), CPU)
     actual = frequencies(theta, COLUMNS, scaling, CPU)
     assert torch.allclose(actual, reference.double(), rtol=2e-6, atol=1e-12)  # float32 in transformers
     assert (actual - reference).abs().max() <= 1e-6
@@ -58,18 +58,18 @@ def test_frequencies_and_temperature_match_transformers(name: str, theta: float)
 @pytest.mark.parametrize("times", [2.0, 16.0])
 def test_ntk_matches_dynamic_scaling_of_transformers(times: float) -> None:
     utils = pytest.importorskip("transformers.modeling_rope_utils")
-    inputs = config("dynamic", 10_000.0, {"factor": 1.0})
-    reference, _ = utils.ROPE_INIT_FUNCTIONS["dynamic"](inputs, CPU, seq_len=int(times * 100_000))
+    dynamic_config = config("dynamic", 10_000.0, {"factor": 1.0})
+    reference, _ = utils.ROPE_INIT_FUNCTIONS["dynamic"](dynamic_config, CPU, seq_len=int(times * 100_000))
     actual = frequencies(10_000.0, COLUMNS, Scaling("ntk", times), CPU)
     assert torch.allclose(actual, reference.double(), rtol=2e-6, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["linear", "yarn", "llama3, wide"])
 def test_rotation_matches_llama(name: str, shape: Shape) -> None:
-    scaling, inputs = CONFIGURED[name]
+    scaling, options = CONFIGURED[name]
     modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
     x, positions = torch.randn(2, 3, 20, COLUMNS), torch.arange(20).unsqueeze(0)
-    cos, sin = modeling.LlamaRotaryEmbedding(config(scaling.kind, 10_000.0, inputs))(x, positions)
+    cos, sin = modeling.LlamaRotaryEmbedding(config(scaling.kind, 10_000.0, options))(x, positions)
     expected, _ = modeling.apply_rotary_pos_emb(x, x, cos, sin)
     position = Rotary(shape, scaling=scaling)
     assert torch.allclose(position.rotate(x, position.tables(positions, COLUMNS), "query"), expected, rtol=0, atol=2e-5)
@@ -86,14 +86,14 @@ def formula(theta: float, columns: int, scaling: Scaling) -> list[float]:
         return [longer ** (-2 * i / columns) for i in range(columns // 2)]
     fast, slow = scaling.fast or {"yarn": 32.0, "llama3": 4.0}[scaling.kind], scaling.slow or 1.0
     if scaling.kind == "llama3":
-        saved = [(length * angle / (2 * math.pi) - slow) / (fast - slow) for angle in plain]
+        unscaled_share = [(length * angle / (2 * math.pi) - slow) / (fast - slow) for angle in plain]
     else:
         positions = [
             columns * math.log(length / (often * 2 * math.pi)) / (2 * math.log(theta)) for often in (fast, slow)
         ]
         low, high = max(math.floor(positions[0]), 0), min(math.ceil(positions[1]), columns - 1)
-        saved = [1 - (i - low) / (high - low) for i in range(columns // 2)]
-    share = [min(max(left, 0.0), 1.0) for left in saved]
+        unscaled_share = [1 - (i - low) / (high - low) for i in range(columns // 2)]
+    share = [min(max(left, 0.0), 1.0) for left in unscaled_share]
     return [angle * left + angle / factor * (1 - left) for angle, left in zip(plain, share, strict=True)]
 
 

@@ -151,7 +151,7 @@ def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments
     biases = part.leanings
     assert biases is not None
     kinds = torch.tensor([[0] * (keys // 2) + [1] * (keys - keys // 2), [0, 1, 0, 0, 1, 1, 0, 2, 0][:keys]])
-    options = {"q_segments": kinds[:, keys - queries :], "k_segments": kinds} if segments else {}
+    segment_options = {"q_segments": kinds[:, keys - queries :], "k_segments": kinds} if segments else {}
     with torch.no_grad():
         part.project.weight.copy_(reference.r.flatten(1).T)
         biases.key.copy_(reference.r_w_bias)
@@ -159,7 +159,7 @@ def test_matches_xlnet(queries: int, keys: int, sizes: tuple[int, int], segments
         pair = Pair(
             torch.randn(2, heads, queries, head_width).double(), torch.randn(2, heads, keys, head_width).double(),
             torch.arange(keys - queries, keys).unsqueeze(0), torch.arange(keys).unsqueeze(0),
-            head_width**-0.5, heads, None, torch.float64, part, **options,
+            head_width**-0.5, heads, None, torch.float64, part, **segment_options,
         )  # fmt: skip
         if biases.segment is not None and part.segments is not None:
             biases.segment.copy_(reference.r_s_bias)
@@ -195,8 +195,10 @@ def test_the_declared_cost_is_correct(
 
 
 def test_the_cost_of_segments_is_two_products_per_query(shape: Shape) -> None:
-    plain, options = (TransformerXL(shape, segments=segments).cost(Load(5, 9)).flops for segments in (False, True))
-    assert options - plain == 2 * 5 * 2 * shape.heads * shape.head_width
+    plain, with_segments = (
+        TransformerXL(shape, segments=segments).cost(Load(5, 9)).flops for segments in (False, True)
+    )
+    assert with_segments - plain == 2 * 5 * 2 * shape.heads * shape.head_width
 
 
 def test_tokens_without_segments_share_one(shape: Shape, make_pair: MakePair) -> None:

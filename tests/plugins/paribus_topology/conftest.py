@@ -56,8 +56,8 @@ class Mean(Attention):
             return self.mixed(ctx.memory.mean(1, keepdim=True).expand_as(x))
         if not self.causal:
             return self.mixed(x.mean(1, keepdim=True).expand_as(x))
-        original = 0 if ctx.state is None else ctx.state["sum"]
-        summed = original + x.cumsum(1)
+        past_sum = 0 if ctx.state is None else ctx.state["sum"]
+        summed = past_sum + x.cumsum(1)
         if ctx.state is not None:
             ctx.state["sum"] = summed[:, -1:]
         count = torch.arange(ctx.past + 1, ctx.past + x.shape[1] + 1).view(1, -1, 1)

@@ -28,11 +28,11 @@ def test_decoding_continues_from_its_state(build: Build, chunks: list[int]) -> N
     decoder = build(Decoder)
     full_output = decoder.run({"body": Stream(TOKENS)}, "body").hidden
     states = decoder.start(batch=2, length=4)
-    inputs = []
+    outputs = []
     for size in chunks:
         tokens = TOKENS[:, states.past : states.past + size]
-        inputs.append(decoder.run({"body": Stream(tokens)}, "body", states=states).hidden)
-    torch.testing.assert_close(torch.cat(inputs, dim=1), full_output, atol=1e-12, rtol=0)
+        outputs.append(decoder.run({"body": Stream(tokens)}, "body", states=states).hidden)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full_output, atol=1e-12, rtol=0)
 
 
 def test_tensor_names_and_draws_match_an_encoder(build: Build) -> None:

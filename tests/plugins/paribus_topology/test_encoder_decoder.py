@@ -64,8 +64,8 @@ def test_decoding_continues_from_its_state(topology: Topology) -> None:
     encoded, decoded = run_both(topology, SOURCE, TARGET)
     states, memory = topology.start(batch=2, length=4), memory_of(encoded)
     steps = [{"body": Stream(TARGET[:, t : t + 1])} for t in range(4)]
-    inputs = [topology.run(step, "body", memory=memory, states=states).hidden for step in steps]
-    torch.testing.assert_close(torch.cat(inputs, dim=1), decoded.hidden, atol=1e-12, rtol=0)
+    outputs = [topology.run(step, "body", memory=memory, states=states).hidden for step in steps]
+    torch.testing.assert_close(torch.cat(outputs, dim=1), decoded.hidden, atol=1e-12, rtol=0)
 
 
 def test_decoder_tensor_names_match_a_decoder(topology: Topology, build: Callable[[type[Topology]], Topology]) -> None:

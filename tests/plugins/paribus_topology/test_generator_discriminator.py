@@ -70,11 +70,11 @@ def test_both_parts_are_bidirectional_with_their_own_width(build_electra: Build)
 def test_the_body_is_bitwise_equal_to_an_encoder(build_electra: Build) -> None:
     alone = build_electra("topology=encoder", "objective=mlm", "parts=null").state_dict()
     both = build_electra().state_dict()
-    saved = {name for name in alone if not name.startswith("objectives.")}
-    assert saved < both.keys()
-    assert all(torch.equal(alone[name], both[name]) for name in saved)
-    remaining = {name.partition(".")[0] for name in both.keys() - saved}
-    assert remaining == {"generator", "objectives"}
+    shared_names = {name for name in alone if not name.startswith("objectives.")}
+    assert shared_names < both.keys()
+    assert all(torch.equal(alone[name], both[name]) for name in shared_names)
+    other_modules = {name.partition(".")[0] for name in both.keys() - shared_names}
+    assert other_modules == {"generator", "objectives"}
 
 
 def test_with_whole_sharing_both_parts_train_the_embedding(build_electra: Build) -> None:

@@ -113,8 +113,8 @@ def test_rnnsearch_matches_the_appendix_of_its_paper(
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         expected, alignment = bahdanau(model, source, target)
         same(scores[row], expected)
-        shifted = slice(5 - len(source), 5) if side == "left" else slice(0, len(source))
-        same(weights[row, 0][:, shifted], alignment)
+        source_positions = slice(5 - len(source), 5) if side == "left" else slice(0, len(source))
+        same(weights[row, 0][:, source_positions], alignment)
         same(weights[row, 0].sum(-1), torch.ones(4, dtype=torch.float64))
 
 

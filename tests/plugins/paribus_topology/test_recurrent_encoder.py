@@ -35,9 +35,9 @@ def test_matches_torch_on_packed_sequences(
     x = model.get_parameter("encoder.table.tokens.weight")[source.tokens]
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, [5, 3], batch_first=True)
     expected, _ = torch.nn.utils.rnn.pad_packed_sequence(reference(packed)[0], batch_first=True)
-    inputs = model.topology.run({"encoder": source}, "encoder").hidden
-    same(inputs[0], expected[0])
-    same(inputs[1, :3], expected[1, :3])
+    actual = model.topology.run({"encoder": source}, "encoder").hidden
+    same(actual[0], expected[0])
+    same(actual[1, :3], expected[1, :3])
 
 
 @pytest.mark.parametrize("bidirectional", ["true", "false"])
@@ -45,8 +45,8 @@ def test_matches_torch_on_packed_sequences(
 def test_the_fused_kernel_matches_the_steps(
     cell: str, bidirectional: str, recurrent: Recurrent, run_both: Callable[..., Output]
 ) -> None:
-    message = (f"topology.cell={cell}", f"topology.bidirectional={bidirectional}", "dims.layers=2")
-    model = recurrent("rnnsearch-tiny", *message)
+    overrides = (f"topology.cell={cell}", f"topology.bidirectional={bidirectional}", "dims.layers=2")
+    model = recurrent("rnnsearch-tiny", *overrides)
     source, target = torch.tensor([SOURCES[0], SOURCES[0][::-1]]), Stream(torch.tensor([[79, 32], [38, 46]]))
     fused, stepped = Stream(source), Stream(source, torch.zeros_like(source))
     same(*(model.topology.run({"encoder": stream}, "encoder").hidden for stream in (fused, stepped)))

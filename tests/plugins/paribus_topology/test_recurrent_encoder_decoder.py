@@ -62,10 +62,10 @@ def test_input_feeding_matches_given_inputs(
     model, read = recurrent(*options), {1: torch.tensor([90, 91]), 3: torch.tensor([92, 93])}
     source, target = padded_stream(SOURCES), padded_stream(TARGETS)
     memory = memory_of(model.topology.run({"encoder": source}, "encoder"))
-    message: dict[int, Tensor] = {}
+    outputs: dict[int, Tensor] = {}
 
-    def feed(row: int, original: Tensor) -> StepInput | None:
-        message[row - 1] = original
+    def feed(row: int, output: Tensor) -> StepInput | None:
+        outputs[row - 1] = output
         if row not in read:
             return None
         nothing = torch.zeros(2, 300, dtype=torch.float64)
@@ -76,10 +76,10 @@ def test_input_feeding_matches_given_inputs(
     for row, input_token in read.items():
         tokens[:, row] = input_token
     same(hidden, run_both(model, source, target._replace(tokens=tokens)).hidden)
-    assert list(message) == [0, 1, 2]
-    same(torch.stack([*message.values()], dim=1), hidden[:, :-1])
+    assert list(outputs) == [0, 1, 2]
+    same(torch.stack([*outputs.values()], dim=1), hidden[:, :-1])
 
-    def mean(row: int, original: Tensor) -> StepInput:
+    def mean(row: int, output: Tensor) -> StepInput:
         weights = torch.nn.functional.one_hot(torch.tensor([50, 51]), 300) - torch.nn.functional.one_hot(
             tokens[:, row], 300
         )
@@ -173,11 +173,11 @@ def test_cost_matches_the_torch_flop_counter(options: tuple[str, ...]) -> None:
 def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
     for options in (MANNERS["rnnsearch"], MANNERS["luong"]):
         model = recurrent(*options)
-        message = sum(line.state for line in model_cost(model.assembled, 16).lines)
+        declared = sum(line.state for line in model_cost(model.assembled, 16).lines)
         states = model.topology.start(1, 16)
         memory = memory_of(model.topology.run({"encoder": Stream(torch.full((1, 16), 30))}, "encoder"))
         model.topology.run({"body": Stream(torch.full((1, 1), 30))}, "body", memory=memory, states=states)
-        assert message == sum(
+        assert declared == sum(
             saved.numel() for layer in states.layers for state in layer.values() for saved in state.values()
         )
 
