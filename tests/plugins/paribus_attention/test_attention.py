@@ -29,7 +29,7 @@ sides = pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
-def rows_of(name: str) -> TokenLayout:
+def layout_of(name: str) -> TokenLayout:
     ramp = torch.arange(8)
     padding_length = torch.tensor([[0], [3]])
     documents = torch.zeros(2, 8, dtype=torch.long)
@@ -109,9 +109,9 @@ def test_matches_a_loop_implementation(
 ) -> None:
     stack = build_stack(**KINDS[kind], position_name=position_name, causal=causal)
     x = randn(2, 8, 12)
-    actual = stack(x, rows_of(layout)).hidden
+    actual = stack(x, layout_of(layout)).hidden
     expected = loop_reference(
-        attention_of(stack)[1], x, rows_of(layout), causal, KINDS[kind].get("window"), position_name
+        attention_of(stack)[1], x, layout_of(layout), causal, KINDS[kind].get("window"), position_name
     )
     assert torch.allclose(actual, expected, rtol=0, atol=1e-9)
 
@@ -162,7 +162,7 @@ def test_decoding_in_chunks_matches_one_pass(
 def test_causal_attention_reads_the_past_and_itself_only(kind: str, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], position_name="rope", layers=2, residual=True)
     x = randn(1, 8, 12)
-    layout = rows_of("plain")
+    layout = layout_of("plain")
     jacobian = torch.autograd.functional.jacobian(lambda x: stack(x, layout).hidden.sum((0, 2)), x)[:, 0].abs().sum(-1)
     full_output = stack(x, layout).hidden
     for i in range(8):
@@ -194,7 +194,7 @@ def test_a_window_has_the_declared_size(
 def test_padding_changes_nothing(kind: str, layout: str, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], position_name="rope", causal=False, layers=2, residual=True)
     x = randn(2, 8, 12)
-    batch = rows_of(layout)
+    batch = layout_of(layout)
     assert batch.documents is not None
     real = batch.documents[1] >= 0
     alone = stack(x[1:, real], TokenLayout(torch.arange(5).unsqueeze(0))).hidden
@@ -208,7 +208,7 @@ def test_padding_changes_nothing(kind: str, layout: str, build_stack: BuildStack
 def test_packed_documents_match_separate_ones(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], position_name="alibi", causal=causal, layers=2, residual=True)
     x = randn(2, 8, 12)
-    packed = stack(x, rows_of("packed")).hidden
+    packed = stack(x, layout_of("packed")).hidden
     for batch, start, end in ((0, 0, 5), (0, 5, 8), (1, 0, 2), (1, 2, 6)):
         alone = stack(x[batch : batch + 1, start:end], TokenLayout(torch.arange(end - start).unsqueeze(0))).hidden
         assert torch.allclose(packed[batch : batch + 1, start:end], alone, rtol=0, atol=1e-9)
@@ -231,7 +231,7 @@ def test_bidirectional_attention_without_positions_is_permutation_equivariant(
 @pytest.mark.parametrize("name", ["gqa", "restricted"])
 def test_gqa_with_all_key_heads_is_mha(name: str, build_stack: BuildStack, randn: Randn) -> None:
     options = {"window": 100} if name == "restricted" else {}
-    x, layout = randn(2, 8, 12), rows_of("packed")
+    x, layout = randn(2, 8, 12), layout_of("packed")
     plain, shared = build_stack("mha", "rope"), build_stack(name, "rope", kv_heads=4, **options)
     assert torch.allclose(plain(x, layout).hidden, shared(x, layout).hidden, rtol=0, atol=1e-9)
 
@@ -245,12 +245,12 @@ def test_gqa_is_mha_with_repeated_weights(
     for key in [key for key in weights if ".k." in key or ".v." in key]:
         weights[key] = weights[key].unflatten(0, (groups, 4)).repeat_interleave(4 // groups, 0).flatten(0, 1)
     plain.load_state_dict(weights)
-    x, layout = randn(2, 8, 12), rows_of("left")
+    x, layout = randn(2, 8, 12), layout_of("left")
     assert torch.allclose(plain(x, layout).hidden, shared(x, layout).hidden, rtol=0, atol=1e-9)
 
 
 def test_gqa_with_one_key_head_is_mqa(build_stack: BuildStack, randn: Randn) -> None:
-    x, layout = randn(2, 8, 12), rows_of("plain")
+    x, layout = randn(2, 8, 12), layout_of("plain")
     outputs = [stack(x, layout).hidden for stack in (build_stack("mqa"), build_stack("gqa", kv_heads=1))]
     assert torch.equal(*outputs)
 
@@ -263,13 +263,13 @@ def test_matches_torch(kind: str, build_stack: BuildStack, randn: Randn) -> None
     mixed = functional.scaled_dot_product_attention(
         heads.queries(x), heads.keys(x), heads.values(x), is_causal=True, enable_gqa=True
     )
-    assert torch.allclose(stack(x, rows_of("plain")).hidden, heads.merge(mixed), rtol=0, atol=1e-9)
+    assert torch.allclose(stack(x, layout_of("plain")).hidden, heads.merge(mixed), rtol=0, atol=1e-9)
 
 
 @kinds
 def test_capturing_weights_does_not_change_outputs(kind: str, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], position_name="rope", layers=2)
-    x, layout = randn(2, 8, 12), rows_of("packed")
+    x, layout = randn(2, 8, 12), layout_of("packed")
     output = stack(x, layout, capture=True)
     assert torch.allclose(output.hidden, stack(x, layout).hidden, rtol=0, atol=1e-9)
     assert layout.documents is not None

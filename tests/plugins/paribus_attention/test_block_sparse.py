@@ -98,7 +98,7 @@ def loop_reference(heads: Heads, x: Tensor, layout: TokenLayout, visibility: Vis
     return heads.merge(output)
 
 
-def rows_of(kind: str, length: int) -> TokenLayout:
+def layout_of(kind: str, length: int) -> TokenLayout:
     ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
     padding_length = torch.tensor([[0], [length // 3]])
     separate = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
@@ -122,7 +122,7 @@ def test_matches_a_loop_implementation(
         "block-sparse", "alibi", causal=causal, block_size=3, global_blocks=1, random_blocks=2, kv_heads=2
     )
     module: Any = stack.layers[0]
-    x, layout = randn(2, length, 12), rows_of(kind, length)
+    x, layout = randn(2, length, 12), layout_of(kind, length)
     expected = loop_reference(module.attention.heads, x, layout, module.attention.attend.visibility)
     assert torch.allclose(stack(x, layout).hidden, expected, rtol=0, atol=1e-9)
 
@@ -137,7 +137,7 @@ def test_all_kernels_agree(causal: bool, position_name: str, build_stack: BuildS
     assert fast.kernels(rows=150) == ("gathered", "gathered")
     x = randn(2, 150, 12)
     for kind in ("plain", "right", "apart"):
-        outputs = [stack(x, rows_of(kind, 150)).hidden for stack in (fast, readable)]
+        outputs = [stack(x, layout_of(kind, 150)).hidden for stack in (fast, readable)]
         assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
         grads = [
             torch.autograd.grad(output.sin().sum(), list(stack.parameters()))

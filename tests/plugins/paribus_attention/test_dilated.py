@@ -23,7 +23,7 @@ OPTIONS = [(2, 3, 0), (3, 2, 2), (2, 1, 1), (1, 5, 3), (4, 4, 0)]
 SLOPES = [2.0 ** (-8 * (head + 1) / 4) for head in range(4)]
 
 
-def near(i: int, j: int, window: int, dilation: int, start: int) -> bool:
+def in_window(i: int, j: int, window: int, dilation: int, start: int) -> bool:
     """Return whether position j is in the window of position i, apart from causality."""
     return min(i, j) < start or (abs(i - j) < window * dilation and (i - j) % dilation == 0)
 
@@ -42,7 +42,7 @@ def loop_reference(
                 visible = [
                     j
                     for j in range(x.shape[1])
-                    if document_ids[j] == document_ids[i] >= 0 and near(position_ids[i], position_ids[j], *options)
+                    if document_ids[j] == document_ids[i] >= 0 and in_window(position_ids[i], position_ids[j], *options)
                 ]
                 visible = [j for j in visible if j <= i or not causal]
                 if visible:
@@ -52,7 +52,7 @@ def loop_reference(
     return heads.merge(output)
 
 
-def rows_of(kind: str, length: int) -> TokenLayout:
+def layout_of(kind: str, length: int) -> TokenLayout:
     ramp, nothing = torch.arange(length).expand(2, -1), torch.zeros(2, length, dtype=torch.long)
     padding_length = torch.tensor([[0], [length // 3]])
     separate = torch.stack([ramp[0] * 2 // length, ramp[0] * 3 // length])
@@ -76,7 +76,7 @@ def test_matches_a_loop_implementation(
     stack = build_stack(
         "dilated", "alibi", causal=causal, window=window, dilation=dilation, global_tokens=global_tokens, kv_heads=2
     )
-    x, layout = randn(2, length, 12), rows_of(kind, length)
+    x, layout = randn(2, length, 12), layout_of(kind, length)
     assert layout.documents is not None
     module: Any = stack.layers[0]
     expected = loop_reference(module.attention.heads, x, layout.positions, layout.documents, causal, options)
@@ -97,7 +97,7 @@ def test_all_kernels_agree(
     assert fast.kernels(rows=150) == ("gathered", "gathered")
     x = randn(2, 150, 12)
     for kind in ("plain", "right"):
-        outputs = [stack(x, rows_of(kind, 150)).hidden for stack in (fast, readable)]
+        outputs = [stack(x, layout_of(kind, 150)).hidden for stack in (fast, readable)]
         assert torch.allclose(outputs[0], outputs[1], rtol=0, atol=1e-9)
         grads = [
             torch.autograd.grad(output.sin().sum(), list(stack.parameters()))
@@ -126,7 +126,7 @@ def test_a_window_has_the_declared_steps_and_gaps(
 
 @sides
 def test_dilation_1_is_a_sliding_window(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
-    x, layout = randn(2, 100, 12), rows_of("left", 100)
+    x, layout = randn(2, 100, 12), layout_of("left", 100)
     plain, gaps = (
         build_stack(name, "rope", causal=causal, window=5, **options)
         for name, options in (("restricted", {}), ("dilated", {"dilation": 1}))

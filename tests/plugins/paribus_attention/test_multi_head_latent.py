@@ -47,7 +47,7 @@ def rotate(row: list[float], position: int) -> list[float]:
     return rotated_first + [row[i + half] * math.cos(a) + row[i] * math.sin(a) for i, a in enumerate(angles)]
 
 
-def divided(row: list[float], gains: list[float]) -> list[float]:
+def rms_norm(row: list[float], gains: list[float]) -> list[float]:
     root = math.sqrt(sum(value * value for value in row) / len(row) + 1e-6)
     return [gain * value / root for gain, value in zip(gains, row, strict=True)]
 
@@ -59,10 +59,10 @@ def loop_reference(module: Any, x: Tensor, causal: bool, position_name: str) -> 
     query_latents = x
     if heads.q_rank is not None:
         gains = heads.q_norm.weight.tolist()
-        query_latents = torch.tensor([divided(row, gains) for row in heads.q_down(x).tolist()], dtype=x.dtype)
+        query_latents = torch.tensor([rms_norm(row, gains) for row in heads.q_down(x).tolist()], dtype=x.dtype)
     q = heads.q(query_latents).view(length, 4, 4 + columns).tolist()
     gains = heads.kv_norm.weight.tolist()
-    latents = torch.tensor([divided(row, gains) for row in heads.kv_down(x).tolist()], dtype=x.dtype)
+    latents = torch.tensor([rms_norm(row, gains) for row in heads.kv_down(x).tolist()], dtype=x.dtype)
     k, v = (side(latents).view(length, 4, 4).tolist() for side in (heads.k, heads.v))
     shared = heads.turned(x).tolist()
     place_of = rotate if position_name == "rope" else (lambda row, _: row)

@@ -65,7 +65,7 @@ def rotate(x: Tensor) -> Tensor:
     return torch.cat([rotated.real, rotated.imag], dim=-1)
 
 
-def rooted(x: Tensor, gain: Tensor) -> Tensor:
+def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * gain
 
 
@@ -81,14 +81,14 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
         heads, attend = layer.attention.heads, layer.attention.attend
         q, k, v = heads.queries(x), heads.keys(x), heads.values(x)
         if attend.normed:
-            q, k = rooted(q, attend.q_norm.weight), rooted(k, attend.k_norm.weight)
+            q, k = rms_norm(q, attend.q_norm.weight), rms_norm(k, attend.k_norm.weight)
         if position_name == "rope":
             q, k = rotate(q), rotate(k)
         if attend.own_share is not None:
             first_values = v if first_values is None else first_values
             v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * first_values
         k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
-        scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + added(stack, position_name, length)
+        scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + position_bias(stack, position_name, length)
         if attend.soft_cap is not None:
             scores = attend.soft_cap * (scores / attend.soft_cap).tanh()
         powers = scores.exp().masked_fill(hidden, 0)
@@ -99,7 +99,7 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
     return x
 
 
-def added(stack: Stack, position_name: str, length: int) -> Tensor:
+def position_bias(stack: Stack, position_name: str, length: int) -> Tensor:
     """Return the position bias of the scores, (1, H, T, T)."""
     if position_name == "alibi":
         slopes = torch.tensor([2.0 ** (-8 * (head + 1) / 4) for head in range(4)], dtype=torch.float64)

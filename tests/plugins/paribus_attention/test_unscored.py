@@ -31,12 +31,12 @@ KINDS: dict[str, dict[str, Any]] = {
 LENGTH = 150
 
 
-def having(*traits: str) -> pytest.MarkDecorator:
+def kinds_with(*traits: str) -> pytest.MarkDecorator:
     """Return each kind with any of the traits, causal and bidirectional where it can be both."""
-    return pytest.mark.parametrize(("kind", "causal"), [*_having(*traits)])
+    return pytest.mark.parametrize(("kind", "causal"), [*_kinds_with(*traits)])
 
 
-def _having(*traits: str) -> Iterator[Any]:
+def _kinds_with(*traits: str) -> Iterator[Any]:
     for kind, options in KINDS.items():
         declared: Any = attention()[options["name"]].traits
         if not any(declared[trait] for trait in traits if trait in declared):
@@ -68,7 +68,7 @@ def run_separately(stack: Stack, x: Tensor, layout: TokenLayout) -> Tensor:
     return output
 
 
-@having("documents")
+@kinds_with("documents")
 def test_packed_documents_match_separate_ones_for_any_padding(
     kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
@@ -82,7 +82,7 @@ def test_packed_documents_match_separate_ones_for_any_padding(
         assert torch.allclose(actual[real], expected[real], rtol=0, atol=1e-9)
 
 
-@having("documents", "padding")
+@kinds_with("documents", "padding")
 def test_padding_on_any_side_does_not_change_outputs(
     kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
@@ -96,7 +96,7 @@ def test_padding_on_any_side_does_not_change_outputs(
         assert torch.allclose(actual[real], expected[real], rtol=0, atol=1e-9)
 
 
-@having("documents", "padding")
+@kinds_with("documents", "padding")
 def test_a_batch_of_padding_has_finite_outputs_and_gradients(
     kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
@@ -108,7 +108,7 @@ def test_a_batch_of_padding_has_finite_outputs_and_gradients(
         assert grad is None or torch.isfinite(grad).all()
 
 
-@having("decodes")
+@kinds_with("decodes")
 @pytest.mark.parametrize("separate", [False, True], ids=["plain", "packed"])
 def test_decoding_in_chunks_matches_one_pass(
     kind: str, causal: bool, separate: bool, build_stack: BuildStack, randn: Randn
@@ -131,7 +131,7 @@ def test_decoding_in_chunks_matches_one_pass(
         assert torch.allclose(torch.cat(parts, 1)[real], expected[real], rtol=0, atol=1e-9)
 
 
-@having("decodes")
+@kinds_with("decodes")
 def test_the_state_keeps_the_declared_size(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     if not causal:
         return
@@ -145,7 +145,7 @@ def test_the_state_keeps_the_declared_size(kind: str, causal: bool, build_stack:
         stack(randn(3, 1, 12), ramp(1, past), states=states)
 
 
-@having("cross")
+@kinds_with("cross")
 def test_a_memory_is_read_by_document_without_padding(
     kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
@@ -174,7 +174,7 @@ def test_a_memory_is_read_by_document_without_padding(
     assert torch.allclose(plain, alone, rtol=0, atol=1e-9)
 
 
-@having("cross")
+@kinds_with("cross")
 def test_decoding_with_a_memory_matches_one_pass(
     kind: str, causal: bool, build_stack: BuildStack, randn: Randn
 ) -> None:
@@ -192,7 +192,7 @@ def test_decoding_with_a_memory_matches_one_pass(
         assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
 
 
-@having("residual")
+@kinds_with("residual")
 @pytest.mark.parametrize("length", [1, 20, LENGTH])
 def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: int, build_stack: BuildStack) -> None:
     module: Any = build_stack(**KINDS[kind], causal=causal).to("meta")
@@ -202,7 +202,7 @@ def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: in
     assert module.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
 
 
-@having("cross")
+@kinds_with("cross")
 def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stack: BuildStack) -> None:
     module: Any = build_stack(**KINDS[kind], causal=causal, memory_width=10).to("meta")
     x, hidden = (torch.zeros(1, *size, device="meta", dtype=torch.float64) for size in ((20, 12), (30, 10)))
@@ -215,7 +215,7 @@ def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: 
     assert module.layers[0].cross.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
-@having("residual")
+@kinds_with("residual")
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
 def test_half_precision_is_close(kind: str, causal: bool, mode: str, build_stack: BuildStack, randn: Randn) -> None:
     stack, x = build_stack(**KINDS[kind], causal=causal), randn(2, LENGTH, 12)
@@ -228,7 +228,7 @@ def test_half_precision_is_close(kind: str, causal: bool, mode: str, build_stack
     near.sum().backward() if near.requires_grad else None
 
 
-@having("residual")
+@kinds_with("residual")
 def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], causal=causal)
     assert stack.kernels() == ("its own",)

@@ -33,7 +33,7 @@ def table(width: int = E, **options: Any) -> FactorisedTable:
     return FactorisedTable(WIDE, norm, width=width, **options).double()
 
 
-def unplaced(x: Tensor, positions: Tensor) -> Tensor:
+def without_positions(x: Tensor, positions: Tensor) -> Tensor:
     return x
 
 
@@ -61,14 +61,14 @@ def test_each_stack_has_a_projection_unless_it_has_the_table_width() -> None:
     assert wider["project"].weight.shape == (10, E)
     same = table(D)
     assert same.stack_part(WIDE, norm) is None
-    assert same(Stream(TOKENS), 0, unplaced, None)[0].shape == (2, 3, D)
+    assert same(Stream(TOKENS), 0, without_positions, None)[0].shape == (2, 3, D)
 
 
 def test_with_the_model_width_it_is_a_token_table() -> None:
     embedding, plain = table(D, segments=2), TokenTable(WIDE, norm, segments=2).double()
     plain.load_state_dict(embedding.state_dict())
     stream, h = Stream(TOKENS, segments=SEGMENTS), torch.randn(2, D, dtype=torch.float64)
-    assert torch.equal(embedding(stream, 0, unplaced, None)[0], plain(stream, 0, unplaced, None)[0])
+    assert torch.equal(embedding(stream, 0, without_positions, None)[0], plain(stream, 0, without_positions, None)[0])
     assert torch.equal(embedding.unembed(h), plain.unembed(h))
 
 
@@ -84,8 +84,8 @@ def test_scores_are_computed_at_the_table_width(tie: bool) -> None:
 def test_dropout_comes_before_the_projection() -> None:
     shape = Shape(width=D, heads=2, head_width=3, length=8, vocabulary=V, layers=2, dropout=0.5)
     embedding = FactorisedTable(shape, norm, width=E).double()
-    still = embedding.eval()(Stream(TOKENS), 0, unplaced, None)[0]
-    dropped = embedding.train()(Stream(TOKENS), 0, unplaced, None)[0]
+    still = embedding.eval()(Stream(TOKENS), 0, without_positions, None)[0]
+    dropped = embedding.train()(Stream(TOKENS), 0, without_positions, None)[0]
     not_dropped = dropped != 0
     assert 0 < int(not_dropped.sum()) < not_dropped.numel()
     torch.testing.assert_close(dropped[not_dropped], still[not_dropped] * 2)
@@ -97,7 +97,7 @@ def test_cost_matches_the_torch_flop_counter() -> None:
     assert part is not None
     part.double().to("meta")
     with FlopCounterMode(display=False) as counter:
-        embedding(Stream(TOKENS.to("meta")), 0, unplaced, part)
+        embedding(Stream(TOKENS.to("meta")), 0, without_positions, part)
         embedding.unembed(torch.empty(5, E, device="meta", dtype=torch.float64))
     load = Load(queries=6, keys=6, head_positions=5)
     assert embedding.cost(load).flops + embedding.stack_part_cost(WIDE, load).flops == counter.get_total_flops()
@@ -122,8 +122,8 @@ def test_a_model_has_a_narrow_table_and_a_projection_for_each_stack(
     preset: str, objective: str, registry: Registry
 ) -> None:
     common = ["position=learned", "dims.vocabulary=300", "dims.length=64"]
-    plain = made(registry, preset, *common)
-    model = made(registry, preset, *common, "embedding={name: factorised, width: 8}")
+    plain = build_parts(registry, preset, *common)
+    model = build_parts(registry, preset, *common, "embedding={name: factorised, width: 8}")
     assert model.topology.embedding.width == 8
     stacks = [part.path for part in model.topology.parts]
     padding_length = (64 - 8) * (300 + 64 * len(stacks))  # smaller token table and position tables
@@ -133,13 +133,13 @@ def test_a_model_has_a_narrow_table_and_a_projection_for_each_stack(
 
 
 def test_the_declared_cost_of_a_model_is_correct(registry: Registry) -> None:
-    model = made(registry, "gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300")
+    model = build_parts(registry, "gpt-tiny", "embedding={name: factorised, width: 8}", "dims.vocabulary=300")
     line = next(line for line in model_cost(model, 16).lines if line.path == "embedding")
     assert line.flops == 2 * 16 * 8 * (300 + 64)
     assert line.parameters == 300 * 8 + 8 * 64 + 64
 
 
-def made(registry: Registry, preset: str, *overrides: str) -> ModelParts:
+def build_parts(registry: Registry, preset: str, *overrides: str) -> ModelParts:
     spec = resolved(preset, *overrides, registry=registry)
     specials = {name: place for place, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
     return build(spec, registry, Vocabulary(300, specials, tuple(range(268, 300))), KERNELS)

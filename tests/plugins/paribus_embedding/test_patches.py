@@ -38,14 +38,14 @@ def images(count: int = 2) -> Tensor:
     return torch.randint(256, (count, values), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 
 
-def rows_of(embedding: Patches, values: Tensor, place: Any = lambda x, positions: x) -> Tensor:
+def embed(embedding: Patches, values: Tensor, place: Any = lambda x, positions: x) -> Tensor:
     x: Tensor = embedding(Stream(values), 0, place, None)[0]
     return x
 
 
 def test_matches_the_paper_value_by_value() -> None:
     embedding, values = patches(), images()
-    x = rows_of(embedding, values)
+    x = embed(embedding, values)
     weight = embedding.patches.weight.view(WIDTH, CHANNELS, PATCH, PATCH)
     image = values.view(-1, IMAGE, IMAGE, CHANNELS).double()
     for b, line, place, d in itertools.product(range(2), range(IMAGE // PATCH), range(IMAGE // PATCH), range(WIDTH)):
@@ -64,13 +64,13 @@ def test_matches_a_convolution_with_the_same_weights() -> None:
         convolution.bias.copy_(embedding.patches.bias)  # type: ignore[union-attr]  # it has one
     pixels = values.view(-1, IMAGE, IMAGE, CHANNELS).permute(0, 3, 1, 2).double() / 127.5 - 1
     expected = convolution(pixels).flatten(2).mT
-    torch.testing.assert_close(rows_of(embedding, values)[:, 1:], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(embed(embedding, values)[:, 1:], expected, rtol=0, atol=1e-12)
 
 
 def test_cls_comes_first_and_has_a_position() -> None:
     embedding, table = patches(), torch.randn(ROWS, WIDTH, dtype=torch.float64)
-    plain = rows_of(embedding, images())
-    placed = rows_of(embedding, images(), lambda x, positions: x + table[positions])
+    plain = embed(embedding, images())
+    placed = embed(embedding, images(), lambda x, positions: x + table[positions])
     torch.testing.assert_close(placed, plain + table)
     assert torch.equal(plain[0, 0], embedding.cls)
     assert torch.equal(plain[1, 0], embedding.cls)
@@ -81,7 +81,7 @@ def test_permuted_patches_give_permuted_embeddings() -> None:
     side = IMAGE // PATCH
     grid = images().view(-1, side, PATCH, side, PATCH, CHANNELS).permute(0, 1, 3, 2, 4, 5).flatten(1, 2)[:, turned]
     mixed = grid.unflatten(1, (side, side)).permute(0, 1, 3, 2, 4, 5).flatten(1)
-    torch.testing.assert_close(rows_of(embedding, mixed)[:, 1:], rows_of(embedding, images())[:, 1:][:, turned])
+    torch.testing.assert_close(embed(embedding, mixed)[:, 1:], embed(embedding, images())[:, 1:][:, turned])
 
 
 def test_the_layout_has_positions_and_no_padding() -> None:
@@ -93,22 +93,22 @@ def test_the_layout_has_positions_and_no_padding() -> None:
 
 def test_every_parameter_has_a_gradient_and_dropout_applies_in_training() -> None:
     embedding = patches(dropout=0.5)
-    rows_of(embedding, images()).square().sum().backward()
+    embed(embedding, images()).square().sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in embedding.parameters())
-    assert (rows_of(embedding, images()) == 0).any()
-    assert torch.equal(rows_of(embedding.eval(), images()), rows_of(embedding, images()))
+    assert (embed(embedding, images()) == 0).any()
+    assert torch.equal(embed(embedding.eval(), images()), embed(embedding, images()))
 
 
 def test_cost_matches_the_torch_flop_counter() -> None:
     embedding = patches()
     with FlopCounterMode(display=False) as counter:
-        rows_of(embedding, images(1))
+        embed(embedding, images(1))
     assert embedding.cost(Load(ROWS, ROWS)).flops == counter.get_total_flops()
 
 
 def test_images_of_another_size_are_rejected() -> None:
     with pytest.raises(ValueError, match="108 values, got 107"):
-        rows_of(patches(), images()[:, 1:])
+        embed(patches(), images()[:, 1:])
 
 
 def test_scoring_tokens_is_rejected() -> None:

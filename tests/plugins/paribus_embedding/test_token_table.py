@@ -26,22 +26,24 @@ def norm(width: int | None = None) -> LayerNorm:
     return LayerNorm(width or 6).double()
 
 
-def own(embedding: TokenTable) -> nn.ModuleDict | None:
+def stack_part(embedding: TokenTable) -> nn.ModuleDict | None:
     return embedding.stack_part(Shape(width=6, heads=2, head_width=3, length=8, vocabulary=11, layers=2), norm)
 
 
-def unplaced(x: Tensor, positions: Tensor) -> Tensor:
+def without_positions(x: Tensor, positions: Tensor) -> Tensor:
     return x
 
 
-def rows_of(embedding: TokenTable, stream: Stream, place: Callable[[Tensor, Tensor], Tensor] = unplaced) -> Tensor:
-    x: Tensor = embedding(stream, 0, place, own(embedding))[0]
+def embed(
+    embedding: TokenTable, stream: Stream, place: Callable[[Tensor, Tensor], Tensor] = without_positions
+) -> Tensor:
+    x: Tensor = embedding(stream, 0, place, stack_part(embedding))[0]
     return x
 
 
 def test_an_embedding_is_the_vector_of_its_token() -> None:
     embedding = table()
-    x = rows_of(embedding, Stream(TOKENS))
+    x = embed(embedding, Stream(TOKENS))
     for b in range(2):
         for t in range(3):
             assert torch.equal(x[b, t], embedding.tokens.weight[int(TOKENS[b, t])])
@@ -50,7 +52,7 @@ def test_an_embedding_is_the_vector_of_its_token() -> None:
 def test_scale_applies_to_tokens_only() -> None:
     embedding = table(scale=True, segments=2)
     expected = embedding.tokens.weight[TOKENS] * math.sqrt(6) + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
-    torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS)), expected)
+    torch.testing.assert_close(embed(embedding, Stream(TOKENS, segments=SEGMENTS)), expected)
 
 
 def test_tokens_without_a_language_have_the_first() -> None:
@@ -59,15 +61,15 @@ def test_tokens_without_a_language_have_the_first() -> None:
     x = embedding.tokens.weight[TOKENS] * math.sqrt(6)
     for languages, expected_languages in ((given, given), (None, torch.zeros_like(TOKENS))):
         expected = x + embedding.languages.weight[expected_languages]  # type: ignore[union-attr]  # it was asked for
-        torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, languages=languages)), expected)
-    rows_of(embedding, Stream(TOKENS)).sum().backward()
+        torch.testing.assert_close(embed(embedding, Stream(TOKENS, languages=languages)), expected)
+    embed(embedding, Stream(TOKENS)).sum().backward()
     assert embedding.languages.weight.grad is not None  # type: ignore[union-attr]  # as above
 
 
 def test_streams_without_segments_use_segment_0() -> None:
     embedding = table(segments=2)
-    without = rows_of(embedding, Stream(TOKENS))
-    assert torch.equal(without, rows_of(embedding, Stream(TOKENS, segments=torch.zeros_like(TOKENS))))
+    without = embed(embedding, Stream(TOKENS))
+    assert torch.equal(without, embed(embedding, Stream(TOKENS, segments=torch.zeros_like(TOKENS))))
     without.sum().backward()
     assert all(parameter.grad is not None for parameter in embedding.parameters())
 
@@ -80,13 +82,13 @@ def test_the_order_is_segments_positions_norm() -> None:
 
     x = embedding.tokens.weight[TOKENS] * math.sqrt(6) + embedding.segments.weight[SEGMENTS]  # type: ignore[union-attr]  # it was asked for
     expected = LayerNorm(6).double()(place(x, torch.arange(3).unsqueeze(0)))
-    torch.testing.assert_close(rows_of(embedding, Stream(TOKENS, segments=SEGMENTS), place), expected)
+    torch.testing.assert_close(embed(embedding, Stream(TOKENS, segments=SEGMENTS), place), expected)
 
 
 def test_dropout_is_last_and_in_training_only() -> None:
     embedding = table(dropout=0.5, normed=True)
-    still = rows_of(embedding.eval(), Stream(TOKENS))
-    dropped = rows_of(embedding.train(), Stream(TOKENS))
+    still = embed(embedding.eval(), Stream(TOKENS))
+    dropped = embed(embedding.train(), Stream(TOKENS))
     not_dropped = dropped != 0
     assert 0 < int(not_dropped.sum()) < not_dropped.numel()
     torch.testing.assert_close(dropped[not_dropped], still[not_dropped] * 2)
@@ -114,7 +116,7 @@ def test_positions_continue_from_the_past_unless_given(stream: Stream, past: int
 
 def test_the_layout_of_the_stream_is_returned() -> None:
     stream = Stream(TOKENS, documents=torch.zeros_like(TOKENS), order=torch.ones_like(TOKENS))
-    _, positions = table()(stream, 0, unplaced, None)
+    _, positions = table()(stream, 0, without_positions, None)
     assert positions.documents is stream.documents
     assert positions.order is stream.order
 
@@ -128,10 +130,10 @@ def test_a_tied_table_scores_tokens() -> None:
 
 def test_a_tied_table_gets_gradients_from_both_uses() -> None:
     embedding = table()
-    (looked_up,) = torch.autograd.grad(rows_of(embedding, Stream(TOKENS)).sum(), embedding.tokens.weight)
+    (looked_up,) = torch.autograd.grad(embed(embedding, Stream(TOKENS)).sum(), embedding.tokens.weight)
     h = torch.randn(2, 6, dtype=torch.float64)
     (scored,) = torch.autograd.grad(embedding.unembed(h).sum(), embedding.tokens.weight)
-    (rows_of(embedding, Stream(TOKENS)).sum() + embedding.unembed(h).sum()).backward()
+    (embed(embedding, Stream(TOKENS)).sum() + embedding.unembed(h).sum()).backward()
     torch.testing.assert_close(embedding.tokens.weight.grad, looked_up + scored)
 
 
@@ -144,7 +146,7 @@ def test_an_untied_table_has_a_head() -> None:
 
 def test_only_used_tokens_have_a_gradient_padding_included() -> None:
     embedding = table(tie=False)
-    rows_of(embedding, Stream(TOKENS)).pow(2).sum().backward()
+    embed(embedding, Stream(TOKENS)).pow(2).sum().backward()
     assert embedding.tokens.weight.grad is not None
     touched = embedding.tokens.weight.grad.abs().sum(-1) > 0
     assert touched.nonzero().flatten().tolist() == [0, 1, 3, 4, 5]
@@ -155,7 +157,7 @@ def test_cost_matches_the_torch_flop_counter(tie: bool) -> None:
     embedding = table(tie=tie).to("meta")
     with FlopCounterMode(display=False) as counter:
         embedding.unembed(torch.empty(4, 6, device="meta", dtype=torch.float64))
-        rows_of(embedding, Stream(TOKENS.to("meta")))
+        embed(embedding, Stream(TOKENS.to("meta")))
     assert (
         embedding.cost(Load(queries=8, keys=8, head_positions=4)).flops == counter.get_total_flops() == 2 * 4 * 6 * 11
     )

@@ -12,7 +12,7 @@ from paribus_feedforward.gated_linear_unit import GatedLinearUnit
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 
 
-def by_loops(glu: GatedLinearUnit, row: list[float]) -> list[float]:
+def loop_reference(glu: GatedLinearUnit, row: list[float]) -> list[float]:
     inner: list[float] = []
     for f in range(glu.inner_width):
         gate = sum(value * glu.gate.weight[f, d].item() for d, value in enumerate(row))
@@ -25,7 +25,7 @@ def test_silu_gives_swiglu(shape: Shape) -> None:
     glu = GatedLinearUnit(shape, inner=5).double()
     x = torch.randn(2, 3, 6, dtype=torch.float64)
     y, auxiliary = glu(x)
-    expected = [[by_loops(glu, x[b, t].tolist()) for t in range(3)] for b in range(2)]
+    expected = [[loop_reference(glu, x[b, t].tolist()) for t in range(3)] for b in range(2)]
     torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
     assert auxiliary is None
 

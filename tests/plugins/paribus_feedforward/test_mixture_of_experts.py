@@ -19,7 +19,7 @@ Expert = Callable[[Shape], FeedForward]
 PLAIN: Expert = partial(MultiLayerPerceptron, inner=5)
 
 
-def rows(*shape: int) -> Tensor:
+def random_input(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
 
 
@@ -41,7 +41,7 @@ def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(("experts", "top", "softmax"), [(4, 2, "chosen"), (4, 1, "all"), (5, 3, "all"), (2, 2, "all")])
 def test_matches_its_formula(experts: int, top: int, softmax: str, shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=experts, top=top, softmax=softmax).double()  # type: ignore[arg-type]  # a literal
-    x = rows(2, 9, 6)
+    x = random_input(2, 9, 6)
     torch.testing.assert_close(moe(x)[0], one_by_one(moe, x), atol=1e-12, rtol=0)
 
 
@@ -50,7 +50,7 @@ def test_an_expert_gets_only_the_tokens_routed_to_it(shape: Shape) -> None:
     visible: dict[int, Tensor] = {}
     for place, expert in enumerate(moe.experts):
         expert.register_forward_pre_hook(lambda _, inputs, place=place: visible.update({place: inputs[0]}))
-    x = rows(2, 9, 6)
+    x = random_input(2, 9, 6)
     moe(x)
     chosen = moe.router(x).topk(2).indices
     for place in range(4):
@@ -62,7 +62,7 @@ def test_an_unused_expert_has_a_gradient_of_0(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=2).double()
     moe.router.weight.data.zero_()
     moe.router.weight.data[0], moe.router.weight.data[3] = 2.0, 1.0  # positive inputs always choose these two
-    y, added = moe(rows(2, 9, 6).abs())
+    y, added = moe(random_input(2, 9, 6).abs())
     (y.sum() + added).backward()
     grads = [moe.get_parameter(f"experts.{place}.inner.weight").grad for place in range(4)]
     assert [bool(grad.any()) for grad in grads if grad is not None] == [True, False, False, True]
@@ -71,11 +71,11 @@ def test_an_unused_expert_has_a_gradient_of_0(shape: Shape) -> None:
 @pytest.mark.parametrize(("top", "softmax"), [(2, "chosen"), (1, "all")])
 def test_the_router_gets_a_gradient_from_the_experts(top: int, softmax: str, shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, top=top, softmax=softmax, balance=0.0).double()  # type: ignore[arg-type]  # a literal
-    x = rows(1, 4, 6)
+    x = random_input(1, 4, 6)
     y, added = moe(x)
     assert added is None
     (grad,) = torch.autograd.grad(y.square().sum(), [moe.router.weight])
-    nudge = 1e-6 * rows(4, 6)
+    nudge = 1e-6 * random_input(4, 6)
     loss_before = one_by_one(moe, x).square().sum()
     moe.router.weight.data += nudge
     updated = one_by_one(moe, x).square().sum()
@@ -93,7 +93,7 @@ def test_the_balance_gradient_unloads_a_crowded_expert(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN, top=1, softmax="all").double()
     moe.router.weight.data.zero_()
     moe.router.weight.data[2] = 0.1
-    x = rows(1, 32, 6).abs()
+    x = random_input(1, 32, 6).abs()
     added = moe(x)[1]
     assert added is not None
     (grad,) = torch.autograd.grad(added, [moe.router.weight])
@@ -113,7 +113,7 @@ def test_auxiliary_losses_match_mixtral_and_switch(top: int, shape: Shape) -> No
     from transformers.models.switch_transformers.modeling_switch_transformers import router_z_loss_func
 
     moe = MixtureOfExperts(shape, expert=PLAIN, top=top, softmax="all", balance=0.5).double()
-    x = rows(2, 9, 6)
+    x = random_input(2, 9, 6)
     scores = moe.router(x.flatten(0, 1))
     balance = moe(x)[1]
     assert balance is not None
@@ -141,7 +141,7 @@ def test_matches_the_block_of_mixtral(shape: Shape) -> None:
     both = [torch.cat([e.gate.weight, e.inner.weight]) for e in moe.experts]  # type: ignore[union-attr, list-item]  # a GLU's
     reference.experts.gate_up_proj.data = torch.stack(both).data
     reference.experts.down_proj.data = torch.stack([e.outer.weight for e in moe.experts]).data  # type: ignore[misc, union-attr]  # a GLU's
-    x = rows(2, 9, 6)
+    x = random_input(2, 9, 6)
     # Mixtral routes in float32, in any precision.
     torch.testing.assert_close(moe(x)[0], reference(x), atol=1e-6, rtol=1e-6)
 
@@ -156,15 +156,15 @@ def test_cost_counts_used_experts_only(top: int, shape: Shape) -> None:
 
 
 def test_parameters_count_all_experts_and_flops_the_used_ones() -> None:
-    def of(*overrides: str) -> tuple[int, int]:
+    def parameters_and_flops(*overrides: str) -> tuple[int, int]:
         spec = paribus.spec("gpt-tiny", "dims.layers=1", *overrides)
         line = next(x for x in model_cost(paribus.assemble(spec).assembled, 64).lines if x.path == "body.feedforward")
         return line.parameters, line.flops
 
-    parameters, flops = of("feedforward=mlp")
+    parameters, flops = parameters_and_flops("feedforward=mlp")
     router = 8 * 64
     many = ("feedforward=moe", "feedforward.experts=8", "feedforward.expert.activation=gelu-tanh")
-    assert of(*many) == (8 * parameters + router, 2 * flops + 2 * 64 * router)
+    assert parameters_and_flops(*many) == (8 * parameters + router, 2 * flops + 2 * 64 * router)
 
 
 def test_a_model_adds_the_losses_of_its_layers() -> None:
@@ -182,7 +182,7 @@ def test_a_model_adds_the_losses_of_its_layers() -> None:
 def test_nested_mixtures_add_their_losses(shape: Shape) -> None:
     inner = partial(MixtureOfExperts, expert=PLAIN, experts=3, top=2)
     moe = MixtureOfExperts(shape, expert=inner, experts=4, top=2, balance=0.0).double()
-    x = rows(2, 9, 6)
+    x = random_input(2, 9, 6)
     y, added = moe(x)
     torch.testing.assert_close(y, one_by_one(moe, x), atol=1e-12, rtol=0)
     assert added is not None
@@ -195,7 +195,7 @@ def test_nested_mixtures_add_their_losses(shape: Shape) -> None:
 
 def test_routing_is_in_float32_for_bfloat16_inputs(shape: Shape) -> None:
     moe = MixtureOfExperts(shape, expert=PLAIN).bfloat16()
-    y, added = moe(rows(2, 9, 6).bfloat16())
+    y, added = moe(random_input(2, 9, 6).bfloat16())
     assert added is not None
     assert (y.dtype, added.dtype) == (torch.bfloat16, torch.float32)
 

@@ -11,7 +11,7 @@ from paribus import Load, Shape
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 
 
-def by_loops(mlp: MultiLayerPerceptron, row: list[float], *, bias: bool) -> list[float]:
+def loop_reference(mlp: MultiLayerPerceptron, row: list[float], *, bias: bool) -> list[float]:
     inner: list[float] = []
     for f in range(mlp.inner_width):
         total = mlp.inner.bias[f].item() if bias else 0.0
@@ -32,7 +32,7 @@ def test_matches_its_formula(shape: Shape, bias: bool) -> None:
     mlp = MultiLayerPerceptron(shape, inner=5, bias=bias).double()
     x = torch.randn(2, 3, 6, dtype=torch.float64)
     y, auxiliary = mlp(x)
-    expected = [[by_loops(mlp, x[b, t].tolist(), bias=bias) for t in range(3)] for b in range(2)]
+    expected = [[loop_reference(mlp, x[b, t].tolist(), bias=bias) for t in range(3)] for b in range(2)]
     torch.testing.assert_close(y, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
     assert auxiliary is None
 

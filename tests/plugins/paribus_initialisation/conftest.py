@@ -10,7 +10,7 @@ from paribus import ParameterInfo, Role
 
 
 @pytest.fixture
-def about() -> Callable[..., ParameterInfo]:
+def parameter_info() -> Callable[..., ParameterInfo]:
     def make(
         role: Role = "weight",
         shape: tuple[int, ...] = (300, 200),

@@ -9,7 +9,7 @@ from torch import Tensor
 from paribus_norm.dynamic_tanh import DynamicTanh
 
 
-def rows(*shape: int) -> Tensor:
+def random_input(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) * 3
 
 
@@ -17,8 +17,8 @@ def rows(*shape: int) -> Tensor:
 def test_matches_the_formula_of_the_paper(alpha: float) -> None:
     norm = DynamicTanh(6, alpha=alpha).double()
     norm.alpha.data += 0.25
-    norm.weight.data, norm.bias.data = rows(6), rows(6) + 1
-    x = rows(3, 6)
+    norm.weight.data, norm.bias.data = random_input(6), random_input(6) + 1
+    x = random_input(3, 6)
     y = norm(x)
     for row in range(3):
         for column in range(6):
@@ -28,12 +28,12 @@ def test_matches_the_formula_of_the_paper(alpha: float) -> None:
 
 
 def test_elements_are_squashed_separately() -> None:
-    norm, x = DynamicTanh(4).double(), rows(2, 4)
+    norm, x = DynamicTanh(4).double(), random_input(2, 4)
     torch.testing.assert_close(norm(x)[:, :2], norm(torch.cat([x[:, :2], 100 * x[:, 2:]], dim=-1))[:, :2])
 
 
 def test_outputs_are_bounded_by_the_gain() -> None:
-    assert DynamicTanh(8).double()(rows(5, 8) * 1e6).abs().max().item() <= 1
+    assert DynamicTanh(8).double()(random_input(5, 8) * 1e6).abs().max().item() <= 1
 
 
 def test_every_parameter_has_a_role() -> None:

@@ -10,15 +10,15 @@ from torch.nn import functional
 from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
 
 
-def rows(*shape: int) -> Tensor:
+def random_input(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 1
 
 
 @pytest.mark.parametrize("eps", [1e-12, 1e-6, 0.3])
 def test_matches_the_formula_of_the_paper(eps: float) -> None:
     norm = RootMeanSquareNorm(6, eps=eps).double()
-    norm.weight.data = rows(6)
-    x = rows(3, 6)
+    norm.weight.data = random_input(6)
+    x = random_input(3, 6)
     y = norm(x)
     for row in range(3):
         values: list[float] = x[row].tolist()
@@ -29,8 +29,8 @@ def test_matches_the_formula_of_the_paper(eps: float) -> None:
 
 def test_matches_torch() -> None:
     norm = RootMeanSquareNorm(8, eps=1e-5)
-    norm.weight.data = rows(8).float()
-    x = rows(2, 8).float()
+    norm.weight.data = random_input(8).float()
+    x = random_input(2, 8).float()
     torch.testing.assert_close(norm(x), functional.rms_norm(x, (8,), norm.weight, 1e-5))
 
 
@@ -44,13 +44,13 @@ def test_the_mean_is_not_removed() -> None:
 @pytest.mark.parametrize("scale", [0.5, 8.0])
 def test_outputs_do_not_depend_on_scale(scale: float) -> None:
     norm = RootMeanSquareNorm(8, eps=1e-30).double()
-    torch.testing.assert_close(norm(rows(3, 8) * scale), norm(rows(3, 8)), atol=1e-12, rtol=0)
+    torch.testing.assert_close(norm(random_input(3, 8) * scale), norm(random_input(3, 8)), atol=1e-12, rtol=0)
 
 
 def test_bfloat16_is_preserved_and_close() -> None:
     norm = RootMeanSquareNorm(64)
-    exact = norm.double()(rows(5, 64).bfloat16().double())
-    rough = norm.bfloat16()(rows(5, 64).bfloat16())
+    exact = norm.double()(random_input(5, 64).bfloat16().double())
+    rough = norm.bfloat16()(random_input(5, 64).bfloat16())
     assert rough.dtype == torch.bfloat16
     torch.testing.assert_close(rough.double(), exact, atol=2**-6, rtol=2**-6)
 

@@ -10,14 +10,14 @@ from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
 from paribus_norm.scale_norm import ScaleNorm
 
 
-def rows(*shape: int) -> Tensor:
+def random_input(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 1
 
 
 def test_matches_the_formula_of_the_paper() -> None:
     norm = ScaleNorm(6).double()
     norm.length.data += 0.7
-    x = rows(3, 6)
+    x = random_input(3, 6)
     y = norm(x)
     for row in range(3):
         values: list[float] = x[row].tolist()
@@ -28,7 +28,7 @@ def test_matches_the_formula_of_the_paper() -> None:
 
 @pytest.mark.parametrize("width", [4, 64])
 def test_the_initial_length_is_that_of_root_mean_square_1(width: int) -> None:
-    x = rows(3, width)
+    x = random_input(3, width)
     exact = RootMeanSquareNorm(width, eps=1e-30).double()(x)
     torch.testing.assert_close(ScaleNorm(width).double()(x), exact, atol=1e-12, rtol=0)
 

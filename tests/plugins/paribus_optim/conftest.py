@@ -35,8 +35,8 @@ def take_steps(start: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]]) -
     def run(component: Optimizer) -> list[Tensor]:
         parameters = [nn.Parameter(value.clone()) for value in start]
         optimizer = component.build(parameters[:2], parameters[2:])
-        for gradients_of_step in gradients:
-            for parameter, gradient in zip(parameters, gradients_of_step, strict=True):
+        for step_gradients in gradients:
+            for parameter, gradient in zip(parameters, step_gradients, strict=True):
                 parameter.grad = gradient.clone()
             optimizer.step()
         return [parameter.detach() for parameter in parameters]

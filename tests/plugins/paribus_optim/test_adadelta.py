@@ -13,12 +13,12 @@ RHO, EPS = 0.9, 1e-4
 TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
-def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> list[float]:
+def reference(value: Tensor, gradients: Sequence[Tensor]) -> list[float]:
     result = []
     for i, start in enumerate(value.flatten().tolist()):
         w, square, changed_positions_ = start, 0.0, 0.0
-        for gradients_of_step in gradients:
-            gradient = gradients_of_step.flatten()[i].item()
+        for step_gradients in gradients:
+            gradient = step_gradients.flatten()[i].item()
             square = RHO * square + (1 - RHO) * gradient**2
             step = math.sqrt(changed_positions_ + EPS) / math.sqrt(square + EPS) * gradient
             changed_positions_ = RHO * changed_positions_ + (1 - RHO) * step**2
@@ -30,15 +30,15 @@ def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> list[float]:
 def test_matches_the_formula(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     actual = take_steps(Adadelta(rho=RHO, eps=EPS))
     for place, value in enumerate(start):
-        expected = by_hand(value, [gradients_of_step[place] for gradients_of_step in gradients])
+        expected = reference(value, [step_gradients[place] for step_gradients in gradients])
         torch.testing.assert_close(actual[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 
 def test_matches_torch(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     parameters = [nn.Parameter(value.clone()) for value in start]
     peer = torch.optim.Adadelta(parameters, lr=1.0, rho=RHO, eps=EPS, foreach=False)
-    for gradients_of_step in gradients:
-        for parameter, gradient in zip(parameters, gradients_of_step, strict=True):
+    for step_gradients in gradients:
+        for parameter, gradient in zip(parameters, step_gradients, strict=True):
             parameter.grad = gradient.clone()
         peer.step()
     for left, changed in zip(take_steps(Adadelta(rho=RHO, eps=EPS)), parameters, strict=True):

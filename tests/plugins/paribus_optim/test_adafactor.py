@@ -19,12 +19,12 @@ def root_mean_square(rows: Rows) -> float:
     return math.sqrt(sum(number**2 for number in flat) / len(flat))
 
 
-def by_hand(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
+def reference(value: Tensor, gradients: Sequence[Tensor]) -> Rows:
     w: Rows = value.tolist()
     n, m = value.shape
     rows, columns = [0.0] * n, [0.0] * m
-    for step, gradients_of_step in enumerate(gradients, start=1):
-        g: Rows = gradients_of_step.tolist()
+    for step, step_gradients in enumerate(gradients, start=1):
+        g: Rows = step_gradients.tolist()
         decay_rate = 1 - step**-DECAY
         rows = [decay_rate * rows[i] + (1 - decay_rate) * sum(g[i][j] ** 2 for j in range(m)) for i in range(n)]
         columns = [decay_rate * columns[j] + (1 - decay_rate) * sum(g[i][j] ** 2 for i in range(n)) for j in range(m)]
@@ -39,7 +39,7 @@ def test_matrices_match_the_paper(take_steps: TakeSteps, start: list[Tensor], gr
     actual = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))
     for place in (0, 1):
         expected = torch.tensor(
-            by_hand(start[place], [gradients_of_step[place] for gradients_of_step in gradients]), dtype=torch.float64
+            reference(start[place], [step_gradients[place] for step_gradients in gradients]), dtype=torch.float64
         )
         torch.testing.assert_close(actual[place], expected, rtol=0, atol=1e-9)
 
@@ -47,10 +47,10 @@ def test_matrices_match_the_paper(take_steps: TakeSteps, start: list[Tensor], gr
 def test_vectors_keep_all_squares(take_steps: TakeSteps, start: list[Tensor], gradients: list[list[Tensor]]) -> None:
     actual = take_steps(Adafactor(lr=LR, decay=DECAY, clip=CLIP, min_rms=LEAST))[2]
     w, squares = start[2], torch.zeros_like(start[2])
-    for step, gradients_of_step in enumerate(gradients, start=1):
+    for step, step_gradients in enumerate(gradients, start=1):
         decay_rate = 1 - step**-DECAY
-        squares = decay_rate * squares + (1 - decay_rate) * gradients_of_step[2] ** 2
-        update = gradients_of_step[2] / squares.sqrt()
+        squares = decay_rate * squares + (1 - decay_rate) * step_gradients[2] ** 2
+        update = step_gradients[2] / squares.sqrt()
         rate = max(LEAST, w.square().mean().sqrt().item()) * min(LR, 1 / math.sqrt(step))
         w = w - rate * update / max(1.0, update.square().mean().sqrt().item() / CLIP)
     torch.testing.assert_close(actual, w, rtol=0, atol=1e-9)

@@ -16,8 +16,8 @@ def test_matches_the_formula(take_steps: TakeSteps, start: list[Tensor], gradien
     for place, value in enumerate(start):
         for i, initial in enumerate(value.flatten().tolist()):
             w, squares = initial, 0.1
-            for gradients_of_step in gradients:
-                gradient = gradients_of_step[place].flatten()[i].item()
+            for step_gradients in gradients:
+                gradient = step_gradients[place].flatten()[i].item()
                 squares += gradient**2
                 w -= 0.3 * gradient / (math.sqrt(squares) + 1e-6)
             assert abs(actual[place].flatten()[i].item() - w) < 1e-12

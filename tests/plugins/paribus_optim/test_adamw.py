@@ -12,7 +12,7 @@ LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
 GRADIENTS = (0.7, -1.5, 0.2, 0.0, 3.0)
 
 
-def by_hand(value: float, decay: float) -> float:
+def reference(value: float, decay: float) -> float:
     mean = square = 0.0
     for step, gradient in enumerate(GRADIENTS, start=1):
         mean = BETA1 * mean + (1 - BETA1) * gradient
@@ -35,8 +35,8 @@ def test_matches_the_formula_and_only_matrices_decay() -> None:
     matrix = nn.Parameter(torch.full((2, 3), 2.0, dtype=torch.float64))
     vector = nn.Parameter(torch.full((3,), 2.0, dtype=torch.float64))
     take_steps(matrix, vector)
-    assert matrix[1, 2].item() == pytest.approx(by_hand(2.0, DECAY), abs=1e-12)
-    assert vector[2].item() == pytest.approx(by_hand(2.0, 0.0), abs=1e-12)
+    assert matrix[1, 2].item() == pytest.approx(reference(2.0, DECAY), abs=1e-12)
+    assert vector[2].item() == pytest.approx(reference(2.0, 0.0), abs=1e-12)
 
 
 def test_two_runs_are_bitwise_equal_whatever_the_number_of_threads() -> None:

@@ -13,11 +13,11 @@ LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
 TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
-def by_hand(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> list[float]:
+def reference(value: Tensor, gradients: Sequence[Tensor], *, adaptive: bool) -> list[float]:
     w, means, squares = value.flatten().tolist(), [0.0] * value.numel(), [0.0] * value.numel()
-    for step, gradients_of_step in enumerate(gradients, start=1):
+    for step, step_gradients in enumerate(gradients, start=1):
         update = []
-        for i, gradient in enumerate(gradients_of_step.flatten().tolist()):
+        for i, gradient in enumerate(step_gradients.flatten().tolist()):
             means[i] = BETA1 * means[i] + (1 - BETA1) * gradient
             squares[i] = BETA2 * squares[i] + (1 - BETA2) * gradient**2
             direction = (means[i] / (1 - BETA1**step)) / (math.sqrt(squares[i] / (1 - BETA2**step)) + EPS)
@@ -32,7 +32,7 @@ def test_matrices_step_relative_to_their_norm_and_others_like_adam(
 ) -> None:
     actual = take_steps(LayerAdaptiveMoments(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
     for place, value in enumerate(start):
-        expected = by_hand(value, [gradients_of_step[place] for gradients_of_step in gradients], adaptive=place < 2)
+        expected = reference(value, [step_gradients[place] for step_gradients in gradients], adaptive=place < 2)
         torch.testing.assert_close(actual[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
 

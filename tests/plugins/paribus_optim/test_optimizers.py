@@ -12,42 +12,42 @@ from paribus_optim import optimizer
 NAMES = sorted(optimizer())
 
 
-def built(name: str, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
     return optimizer()[name]().build(matrices, [parameter for parameter in model.parameters() if parameter.ndim < 2])
 
 
-def fresh() -> nn.Module:
+def new_model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
 
 
-def steps(model: nn.Module, stepping: torch.optim.Optimizer, start: int, final: int) -> list[float]:
+def train_steps(model: nn.Module, optimizer_instance: torch.optim.Optimizer, start: int, final: int) -> list[float]:
     losses = []
     for step in range(start, final):
         x = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
         loss = (model(x) - x[:, :4].sin()).square().mean()
-        stepping.zero_grad()
+        optimizer_instance.zero_grad()
         loss.backward()
-        stepping.step()
+        optimizer_instance.step()
         losses.append(float(loss.detach()))
     return losses
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_resuming_is_bitwise_equal(name: str) -> None:
-    full_output = fresh()
-    steps(full_output, built(name, full_output), 0, 6)
-    interrupted = fresh()
-    first_optimizer = built(name, interrupted)
-    steps(interrupted, first_optimizer, 0, 3)
+    full_output = new_model()
+    train_steps(full_output, build_optimizer(name, full_output), 0, 6)
+    interrupted = new_model()
+    first_optimizer = build_optimizer(name, interrupted)
+    train_steps(interrupted, first_optimizer, 0, 3)
     tensors: dict[str, Tensor] = {}
     packed = pack_optimizer(first_optimizer, interrupted, tensors)
-    resumed = fresh()
+    resumed = new_model()
     resumed.load_state_dict(interrupted.state_dict())
-    updated = built(name, resumed)
+    updated = build_optimizer(name, resumed)
     fill_optimizer(updated, resumed, packed, {key: value.clone() for key, value in tensors.items()}, Path("here"))
-    steps(resumed, updated, 3, 6)
+    train_steps(resumed, updated, 3, 6)
     assert all(
         torch.equal(left, changed) for left, changed in zip(full_output.parameters(), resumed.parameters(), strict=True)
     )
@@ -55,8 +55,8 @@ def test_resuming_is_bitwise_equal(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_optimizer_reduces_the_loss(name: str) -> None:
-    model = fresh()
-    losses = steps(model, built(name, model), 0, 300)
+    model = new_model()
+    losses = train_steps(model, build_optimizer(name, model), 0, 300)
     assert sum(losses[-20:]) < 0.9 * sum(losses[:20])
 
 

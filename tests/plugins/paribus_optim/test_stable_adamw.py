@@ -15,11 +15,11 @@ LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
 TakeSteps = Callable[[Optimizer], list[Tensor]]
 
 
-def by_hand(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[float]:
+def reference(value: Tensor, gradients: Sequence[Tensor], decay: float) -> list[float]:
     w, means, squares = value.flatten().tolist(), [0.0] * value.numel(), [0.0] * value.numel()
-    for step, gradients_of_step in enumerate(gradients, start=1):
+    for step, step_gradients in enumerate(gradients, start=1):
         update, ratio = [], 0.0
-        for i, gradient in enumerate(gradients_of_step.flatten().tolist()):
+        for i, gradient in enumerate(step_gradients.flatten().tolist()):
             means[i] = BETA1 * means[i] + (1 - BETA1) * gradient
             squares[i] = BETA2 * squares[i] + (1 - BETA2) * gradient**2
             unbiased = squares[i] / (1 - BETA2**step)
@@ -35,8 +35,8 @@ def test_matches_the_formula_and_only_matrices_decay(
 ) -> None:
     actual = take_steps(StableAdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY))
     for place, value in enumerate(start):
-        expected = by_hand(
-            value, [gradients_of_step[place] for gradients_of_step in gradients], DECAY if place < 2 else 0.0
+        expected = reference(
+            value, [step_gradients[place] for step_gradients in gradients], DECAY if place < 2 else 0.0
         )
         torch.testing.assert_close(actual[place].flatten().tolist(), expected, rtol=0, atol=1e-12)
 
@@ -46,8 +46,8 @@ def test_it_is_adamw_for_gradients_that_do_not_grow(
     surprising: bool, take_steps: TakeSteps, gradients: list[list[Tensor]]
 ) -> None:
     if not surprising:
-        for place, gradients_of_step in enumerate(gradients):
-            for gradient in gradients_of_step:
+        for place, step_gradients in enumerate(gradients):
+            for gradient in step_gradients:
                 gradient.copy_(torch.full_like(gradient, 0.5**place))
     options = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": 1e-12, "weight_decay": DECAY}
     pairs = zip(take_steps(StableAdamW(**options)), take_steps(AdamW(**options)), strict=True)

@@ -17,7 +17,7 @@ def test_matches_the_formula_and_only_matrices_decay(
     actual = take_steps(StochasticGradientDescent(lr=0.1, momentum=0.5, weight_decay=0.2))
     for place, value in enumerate(start):
         w, velocity = value, torch.zeros_like(value)
-        for gradients_of_step in gradients:
-            velocity = 0.5 * velocity + gradients_of_step[place] + (0.2 * w if place < 2 else 0.0)
+        for step_gradients in gradients:
+            velocity = 0.5 * velocity + step_gradients[place] + (0.2 * w if place < 2 else 0.0)
             w = w - 0.1 * velocity
         torch.testing.assert_close(actual[place], w, rtol=0, atol=1e-12)

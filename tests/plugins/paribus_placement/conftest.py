@@ -37,12 +37,12 @@ def sublayers() -> Mapping[str, Callable[[Tensor], Tensor]]:
 def randomise() -> Callable[[Placement], Placement]:
     """Give every parameter of a placement different values, in float64."""
 
-    def stir(placement: Placement) -> Placement:
+    def randomise_parameters(placement: Placement) -> Placement:
         for index, parameter in enumerate(placement.double().parameters()):
             parameter.data = torch.linspace(0.5, 1.5 + index, parameter.numel(), dtype=torch.float64)
         return placement
 
-    return stir
+    return randomise_parameters
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def at(positions: Tensor, batch: int, row: int) -> int:
+def position_at(positions: Tensor, batch: int, row: int) -> int:
     return int(positions[batch % positions.shape[0], row])
 
 
@@ -50,7 +50,7 @@ def loop_reference(position: Disentangled, pair: Pair) -> Tensor:
     for b in range(batch):
         for i in range(positions):
             for j in range(size):
-                away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
+                away = position_at(pair.q_positions, b, i) - position_at(pair.k_positions, b, j)
                 row = int(position.table_index(torch.tensor(away)))
                 for h in range(heads):
                     if position.scores != "p2c":
@@ -173,7 +173,7 @@ def padded(length: int) -> tuple[Tensor, Tensor]:
     return x, text[:, None, None] & text[:, None, :, None]
 
 
-def moved(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -> None:
+def copy_linear(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -> None:
     assert linear is not None
     linear.weight.copy_(weight)
     if linear.bias is not None:
@@ -204,14 +204,14 @@ def test_matches_deberta_v2(
             (actual.k, reference.key_proj),
             (actual.v, reference.value_proj),
         ):
-            moved(left, right.weight, right.bias)
+            copy_linear(left, right.weight, right.bias)
         if part is not None:
             part.double()
             if scores != "c2p":
-                moved(part.query, reference.pos_query_proj.weight, reference.pos_query_proj.bias)
+                copy_linear(part.query, reference.pos_query_proj.weight, reference.pos_query_proj.bias)
             if scores != "p2c":  # version 1 has no bias here
                 reference.pos_key_proj.bias.zero_()
-                moved(part.key, reference.pos_key_proj.weight, None)
+                copy_linear(part.key, reference.pos_key_proj.weight, None)
         x, mask = padded(length)
         expected, _ = reference(x, mask, rel_embeddings=position.table.weight)
         same(context(position, actual, part, x, mask), expected)
@@ -235,13 +235,13 @@ def test_matches_deberta_v1(scores: Any, length: int, randomise: Randomise) -> N
     part.double()
     with torch.no_grad():
         arranged = reference.in_proj.weight.view(heads, 3, 24 // heads, 24).transpose(0, 1).flatten(1, 2)
-        moved(actual.q, arranged[0], reference.q_bias)
-        moved(actual.k, arranged[1], None)
-        moved(actual.v, arranged[2], reference.v_bias)
+        copy_linear(actual.q, arranged[0], reference.q_bias)
+        copy_linear(actual.k, arranged[1], None)
+        copy_linear(actual.v, arranged[2], reference.v_bias)
         if scores != "c2p":
-            moved(part.query, reference.pos_q_proj.weight, reference.pos_q_proj.bias)
+            copy_linear(part.query, reference.pos_q_proj.weight, reference.pos_q_proj.bias)
         if scores != "p2c":
-            moved(part.key, reference.pos_proj.weight, None)
+            copy_linear(part.key, reference.pos_proj.weight, None)
         x, mask = padded(length)
         distances = published.build_relative_position(x, x)
         expected, _ = reference(x, mask, relative_pos=distances, rel_embeddings=position.table.weight)

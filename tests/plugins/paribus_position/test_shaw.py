@@ -14,7 +14,7 @@ Randomise = Callable[[nn.Module], nn.Module]
 MakePair = Callable[..., Pair]
 
 
-def at(positions: Tensor, batch: int, row: int) -> int:
+def position_at(positions: Tensor, batch: int, row: int) -> int:
     return int(positions[batch % positions.shape[0], row])
 
 
@@ -27,7 +27,7 @@ def loop_reference(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor,
     for b in range(batch):
         for i in range(queries):
             for j in range(keys):
-                away = at(pair.k_positions, b, j) - at(pair.q_positions, b, i)
+                away = position_at(pair.k_positions, b, j) - position_at(pair.q_positions, b, i)
                 row = max(-position.distance, min(position.distance, away)) + position.distance
                 for h in range(heads):
                     scores[b, h, i, j] = pair.q[b, h, i].dot(position.keys.weight[row]) * pair.scale

@@ -27,7 +27,7 @@ SHIFTING = {"width": 24, "head_width": 2}
 ODD = {"width": 7, "head_width": 3}
 
 
-def at(positions: Tensor, batch: int, row: int) -> int:
+def position_at(positions: Tensor, batch: int, row: int) -> int:
     return int(positions[batch % positions.shape[0], row])
 
 
@@ -48,7 +48,7 @@ def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float)
     for b in range(batch):
         for i in range(queries):
             for j in range(keys):
-                away = at(pair.q_positions, b, i) - at(pair.k_positions, b, j)
+                away = position_at(pair.q_positions, b, i) - position_at(pair.k_positions, b, j)
                 angles = [away / base ** (2 * f / width) for f in range((width + 1) // 2)]
                 waves = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=torch.float64)
                 r = part.project(waves).view(heads, -1)
@@ -93,11 +93,11 @@ def test_consecutive_positions_use_the_cheaper_method(
 ) -> None:
     module: list[Tensor] = []
 
-    def watched(x: Tensor) -> Tensor:
+    def record_shift(x: Tensor) -> Tensor:
         module.append(x)
         return relative_shift(x)
 
-    monkeypatch.setattr(sys.modules[TransformerXL.__module__], "relative_shift", watched)
+    monkeypatch.setattr(sys.modules[TransformerXL.__module__], "relative_shift", record_shift)
     shape = replace(shape, **sizes)
     position, positions = TransformerXL(shape), torch.arange(9).unsqueeze(0)
     randomise(position)

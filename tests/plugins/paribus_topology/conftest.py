@@ -53,17 +53,17 @@ class Mean(Attention):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         if ctx.memory is not None:
-            return self.mixed(ctx.memory.mean(1, keepdim=True).expand_as(x))
+            return self.mix_channels(ctx.memory.mean(1, keepdim=True).expand_as(x))
         if not self.causal:
-            return self.mixed(x.mean(1, keepdim=True).expand_as(x))
+            return self.mix_channels(x.mean(1, keepdim=True).expand_as(x))
         past_sum = 0 if ctx.state is None else ctx.state["sum"]
         summed = past_sum + x.cumsum(1)
         if ctx.state is not None:
             ctx.state["sum"] = summed[:, -1:]
         count = torch.arange(ctx.past + 1, ctx.past + x.shape[1] + 1).view(1, -1, 1)
-        return self.mixed(summed / count)
+        return self.mix_channels(summed / count)
 
-    def mixed(self, x: Tensor) -> Tensor:
+    def mix_channels(self, x: Tensor) -> Tensor:
         mixed: Tensor = self.mix(x)
         return mixed
 
