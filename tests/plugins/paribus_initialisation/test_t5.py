@@ -27,20 +27,20 @@ from paribus_initialisation.t5 import T5
     ],
 )
 def test_each_role_has_its_standard_deviation(
-    role: Role, path: str, std: float, info: Callable[..., ParameterInfo], unit: Tensor
+    role: Role, path: str, std: float, parameter_info: Callable[..., ParameterInfo], unit: Tensor
 ) -> None:
-    assert torch.equal(T5().draw(unit, info(role, path=path)), unit * std)
+    assert torch.equal(T5().draw(unit, parameter_info(role, path=path)), unit * std)
 
 
-def test_residual_projections_use_their_fan_in(info: Callable[..., ParameterInfo]) -> None:
+def test_residual_projections_use_their_fan_in(parameter_info: Callable[..., ParameterInfo]) -> None:
     unit = torch.ones(200, 50)
-    torch.testing.assert_close(T5().draw(unit, info("residual", shape=(200, 50))), unit * 50**-0.5)
+    torch.testing.assert_close(T5().draw(unit, parameter_info("residual", shape=(200, 50))), unit * 50**-0.5)
 
 
-def test_the_gain_and_the_factor_are_applied(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    plain = T5().draw(unit, info("query"))
-    torch.testing.assert_close(T5().draw(unit, info("query", gain=0.5)), plain / 2)
-    torch.testing.assert_close(T5(factor=2.0).draw(unit, info("query")), plain * 2)
+def test_the_gain_and_the_factor_are_applied(parameter_info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+    plain = T5().draw(unit, parameter_info("query"))
+    torch.testing.assert_close(T5().draw(unit, parameter_info("query", gain=0.5)), plain / 2)
+    torch.testing.assert_close(T5(factor=2.0).draw(unit, parameter_info("query")), plain * 2)
 
 
 def test_initial_weights_have_the_spread_of_t5() -> None:

@@ -45,29 +45,37 @@ def test_the_largest_draws_stay_finite(largest: float) -> None:
     assert math.isfinite(truncated(torch.tensor([largest]), 100.0).item())
 
 
-def test_the_standard_deviation_matches_torch(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_the_standard_deviation_matches_torch(parameter_info: Callable[..., ParameterInfo], unit: Tensor) -> None:
     reference = nn.init.trunc_normal_(
         torch.empty(300, 200), std=0.02, a=-0.04, b=0.04, generator=torch.Generator().manual_seed(1)
     )
-    actual = Truncated().draw(unit, info("inner"))
+    actual = Truncated().draw(unit, parameter_info("inner"))
     assert actual.std().item() == pytest.approx(reference.std().item(), rel=0.02)
     assert actual.abs().max().item() <= 0.04
 
 
-def test_residual_projections_are_divided_as_in_gpt2(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+def test_residual_projections_are_divided_as_in_gpt2(
+    parameter_info: Callable[..., ParameterInfo], unit: Tensor
+) -> None:
     deep, shallow = Truncated(cutoff=8.0), Truncated(cutoff=8.0, deep=False)
-    torch.testing.assert_close(deep.draw(unit, info("residual")), Gpt2().draw(unit, info("residual")))
-    torch.testing.assert_close(shallow.draw(unit, info("residual")), unit * 0.02)
+    torch.testing.assert_close(
+        deep.draw(unit, parameter_info("residual")), Gpt2().draw(unit, parameter_info("residual"))
+    )
+    torch.testing.assert_close(shallow.draw(unit, parameter_info("residual")), unit * 0.02)
 
 
-def test_heads_may_have_another_standard_deviation(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    plain = Truncated().draw(unit, info("head"))
-    torch.testing.assert_close(Truncated(head=0.005).draw(unit, info("head")), plain / 4)
-    assert torch.equal(Truncated(head=0.005).draw(unit, info("inner")), Truncated().draw(unit, info("inner")))
+def test_heads_may_have_another_standard_deviation(parameter_info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+    plain = Truncated().draw(unit, parameter_info("head"))
+    torch.testing.assert_close(Truncated(head=0.005).draw(unit, parameter_info("head")), plain / 4)
+    assert torch.equal(
+        Truncated(head=0.005).draw(unit, parameter_info("inner")), Truncated().draw(unit, parameter_info("inner"))
+    )
 
 
-def test_the_gain_of_the_placement_is_applied(info: Callable[..., ParameterInfo], unit: Tensor) -> None:
-    torch.testing.assert_close(Truncated().draw(unit, info(gain=0.5)), Truncated().draw(unit, info()) / 2)
+def test_the_gain_of_the_placement_is_applied(parameter_info: Callable[..., ParameterInfo], unit: Tensor) -> None:
+    torch.testing.assert_close(
+        Truncated().draw(unit, parameter_info(gain=0.5)), Truncated().draw(unit, parameter_info()) / 2
+    )
 
 
 def test_initial_weights_have_the_spread_of_modernbert() -> None:
