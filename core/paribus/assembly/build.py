@@ -1,4 +1,4 @@
-"""The builder that a topology is given: every stack, layer and sublayer as the spec names them."""
+"""Builder of a model's modules: every stack, layer and sublayer that a spec names."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ SIZE_OVERFLOW: Final = re.compile(
 
 
 class ModelParts(NamedTuple):
-    """The modules of a model, before anything trains them."""
+    """Modules of a model."""
 
     topology: Topology
     objectives: nn.ModuleDict
-    trained: tuple[str, ...]  # those of the objectives that make the loss; the others are only evaluated
+    trained: tuple[str, ...]  # names of objectives in the training loss; the others are only evaluated
 
     def children(self) -> dict[str, nn.Module]:
-        """The modules by the first word of their path: embedding, body, encoder, objectives."""
+        """Return the modules by the first word of their paths: embedding, body, encoder, objectives."""
         return {**dict(self.topology.named_children()), "objectives": self.objectives}
 
 
 def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequence[Kernel]) -> ModelParts:
-    """A model on the meta device: shapes without storage, in milliseconds at any size."""
+    """Build the modules on the meta device: shapes without storage, in milliseconds at any size."""
     topology_class = classes.get("topology", spec["topology"]["name"])
     assert issubclass(topology_class, Topology)
     with _report_size_overflow(), torch.device("meta"):
         builder = SpecBuilder(spec, classes, vocabulary, kernels, topology_class.parts)
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
-        others = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
-        shape = dataclasses.replace(topology.stage("body").shape, other_shapes=others)
+        other_shapes = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
+        shape = dataclasses.replace(topology.stage("body").shape, other_shapes=other_shapes)
         objectives = nn.ModuleDict()
         for node in objective_nodes(spec):
             norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
@@ -76,12 +76,12 @@ def _report_size_overflow() -> Iterator[None]:
     except (RuntimeError, TypeError) as error:
         if not SIZE_OVERFLOW.search(str(error)):
             raise
-        message = "this model has a tensor of more than any machine can hold"
+        message = "a tensor of this model has more elements than 64 bits can count"
         raise SpecError(Problem(code="too-large", path="dims", message=message, valid="smaller dims")) from error
 
 
 def objective_nodes(spec: Spec) -> list[Node]:
-    """What the model is trained for, then what it is evaluated with besides; each once."""
+    """Return the training objectives, then the others that are only evaluated; each once."""
     trained = as_list(spec["objective"])
     names = {node["name"] for node in trained}
     return [*trained, *(node for node in as_list(spec.get("evaluate") or []) if node["name"] not in names)]
@@ -92,27 +92,27 @@ def as_list(node: Any) -> list[Node]:
 
 
 def component_of_layer(node: Any, layer: int) -> Node:
-    """The component of layer `layer`: a list of components is cycled over the layers."""
+    """Return the component of a layer: a list of components is cycled over the layers."""
     nodes = as_list(node)
     return nodes[layer % len(nodes)]
 
 
 def shared_layers(spec: Spec, layers: int) -> list[int]:
-    """The first layer with the parameters of each layer: itself, unless layers share them in groups.
+    """Return, for each layer, the first layer with the same parameters: itself, unless groups share parameters.
 
-    Of a list that is cycled over the layers, each group has one of every kind.
+    Where a list of components is cycled over the layers, a group has one layer of each component.
     """
     if spec["dims"]["groups"] is None:
         return list(range(layers))
-    run = layers // spec["dims"]["groups"]
+    group_size = layers // spec["dims"]["groups"]
     lists = [spec[slot] for slot in CYCLED if slot in spec] + list((spec.get("cross") or {}).values())
     kinds = math.lcm(*(len(as_list(node)) for node in lists))
-    return [index // run * run + index % run % kinds for index in range(layers)]
+    return [index // group_size * group_size + index % group_size % kinds for index in range(layers)]
 
 
 @final
 class SpecBuilder:
-    """Builds what a topology asks for. A part reads the spec with what stands under `parts:` for it merged over."""
+    """Builder that a topology receives. A part reads the spec merged with its own options under `parts:`."""
 
     def __init__(
         self,
@@ -128,28 +128,28 @@ class SpecBuilder:
         self.kernels = kernels
         self.parts = {part.path: part for part in parts}
         self._embedding: Embedding | None = None
-        self._embedded = self._shape(self.parts["body"])  # what the embedding is made for
-        self._positions: dict[str, list[tuple[Node, Position]]] = {}  # of each stack so far, as they are said
+        self._embedded = self._shape(self.parts["body"])  # the shape of the shared embedding
+        self._positions: dict[str, list[tuple[Node, Position]]] = {}  # of each stack so far, with their options
 
     def part_spec(self, part: Part) -> Spec:
-        """The spec as this part reads it."""
-        own = (self.spec.get("parts") or {}).get(part.name, {})
-        dims = {**self.spec["dims"], **own.get("dims", {})}
-        return {**self.spec, **own, "dims": dims}
+        """Return the spec with the options of this part."""
+        overrides = (self.spec.get("parts") or {}).get(part.name, {})
+        dims = {**self.spec["dims"], **overrides.get("dims", {})}
+        return {**self.spec, **overrides, "dims": dims}
 
     def shape(self, part: Part, layer: int | None = None) -> Shape:
         shape, table = self._shape(part, layer), self.embedding().width
         return shape if table in (None, shape.width) else dataclasses.replace(shape, table_width=table)
 
     def _shape(self, part: Part, layer: int | None = None) -> Shape:
-        """The place of what stands in a part, before it is known how wide the embedding's rows are."""
+        """Return the shape of a part, without the width of the embedding table."""
         spec = self.part_spec(part)
         dims = spec["dims"]
         if layer is not None and shared_layers(spec, dims["layers"]).count(layer) > 1:
             layer = None
         has = {"attention": True, "cross": part.cross, "feedforward": spec.get("feedforward") is not None}
-        sublayers = tuple(name for name, there in has.items() if there)
-        reader = next((each for each in self.parts.values() if each.cross == part.path), None)
+        sublayers = tuple(name for name, is_present in has.items() if is_present)
+        reader = next((other for other in self.parts.values() if other.cross == part.path), None)
         return Shape(
             width=dims["width"],
             heads=dims["heads"],
@@ -167,24 +167,26 @@ class SpecBuilder:
         )
 
     def cross_shape(self, part: Part, layer: int | None = None) -> Shape:
-        """The place of a cross-attention, and of what tells its rows apart: a memory has no future."""
-        assert part.cross is not None, "only asked of a part that attends to another"
+        """Return the shape of a cross-attention and its position, which are not causal."""
+        assert part.cross is not None, "the part has no cross-attention"
         memory_width = self.shape(self.parts[part.cross]).width
         return dataclasses.replace(self.shape(part, layer), causal=False, memory_width=memory_width)
 
-    def norm(self, spec: Spec, stream: int, layer: int, whose: str) -> Norms:
-        def normed(width: int | None = None) -> Norm:
+    def norm(self, spec: Spec, stream: int, layer: int, owner: str) -> Norms:
+        def make_norm(width: int | None = None) -> Norm:
             if spec.get("norm") is None:
-                message = f"{whose} has a norm, but the topology `{spec['topology']['name']}` reads none"
+                message = (
+                    f"{owner} has a norm, but the topology `{spec['topology']['name']}` does not use the slot `norm`"
+                )
                 raise SpecError(
-                    Problem(code="does-not-fit", path="norm", message=message, valid="one that has no norm")
+                    Problem(code="does-not-fit", path="norm", message=message, valid="a component without a norm")
                 )
             return make(self.classes, "norm", component_of_layer(spec["norm"], layer), width or stream, kind=Norm)
 
-        return normed
+        return make_norm
 
     def embedding(self, *, width: int | None = None, scored: int | None = None) -> Embedding:
-        """The one that all parts share; it is made when it is first asked for."""
+        """Return the embedding that all parts share; the first call makes it."""
         if self._embedding is None:
             width = width or self._embedded.width
             self._embedded = dataclasses.replace(self._embedded, width=width, unembed_width=scored)
@@ -192,7 +194,7 @@ class SpecBuilder:
         return self._embedding
 
     def separate_embedding(self) -> Embedding:
-        """Another one, which scores no rows."""
+        """Return a second embedding, without an output head."""
         return self._table(dataclasses.replace(self._embedded, unembed_width=0))
 
     def _table(self, shape: Shape) -> Embedding:
@@ -202,31 +204,35 @@ class SpecBuilder:
         return self.norm(self.spec, shape.width, 0, f"embedding `{self.spec['embedding']['name']}`")
 
     def shape_of(self, path: str) -> Shape:
-        """What a part that is no stack is built for."""
+        """Return the shape of a part that is not a stack."""
         return self.shape(self.parts[path])
 
     def embedding_part(self, path: str) -> nn.ModuleDict | None:
-        """What a part that is no stack has of the embedding for itself."""
+        """Return the embedding modules that belong to a part that is not a stack."""
         shape = dataclasses.replace(self.shape(self.parts[path]), width=self._embedded.width)
         return self.embedding().stack_part(shape, self._embeddings(shape))
 
     def cross_attention(self, path: str, memory_width: int) -> tuple[Attention, CrossAttention]:
-        """The attention by which a recurrent part reads a memory as it stands, and what runs it."""
+        """Return the attention by which a recurrent part reads an unprojected memory, and the module that runs it."""
         part = self.parts[path]
         shape = dataclasses.replace(self.shape(part), causal=False, memory_width=memory_width, raw_memory=True)
         attention = make(
             self.classes, "attention", component_of_layer(self.spec["attention"], 0), shape, kind=Attention
         )
-        nowhere = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
-        return attention, CrossAttention(attention, nowhere, self.kernels, shape.heads)
+        no_position = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
+        return attention, CrossAttention(attention, no_position, self.kernels, shape.heads)
 
     def stack(self, path: str, *, placed: str | None = None) -> Stack:
         part = self.parts[path]
         spec, shape = self.part_spec(part), self.shape(part)
-        lent = [] if placed is None else self._positions[placed]
-        shared = self._shared(as_list(spec["position"]), shape, lent)
+        reusable = [] if placed is None else self._positions[placed]
+        shared = self._stack_positions(as_list(spec["position"]), shape, reusable)
         self._positions[path] = list(zip(as_list(spec["position"]), shared, strict=True))
-        across = self._shared(as_list(self._cross(spec)["position"]), self.cross_shape(part), []) if part.cross else []
+        cross_positions = (
+            self._stack_positions(as_list(self._cross(spec)["position"]), self.cross_shape(part), [])
+            if part.cross
+            else []
+        )
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
         for first in shared_layers(spec, shape.layers):
@@ -234,43 +240,50 @@ class SpecBuilder:
                 layers.append(layers[first])
                 wiring.append(wiring[first])
                 continue
-            own = self._own(spec["position"], shared, first, self.shape(part, first))
+            position = self._layer_position(spec["position"], shared, first, self.shape(part, first))
             cross = None
             if part.cross:
-                cross = self._own(self._cross(spec)["position"], across, first, self.cross_shape(part, first))
-            layers.append(self._layer(spec, part, first, own, cross))
-            wiring.append((own, cross))
-        last = layers[-1].placement if layers else None
-        needs_final = last is not None and last.traits["final_norm"]
+                cross = self._layer_position(
+                    self._cross(spec)["position"], cross_positions, first, self.cross_shape(part, first)
+                )
+            layers.append(self._layer(spec, part, first, position, cross))
+            wiring.append((position, cross))
+        placement = layers[-1].placement if layers else None
+        needs_final = placement is not None and placement.traits["final_norm"]
         final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
-        others = [id(position) for _, position in lent]
-        held = [position for position in (*shared, *across) if id(position) not in others]
-        positions = [position for position in held if position.traits["owner"] == "stack"]
+        reused = [id(position) for _, position in reusable]
+        own_positions = [position for position in (*shared, *cross_positions) if id(position) not in reused]
+        positions = [position for position in own_positions if position.traits["owner"] == "stack"]
         embedding = self.embedding().stack_part(shape, self._embeddings(shape))
         return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding)
 
-    def _shared(self, nodes: Sequence[Node], shape: Shape, lent: Sequence[tuple[Node, Position]]) -> list[Position]:
-        """The positions of a stack: those that another lends it, where they are said alike, and its own."""
-        found: list[Position] = []
+    def _stack_positions(
+        self, nodes: Sequence[Node], shape: Shape, reusable: Sequence[tuple[Node, Position]]
+    ) -> list[Position]:
+        """Return the positions of a stack: those of another stack where the options are equal, and new ones."""
+        positions: list[Position] = []
         for index, node in enumerate(nodes):
-            said, position = lent[index] if index < len(lent) else (None, None)
-            if position is None or said != node or not _only_places(position):
+            other_node, position = reusable[index] if index < len(reusable) else (None, None)
+            if position is None or other_node != node or not _only_embeds(position):
                 position = make(self.classes, "position", node, shape, kind=Position)
-            found.append(position)
-        return found
+            positions.append(position)
+        return positions
 
-    def _own(self, node: Any, shared: Sequence[Position], index: int, shape: Shape) -> Position:
-        """The position of one layer: that of the stack, or one that belongs to this layer alone."""
+    def _layer_position(self, node: Any, shared: Sequence[Position], index: int, shape: Shape) -> Position:
+        """Return the position of one layer: that of the stack, or one that belongs to the layer."""
         position = shared[index % len(shared)]
         if position.traits["owner"] == "stack":
             return position
         return make(self.classes, "position", component_of_layer(node, index), shape, kind=Position)
 
     def _cross(self, spec: Spec) -> Mapping[str, Any]:
-        own: Mapping[str, Any] = spec.get("cross") or {}
-        return {"attention": own.get("attention", spec["attention"]), "position": own.get("position", {"name": "none"})}
+        cross: Mapping[str, Any] = spec.get("cross") or {}
+        return {
+            "attention": cross.get("attention", spec["attention"]),
+            "position": cross.get("position", {"name": "none"}),
+        }
 
-    def _layer(self, spec: Spec, part: Part, index: int, own: Position, across: Position | None) -> Layer:
+    def _layer(self, spec: Spec, part: Part, index: int, position: Position, cross_position: Position | None) -> Layer:
         shape = self.shape(part, index)
         cross = None
         if part.cross:
@@ -294,16 +307,16 @@ class SpecBuilder:
             placement=placement,
             dropout=shape.dropout,
             cross=cross,
-            position=_of_the_layer(own, shape),
-            cross_position=None if across is None else _of_the_layer(across, shape),
+            position=_layer_module(position, shape),
+            cross_position=None if cross_position is None else _layer_module(cross_position, shape),
         )
 
 
-def _only_places(position: Position) -> bool:
-    """Whether what it does is done before the first layer, at the width of the embedding, whatever stack follows."""
+def _only_embeds(position: Position) -> bool:
+    """Whether a position acts only on embeddings, before the first layer, so that stacks can share it."""
     return position.traits["hooks"] == ["embed"] and position.traits["owner"] == "stack"
 
 
-def _of_the_layer(position: Position, shape: Shape) -> nn.Module | None:
-    """What a layer holds of a position: all of one that is its own, and of one of the stack's the part that is."""
+def _layer_module(position: Position, shape: Shape) -> nn.Module | None:
+    """Return the module that a layer holds: its own position, or its part of the stack's position."""
     return position if position.traits["owner"] == "layer" else position.layer_part(shape)

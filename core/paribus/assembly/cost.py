@@ -1,4 +1,4 @@
-"""What a model costs, component by component: counted parameters, declared operations, kept state."""
+"""Cost of a model by component: parameters, FLOPs, and decoding state."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from paribus.parts.stack import Stack, Stage
 from paribus.slots.component import Load
 from paribus.slots.objective import Objective
 
-FAR: Final = 1 << 40  # rows: further than any window reaches
+FAR: Final = 1 << 40  # tokens: more than any attention window
 
 
 class CostLine(NamedTuple):
-    """One kind of component, over all the places where it is used."""
+    """Cost of one kind of component, over all of its uses."""
 
     path: str  # "body.attention", "embedding", "objectives.mlm"
     parameters: int
-    flops: int  # of one example's forward pass
-    state: int  # elements kept to decode one example
+    flops: int  # of a forward pass of one example
+    state: int  # elements that decoding one example keeps
 
 
 class ModelCost(NamedTuple):
-    """A whole model's, for examples of `length` rows."""
+    """Cost of a whole model, for examples of `length` tokens."""
 
     lines: tuple[CostLine, ...]
     parameters: int
@@ -38,12 +38,12 @@ class ModelCost(NamedTuple):
 
     @property
     def flops_per_token(self) -> float:
-        """Of a forward pass; a training step is about three times that."""
+        """FLOPs of a forward pass; a training step has about three times as many."""
         return self.flops / self.length
 
     @property
     def training_flops(self) -> int:
-        """Of one example: forward, and twice as many backward, for what flows back and for the parameters."""
+        """FLOPs of one example: a forward pass, and twice as many for the gradients of activations and parameters."""
         return 3 * self.flops
 
     def cache_bytes_per_token(self, bytes_an_element: int = 4) -> float:
@@ -51,9 +51,9 @@ class ModelCost(NamedTuple):
 
 
 def model_cost(model: ModelParts, length: int) -> ModelCost:
-    """Parameters are distinct tensors, counted; operations and state are what each component declares.
+    """Return the cost of a model: distinct parameters are counted; components declare their FLOPs and state.
 
-    Operations are those of a training example, whose rows the objectives decide; state is that of `length` rows.
+    FLOPs are those of a training example, whose tokens the objectives decide; state is that of `length` tokens.
     """
     lines = list(_lines(model, length))
     return ModelCost(
@@ -65,43 +65,42 @@ def model_cost(model: ModelParts, length: int) -> ModelCost:
     )
 
 
-def decoding_state(model: ModelParts, rows: int) -> int:
-    """Elements kept to decode an example of so many rows."""
-    once = Load(1, 1, memory=1)
+def decoding_state(model: ModelParts, length: int) -> int:
+    """Return the elements that decoding an example of `length` tokens keeps."""
+    training_load = Load(1, 1, memory=1)
     return sum(
         share.state
         for part, stage in zip(model.topology.parts, _stages(model), strict=True)
         if part.causal
-        for share in stage.costs(once, Load(rows, rows, memory=rows if part.cross else 0))
+        for share in stage.costs(training_load, Load(length, length, memory=length if part.cross else 0))
     )
 
 
 def constant_state(model: ModelParts) -> int:
-    """Those of them that do not grow with the rows: a recurrence's, and what a window keeps of the past."""
-    return 2 * decoding_state(model, FAR) - decoding_state(
-        model, 2 * FAR
-    )  # what grows does so evenly, once it is longer than any window
+    """Return the elements that do not grow with the length: of recurrences and attention windows."""
+    # Beyond all windows, the state grows linearly.
+    return 2 * decoding_state(model, FAR) - decoding_state(model, 2 * FAR)
 
 
 def training_flops(model: ModelParts, length: int, teacher: ModelParts | None = None) -> int:
-    """The operations of training on one example: three times a forward pass, and one of its teacher, if it has one."""
+    """Return the FLOPs of training on one example: three forward passes, and one of the teacher, if any."""
     return model_cost(model, length).training_flops + (0 if teacher is None else model_cost(teacher, length).flops)
 
 
 def count_parameters(children: Mapping[str, nn.Module]) -> int:
-    """How many numbers a model learns; a tied tensor counts once."""
+    """Return the number of parameters; tied tensors count once."""
     return sum({id(p): p.numel() for child in children.values() for p in child.parameters()}.values())
 
 
 class TokenCounts(NamedTuple):
-    """What a part is given of one example."""
+    """Number of tokens of one example in a part."""
 
-    tokens: int  # that it reads
-    queries: int  # that only ask, behind these
+    tokens: int  # with keys and values
+    queries: int  # with queries only, after these
 
 
 def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
-    """How many rows each part has of one example: an objective may give one more of them than another."""
+    """Return the number of tokens of one example in each part, which depends on the objectives."""
     trained = [_objective(model, name) for name in model.trained]
     forming = [objective for objective in trained if objective.traits.get("example_kind")]
     raw = length if forming else max(objective.text_length(length) for objective in trained)
@@ -120,40 +119,42 @@ def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
 
 
 def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
-    seen: set[int] = set()  # a tied tensor is counted where it is met first
-    given = tokens_per_part(model, length)
+    seen: set[int] = set()  # a tied tensor is counted at its first use
+    counts = tokens_per_part(model, length)
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
     flops = embedding.cost(Load(length, length, head_positions=scored)).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
-        rows = sum(given[part.path])
-        flops += embedding.stack_part_cost(stage.input_shape, Load(rows, rows)).flops
-    owned = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
-    yield CostLine("embedding", sum(_fresh(module, seen) for module in (embedding, *owned)), flops, 0)
+        tokens = sum(counts[part.path])
+        flops += embedding.stack_part_cost(stage.input_shape, Load(tokens, tokens)).flops
+    stage_embeddings = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
+    yield CostLine("embedding", sum(_count_new(module, seen) for module in (embedding, *stage_embeddings)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
-        rows = given[part.path].tokens
-        trains = Load(sum(given[part.path]), rows, memory=given[part.cross].tokens if part.cross else 0)
+        tokens = counts[part.path].tokens
+        trains = Load(sum(counts[part.path]), tokens, memory=counts[part.cross].tokens if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
         for share in stage.costs(trains, decodes):
-            count = sum(_fresh(module, seen) for module in share.modules)
+            count = sum(_count_new(module, seen) for module in share.modules)
             yield CostLine(f"{part.path}.{share.name}", count, share.flops, share.state)
     for name, child in model.topology.named_children():
-        left = _fresh(child, seen)
-        if left:
-            yield CostLine(name, left, 0, 0)  # what a topology has of its own
+        remaining = _count_new(child, seen)
+        if remaining:
+            yield CostLine(name, remaining, 0, 0)  # modules of the topology itself
     for name in model.objectives:
         objective = _objective(model, name)
         flops = objective.cost(Load(length, length, head_positions=objective.head_positions(length))).flops
         if objective.last_layer_reruns:
-            flops += objective.last_layer_reruns * _last(model, given["body"].tokens, objective.head_positions(length))
-        yield CostLine(f"objectives.{name}", _fresh(objective, seen), flops if name in model.trained else 0, 0)
+            flops += objective.last_layer_reruns * _last_layer_flops(
+                model, counts["body"].tokens, objective.head_positions(length)
+            )
+        yield CostLine(f"objectives.{name}", _count_new(objective, seen), flops if name in model.trained else 0, 0)
 
 
-def _last(model: ModelParts, rows: int, asking: int) -> int:
-    """The operations of the body's last layer, for rows that it read and others that ask it again."""
+def _last_layer_flops(model: ModelParts, tokens: int, queries: int) -> int:
+    """Return the FLOPs of the body's last layer, for its tokens and for additional queries."""
     stack = model.topology.stage("body")
-    assert isinstance(stack, Stack), "an objective asks again only where there is a last layer"
-    return stack.last_layer_flops(Load(rows + asking, rows))
+    assert isinstance(stack, Stack), "only a stack has a last layer to run again"
+    return stack.last_layer_flops(Load(tokens + queries, tokens))
 
 
 def _stages(model: ModelParts) -> list[Stage]:
@@ -167,7 +168,7 @@ def _objective(model: ModelParts, name: str) -> Objective:
 
 
 def _scored(objective: Objective, model: ModelParts, length: int) -> int:
-    """How many rows the objective has scored against the whole vocabulary."""
+    """Return the number of positions at which the objective has logits over the vocabulary."""
     told = objective.unembed_positions(length)
     if told is not None:
         return told
@@ -175,20 +176,20 @@ def _scored(objective: Objective, model: ModelParts, length: int) -> int:
 
 
 def scores_the_vocabulary(objective: Objective, model: ModelParts) -> bool:
-    """Whether the objective's head has its rows scored against the whole vocabulary: all of them, or none."""
-    asked: list[Tensor] = []
+    """Whether the objective's head has logits over the vocabulary."""
+    calls: list[Tensor] = []
     body = model.topology.stage("body")
 
     def unembed(h: Tensor, bias: Tensor | None = None) -> Tensor:
-        asked.append(h)
+        calls.append(h)
         return model.topology.embedding.unembed(h, bias)
 
     with torch.no_grad():
         objective.logits(next(body.parameters()).new_zeros(1, 1, body.shape.width), unembed)
-    return bool(asked)
+    return bool(calls)
 
 
-def _fresh(module: nn.Module, seen: set[int]) -> int:
+def _count_new(module: nn.Module, seen: set[int]) -> int:
     count = 0
     for parameter in module.parameters():
         if id(parameter) not in seen:

@@ -1,7 +1,7 @@
-"""Keyed initialisation: each parameter is a scheme's function of draws that are its own.
+"""Keyed initialisation: each parameter is a function of its own random draws.
 
 The draws of a parameter are standard normal float32, made on the CPU from a Philox generator whose key is the seed and
-the parameter's path. So swapping one component leaves every other tensor bitwise equal, whatever is built before it.
+the parameter's path. So swapping one component leaves every other tensor bitwise equal.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from paribus.slots.initialisation import Initialisation, ParameterInfo
 
 
 def standard_normal(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
-    """Standard normal float32 draws, keyed by (seed, path)."""
+    """Return standard normal float32 draws, keyed by (seed, path)."""
     key = (key64(seed, path) << 64) | key64(path, seed)
     drawn = np.random.Generator(np.random.Philox(key=key)).standard_normal(shape, dtype=np.float32)
     return torch.from_numpy(np.asarray(drawn))
 
 
 def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: int) -> dict[str, ParameterInfo]:
-    """Gives every parameter storage and its first value; returns what was known of each, by path."""
+    """Give every parameter storage and its initial value; return the information about each, by path."""
     root = nn.ModuleDict(children)
     described = parameter_info(root)
     made: dict[int, nn.Parameter] = {}  # by identity, so that tied parameters stay one
@@ -46,7 +46,7 @@ def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: 
 
 
 def parameter_info(root: nn.Module) -> dict[str, ParameterInfo]:
-    """What an initialisation may know of each parameter, by path."""
+    """Return the information about each parameter that an initialisation receives, by path."""
     roles = _roles(root)
     stacks = [(f"{path}.", module) for path, module in root.named_modules() if isinstance(module, Stage)]
     described: dict[str, ParameterInfo] = {}
@@ -77,7 +77,7 @@ def _first_value(scheme: Initialisation, about: ParameterInfo, seed: int, dtype:
 
 
 def _parameters(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
-    """Every place where a parameter hangs, tied ones at each of their places."""
+    """Yield each parameter with its path, its module and its name; tied ones under each of their paths."""
     for prefix, module in root.named_modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -85,7 +85,7 @@ def _parameters(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Param
 
 
 def _roles(root: nn.Module) -> dict[str, Role]:
-    """Roles that modules declare for their own parameters; an outer one has the last word."""
+    """Return the roles that modules declare for parameters; outer modules override inner ones."""
     found: dict[str, Role] = {}
     for prefix, module in reversed(list(root.named_modules())):
         for name, role in getattr(module, "roles", {}).items():
@@ -104,14 +104,14 @@ def _default_role(path: str, owner: nn.Module, name: str, parameter: nn.Paramete
         Problem(
             code="no-role",
             path=path,
-            message="this vector has no role, so it is not known how it starts",
+            message="this vector has no role, so its initial value is not known",
             valid=f'`roles = {{"{name}": "gain"}}` (starts at 1) or `"bias"` (starts at 0) on the class that owns it',
         )
     )
 
 
 def _gain(root: nn.Module, path: str, role: Role) -> float:
-    """The gain of the placement of the layer that the parameter is in."""
+    """Return the gain that the placement of the parameter's layer gives its role."""
     words = path.split(".")
     if "layers" not in words[:-1]:
         return 1.0
@@ -122,12 +122,12 @@ def _gain(root: nn.Module, path: str, role: Role) -> float:
 
 
 def _all_real(root: nn.Module) -> None:
-    """A tensor that was computed on the meta device would be garbage later: it is refused now."""
+    """Reject tensors that were computed on the meta device: they have no values."""
     for prefix, module in root.named_modules():
         own = {name: value for name, value in vars(module).items() if name not in _TORCHS_OWN}
         for name, value in {**module._buffers, **own}.items():
             if isinstance(value, _PLAIN) or (isinstance(value, dict) and not value):
-                continue  # nearly all: what is looked into costs as much as building the model
+                continue  # most values; searching them takes as long as building the model
             if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(value)):
                 raise PluginError(
                     Problem(
@@ -140,4 +140,4 @@ def _all_real(root: nn.Module) -> None:
 
 
 _PLAIN = (int, float, str, type(None))
-_TORCHS_OWN = frozenset({"_parameters", "_buffers", "_modules"})  # what a module holds otherwise, lists of tensors too
+_TORCHS_OWN = frozenset({"_parameters", "_buffers", "_modules"})  # of nn.Module

@@ -1,4 +1,4 @@
-"""What a spec will measure, before anything is trained: its objectives on the meta device say so."""
+"""Names of the metrics of a spec, known before any training from its objectives on the meta device."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from paribus.slots.position import Position
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import Topology
 
-STAND_IN: Final = 8192  # tokens of a vocabulary that is not known before its tokenizer is trained
+STAND_IN: Final = 8192  # size of a vocabulary that is unknown until its tokenizer is trained
 
 
 def metric_names(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[str]:
-    """The names of all metrics that a trial of this spec will have: `val/mlm/loss`, `val/mlm/accuracy`."""
+    """Return the names of all metrics of a trial of this spec: `val/mlm/loss`, `val/mlm/accuracy`."""
     known = trial_info(spec, build(spec, classes, placeholder_vocabulary(spec, index), KERNELS))
     found = [*known.metrics]
     text = index.find("corpus", spec["corpus"]["name"]).traits.get("modality", "text") == "text"
@@ -34,12 +34,12 @@ def metric_names(spec: Mapping[str, Any], classes: Classes, index: Index) -> lis
 
 
 def has_likelihood(objective: Objective | Entry) -> bool:
-    """Whether its loss tells how likely a text is."""
+    """Whether the loss of an objective is a likelihood of the text."""
     return bool(objective.traits.get("likelihood"))
 
 
 def trial_info(spec: Mapping[str, Any], model: ModelParts) -> TrialInfo:
-    """What is known of a model's trial before it begins."""
+    """Return what is known about a model's trial before it starts."""
     found: list[str] = []
     for node in as_list(spec.get("evaluate") or spec["objective"]):
         objective = model.objectives[node["name"]]
@@ -49,7 +49,7 @@ def trial_info(spec: Mapping[str, Any], model: ModelParts) -> TrialInfo:
 
 
 def max_length(topology: Topology) -> int | None:
-    """How many rows its stacks can read; None: as many as one likes."""
+    """Return the maximum sequence length of a topology; None: no limit."""
     reaches = [module.position_limit() for module in topology.modules() if isinstance(module, Position)]
     lengths = [
         topology.stage("body").shape.length
@@ -60,7 +60,7 @@ def max_length(topology: Topology) -> int | None:
 
 
 def placeholder_vocabulary(spec: Mapping[str, Any], index: Index) -> Vocabulary:
-    """A vocabulary with the specials that the tokenizer declares, where its true one is not needed."""
+    """Return a vocabulary with the special tokens that the tokenizer declares, where the real one is not needed."""
     provides = index.find("tokenizer", spec["tokenizer"]["name"]).traits.get("provides", [])
     specials = {name: place for place, name in enumerate(name for name in provides if name != "sentinels")}
     sentinels = range(len(specials), len(specials) + spec["tokenizer"].get("sentinels", 0))
