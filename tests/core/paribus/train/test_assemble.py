@@ -63,7 +63,7 @@ def test_a_vocabulary_may_be_larger_than_the_tokenizers_and_never_smaller(files:
     larger = spec("encoder-tiny", *SMALL, files, "dims.vocabulary=512", registry=components)
     assert assemble_spec(larger, registry=components)(torch.zeros(1, 3, dtype=torch.long))[0].shape == (1, 3, 512)
     smaller = resolved("encoder-tiny", *SMALL, files, "dims.vocabulary=200", registry=components)
-    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims.vocabulary: the tokenizer `bytes` cannot"):
+    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims.vocabulary"):
         load_corpus(smaller, components)
 
 

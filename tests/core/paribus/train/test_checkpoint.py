@@ -395,7 +395,7 @@ def test_an_optimizer_that_does_not_fit_leaves_the_model_as_it_was(
 def test_state_of_what_is_no_parameter_is_not_lost_in_silence() -> None:
     model, optimizer = built()
     optimizer.state[torch.ones(1)] = {"step": 1}
-    with pytest.raises(StoreError, match="not-saved.*1 objects"):
+    with pytest.raises(StoreError, match=r"not-saved.*1 objects"):
         optimizer_digest(optimizer, model)
 
 

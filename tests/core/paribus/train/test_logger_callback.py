@@ -65,7 +65,7 @@ def test_it_is_told_every_loss_and_every_evaluation(train: Train, tmp_path: Path
 def test_a_trial_that_goes_on_tells_it_all_once_more(train: Train, tmp_path: Path) -> None:
     asked = iter([False, False, True])
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        train("a", [{"name": "csv"}], asked_to_stop=lambda: next(asked))
+        train("a", [{"name": "csv"}], should_stop=lambda: next(asked))
     assert len([row for row in rows(tmp_path) if row["train/loss"]]) == 3
     train("a", [{"name": "csv"}])
     steps = [int(row["step"]) for row in rows(tmp_path) if row["train/loss"]]
@@ -77,7 +77,7 @@ def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch:
     monkeypatch.setattr(CSVLogger, "finalize", lambda logger, status: statuses.append(status))
     asked = iter([False, True])
     with pytest.raises(InterruptedTrialError, match="checkpoint"):
-        train("a", [{"name": "csv"}], asked_to_stop=lambda: next(asked))
+        train("a", [{"name": "csv"}], should_stop=lambda: next(asked))
     train("a", [{"name": "csv"}])
     assert statuses == ["aborted", "success"]
 
@@ -95,7 +95,7 @@ def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: py
 
     monkeypatch.setattr(loggers, "LOGGERS", {"bad": LoggerType(lambda run, options: Bad(), {})})
     notes: list[str] = []
-    assert train("a", [{"name": "bad"}], note=notes.append)["result"] == train("b", [])["result"]
+    assert train("a", [{"name": "bad"}], on_message=notes.append)["result"] == train("b", [])["result"]
     (note,) = [note for note in notes if "logger" in note]
     assert "`bad` fails (OSError: the disk of the logger is full); the trial goes on without it" in note
 
@@ -115,7 +115,7 @@ def test_loggers_of_other_packages_are_written_where_they_are_installed(
     library = pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     notes: list[str] = []
-    assert train("a", [{"name": name}], note=notes.append)["result"] == train("b", [])["result"]
+    assert train("a", [{"name": name}], on_message=notes.append)["result"] == train("b", [])["result"]
     if name == "wandb":
         library.teardown()  # its service process and threads
     assert not [note for note in notes if "logger" in note]
