@@ -87,11 +87,11 @@ def replace(path: Path, old: str, new: str) -> None:
 def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
     tmp_path: Path, engine: Callable[[], str]
 ) -> None:
-    before = engine()
+    previous = engine()
     replace(tmp_path / "keyed.py", "def key32", "# a comment\ndef key32")
     replace(tmp_path / "train" / "trial.py", '"""', '"""Other words. ')
     replace(tmp_path / "train" / "progress.py", "1.0", "2.0")
-    assert engine() == before
+    assert engine() == previous
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,15 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
 def test_a_change_of_what_is_computed_changes_every_identity(
     file: str, old: str, new: str, tmp_path: Path, engine: Callable[[], str]
 ) -> None:
-    before = engine()
+    previous = engine()
     replace(tmp_path / file, old, new)
-    assert engine() != before
+    assert engine() != previous
 
 
 def test_another_record_version_changes_every_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = identity.code_of([])
+    previous = identity.code_of([])
     monkeypatch.setattr(identity, "RECORD_VERSION", identity.RECORD_VERSION + 1)
-    assert identity.code_of([]) != before
+    assert identity.code_of([]) != previous
 
 
 def test_all_that_training_and_measuring_import_is_hashed_or_named() -> None:
@@ -137,9 +137,9 @@ def test_a_file_is_parsed_once_for_all_processes(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PARIBUS_CACHE_DIR", str(tmp_path / "cache"))
     source = tmp_path / "module.py"
     source.write_text("x = 1\n")
-    first = CodeHashes()
-    expected = first.hash(source)
-    first.save()
+    initial = CodeHashes()
+    expected = initial.hash(source)
+    initial.save()
     monkeypatch.setattr(code_hash, "tree_hash", lambda source: pytest.fail("parsed again"))
     assert CodeHashes().hash(source) == expected
 
@@ -154,9 +154,9 @@ def test_a_damaged_cache_is_computed_again(damage: bytes, tmp_path: Path, monkey
     hashes.save()
     (file,) = (tmp_path / "cache" / "code").iterdir()
     file.write_bytes(damage)
-    again = CodeHashes()
-    assert again.hash(source) == expected
-    again.save()
+    repeated = CodeHashes()
+    assert repeated.hash(source) == expected
+    repeated.save()
     assert CodeHashes().hash(source) == expected
 
 

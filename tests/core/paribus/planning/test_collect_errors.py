@@ -106,10 +106,10 @@ def known() -> Index:
 def problems(tree: Tree, folder: Path) -> list[str]:
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump(tree, sort_keys=False))
-    with pytest.raises(SpecError, match=r"error\[") as told:
+    with pytest.raises(SpecError, match=r"error\[") as caught:
         study(path, registry=known(), store=folder / "runs")
     assert not (folder / "runs").exists()
-    return [str(problem) for problem in told.value.problems]
+    return [str(problem) for problem in caught.value.problems]
 
 
 @settings(max_examples=25)
@@ -118,8 +118,8 @@ def test_of_several_mistakes_in_a_valid_study_every_one_is_told_in_the_order_of_
     tmp_path_factory: pytest.TempPathFactory, planted: list[Mistake]
 ) -> None:
     tree = copy.deepcopy(dict(VALID))
-    without = [each for each in planted if each.told.startswith(("unknown preset", "`base`"))]
-    planted = [each for each in planted if not (without and each.spec)]
+    without = [item for item in planted if item.told.startswith(("unknown preset", "`base`"))]
+    planted = [item for item in planted if not (without and item.spec)]
     for mistake in planted:
         mistake.plant(tree)
     lines = problems(tree, tmp_path_factory.mktemp("study"))
@@ -172,11 +172,11 @@ def _leaves(node: Any) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("valid", [VALID, STAGED], ids=["plain", "staged"])
 def test_a_value_that_cannot_be_read_is_told_once_wherever_it_stands(valid: Mapping[str, Any], tmp_path: Path) -> None:
     """No number has so many digits: what cannot be read is in no spec, and whoever asks for the rest gets an answer."""
-    for *way, last in _leaves(valid):
+    for *way, final in _leaves(valid):
         tree: Any = copy.deepcopy(dict(valid))
         node = tree
         for key in way:
             node = node[key]
-        node[last] = 10**20
-        told = problems(tree, tmp_path)
-        assert sum("a number of 21 digits" in each for each in told) == 1, (way, last, told)
+        node[final] = 10**20
+        caught = problems(tree, tmp_path)
+        assert sum("a number of 21 digits" in note for note in caught) == 1, (way, final, caught)

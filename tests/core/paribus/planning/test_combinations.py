@@ -50,10 +50,10 @@ TRIALS = {"scales": 2, "stages": 2, "scales and stages": 4}  # for one of a plai
 
 @pytest.mark.parametrize("more", MORE)
 @pytest.mark.parametrize("design", DESIGNS)
-def test_every_design_goes_with_every_setting(design: str, more: str, known: Index, tmp_path: Path) -> None:
+def test_every_design_goes_with_every_setting(design: str, more: str, plugin_index: Index, tmp_path: Path) -> None:
     variants, says = DESIGNS[design]
     plan = study(
-        {**BASE, "design": design.partition(",")[0], **says, **MORE[more]}, registry=known, store=tmp_path
+        {**BASE, "design": design.partition(",")[0], **says, **MORE[more]}, registry=plugin_index, store=tmp_path
     ).plan
     assert len(plan.variants) == variants
     identities = Counter(trial.identity for trial in plan.trials)
@@ -66,7 +66,9 @@ def test_every_design_goes_with_every_setting(design: str, more: str, known: Ind
 
 
 @pytest.mark.parametrize("design", ["ladder", "factorial"])
-def test_what_holds_variants_against_one_another_does_not_stop_some(design: str, known: Index, tmp_path: Path) -> None:
+def test_what_holds_variants_against_one_another_does_not_stop_some(
+    design: str, plugin_index: Index, tmp_path: Path
+) -> None:
+    options = {"design": design, "stop": "when-decided", "seeds": 8}
     with pytest.raises(SpecError, match=f"the design `{design}` also compares variants with each other"):
-        study({**BASE, **DESIGNS[design][1], "design": design, "stop": "when-decided", "seeds": 8}, registry=known,
-              store=tmp_path)  # fmt: skip
+        study({**BASE, **DESIGNS[design][1], **options}, registry=plugin_index, store=tmp_path)

@@ -113,9 +113,9 @@ def test_nothing_is_trained_and_the_place_is_named(
         "base: encoder-tiny\nvary:\n  attention: [mqa]\n  dims.length: [32]\nmetric: {name: val/mlm/perplexity}\n"
     )
     assert main(["run", "mine.yaml", *flags]) == EXIT_SPEC
-    said = capsys.readouterr().err
-    assert "error[no-metric] metric.name (mine.yaml:5" in said
-    assert "error[other-length] dims.length=32 (mine.yaml:4" in said
+    options = capsys.readouterr().err
+    assert "error[no-metric] metric.name (mine.yaml:5" in options
+    assert "error[other-length] dims.length=32 (mine.yaml:4" in options
     assert not Path("runs").exists()
 
 

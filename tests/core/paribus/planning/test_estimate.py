@@ -25,9 +25,9 @@ def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, float], store:
     return study(json.loads(json.dumps(tree)), registry=registry, store=store)
 
 
-def rows(found: PlannedStudy, registry: Registry, **states: str) -> dict[str, Row]:
-    known = {trial.identity: states.get(f"seed{trial.seed}", "pending") for trial in found.plan.trials}
-    return {row.variant: row for row in estimate(found.plan, registry, known)}
+def rows(result: PlannedStudy, registry: Registry, **states: str) -> dict[str, Row]:
+    known = {trial.identity: states.get(f"seed{trial.seed}", "pending") for trial in result.plan.trials}
+    return {row.variant: row for row in estimate(result.plan, registry, known)}
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +35,22 @@ def told(
     tiny: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[PlannedStudy, dict[str, Row], Path]:
     store = tmp_path_factory.mktemp("plan") / "runs"
-    found = planned(tiny, registry, {"steps": 40}, store)
-    return found, rows(found, registry, seed0="done"), store
+    result = planned(tiny, registry, {"steps": 40}, store)
+    return result, rows(result, registry, seed0="done"), store
 
 
-def test_it_counts_what_a_record_will(told: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry) -> None:
-    found, every, _ = told
-    for variant in found.plan.variants:
-        spec, row = dict(found.plan.trials_of(variant.name)[0].spec), every[variant.name]
+def test_it_counts_what_a_record_will(caught: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry) -> None:
+    result, every, _ = caught
+    for variant in result.plan.variants:
+        spec, row = dict(result.plan.trials_of(variant.name)[0].spec), every[variant.name]
         assert row.training_flops == 40 * flops_per_step(spec, registry)
         assert row.parameters == count_quantity("params", spec, registry)
         assert row.cache_bytes_per_token * spec["dims"]["length"] == count_quantity("kv", spec, registry)
         assert row.flops_per_token * spec["dims"]["length"] == pytest.approx(count_quantity("flops", spec, registry))
 
 
-def test_a_trial_starts_trains_and_is_evaluated(told: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
-    for row in told[1].values():
+def test_a_trial_starts_trains_and_is_evaluated(caught: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
+    for row in caught[1].values():
         parts = (row.startup_seconds, row.training_seconds, row.evaluation_seconds)
         assert min(parts) > 0
         assert row.seconds_per_trial == pytest.approx(sum(parts))
@@ -59,8 +59,8 @@ def test_a_trial_starts_trains_and_is_evaluated(told: tuple[PlannedStudy, dict[s
         assert row.peak_bytes > 16 * row.parameters  # with gradients and the optimizer's moments
 
 
-def test_nothing_is_written(told: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
-    assert not told[2].exists()
+def test_nothing_is_written(caught: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
+    assert not caught[2].exists()
 
 
 def test_what_time_will_end_takes_that_time_and_nobody_knows_how_much_it_computes(

@@ -11,32 +11,32 @@ from paribus.planning.match_search import solve
 
 
 @given(st.integers(16, 512), st.floats(0.5, 8.0), st.integers(0, 5_000))
-def test_no_other_ratio_comes_nearer(width: int, wanted: float, fixed: int) -> None:
+def test_no_other_ratio_comes_nearer(width: int, expected: float, fixed: int) -> None:
     def count(expand: float) -> int:
         return fixed + 2 * width * max(1, round(expand * width))
 
-    target = count(wanted) + width // 2  # off the plateaus, so that there is a residual
-    found = solve(count, target, whole=False, start=4.0, path="feedforward.expand")
-    inner = round(found.value * width)
+    target = count(expected) + width // 2  # off the plateaus, so that there is a residual
+    result = solve(count, target, whole=False, start=4.0, path="feedforward.expand")
+    inner = round(result.value * width)
     near = [fixed + 2 * width * max(1, inner + step) for step in (-1, 0, 1)]
-    assert abs(found.count - target) == min(abs(each - target) for each in near)
-    assert found.count == count(found.value)
-    assert found.residual == pytest.approx(found.count / target - 1)
+    assert abs(result.count - target) == min(abs(item - target) for item in near)
+    assert result.count == count(result.value)
+    assert result.residual == pytest.approx(result.count / target - 1)
 
 
 @given(st.integers(1, 5_000), st.integers(1, 40))
 def test_a_whole_knob_stays_whole(target: int, slope: int) -> None:
-    found = solve(
+    result = solve(
         lambda value: round(slope * value), max(target, slope), whole=True, start=7.0, path="feedforward.inner"
     )
-    assert isinstance(found.value, int) or float(found.value).is_integer()
-    assert abs(found.count - max(target, slope)) <= slope / 2
+    assert isinstance(result.value, int) or float(result.value).is_integer()
+    assert abs(result.count - max(target, slope)) <= slope / 2
 
 
 def test_a_knob_that_fits_already_is_left_alone() -> None:
-    found = solve(lambda value: 100, 100, whole=False, start=4.0, path="feedforward.expand")
-    assert found.value == 4.0
-    assert found.residual == 0.0
+    result = solve(lambda value: 100, 100, whole=False, start=4.0, path="feedforward.expand")
+    assert result.value == 4.0
+    assert result.residual == 0.0
 
 
 def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
@@ -45,8 +45,8 @@ def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
 
 
 def test_a_value_is_as_short_as_its_count_allows() -> None:
-    found = solve(lambda value: round(value * 64), 300, whole=False, start=4.0, path="feedforward.expand")
-    assert len(repr(found.value)) <= 6
+    result = solve(lambda value: round(value * 64), 300, whole=False, start=4.0, path="feedforward.expand")
+    assert len(repr(result.value)) <= 6
 
 
 def test_a_width_stays_one_that_a_model_can_have() -> None:
@@ -57,10 +57,10 @@ def test_a_width_stays_one_that_a_model_can_have() -> None:
             raise SpecError(Problem(code="not-divisible", message=f"{width} is no multiple of 8"))
         return round(width * width)
 
-    found = solve(count, 100 * 100, whole=True, start=64.0, path="dims.width")
-    assert found.value in (96, 104)
-    assert found.count - 10_000 in (96**2 - 10_000, 104**2 - 10_000)
-    assert abs(found.count - 10_000) == 784
+    result = solve(count, 100 * 100, whole=True, start=64.0, path="dims.width")
+    assert result.value in (96, 104)
+    assert result.count - 10_000 in (96**2 - 10_000, 104**2 - 10_000)
+    assert abs(result.count - 10_000) == 784
     same = solve(count, 64 * 64, whole=True, start=64.0, path="dims.width")
     assert isinstance(same.value, int)
     assert same.value == 64
@@ -93,6 +93,6 @@ def test_of_a_knob_that_has_few_values_the_nearest_is_taken(heads: int, target: 
         return int(value)
 
     start = data.draw(st.sampled_from(divisors))
-    found = solve(count, target, whole=True, start=start, path="attention.kv_heads", on="kv")
-    assert abs(found.count - target) == min(abs(value - target) for value in divisors)
-    assert found.value in divisors
+    result = solve(count, target, whole=True, start=start, path="attention.kv_heads", on="kv")
+    assert abs(result.count - target) == min(abs(value - target) for value in divisors)
+    assert result.value in divisors

@@ -28,121 +28,121 @@ STUDY: Mapping[str, Any] = {
 }
 
 
-def planned(known: Index, most: int = 10_000, **changes: Any) -> Plan:
-    study = parse_study("mine", plain_tree({**STUDY, **changes}, "study"), known)
-    return plan(study, known, fingerprint=lambda spec: "text", max_trials=most)
+def planned(plugin_index: Index, limit: int = 10_000, **changes: Any) -> Plan:
+    study = parse_study("mine", plain_tree({**STUDY, **changes}, "study"), plugin_index)
+    return plan(study, plugin_index, fingerprint=lambda spec: "text", max_trials=limit)
 
 
-def test_every_variant_has_every_seed(known: Index) -> None:
-    found = planned(known)
-    assert [variant.name for variant in found.variants] == [
+def test_every_variant_has_every_seed(plugin_index: Index) -> None:
+    result = planned(plugin_index)
+    assert [variant.name for variant in result.variants] == [
         BASELINE,
         "attention=mqa",
         "attention=gqa(kv_heads=2)",
         "norm=rmsnorm",
     ]
-    assert {(trial.variant, trial.seed) for trial in found.trials} == {
-        (variant.name, seed) for variant in found.variants for seed in (0, 1, 2)
+    assert {(trial.variant, trial.seed) for trial in result.trials} == {
+        (variant.name, seed) for variant in result.variants for seed in (0, 1, 2)
     }
-    assert len({trial.identity for trial in found.trials}) == len(found.trials)
+    assert len({trial.identity for trial in result.trials}) == len(result.trials)
 
 
-def test_an_early_stop_leaves_whole_pairs(known: Index) -> None:
-    found = planned(known)
-    count = len(found.variants)
-    assert [trial.seed for trial in found.trials[:count]] == [0] * count
+def test_an_early_stop_leaves_whole_pairs(plugin_index: Index) -> None:
+    result = planned(plugin_index)
+    count = len(result.variants)
+    assert [trial.seed for trial in result.trials[:count]] == [0] * count
 
 
-def test_a_variant_differs_from_the_base_in_what_it_varies_and_nothing_else(known: Index) -> None:
-    found = planned(known)
-    base = found.trials_of(BASELINE)[0].spec
-    for variant in found.variants[1:]:
-        spec = found.trials_of(variant.name)[0].spec
+def test_a_variant_differs_from_the_base_in_what_it_varies_and_nothing_else(plugin_index: Index) -> None:
+    result = planned(plugin_index)
+    base = result.trials_of(BASELINE)[0].spec
+    for variant in result.variants[1:]:
+        spec = result.trials_of(variant.name)[0].spec
         assert {key for key in base if base[key] != spec[key]} == {key for key, _ in variant.changes}
 
 
-def test_a_variant_that_is_the_base_is_left_out_and_said_to_change_nothing(known: Index) -> None:
-    found = planned(known, vary={"attention": ["mha", "mqa"]})
-    assert [(each.variant, each.reason) for each in found.excluded] == [
+def test_a_variant_that_is_the_base_is_left_out_and_said_to_change_nothing(plugin_index: Index) -> None:
+    result = planned(plugin_index, vary={"attention": ["mha", "mqa"]})
+    assert [(cell.variant, cell.reason) for cell in result.excluded] == [
         ("attention=mha", "the same spec as baseline: it would change nothing")
     ]
 
 
 @pytest.mark.parametrize("values", [["mqa", "mqa"], ["mqa", {"name": "mqa"}], ["mqa", "mha", "mqa"]])
 @pytest.mark.parametrize("design", ["one-at-a-time", "grid"])
-def test_a_variant_that_is_written_twice_is_run_once_and_said(known: Index, values: list[Any], design: str) -> None:
-    found = planned(known, vary={"attention": values}, design=design)
-    assert [variant.name for variant in found.variants] == [BASELINE, "attention=mqa"]
-    assert len(found.trials) == len({trial.identity for trial in found.trials}) == 2 * 3
-    assert [each.reason for each in found.excluded if each.variant == "attention=mqa"] == [
+def test_a_duplicate_variant_runs_once_with_a_reason(plugin_index: Index, values: list[Any], design: str) -> None:
+    result = planned(plugin_index, vary={"attention": values}, design=design)
+    assert [variant.name for variant in result.variants] == [BASELINE, "attention=mqa"]
+    assert len(result.trials) == len({trial.identity for trial in result.trials}) == 2 * 3
+    assert [cell.reason for cell in result.excluded if cell.variant == "attention=mqa"] == [
         "the same spec as attention=mqa: it is run once"
     ]
 
 
-def test_two_variants_of_one_name_are_refused(known: Index) -> None:
+def test_two_variants_of_one_name_are_refused(plugin_index: Index) -> None:
     cycle = ["mha", "mqa"] * 10
     base = {"preset": "encoder-tiny", "dims.layers": 21}
     with pytest.raises(SpecError, match=r"error\[one-name\].*two different variants are both called `attention=\["):
-        planned(known, base=base, vary={"attention": [[*cycle, "mha"], [*cycle, "mqa"]]})
+        planned(plugin_index, base=base, vary={"attention": [[*cycle, "mha"], [*cycle, "mqa"]]})
 
 
-def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(known: Index) -> None:
-    found = planned(known, design="grid", vary={"dims.heads": [4, 3], "attention": ["mha", "mqa"]})
-    assert {each.variant for each in found.excluded if "multiple" in each.reason} == {
+def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(plugin_index: Index) -> None:
+    result = planned(plugin_index, design="grid", vary={"dims.heads": [4, 3], "attention": ["mha", "mqa"]})
+    assert {cell.variant for cell in result.excluded if "multiple" in cell.reason} == {
         "dims.heads=3 attention=mha",
         "dims.heads=3 attention=mqa",
     }
 
 
-def test_a_variant_that_was_asked_for_by_name_must_be_valid(known: Index) -> None:
+def test_a_variant_that_was_asked_for_by_name_must_be_valid(plugin_index: Index) -> None:
     with pytest.raises(SpecError, match=r"did you mean \"mqa\""):
-        planned(known, vary={"attention": ["mqq"]})
+        planned(plugin_index, vary={"attention": ["mqq"]})
 
 
-def test_a_problem_of_the_base_is_told_once(known: Index) -> None:
-    with pytest.raises(SpecError, match="no multiple") as told:
-        planned(known, base={"preset": "encoder-tiny", "dims.heads": 5})
-    assert [problem.code for problem in told.value.problems].count("not-divisible") == 1
+def test_a_problem_of_the_base_is_told_once(plugin_index: Index) -> None:
+    with pytest.raises(SpecError, match="no multiple") as caught:
+        planned(plugin_index, base={"preset": "encoder-tiny", "dims.heads": 5})
+    assert [problem.code for problem in caught.value.problems].count("not-divisible") == 1
 
 
-def test_too_many_trials_are_counted_before_any_is_made(known: Index) -> None:
+def test_too_many_trials_are_counted_before_any_is_made(plugin_index: Index) -> None:
     many = list(range(1, 1001))
     vary = {"data.batch": many, "dims.length": many, "dims.width": many}
     with pytest.raises(SpecError, match=r"3,000,000,003 trials \(data.batch: 1000 x dims.length: 1000"):
-        planned(known, design="grid", vary=vary)
+        planned(plugin_index, design="grid", vary=vary)
 
 
-def test_a_budget_in_tokens_is_rounded_up_to_whole_steps(known: Index) -> None:
-    found = planned(known, budget={"tokens": 32 * 64 * 7 + 1})
-    assert {trial.spec["trainer"]["max_steps"] for trial in found.trials} == {8}
+def test_a_budget_in_tokens_is_rounded_up_to_whole_steps(plugin_index: Index) -> None:
+    result = planned(plugin_index, budget={"tokens": 32 * 64 * 7 + 1})
+    assert {trial.spec["trainer"]["max_steps"] for trial in result.trials} == {8}
 
 
-def test_a_matched_study_solves_the_knob_of_each_variant(known: Index) -> None:
+def test_a_matched_study_solves_the_knob_of_each_variant(plugin_index: Index) -> None:
     study = parse_study(
-        "mine", plain_tree({**STUDY, "match": {"on": "params", "by": "feedforward.expand"}}, "study"), known
+        "mine", plain_tree({**STUDY, "match": {"on": "params", "by": "feedforward.expand"}}, "study"), plugin_index
     )
 
     def count(spec: dict[str, Any]) -> int:
         heads = {"mha": 4, "mqa": 1, "gqa": 2}[spec["attention"]["name"]]
         return int(heads * 1000 + round(1000 * spec["feedforward"]["expand"]))
 
-    found = plan(study, known, fingerprint=lambda spec: "text", count=count)
-    assert found.matched["attention=mqa"].value == pytest.approx(7.0)
-    assert found.matched["norm=rmsnorm"].value == 4.0
-    trial = found.trials_of("attention=mqa")[0]
+    result = plan(study, plugin_index, fingerprint=lambda spec: "text", count=count)
+    assert result.matched["attention=mqa"].value == pytest.approx(7.0)
+    assert result.matched["norm=rmsnorm"].value == 4.0
+    trial = result.trials_of("attention=mqa")[0]
     assert trial.spec["feedforward"]["expand"] == pytest.approx(7.0)
     assert set(trial.changes) == {"attention"}
     assert set(trial.matched_values) == {"feedforward.expand"}
 
 
-def test_a_knob_that_is_no_number_cannot_be_turned(known: Index) -> None:
+def test_a_knob_that_is_no_number_cannot_be_turned(plugin_index: Index) -> None:
     changes = {**STUDY, "match": {"on": "params", "by": "feedforward.activation"}}
-    study = parse_study("mine", plain_tree(changes, "study"), known)
+    study = parse_study("mine", plain_tree(changes, "study"), plugin_index)
     with pytest.raises(SpecError, match=r'not-numeric.*the text "gelu"'):
-        plan(study, known, fingerprint=lambda spec: "text", count=lambda spec: 1)
+        plan(study, plugin_index, fingerprint=lambda spec: "text", count=lambda spec: 1)
 
 
-def test_identities_are_the_same_in_another_process(known: Index) -> None:
+def test_identities_are_the_same_in_another_process(plugin_index: Index) -> None:
     code = f"""
 from paribus.registry import index
 from paribus.specs.input_limits import plain_tree
@@ -154,12 +154,12 @@ study = parse_study("mine", plain_tree({dict(STUDY)!r}, "study"), known)
 print(*(trial.identity for trial in plan(study, known, fingerprint=lambda spec: "text").trials))
 assert "torch" not in sys.modules
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert told == [trial.identity for trial in planned(known).trials]
+    caught = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert caught == [trial.identity for trial in planned(plugin_index).trials]
 
 
-def test_what_changes_a_trial_changes_its_identity(known: Index) -> None:
-    spec = planned(known).trials[0].spec
+def test_what_changes_a_trial_changes_its_identity(plugin_index: Index) -> None:
+    spec = planned(plugin_index).trials[0].spec
     same = identity_of(spec, "code", "corpus")
     assert identity_of({**spec, "data": {**spec["data"], "workers": 3}}, "code", "corpus") == same
     assert identity_of({**spec, "seed": 1}, "code", "corpus") != same
@@ -167,11 +167,11 @@ def test_what_changes_a_trial_changes_its_identity(known: Index) -> None:
     assert identity_of(spec, "code", "other") != same
 
 
-def test_every_component_of_a_spec_counts_towards_its_code(known: Index) -> None:
-    spec = dict(planned(known).trials[0].spec)
+def test_every_component_of_a_spec_counts_towards_its_code(plugin_index: Index) -> None:
+    spec = dict(planned(plugin_index).trials[0].spec)
     spec["parts"] = {"encoder": {"cross": {"attention": {"name": "mqa"}}}}
     spec["feedforward"] = {"name": "moe", "expert": {"name": "glu"}}
-    found = set(components_of(spec, known))
+    result = set(components_of(spec, plugin_index))
     assert {
         ("attention", "mha"),
         ("attention", "mqa"),
@@ -179,7 +179,7 @@ def test_every_component_of_a_spec_counts_towards_its_code(known: Index) -> None
         ("feedforward", "glu"),
         ("optimizer", "adamw"),
         ("corpus", "python-docs"),
-    } <= found
+    } <= result
 
 
 def test_a_component_has_the_code_of_what_it_imports_of_its_own_package_and_of_no_other(tmp_path: Path) -> None:
@@ -197,13 +197,13 @@ def test_a_component_has_the_code_of_what_it_imports_of_its_own_package_and_of_n
 def test_line_endings_are_no_change_of_code(tmp_path: Path) -> None:
     for name, text in (("a", b"x = 1\ny = 2\n"), ("b", b"x = 1\r\ny = 2\r\n"), ("c", b"x = 1\ny = 3\n")):
         (tmp_path / f"{name}.py").write_bytes(text)
-    one, other, third = (code_of([tmp_path / f"{name}.py"]) for name in "abc")
-    assert one == other != third
+    one, second, third = (code_of([tmp_path / f"{name}.py"]) for name in "abc")
+    assert one == second != third
 
 
-def test_what_follows_a_varied_key_by_reference_is_named_as_following(known: Index) -> None:
+def test_what_follows_a_varied_key_by_reference_is_named_as_following(plugin_index: Index) -> None:
     base = {"preset": "encoder-tiny", "feedforward": {"name": "mlp", "inner": "${dims.width}", "expand": None}}
-    found = planned(known, base=base, vary={"dims.width": [32]})
-    trial = found.trials_of("dims.width=32")[0]
+    result = planned(plugin_index, base=base, vary={"dims.width": [32]})
+    trial = result.trials_of("dims.width=32")[0]
     assert trial.spec["feedforward"]["inner"] == 32
     assert trial.matched_values == {"feedforward.inner": 32}

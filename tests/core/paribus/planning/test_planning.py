@@ -47,52 +47,59 @@ MIXED: Mapping[str, Any] = {
 }
 
 
-def read(known: Index, tree: Mapping[str, Any]) -> Study:
-    return parse_study("mine", plain_tree(dict(tree), "study"), known)
+def read(plugin_index: Index, tree: Mapping[str, Any]) -> Study:
+    return parse_study("mine", plain_tree(dict(tree), "study"), plugin_index)
 
 
-def outcome(study: Study, variant: Variant, known: Index, **more: Any) -> Any:
+def outcome(study: Study, variant: Variant, plugin_index: Index, **options: Any) -> Any:
     """The specs of a variant, or all that is wrong with it."""
     try:
-        return resolve(study, variant, known, **more)
+        return resolve(study, variant, plugin_index, **options)
     except SpecError as error:
         return error.problems
 
 
-def test_a_thousand_trials_are_planned_in_a_blink(known: Index) -> None:
-    vary = {"optimizer.lr": [1e-4 * (1 + at) for at in range(20)], "dropout": [0.01 * (1 + at) for at in range(10)]}
+def test_a_thousand_trials_are_planned_in_a_blink(plugin_index: Index) -> None:
+    vary = {
+        "optimizer.lr": [1e-4 * (1 + index) for index in range(20)],
+        "dropout": [0.01 * (1 + index) for index in range(10)],
+    }
     tree = {"base": "encoder-tiny", "design": "grid", "vary": vary, "metric": {"name": "val/mlm/loss"}}
     taken = []
     for _ in range(2):  # the first reads the engine's files
         began = time.process_time()
-        found = plan(read(known, tree), known, fingerprint=lambda spec: "text")
+        result = plan(read(plugin_index, tree), plugin_index, fingerprint=lambda spec: "text")
         taken.append(time.process_time() - began)
-    assert len({trial.identity for trial in found.trials}) == 5 + 20 * 10 * 5
+    assert len({trial.identity for trial in result.trials}) == 5 + 20 * 10 * 5
     assert min(taken) < GENEROUS
 
 
-def test_what_variants_share_comes_out_as_if_each_were_read_alone(known: Index) -> None:
-    study, memory = read(known, MIXED), ReadingCache()
+def test_what_variants_share_comes_out_as_if_each_were_read_alone(plugin_index: Index) -> None:
+    study, memory = read(plugin_index, MIXED), ReadingCache()
     variants = [Variant(BASELINE), *DESIGNS["grid"](study.varied)]
-    together = [outcome(study, variant, known, memory=memory) for variant in variants]
-    alone = [outcome(read(known, copy.deepcopy(dict(MIXED))), variant, known) for variant in variants]
+    together = [outcome(study, variant, plugin_index, memory=memory) for variant in variants]
+    alone = [outcome(read(plugin_index, copy.deepcopy(dict(MIXED))), variant, plugin_index) for variant in variants]
     assert together == alone
-    assert {type(each) for each in together} == {dict, tuple}  # some cells are specs, and some cannot be
+    assert {type(item) for item in together} == {dict, tuple}  # some cells are specs, and some cannot be
 
 
-def test_every_problem_of_a_study_is_told_whatever_is_shared(known: Index) -> None:
+def test_every_problem_of_a_study_is_told_whatever_is_shared(plugin_index: Index) -> None:
     vary = {"attention": ["mqq", {"name": "gqa", "kv_heads": 3}], "norm": ["rmsnrom"]}
-    with pytest.raises(SpecError, match="did you mean") as told:
-        plan(read(known, {**MIXED, "design": "one-at-a-time", "vary": vary}), known, fingerprint=lambda spec: "text")
-    assert {problem.code for problem in told.value.problems} == {"unknown-component", "out-of-range"}
-    assert len(told.value.problems) == 3
+    with pytest.raises(SpecError, match="did you mean") as caught:
+        plan(
+            read(plugin_index, {**MIXED, "design": "one-at-a-time", "vary": vary}),
+            plugin_index,
+            fingerprint=lambda spec: "text",
+        )
+    assert {problem.code for problem in caught.value.problems} == {"unknown-component", "out-of-range"}
+    assert len(caught.value.problems) == 3
 
 
-def test_planning_changes_nothing_in_the_study(known: Index) -> None:
-    study = read(known, {**MIXED, "vary": {**MIXED["vary"], "optimizer.lr": [1e-3]}})
-    before = copy.deepcopy(study.base.data), dict(study.base.locations), copy.deepcopy(study.varied.vary)
-    plan(study, known, fingerprint=lambda spec: "text")
-    assert (study.base.data, study.base.locations, study.varied.vary) == before
+def test_planning_changes_nothing_in_the_study(plugin_index: Index) -> None:
+    study = read(plugin_index, {**MIXED, "vary": {**MIXED["vary"], "optimizer.lr": [1e-3]}})
+    previous = copy.deepcopy(study.base.data), dict(study.base.locations), copy.deepcopy(study.varied.vary)
+    plan(study, plugin_index, fingerprint=lambda spec: "text")
+    assert (study.base.data, study.base.locations, study.varied.vary) == previous
 
 
 JSON = st.recursive(
@@ -109,13 +116,13 @@ SPECS = st.dictionaries(KEYS, JSON | st.dictionaries(KEYS, JSON, max_size=3), ma
 def test_an_identity_is_the_hash_of_the_whole_document_however_it_is_spelt(specs: list[dict[str, Any]]) -> None:
     spelling = CanonicalCache()
     for spec in (*specs, {**specs[0], **specs[-1]}):
-        kept = {
-            key: {own: item for own, item in value.items() if (key, own) not in WITHOUT_EFFECT}
+        saved = {
+            key: {overrides: item for overrides, item in value.items() if (key, overrides) not in WITHOUT_EFFECT}
             if isinstance(value, dict)
             else value
             for key, value in spec.items()
         }
-        whole = digest_json({"spec": kept, "code": "some", "corpus": "text"})[:LENGTH]
+        whole = digest_json({"spec": saved, "code": "some", "corpus": "text"})[:LENGTH]
         assert spelling.identity(spec, "some", "text") == identity_of(spec, "some", "text") == whole
 
 
@@ -132,9 +139,9 @@ def test_a_spec_with_one_seed_after_another_has_the_identities_of_as_many_specs(
         assert seeded.identity(**both) == identity_of({**spec, **both}, "some", "text")
 
 
-def test_the_code_of_components_is_the_same_whether_it_is_asked_once_or_often(known: Index) -> None:
-    code = ComponentCode(known)
-    study = read(known, {**MIXED, "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}})
-    for trial in plan(study, known, fingerprint=lambda spec: "text").trials:
-        files = [known.find(slot, name).file for slot, name in components_of(trial.spec, known)]
+def test_the_code_of_components_is_the_same_whether_it_is_asked_once_or_often(plugin_index: Index) -> None:
+    code = ComponentCode(plugin_index)
+    study = read(plugin_index, {**MIXED, "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}})
+    for trial in plan(study, plugin_index, fingerprint=lambda spec: "text").trials:
+        files = [plugin_index.find(slot, name).file for slot, name in components_of(trial.spec, plugin_index)]
         assert trial.code == code.hash(trial.spec) == code_of(Path(file) for file in files if file)

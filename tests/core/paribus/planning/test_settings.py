@@ -31,8 +31,8 @@ FLOPS: Mapping[str, Any] = {"on": "flops", "by": "dims.width"}
 TUNE: Mapping[str, Any] = {"optimizer.lr": [5e-4, 2e-3, 8e-3], "seeds": 2}
 
 
-def read(known: Index, **changes: Any) -> Study:
-    return parse_study("mine", plain_tree({**STUDY, **changes}, "study"), known)
+def read(plugin_index: Index, **changes: Any) -> Study:
+    return parse_study("mine", plain_tree({**STUDY, **changes}, "study"), plugin_index)
 
 
 def counting(study: Study) -> Any:
@@ -47,94 +47,101 @@ def counting(study: Study) -> Any:
     return count
 
 
-def planned(known: Index, scores: Any = lambda trial: None, **changes: Any) -> Plan:
-    return plan(read(known, **changes), known, fingerprint=lambda spec: "text", make_count=counting, score=scores)
+def planned(plugin_index: Index, scores: Any = lambda trial: None, **changes: Any) -> Plan:
+    return plan(
+        read(plugin_index, **changes),
+        plugin_index,
+        fingerprint=lambda spec: "text",
+        make_count=counting,
+        score=scores,
+    )
 
 
-def test_a_plain_study_has_one_setting_without_a_name(known: Index) -> None:
-    found = planned(known)
-    assert [setting.name for setting in found.settings] == [""]
-    assert found.trials_of("attention=mqa") == found.trials_of("attention=mqa", setting="")
-    assert all(not trial.setting and "setting" not in trial.document() for trial in found.trials)
-    assert found.is_complete
-    assert not found.tuned
+def test_a_plain_study_has_one_setting_without_a_name(plugin_index: Index) -> None:
+    result = planned(plugin_index)
+    assert [setting.name for setting in result.settings] == [""]
+    assert result.trials_of("attention=mqa") == result.trials_of("attention=mqa", setting="")
+    assert all(not trial.setting and "setting" not in trial.document() for trial in result.trials)
+    assert result.is_complete
+    assert not result.tuned
 
 
-def test_a_list_of_one_match_is_that_match(known: Index) -> None:
-    alone, listed = planned(known, match=dict(PARAMS)), planned(known, match=[dict(PARAMS)])
+def test_a_list_of_one_match_is_that_match(plugin_index: Index) -> None:
+    alone, listed = planned(plugin_index, match=dict(PARAMS)), planned(plugin_index, match=[dict(PARAMS)])
     assert listed.trials == alone.trials
     assert [setting.name for setting in listed.settings] == [""]
 
 
-def test_each_way_to_match_has_residuals_of_its_own(known: Index) -> None:
-    found = planned(known, match=["none", dict(PARAMS), dict(FLOPS)])
-    assert [setting.name for setting in found.settings] == ["unmatched", "params", "flops"]
-    assert found.setting("unmatched").matched == {}
+def test_each_way_to_match_has_residuals_of_its_own(plugin_index: Index) -> None:
+    result = planned(plugin_index, match=["none", dict(PARAMS), dict(FLOPS)])
+    assert [setting.name for setting in result.settings] == ["unmatched", "params", "flops"]
+    assert result.setting("unmatched").matched == {}
     for name in ("params", "flops"):
-        setting = found.setting(name)
-        alone = planned(known, match=dict({"params": PARAMS, "flops": FLOPS}[name]))
+        setting = result.setting(name)
+        alone = planned(plugin_index, match=dict({"params": PARAMS, "flops": FLOPS}[name]))
         assert setting.matched == alone.matched
         for variant in setting.variants:
             same = [trial.identity for trial in alone.trials_of(variant.name)]
-            assert [trial.identity for trial in found.trials_of(variant.name, setting=name)] == same
-    assert found.setting("params").matched["attention=mqa"].value == pytest.approx(7.0)
+            assert [trial.identity for trial in result.trials_of(variant.name, setting=name)] == same
+    assert result.setting("params").matched["attention=mqa"].value == pytest.approx(7.0)
     assert (
-        found.setting("flops").matched["attention=mqa"].value != found.setting("params").matched["attention=mqa"].value
+        result.setting("flops").matched["attention=mqa"].value
+        != result.setting("params").matched["attention=mqa"].value
     )
 
 
-def test_two_matches_on_one_thing_are_told_apart_by_their_knobs(known: Index) -> None:
-    found = planned(known, match=[dict(PARAMS), {"on": "params", "by": "dims.width"}])
-    assert [setting.name for setting in found.settings] == ["params by feedforward.expand", "params by dims.width"]
+def test_two_matches_on_one_thing_are_told_apart_by_their_knobs(plugin_index: Index) -> None:
+    result = planned(plugin_index, match=[dict(PARAMS), {"on": "params", "by": "dims.width"}])
+    assert [setting.name for setting in result.settings] == ["params by feedforward.expand", "params by dims.width"]
 
 
-def test_a_trial_that_two_settings_have_is_run_once(known: Index) -> None:
-    found = planned(known, match=["none", dict(PARAMS)])
-    identities = [trial.identity for trial in found.trials]
+def test_a_trial_that_two_settings_have_is_run_once(plugin_index: Index) -> None:
+    result = planned(plugin_index, match=["none", dict(PARAMS)])
+    identities = [trial.identity for trial in result.trials]
     assert len(identities) == len(set(identities))
-    first, second = (found.trials_of(BASELINE, setting=name) for name in ("unmatched", "params"))
-    assert [trial.identity for trial in first] == [trial.identity for trial in second]
-    assert len(found.new_trials(BASELINE, "", "unmatched")) == 3
-    assert found.new_trials(BASELINE, "", "params") == ()
-    assert len(found.trials) == 4 * 3 + 2 * 3  # the norm needs no knob turned, as it counts what the baseline does
+    initial, second = (result.trials_of(BASELINE, setting=name) for name in ("unmatched", "params"))
+    assert [trial.identity for trial in initial] == [trial.identity for trial in second]
+    assert len(result.new_trials(BASELINE, "", "unmatched")) == 3
+    assert result.new_trials(BASELINE, "", "params") == ()
+    assert len(result.trials) == 4 * 3 + 2 * 3  # the norm needs no knob turned, as it counts what the baseline does
 
 
-def test_an_early_stop_leaves_whole_pairs_in_every_setting(known: Index) -> None:
-    found = planned(known, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}})
-    assert [trial.seed for trial in found.trials] == [0] * 8 + [1] * 8 + [2] * 8
+def test_an_early_stop_leaves_whole_pairs_in_every_setting(plugin_index: Index) -> None:
+    result = planned(plugin_index, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}})
+    assert [trial.seed for trial in result.trials] == [0] * 8 + [1] * 8 + [2] * 8
 
 
-def test_a_setting_is_no_part_of_what_a_trial_is(known: Index) -> None:
+def test_a_setting_is_no_part_of_what_a_trial_is(plugin_index: Index) -> None:
     scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
-    found, alone = planned(known, scales=scales), planned(known)  # the preset is 64 wide
-    same = [trial.identity for trial in found.trials_of("attention=mqa", setting="m")]
+    result, alone = planned(plugin_index, scales=scales), planned(plugin_index)  # the preset is 64 wide
+    same = [trial.identity for trial in result.trials_of("attention=mqa", setting="m")]
     assert same == [trial.identity for trial in alone.trials_of("attention=mqa")]
-    assert found.trials_of("attention=mqa", setting="m")[0].label == "attention=mqa, m, seed 0"
+    assert result.trials_of("attention=mqa", setting="m")[0].label == "attention=mqa, m, seed 0"
 
 
-def test_presets_are_scales_with_what_the_base_says_over_each(known: Index) -> None:
+def test_presets_are_scales_with_what_the_base_says_over_each(plugin_index: Index) -> None:
     base = {"preset": "encoder-tiny", "data.batch": 8, "objective": "mlm"}
-    found = planned(known, base=base, scales=["encoder-tiny", "bert-tiny"], vary={"norm": ["rmsnorm"]})
-    assert [setting.name for setting in found.settings] == ["encoder-tiny", "bert-tiny"]
-    specs = [found.trials_of(BASELINE, setting=setting.name)[0].spec for setting in found.settings]
+    result = planned(plugin_index, base=base, scales=["encoder-tiny", "bert-tiny"], vary={"norm": ["rmsnorm"]})
+    assert [setting.name for setting in result.settings] == ["encoder-tiny", "bert-tiny"]
+    specs = [result.trials_of(BASELINE, setting=setting.name)[0].spec for setting in result.settings]
     assert [spec["data"]["batch"] for spec in specs] == [8, 8]
     assert specs[0]["position"] != specs[1]["position"]
 
 
-def test_every_scale_is_matched_in_every_way(known: Index) -> None:
+def test_every_scale_is_matched_in_every_way(plugin_index: Index) -> None:
     scales = {"s": {"dims.layers": 1}, "m": {"dims.layers": 2}}
-    found = planned(known, scales=scales, match=["none", dict(PARAMS)])
-    assert [setting.name for setting in found.settings] == ["s, unmatched", "s, params", "m, unmatched", "m, params"]
+    result = planned(plugin_index, scales=scales, match=["none", dict(PARAMS)])
+    assert [setting.name for setting in result.settings] == ["s, unmatched", "s, params", "m, unmatched", "m, params"]
 
 
-def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(known: Index) -> None:
+def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(plugin_index: Index) -> None:
     scales = {"s": {"dims.heads": 2}, "m": {"dims.heads": 3, "dims.width": 48}}
-    with pytest.raises(SpecError, match=r"divide|multiple") as told:
-        planned(known, scales=scales)
-    assert all(problem.message.endswith(", in m") for problem in told.value.problems)
-    found = planned(known, scales=scales, design="grid", vary={"attention": [{"name": "gqa", "kv_heads": 2}]})
-    assert [each.variant for each in found.excluded if each.reason.endswith(", in m")] == ["attention=gqa(kv_heads=2)"]
-    assert [variant.name for variant in found.setting("m").variants] == [BASELINE]
+    with pytest.raises(SpecError, match=r"divide|multiple") as caught:
+        planned(plugin_index, scales=scales)
+    assert all(problem.message.endswith(", in m") for problem in caught.value.problems)
+    result = planned(plugin_index, scales=scales, design="grid", vary={"attention": [{"name": "gqa", "kv_heads": 2}]})
+    assert [cell.variant for cell in result.excluded if cell.reason.endswith(", in m")] == ["attention=gqa(kv_heads=2)"]
+    assert [variant.name for variant in result.setting("m").variants] == [BASELINE]
 
 
 @pytest.mark.parametrize(
@@ -156,15 +163,15 @@ def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(known: Inde
         ({"tune": {"optimizer.lrr": [1e-3]}}, 'unknown key "lrr"'),
     ],
 )
-def test_what_cannot_be_a_setting_is_refused(known: Index, changes: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_a_setting_is_refused(plugin_index: Index, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        planned(known, **changes)
+        planned(plugin_index, **changes)
 
 
-def test_settings_count_among_too_many_trials(known: Index) -> None:
-    study = read(known, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}}, tune=dict(TUNE))
+def test_settings_count_among_too_many_trials(plugin_index: Index) -> None:
+    study = read(plugin_index, scales={"s": {"dims.width": 32}, "m": {"dims.width": 64}}, tune=dict(TUNE))
     with pytest.raises(SpecError, match=r"112 trials .* x scales: 2, tuned with 4 values x seeds: 2 x seeds: 3"):
-        plan(study, known, fingerprint=lambda spec: "text", max_trials=111)
+        plan(study, plugin_index, fingerprint=lambda spec: "text", max_trials=111)
 
 
 # ---------------------------------------------------------------------------------------------------------- tuning
@@ -179,69 +186,69 @@ def by_rate(**best: float) -> Any:
     return score
 
 
-def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(known: Index) -> None:
-    found = planned(known, tune=dict(TUNE))
-    assert [setting.name for setting in found.settings] == [SAME, BEST]
-    assert not found.is_complete
-    assert len(found.trials) == 4 * 3 * 2 + 4 * 3
-    assert [trial.seed for trial in found.trials[:24]] == [1_000_000, 1_000_001] * 12
-    assert all(found.trials_of(variant.name, setting=BEST) == () for variant in found.variants)
-    (line,) = pending_notes(found.tuned)
+def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(plugin_index: Index) -> None:
+    result = planned(plugin_index, tune=dict(TUNE))
+    assert [setting.name for setting in result.settings] == [SAME, BEST]
+    assert not result.is_complete
+    assert len(result.trials) == 4 * 3 * 2 + 4 * 3
+    assert [trial.seed for trial in result.trials[:24]] == [1_000_000, 1_000_001] * 12
+    assert all(result.trials_of(variant.name, setting=BEST) == () for variant in result.variants)
+    (line,) = pending_notes(result.tuned)
     assert "each at its best: 24 tuning trials have no record, and at most 12 follow" in line
 
 
-def test_each_variant_is_then_run_at_its_own_best(known: Index) -> None:
+def test_each_variant_is_then_run_at_its_own_best(plugin_index: Index) -> None:
     score = by_rate(**{"attention=mqa": 8e-3, BASELINE: 2e-3})
-    found = planned(known, score, tune=dict(TUNE))
-    assert found.is_complete
-    assert list(pending_notes(found.tuned)) == []
-    chosen = {each.variant: each.chosen for each in found.tuned}
+    result = planned(plugin_index, score, tune=dict(TUNE))
+    assert result.is_complete
+    assert list(pending_notes(result.tuned)) == []
+    chosen = {tuning.variant: tuning.chosen for tuning in result.tuned}
     assert chosen["attention=mqa"] == (("optimizer.lr", 8e-3),)
     assert chosen[BASELINE] == (("optimizer.lr", 2e-3),)
-    assert [each.edge_keys for each in found.tuned[:2]] == [(), ("optimizer.lr",)]
-    best = found.trials_of("attention=mqa", setting=BEST)
+    assert [tuning.edge_keys for tuning in result.tuned[:2]] == [(), ("optimizer.lr",)]
+    best = result.trials_of("attention=mqa", setting=BEST)
     assert [trial.spec["optimizer"]["lr"] for trial in best] == [8e-3] * 3
     assert best[0].matched_values == {"optimizer.lr": 8e-3}  # what the pair may differ in besides
     assert dict(best[0].changes) == {"attention": "mqa"}
-    same = found.trials_of(BASELINE, setting=SAME), found.trials_of(BASELINE, setting=BEST)
+    same = result.trials_of(BASELINE, setting=SAME), result.trials_of(BASELINE, setting=BEST)
     assert [trial.identity for trial in same[0]] == [trial.identity for trial in same[1]]
-    assert len(found.trials) == 24 + 12 + 3
+    assert len(result.trials) == 24 + 12 + 3
 
 
-def test_the_value_of_the_base_is_tried_even_where_it_is_not_written(known: Index) -> None:
-    found = planned(known, tune={"optimizer.lr": [1e-3, 4e-3]})
-    assert {tuple(each.cell[0][1] for each in tuned.candidates) for tuned in found.tuned} == {(2e-3, 1e-3, 4e-3)}
-    assert {tuned.default for tuned in found.tuned} == {0}
+def test_the_value_of_the_base_is_tried_even_where_it_is_not_written(plugin_index: Index) -> None:
+    result = planned(plugin_index, tune={"optimizer.lr": [1e-3, 4e-3]})
+    assert {tuple(tuning.cell[0][1] for tuning in tuned.candidates) for tuned in result.tuned} == {(2e-3, 1e-3, 4e-3)}
+    assert {tuned.default for tuned in result.tuned} == {0}
 
 
-def test_of_equal_means_it_is_the_variants_own(known: Index) -> None:
-    found = planned(known, lambda trial: 1.0, tune=dict(TUNE))
-    assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 2e-3),)}
-    assert len(found.trials) == 24 + 12  # at its best is as it was
+def test_of_equal_means_it_is_the_variants_own(plugin_index: Index) -> None:
+    result = planned(plugin_index, lambda trial: 1.0, tune=dict(TUNE))
+    assert {tuning.chosen for tuning in result.tuned} == {(("optimizer.lr", 2e-3),)}
+    assert len(result.trials) == 24 + 12  # at its best is as it was
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_diverged_never_wins(known: Index, bad: float) -> None:
+def test_what_diverged_never_wins(plugin_index: Index, bad: float) -> None:
     def score(trial: Trial) -> float:
         rate = trial.spec["optimizer"]["lr"]
         return bad if rate == 8e-3 and trial.seed == 1_000_001 else -rate  # the other seed would be the best of all
 
-    found = planned(known, score, tune=dict(TUNE))
-    assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 2e-3),)}
+    result = planned(plugin_index, score, tune=dict(TUNE))
+    assert {tuning.chosen for tuning in result.tuned} == {(("optimizer.lr", 2e-3),)}
 
 
-def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the_rest(known: Index) -> None:
+def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the_rest(plugin_index: Index) -> None:
     def score(trial: Trial) -> float:
         rate = trial.spec["optimizer"]["lr"]
-        lost = trial.variant == "attention=mqa" and rate == 8e-3 and trial.seed == 1_000_001
-        return FAILED if lost else -rate
+        missing = trial.variant == "attention=mqa" and rate == 8e-3 and trial.seed == 1_000_001
+        return FAILED if missing else -rate
 
-    found = planned(known, score, tune=dict(TUNE))
-    chosen = {each.variant: dict(each.chosen or ()) for each in found.tuned}
+    result = planned(plugin_index, score, tune=dict(TUNE))
+    chosen = {tuning.variant: dict(tuning.chosen or ()) for tuning in result.tuned}
     assert chosen.pop("attention=mqa") == {"optimizer.lr": 2e-3}
-    assert all(each == {"optimizer.lr": 8e-3} for each in chosen.values())
-    assert found.is_complete
-    (out,) = [tried for tuned in found.tuned for tried in tuned.candidates if tried.failed]
+    assert all(value == {"optimizer.lr": 8e-3} for value in chosen.values())
+    assert result.is_complete
+    (out,) = [tried for tuned in result.tuned for tried in tuned.candidates if tried.failed]
     assert (out.failed, out.diverged, out.pending, out.mean) == (1, 0, 0, None)
 
 
@@ -253,61 +260,63 @@ def test_what_only_waits_to_go_on_is_no_failure(state: str, out: bool) -> None:
     assert score_of({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m", {"state": state}) == 2.5
 
 
-def test_where_all_diverged_a_variant_stays_as_it_is(known: Index) -> None:
-    found = planned(known, lambda trial: math.nan, tune=dict(TUNE))
-    assert {each.best for each in found.tuned} == {1}
-    assert {each.edge_keys for each in found.tuned} == {()}
+def test_where_all_diverged_a_variant_stays_as_it_is(plugin_index: Index) -> None:
+    result = planned(plugin_index, lambda trial: math.nan, tune=dict(TUNE))
+    assert {tuning.best for tuning in result.tuned} == {1}
+    assert {tuning.edge_keys for tuning in result.tuned} == {()}
 
 
-def test_higher_may_be_better(known: Index) -> None:
+def test_higher_may_be_better(plugin_index: Index) -> None:
     metric = {"name": "val/mlm/accuracy", "better": "higher"}
-    found = planned(known, lambda trial: trial.spec["optimizer"]["lr"], tune=dict(TUNE), metric=metric)
-    assert {each.chosen for each in found.tuned} == {(("optimizer.lr", 8e-3),)}
+    result = planned(plugin_index, lambda trial: trial.spec["optimizer"]["lr"], tune=dict(TUNE), metric=metric)
+    assert {tuning.chosen for tuning in result.tuned} == {(("optimizer.lr", 8e-3),)}
 
 
-def test_nothing_is_chosen_while_one_trial_has_no_record(known: Index) -> None:
+def test_nothing_is_chosen_while_one_trial_has_no_record(plugin_index: Index) -> None:
     def score(trial: Trial) -> float | None:
         late = trial.variant == "norm=rmsnorm" and trial.seed == 1_000_001
         return None if late and trial.spec["optimizer"]["lr"] == 5e-4 else 1.0
 
-    found = planned(known, score, tune=dict(TUNE))
-    assert [each.variant for each in found.tuned if each.best is None] == ["norm=rmsnorm"]
-    assert found.trials_of("norm=rmsnorm", setting=BEST) == ()
-    assert len(found.trials_of("attention=mqa", setting=BEST)) == 3
-    assert [variant.name for variant in found.setting(BEST).variants] == [variant.name for variant in found.variants]
+    result = planned(plugin_index, score, tune=dict(TUNE))
+    assert [tuning.variant for tuning in result.tuned if tuning.best is None] == ["norm=rmsnorm"]
+    assert result.trials_of("norm=rmsnorm", setting=BEST) == ()
+    assert len(result.trials_of("attention=mqa", setting=BEST)) == 3
+    assert [variant.name for variant in result.setting(BEST).variants] == [variant.name for variant in result.variants]
 
 
-def test_a_component_is_tuned_with_the_options_that_it_has(known: Index) -> None:
+def test_a_component_is_tuned_with_the_options_that_it_has(plugin_index: Index) -> None:
     """What is varied may be the optimizer itself: then each has its own best rate."""
     vary = {"optimizer": [{"name": "sgd", "lr": 1e-4}]}
     name = "optimizer=sgd(lr=0.0001)"
-    found = planned(known, by_rate(**{name: 5e-4}), vary=vary, tune=dict(TUNE))
-    tuned = next(each for each in found.tuned if each.variant == name)
+    result = planned(plugin_index, by_rate(**{name: 5e-4}), vary=vary, tune=dict(TUNE))
+    tuned = next(tuning for tuning in result.tuned if tuning.variant == name)
     assert tuned.candidates[tuned.default].cell == (("optimizer.lr", 1e-4),)
     assert tuned.chosen == (("optimizer.lr", 5e-4),)
-    assert found.trials_of(name, setting=BEST)[0].spec["optimizer"]["name"] == "sgd"
+    assert result.trials_of(name, setting=BEST)[0].spec["optimizer"]["name"] == "sgd"
 
 
-def test_what_becomes_the_baseline_once_tuned_is_left_out_there_and_said(known: Index) -> None:
+def test_what_becomes_the_baseline_once_tuned_is_left_out_there_and_said(plugin_index: Index) -> None:
     vary = {"optimizer": [{"name": "adamw", "lr": 5e-4}]}
-    found = planned(known, lambda trial: trial.spec["optimizer"]["lr"], vary=vary, tune=dict(TUNE))
-    assert [variant.name for variant in found.setting(BEST).variants] == [BASELINE]
-    assert [each.reason for each in found.excluded] == [
+    result = planned(plugin_index, lambda trial: trial.spec["optimizer"]["lr"], vary=vary, tune=dict(TUNE))
+    assert [variant.name for variant in result.setting(BEST).variants] == [BASELINE]
+    assert [cell.reason for cell in result.excluded] == [
         "at its best it is the same spec as baseline, in each at its best"
     ]
 
 
-def test_stages_are_tuned_and_scaled_as_well(known: Index) -> None:
+def test_stages_are_tuned_and_scaled_as_well(plugin_index: Index) -> None:
     stages = {"pretrain": {"budget": {"steps": 5}}, "finetune": {"budget": {"steps": 3}}}
     scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
-    found = planned(known, by_rate(), stages=stages, scales=scales, tune={"finetune.optimizer.lr": [1e-3, 2e-3]})
-    identities = {trial.identity: trial for trial in found.trials}
-    seen: set[str] = set()
-    for trial in found.trials:
-        assert not trial.parent_id or trial.parent_id in seen  # what begins from another comes after it
+    result = planned(
+        plugin_index, by_rate(), stages=stages, scales=scales, tune={"finetune.optimizer.lr": [1e-3, 2e-3]}
+    )
+    identities = {trial.identity: trial for trial in result.trials}
+    visited: set[str] = set()
+    for trial in result.trials:
+        assert not trial.parent_id or trial.parent_id in visited  # what begins from another comes after it
         assert not trial.parent_id or identities[trial.parent_id].seed == trial.seed
-        seen.add(trial.identity)
-    pretrained = {trial.parent_id for tuned in found.tuned for each in tuned.candidates for trial in each.trials}
+        visited.add(trial.identity)
+    pretrained = {trial.parent_id for tuned in result.tuned for tuning in tuned.candidates for trial in tuning.trials}
     assert len(pretrained) == 2 * 4 * 2  # one for each scale, variant and seed, whatever the values tried after it
 
 
@@ -321,6 +330,6 @@ def test_a_score_is_what_its_record_says() -> None:
 def test_a_study_is_planned_anew_from_its_own_store(tmp_path: Path) -> None:
     import paribus
 
-    found = paribus.study({**STUDY, "tune": dict(TUNE)}, store=tmp_path)
-    assert found.replan().plan.trials == found.plan.trials
+    result = paribus.study({**STUDY, "tune": dict(TUNE)}, store=tmp_path)
+    assert result.replan().plan.trials == result.plan.trials
     assert paribus.study(dict(STUDY), store=tmp_path).replan().plan.is_complete

@@ -45,13 +45,13 @@ STATEMENTS = (
 
 def parsed(source: bytes) -> set[tuple[str, str]]:
     """What Python itself finds: the oracle."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {("", alias.name) for alias in node.names}
+            result |= {("", alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {("." * node.level + (node.module or ""), alias.name) for alias in node.names}
-    return found
+            result |= {("." * node.level + (node.module or ""), alias.name) for alias in node.names}
+    return result
 
 
 def told(source: bytes) -> set[tuple[str, str]]:
@@ -68,7 +68,7 @@ def test_no_import_is_missed_however_it_is_written(statements: list[str]) -> Non
 
 def test_no_import_of_ours_is_missed() -> None:
     assert len(OURS) > 300
-    missed = {path: lost for path in OURS[::10] if (lost := parsed(source := path.read_bytes()) - told(source))}
+    missed = {path: missing for path in OURS[::10] if (missing := parsed(source := path.read_bytes()) - told(source))}
     assert not missed
 
 
@@ -91,9 +91,9 @@ def edits(path: Path) -> list[Callable[[], object]]:
         edited = text + b"\nx = 1\n"
 
     def same_size_and_time() -> None:
-        before = path.stat()
+        previous = path.stat()
         path.write_bytes(edited)
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.utime(path, ns=(previous.st_atime_ns, previous.st_mtime_ns))
 
     return [same_size_and_time, lambda: path.rename(path.with_name(f"other_{path.name}")), path.unlink]
 

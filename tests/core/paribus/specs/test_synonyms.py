@@ -35,9 +35,9 @@ MEANT = {
 
 
 @pytest.mark.parametrize("key", MEANT)
-def test_a_synonym_leads_to_the_key(key: str, known: Index) -> None:
+def test_a_synonym_leads_to_the_key(key: str, plugin_index: Index) -> None:
     with pytest.raises(SpecError, match="unknown-key") as caught:
-        resolved("encoder-tiny", f"{key}=3", registry=known)
+        resolved("encoder-tiny", f"{key}=3", registry=plugin_index)
     assert [problem.suggestion for problem in caught.value.problems] == [MEANT[key]]
 
 

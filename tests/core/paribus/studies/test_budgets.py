@@ -23,10 +23,10 @@ FLOPS = 2e7
 VARY = {"attention": ["mqa"], "feedforward.expand": [1, 8]}
 
 
-def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, Any], **more: Any) -> PlannedStudy:
+def planned(tiny: MakeSpec, registry: Registry, budget: dict[str, Any], **options: Any) -> PlannedStudy:
     """A study over the tests' own corpus."""
     base = {key: value for key, value in tiny().items() if key != "seed"}
-    tree = {"base": base, "vary": VARY, "seeds": 2, "budget": budget, "metric": "val/clm/loss", **more}
+    tree = {"base": base, "vary": VARY, "seeds": 2, "budget": budget, "metric": "val/clm/loss", **options}
     return study(json.loads(json.dumps(tree)), registry=registry)
 
 
@@ -38,12 +38,12 @@ def records(
     plan = planned(tiny, registry, {"flops": FLOPS}).plan
     trials = [plan.trials_of(variant.name)[0] for variant in plan.variants]
     folder = tmp_path_factory.mktemp("flops")
-    found = []
+    result = []
     for trial in trials:
-        own = folder / trial.identity
-        own.mkdir()
-        found.append((dict(trial.spec), run_trial(trial.spec, registry, TrialContext(trial.identity, own))))
-    return found
+        overrides = folder / trial.identity
+        overrides.mkdir()
+        result.append((dict(trial.spec), run_trial(trial.spec, registry, TrialContext(trial.identity, overrides))))
+    return result
 
 
 def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
@@ -57,9 +57,9 @@ def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
 
 
 def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny: MakeSpec, registry: Registry) -> None:
-    found = planned(tiny, registry, {"flops": FLOPS}).plan
-    for variant in found.variants:
-        for trial in found.trials_of(variant.name):
+    result = planned(tiny, registry, {"flops": FLOPS}).plan
+    for variant in result.variants:
+        for trial in result.trials_of(variant.name):
             steps = trial.spec["trainer"]["max_steps"]
             assert trial.document()["budget_values"] == trial.budget_values == {"trainer.max_steps": steps}
             assert "trainer.max_steps" not in trial.changes
@@ -67,8 +67,10 @@ def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny:
 
 
 def test_a_smaller_model_takes_more_steps(tiny: MakeSpec, registry: Registry) -> None:
-    found = planned(tiny, registry, {"flops": FLOPS}).plan
-    steps = {variant.name: found.trials_of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants}
+    result = planned(tiny, registry, {"flops": FLOPS}).plan
+    steps = {
+        variant.name: result.trials_of(variant.name)[0].spec["trainer"]["max_steps"] for variant in result.variants
+    }
     assert steps["feedforward.expand=1"] > steps[BASELINE] > steps["feedforward.expand=8"]
 
 
@@ -76,10 +78,10 @@ def test_variants_that_are_matched_in_operations_take_as_many_steps(tiny: MakeSp
     match = {"on": "flops", "by": "feedforward.inner"}
     base = {**tiny(), "feedforward": {"name": "mlp", "inner": 64, "expand": None}}
     base.pop("seed")
-    found = planned(tiny, registry, {"flops": FLOPS}, base=base, vary={"attention": ["mqa"]}, match=match).plan
-    steps = [found.trials_of(variant.name)[0].spec["trainer"]["max_steps"] for variant in found.variants]
+    result = planned(tiny, registry, {"flops": FLOPS}, base=base, vary={"attention": ["mqa"]}, match=match).plan
+    steps = [result.trials_of(variant.name)[0].spec["trainer"]["max_steps"] for variant in result.variants]
     assert abs(steps[0] - steps[1]) <= 1 + 0.02 * steps[0]
-    assert found.trials_of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
+    assert result.trials_of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
 
 
 def test_a_budget_that_is_spent_before_the_first_step_ends_is_refused(tiny: MakeSpec, registry: Registry) -> None:
@@ -88,12 +90,12 @@ def test_a_budget_that_is_spent_before_the_first_step_ends_is_refused(tiny: Make
 
 
 def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: MakeSpec, registry: Registry) -> None:
-    found = planned(tiny, registry, {"seconds": 2.5}).plan
-    for trial in found.trials:
+    result = planned(tiny, registry, {"seconds": 2.5}).plan
+    for trial in result.trials:
         assert max_seconds(trial.spec["trainer"]) == 2.5
         assert trial.spec["trainer"]["max_steps"] is None  # whatever the base has
         assert trial.budget_values == {"trainer.max_time": {"seconds": 2.5}}
-    assert first_step(found.trials[0]).spec["trainer"] == {"max_steps": 1}
+    assert first_step(result.trials[0]).spec["trainer"] == {"max_steps": 1}
 
 
 @pytest.mark.parametrize(
@@ -115,9 +117,12 @@ def test_what_is_no_budget_is_refused(
 
 def test_each_stage_may_have_a_budget_of_its_own_unit(tiny: MakeSpec, registry: Registry) -> None:
     stages = {"one": {"budget": {"flops": FLOPS}}, "two": {"budget": {"steps": 3}}}
-    found = planned(tiny, registry, {"steps": 7}, stages=stages).plan
-    first, second = found.trials_of("feedforward.expand=1", "one")[0], found.trials_of("feedforward.expand=1", "two")[0]
-    assert first.budget_values == {"trainer.max_steps": first.spec["trainer"]["max_steps"]}
+    result = planned(tiny, registry, {"steps": 7}, stages=stages).plan
+    initial, second = (
+        result.trials_of("feedforward.expand=1", "one")[0],
+        result.trials_of("feedforward.expand=1", "two")[0],
+    )
+    assert initial.budget_values == {"trainer.max_steps": initial.spec["trainer"]["max_steps"]}
     assert second.budget_values == {}
     assert second.spec["trainer"]["max_steps"] == 3
-    assert second.parent_id == first.identity
+    assert second.parent_id == initial.identity

@@ -24,17 +24,17 @@ Grid = Callable[..., Plan]
 
 
 def test_an_axis_is_only_there_where_it_applies(grid: Grid) -> None:
-    found = grid(vary=VARY)
-    assert [variant.name for variant in found.variants][1:] == [
+    result = grid(vary=VARY)
+    assert [variant.name for variant in result.variants][1:] == [
         "attention=mqa norm=layernorm",
         "attention=mqa norm=rmsnorm",
         "attention=restricted attention.window=8 norm=layernorm",
         "attention=restricted attention.window=16 norm=layernorm",
     ]
     assert (
-        found.trials_of("attention=restricted attention.window=16 norm=layernorm")[0].spec["attention"]["window"] == 16
+        result.trials_of("attention=restricted attention.window=16 norm=layernorm")[0].spec["attention"]["window"] == 16
     )
-    assert found.excluded == ()
+    assert result.excluded == ()
 
 
 LETTERS = ("a", "b", "c", "d")
@@ -46,8 +46,10 @@ def axes(draw: st.DrawFn) -> Variation:
     vary = {letter: list(range(draw(st.integers(1, 3)))) for letter in LETTERS[: draw(st.integers(1, 4))]}
     when: dict[str, list[dict[str, int]]] = {}
     for place, letter in enumerate(vary):
-        before = list(vary)[:place]
-        condition = st.dictionaries(st.sampled_from(before), st.integers(0, 2), max_size=2) if before else st.just({})
+        previous = list(vary)[:place]
+        condition = (
+            st.dictionaries(st.sampled_from(previous), st.integers(0, 2), max_size=2) if previous else st.just({})
+        )
         when[letter] = [draw(condition) for _ in vary[letter]]
     return Variation(vary=vary, when=when)
 
@@ -56,16 +58,16 @@ def axes(draw: st.DrawFn) -> Variation:
 def test_every_condition_holds_in_each_combination_and_no_other_value_applies(
     varied: Variation,
 ) -> None:
-    found = [tuple(cell.items()) for cell in applicable_cells(varied.vary, varied.when)]
-    assert len(found) == len(set(found)) == variant_count("grid", varied) == len(list(DESIGNS["grid"](varied)))
+    result = [tuple(cell.items()) for cell in applicable_cells(varied.vary, varied.when)]
+    assert len(result) == len(set(result)) == variant_count("grid", varied) == len(list(DESIGNS["grid"](varied)))
 
     def applies(cell: dict[str, int], axis: str, value: int) -> bool:
         when = varied.when[axis][value]
-        return all(cell.get(other) == wanted for other, wanted in when.items())
+        return all(cell.get(second) == expected for second, expected in when.items())
 
     options = [[None, *values] for values in varied.vary.values()]
-    every = ({key: value for key, value in zip(varied.vary, drawn, strict=True) if value is not None}
-             for drawn in itertools.product(*options))  # fmt: skip
+    every = ({key: value for key, value in zip(varied.vary, sample, strict=True) if value is not None}
+             for sample in itertools.product(*options))  # fmt: skip
     brute = {
         tuple(cell.items())
         for cell in every
@@ -74,7 +76,7 @@ def test_every_condition_holds_in_each_combination_and_no_other_value_applies(
             applies(cell, axis, value) for axis in varied.vary if axis not in cell for value in varied.vary[axis]
         )
     }
-    assert set(found) == brute
+    assert set(result) == brute
 
 
 def test_of_very_many_combinations_the_number_is_an_upper_bound_that_takes_no_time() -> None:

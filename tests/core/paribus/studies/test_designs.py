@@ -69,6 +69,6 @@ def test_a_long_value_does_not_make_a_long_name() -> None:
 
 
 def test_a_variant_that_is_written_down_may_have_a_name() -> None:
-    found = list(DESIGNS["list"](Variation(variants=[{"name": "narrow", "dims.width": 8}, {"dims.width": 8}])))
-    assert [variant.name for variant in found] == ["narrow", "dims.width=8"]
-    assert [variant.changes for variant in found] == [(("dims.width", 8),)] * 2
+    result = list(DESIGNS["list"](Variation(variants=[{"name": "narrow", "dims.width": 8}, {"dims.width": 8}])))
+    assert [variant.name for variant in result] == ["narrow", "dims.width=8"]
+    assert [variant.changes for variant in result] == [(("dims.width", 8),)] * 2

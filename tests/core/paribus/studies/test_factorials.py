@@ -40,19 +40,19 @@ axes = st.dictionaries(
 )
 
 
-def planned(known: Index, **said: Any) -> Plan:
-    read = parse_study("mine", plain_tree({**STUDY, **said}, "study"), known)
-    return plan(read, known, fingerprint=lambda spec: "text")
+def planned(plugin_index: Index, **said: Any) -> Plan:
+    read = parse_study("mine", plain_tree({**STUDY, **said}, "study"), plugin_index)
+    return plan(read, plugin_index, fingerprint=lambda spec: "text")
 
 
 @given(axes)
 def test_axes_are_crossed_with_the_base_as_a_level_of_each(vary: dict[str, list[str]]) -> None:
     varied = Variation(vary=vary)
-    found = {variant.changes for variant in DESIGNS["factorial"](varied)}
+    result = {variant.changes for variant in DESIGNS["factorial"](varied)}
     levels = [[None, *((key, value) for value in values)] for key, values in vary.items()]
-    cells = {tuple(each for each in cell if each) for cell in itertools.product(*levels)}
-    assert found == cells - {()}
-    assert variant_count("factorial", varied) == len(found) == math.prod(len(each) for each in levels) - 1
+    cells = {tuple(item for item in cell if item) for cell in itertools.product(*levels)}
+    assert result == cells - {()}
+    assert variant_count("factorial", varied) == len(result) == math.prod(len(level) for level in levels) - 1
     assert not any(variant.is_explicit for variant in DESIGNS["factorial"](varied))
 
 
@@ -61,14 +61,14 @@ def test_a_fraction_has_its_share_of_the_cells_and_the_baseline_is_one(factors: 
     if halvings and not is_possible(factors, halvings):
         return
     varied = Variation(changes=[{f"dims.{letter}": 1} for letter in "abcdef"[:factors]], fraction=2**halvings)
-    found = list(DESIGNS["factorial"](varied))
+    result = list(DESIGNS["factorial"](varied))
     assert (
         variant_count("factorial", varied)
-        == len(found)
-        == len({each.changes for each in found})
+        == len(result)
+        == len({item.changes for item in result})
         == 2 ** (factors - halvings) - 1
     )
-    assert all(each.changes for each in found)
+    assert all(item.changes for item in result)
 
 
 def test_every_design_has_as_many_variants_as_it_says() -> None:
@@ -78,48 +78,48 @@ def test_every_design_has_as_many_variants_as_it_says() -> None:
         **{design: Variation(vary={"norm": ["a", "b"], "dropout": [1]}) for design in ("grid", "one-at-a-time")},
     }
     assert set(varied) == set(DESIGNS)
-    assert {design: variant_count(design, each) for design, each in varied.items()} == {
-        design: len(list(DESIGNS[design](each))) for design, each in varied.items()
+    assert {design: variant_count(design, item) for design, item in varied.items()} == {
+        design: len(list(DESIGNS[design](item))) for design, item in varied.items()
     }
 
 
-def test_a_factorial_of_changes_has_each_on_and_off(known: Index) -> None:
-    found = planned(known, changes=CHANGES[:2])
-    assert [variant.name for variant in found.variants] == [BASELINE, "gated", "norm=rmsnorm", "norm=rmsnorm + gated"]
-    assert len(found.trials) == 2 * 4
+def test_a_factorial_of_changes_has_each_on_and_off(plugin_index: Index) -> None:
+    result = planned(plugin_index, changes=CHANGES[:2])
+    assert [variant.name for variant in result.variants] == [BASELINE, "gated", "norm=rmsnorm", "norm=rmsnorm + gated"]
+    assert len(result.trials) == 2 * 4
 
 
-def test_the_cells_of_a_plan_are_those_of_the_table(known: Index) -> None:
-    found = planned(known, vary={"norm": ["rmsnorm", "none"], "attention": ["mqa"]})
-    crossed = factorial_cells(found.study.varied, found.setting())
+def test_the_cells_of_a_plan_are_those_of_the_table(plugin_index: Index) -> None:
+    result = planned(plugin_index, vary={"norm": ["rmsnorm", "none"], "attention": ["mqa"]})
+    crossed = factorial_cells(result.study.varied, result.setting())
     assert crossed.counts == [3, 2]
     assert crossed.cells[2, 1] == "norm=none + attention=mqa"
     assert crossed.cells[0, 0] == BASELINE
     assert (len(crossed.cells), crossed.missing) == (6, {})
 
 
-def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing(known: Index) -> None:
+def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing(plugin_index: Index) -> None:
     vary = {"dims.heads": [3], "attention": ["mqa"], "norm": ["rmsnorm"]}
     exclude = [{"dims.heads": 4, "attention": "mqa", "norm": "rmsnorm", "reason": "too dear"}]
-    found = planned(known, vary=vary, exclude=exclude)
-    told = {each.variant: each.reason for each in found.excluded}
-    assert told.pop("attention=mqa + norm=rmsnorm") == "too dear"
-    assert len(told) == 4
-    assert all("multiple" in why for why in told.values())
-    crossed = factorial_cells(found.study.varied, found.setting())
+    result = planned(plugin_index, vary=vary, exclude=exclude)
+    caught = {cell.variant: cell.reason for cell in result.excluded}
+    assert caught.pop("attention=mqa + norm=rmsnorm") == "too dear"
+    assert len(caught) == 4
+    assert all("multiple" in reason for reason in caught.values())
+    crossed = factorial_cells(result.study.varied, result.setting())
     assert crossed.missing[0, 1, 1] == "attention=mqa + norm=rmsnorm is excluded"
     assert (len(crossed.cells), len(crossed.missing)) == (3, 5)
 
 
-def test_what_a_fraction_confounds_is_said_with_its_resolution(known: Index) -> None:
-    found = planned(known, changes=CHANGES, fraction="1/2")
-    assert len(found.variants) == 8
-    said = describe_design("factorial", found.study.varied)
-    assert "8 of 16 combinations of 4 factors, a fraction of resolution IV" in said
-    assert "dropout=0.1 is on where an odd number of norm=rmsnorm, gated, attention=mqa are" in said
+def test_what_a_fraction_confounds_is_said_with_its_resolution(plugin_index: Index) -> None:
+    result = planned(plugin_index, changes=CHANGES, fraction="1/2")
+    assert len(result.variants) == 8
+    options = describe_design("factorial", result.study.varied)
+    assert "8 of 16 combinations of 4 factors, a fraction of resolution IV" in options
+    assert "dropout=0.1 is on where an odd number of norm=rmsnorm, gated, attention=mqa are" in options
     pair = "norm=rmsnorm × gated = attention=mqa × dropout=0.1"  # noqa: RUF001  # the sign that the table has
-    assert pair in said
-    assert said.count(" = ") == 3
+    assert pair in options
+    assert options.count(" = ") == 3
 
 
 FAULTS = [
@@ -140,17 +140,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_a_factorial_that_would_not_be_one_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words) as told:
-        planned(known, **said)
-    assert told.value.exit_code == 2
+def test_a_factorial_that_would_not_be_one_is_refused(plugin_index: Index, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as caught:
+        planned(plugin_index, **said)
+    assert caught.value.exit_code == 2
 
 
-def test_too_many_cells_are_counted_before_any_is_made(known: Index) -> None:
+def test_too_many_cells_are_counted_before_any_is_made(plugin_index: Index) -> None:
     changes = [{f"dims.width{number}": 1} for number in range(60)]
     with pytest.raises(SpecError, match=r"this is 2,305,843,009,213,693,952 trials \(changes: 60 x seeds: 2\)"):
-        planned(known, changes=changes)
+        planned(plugin_index, changes=changes)
 
 
-def test_half_may_be_written_as_a_number(known: Index) -> None:
-    assert len(planned(known, changes=CHANGES, fraction=0.5).variants) == 8
+def test_half_may_be_written_as_a_number(plugin_index: Index) -> None:
+    assert len(planned(plugin_index, changes=CHANGES, fraction=0.5).variants) == 8

@@ -21,29 +21,29 @@ def column(cells: list[tuple[int, ...]], effect: int) -> tuple[int, ...]:
 
 @given(sizes)
 def test_what_is_confounded_is_what_has_the_same_column(size: tuple[int, int]) -> None:
-    found = best_fraction(*size)
-    if found is None:
+    result = best_fraction(*size)
+    if result is None:
         return
-    cells = list(found.cells())
+    cells = list(result.cells())
     effects = [effect for effect in range(1, 1 << size[0]) if effect.bit_count() <= 3]
     columns = {effect: column(cells, effect) for effect in effects}
     for effect in effects:
-        mirrored = tuple(-each for each in columns[effect])
+        mirrored = tuple(-item for item in columns[effect])
         alike = {other for other in effects if other != effect and columns[other] in (columns[effect], mirrored)}
-        assert set(found.aliases(effect, limit=3)) == alike
+        assert set(result.aliases(effect, limit=3)) == alike
 
 
 @given(sizes)
 def test_a_fraction_has_its_share_of_the_cells_each_once_and_the_base_first(size: tuple[int, int]) -> None:
-    found = best_fraction(*size)
-    if found is None:
+    result = best_fraction(*size)
+    if result is None:
         return
-    cells = list(found.cells())
+    cells = list(result.cells())
     assert len(set(cells)) == len(cells) == 2 ** (size[0] - size[1])
     assert not any(cells[0])
-    assert found.resolution >= 3
-    for first, second in itertools.combinations(range(size[0]), 2):
-        pairs = Counter((cell[first], cell[second]) for cell in cells)
+    assert result.resolution >= 3
+    for initial, second in itertools.combinations(range(size[0]), 2):
+        pairs = Counter((cell[initial], cell[second]) for cell in cells)
         assert pairs == dict.fromkeys(itertools.product((0, 1), repeat=2), len(cells) // 4)
 
 
@@ -57,9 +57,9 @@ BEST = {
 
 @pytest.mark.parametrize(("size", "resolution"), BEST.items())
 def test_the_resolution_is_the_highest_that_there_is(size: tuple[int, int], resolution: int) -> None:
-    found = best_fraction(*size)
-    assert found is not None
-    assert found.resolution == resolution
+    result = best_fraction(*size)
+    assert result is not None
+    assert result.resolution == resolution
 
 
 def test_where_main_effects_would_be_confounded_there_is_no_fraction() -> None:

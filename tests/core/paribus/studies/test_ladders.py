@@ -22,10 +22,10 @@ keys = st.sampled_from(["attention", "norm", "position", "optimizer.lr", "dims.w
 written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_size=1), min_size=1, max_size=6)
 
 
-def planned(known: Index, **said: Any) -> Plan:
+def planned(plugin_index: Index, **said: Any) -> Plan:
     study = {"base": "bert-tiny", "seeds": 2, "budget": {"steps": 10}, "metric": {"name": "val/mlm/loss"}}
-    read = parse_study("mine", plain_tree({**study, "evaluate": ["mlm"], **said}, "study"), known)
-    return plan(read, known, fingerprint=lambda spec: "text")
+    read = parse_study("mine", plain_tree({**study, "evaluate": ["mlm"], **said}, "study"), plugin_index)
+    return plan(read, plugin_index, fingerprint=lambda spec: "text")
 
 
 @given(written)
@@ -34,7 +34,7 @@ def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, st
     rungs = list(DESIGNS["ladder"](varied))
     assert variant_count("ladder", varied) == len(rungs) == len(changes)
     for place, rung in enumerate(rungs):
-        assert rung.changes == tuple(pair for each in changes[: place + 1] for pair in each.items())
+        assert rung.changes == tuple(pair for item in changes[: place + 1] for pair in item.items())
         assert rung.previous == (rungs[place - 1].name if place else BASELINE)
         assert rung.is_explicit
 
@@ -45,10 +45,10 @@ def test_one_change_is_taken_back_from_the_full_model_in_each_variant(changes: l
     variants = list(DESIGNS["leave-one-out"](varied))
     assert variant_count("leave-one-out", varied) == len(variants) == len(changes)
     full = baseline("leave-one-out", varied)
-    assert full.changes == tuple(pair for each in changes for pair in each.items())
+    assert full.changes == tuple(pair for item in changes for pair in item.items())
     for place, variant in enumerate(variants):
         assert variant.changes == tuple(
-            pair for other, each in enumerate(changes) if other != place for pair in each.items()
+            pair for second, item in enumerate(changes) if second != place for pair in item.items()
         )
 
 
@@ -79,9 +79,9 @@ def test_axes_are_changes_too_value_after_value() -> None:
 def test_a_later_change_overrides_what_an_earlier_one_asked_for(
     changes: list[tuple[str, Any]], asked: dict[str, Any]
 ) -> None:
-    before = [(key, value) for key, value in changes]
+    previous = [(key, value) for key, value in changes]
     assert effective_changes(changes) == asked
-    assert changes == before, "what the study says is not changed"
+    assert changes == previous, "what the study says is not changed"
 
 
 MODERN: list[dict[str, Any]] = [
@@ -93,30 +93,30 @@ MODERN: list[dict[str, Any]] = [
 ]
 
 
-def test_a_ladder_goes_from_one_recipe_to_another(known: Index) -> None:
-    found = planned(known, design="ladder", changes=MODERN)
-    names = [variant.name for variant in found.variants]
+def test_a_ladder_goes_from_one_recipe_to_another(plugin_index: Index) -> None:
+    result = planned(plugin_index, design="ladder", changes=MODERN)
+    names = [variant.name for variant in result.variants]
     assert names[:3] == [BASELINE, "one objective", "+ placement=pre embedding.normed=false"]
-    top = found.trials_of(names[-1])[0]
+    top = result.trials_of(names[-1])[0]
     assert (top.spec["placement"]["name"], top.spec["feedforward"]["inner"]) == ("pre", 128)
     assert top.changes["feedforward"]["inner"] == 128
-    assert rungs_below(found.setting()) == dict(zip(names[1:], names[:-1], strict=True))
-    assert len(found.trials) == 2 * 6
+    assert rungs_below(result.setting()) == dict(zip(names[1:], names[:-1], strict=True))
+    assert len(result.trials) == 2 * 6
 
 
-def test_a_rung_that_leads_back_is_left_out_and_the_next_one_is_a_step_from_its_equal(known: Index) -> None:
+def test_a_rung_that_leads_back_is_left_out_and_the_next_one_is_a_step_from_its_equal(plugin_index: Index) -> None:
     changes = [{"norm": "rmsnorm"}, {"name": "back", "norm": "layernorm", "norm.eps": 1e-12}, {"position": "rope"}]
-    found = planned(known, design="ladder", changes=changes)
-    assert [(each.variant, each.same_as) for each in found.excluded] == [("back", BASELINE)]
-    assert rungs_below(found.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
+    result = planned(plugin_index, design="ladder", changes=changes)
+    assert [(cell.variant, cell.same_as) for cell in result.excluded] == [("back", BASELINE)]
+    assert rungs_below(result.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
 
 
-def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(known: Index) -> None:
-    found = planned(known, design="leave-one-out", changes=MODERN[1:4])
-    assert len(found.trials) == 2 * (3 + 1)
-    full = found.trials_of(BASELINE)[0]
+def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(plugin_index: Index) -> None:
+    result = planned(plugin_index, design="leave-one-out", changes=MODERN[1:4])
+    assert len(result.trials) == 2 * (3 + 1)
+    full = result.trials_of(BASELINE)[0]
     assert set(full.changes) == {"placement", "embedding.normed", "position", "feedforward"}
-    without = found.trials_of("without position=rope")[0]
+    without = result.trials_of("without position=rope")[0]
     assert {key for key in full.spec if full.spec[key] != without.spec[key]} == {"position"}
 
 
@@ -135,17 +135,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_what_a_design_does_not_read_is_refused(known: Index, said: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words) as told:
-        planned(known, **said)
-    assert told.value.exit_code == 2
+def test_what_a_design_does_not_read_is_refused(plugin_index: Index, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as caught:
+        planned(plugin_index, **said)
+    assert caught.value.exit_code == 2
 
 
-def test_a_mistake_in_a_rung_is_told_with_its_line(known: Index, tmp_path: Path) -> None:
+def test_a_mistake_in_a_rung_is_told_with_its_line(plugin_index: Index, tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(
         "base: bert-tiny\ndesign: ladder\nchanges:\n  - norm: rmsnorm\n  - position: rop\nmetric: val/mlm/loss\n"
     )
-    read = parse_study("mine", read_file(path, "study.yaml"), known)
+    read = parse_study("mine", read_file(path, "study.yaml"), plugin_index)
     with pytest.raises(SpecError, match=r"position \(study.yaml:5\): unknown position .rop.; did you mean \"rope\""):
-        plan(read, known, fingerprint=lambda spec: "text")
+        plan(read, plugin_index, fingerprint=lambda spec: "text")

@@ -21,29 +21,29 @@ STUDY: Mapping[str, Any] = {
 }
 
 
-def folder(study: Mapping[str, Any], store: Path, known: Index) -> str:
-    return paribus.study(study, store=store, registry=known).store.root.name
+def folder(study: Mapping[str, Any], store: Path, plugin_index: Index) -> str:
+    return paribus.study(study, store=store, registry=plugin_index).store.root.name
 
 
-def test_dictionaries_that_differ_have_folders_that_differ(tmp_path: Path, known: Index) -> None:
-    other = {**STUDY, "vary": {"norm": ["rmsnorm"]}}
-    assert folder(STUDY, tmp_path, known) != folder(other, tmp_path, known)
+def test_dictionaries_that_differ_have_folders_that_differ(tmp_path: Path, plugin_index: Index) -> None:
+    second = {**STUDY, "vary": {"norm": ["rmsnorm"]}}
+    assert folder(STUDY, tmp_path, plugin_index) != folder(second, tmp_path, plugin_index)
 
 
-def test_more_seeds_stay_in_the_same_folder(tmp_path: Path, known: Index) -> None:
+def test_more_seeds_stay_in_the_same_folder(tmp_path: Path, plugin_index: Index) -> None:
     reordered = dict(reversed(list(STUDY.items())))
-    more = {**reordered, "seeds": 4, "timeout": 60}
-    assert folder(STUDY, tmp_path, known) == folder(more, tmp_path, known)
+    options = {**reordered, "seeds": 4, "timeout": 60}
+    assert folder(STUDY, tmp_path, plugin_index) == folder(options, tmp_path, plugin_index)
 
 
-def test_a_dictionary_may_set_its_name(tmp_path: Path, known: Index) -> None:
-    assert folder({**STUDY, "name": "mine"}, tmp_path, known) == "mine"
+def test_a_dictionary_may_set_its_name(tmp_path: Path, plugin_index: Index) -> None:
+    assert folder({**STUDY, "name": "mine"}, tmp_path, plugin_index) == "mine"
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", 3, None, "Ü"])
-def test_a_name_that_is_no_folder_is_refused(name: Any, tmp_path: Path, known: Index) -> None:
+def test_a_name_that_is_no_folder_is_refused(name: Any, tmp_path: Path, plugin_index: Index) -> None:
     with pytest.raises(SpecError, match="bad-name"):
-        folder({**STUDY, "name": name}, tmp_path, known)
+        folder({**STUDY, "name": name}, tmp_path, plugin_index)
 
 
 def test_a_dictionary_that_cannot_be_read_has_a_default_name() -> None:

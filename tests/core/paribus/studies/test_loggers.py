@@ -16,8 +16,8 @@ from paribus.train import loggers
 WHOLE = {"base": "encoder-tiny", "vary": {"norm": ["rmsnorm"]}, "metric": "val/mlm/loss"}
 
 
-def read(known: Index, **given: Any) -> Any:
-    return parse_study("mine", Tree({**WHOLE, **given}), known).loggers
+def read(plugin_index: Index, **given: Any) -> Any:
+    return parse_study("mine", Tree({**WHOLE, **given}), plugin_index).loggers
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def read(known: Index, **given: Any) -> Any:
         ([{"name": "csv", "flush_logs_every_n_steps": 5}], ({"name": "csv", "flush_logs_every_n_steps": 5},)),
     ],
 )
-def test_loggers_are_names_or_names_with_options(known: Index, given: Any, found: Any) -> None:
-    assert read(known, loggers=given) == found
+def test_loggers_are_names_or_names_with_options(plugin_index: Index, given: Any, found: Any) -> None:
+    assert read(plugin_index, loggers=given) == found
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,21 @@ def test_loggers_are_names_or_names_with_options(known: Index, given: Any, found
         (["csv", "csv"], r"too-many\] loggers: `csv`"),
     ],
 )
-def test_what_is_no_logger_is_told(known: Index, given: Any, said: str) -> None:
+def test_what_is_no_logger_is_told(plugin_index: Index, given: Any, said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        read(known, loggers=given)
+        read(plugin_index, loggers=given)
 
 
-def test_a_package_that_is_missing_is_told_before_anything_runs(known: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_told_before_anything_runs(
+    plugin_index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     with pytest.raises(SpecError, match=r"needs the package `wandb`, .*pip install 'paribus\[wandb\]'"):
-        read(known, loggers=["wandb"])
+        read(plugin_index, loggers=["wandb"])
 
 
-def test_a_study_is_the_same_with_loggers_and_without(known: Index, tmp_path: Path) -> None:
+def test_a_study_is_the_same_with_loggers_and_without(plugin_index: Index, tmp_path: Path) -> None:
     from paribus.planning.api import study
 
-    plans = [study({**WHOLE, "seeds": 2, **more}, store=tmp_path).plan for more in ({}, {"loggers": ["csv"]})]
+    plans = [study({**WHOLE, "seeds": 2, **options}, store=tmp_path).plan for options in ({}, {"loggers": ["csv"]})]
     assert [trial.identity for trial in plans[0].trials] == [trial.identity for trial in plans[1].trials]

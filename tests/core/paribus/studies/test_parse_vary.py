@@ -19,11 +19,11 @@ Grid = Callable[..., Plan]
     "attention", ["gqa", {"kv_heads": 2}, {"name": "gqa", "kv_heads": 2}], ids=["name", "option", "both"]
 )
 def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
-    found = grid(vary=VARY, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
-    assert [(each.variant, each.reason) for each in found.excluded] == [
+    result = grid(vary=VARY, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
+    assert [(cell.variant, cell.reason) for cell in result.excluded] == [
         ("attention=gqa(kv_heads=2) norm=rmsnorm", "was run last year")
     ]
-    assert [variant.name for variant in found.variants] == [
+    assert [variant.name for variant in result.variants] == [
         BASELINE,
         "attention=mqa norm=layernorm",
         "attention=mqa norm=rmsnorm",
@@ -32,27 +32,27 @@ def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
 
 
 def test_without_a_reason_it_is_said_which_exclusion_it_was(grid: Grid) -> None:
-    found = grid(vary=VARY, exclude=[{"norm": "rmsnorm"}])
-    assert {each.reason for each in found.excluded} == {"excluded by `exclude`: norm=rmsnorm"}
-    assert len(found.excluded) == 2
+    result = grid(vary=VARY, exclude=[{"norm": "rmsnorm"}])
+    assert {cell.reason for cell in result.excluded} == {"excluded by `exclude`: norm=rmsnorm"}
+    assert len(result.excluded) == 2
 
 
 def test_what_the_base_says_is_part_of_a_cell(grid: Grid) -> None:
-    found = grid(vary=VARY, exclude=[{"dims.width": 64, "attention": "mqa", "norm": "rmsnorm"}])
-    assert [each.variant for each in found.excluded] == ["attention=mqa norm=rmsnorm"]
+    result = grid(vary=VARY, exclude=[{"dims.width": 64, "attention": "mqa", "norm": "rmsnorm"}])
+    assert [cell.variant for cell in result.excluded] == ["attention=mqa norm=rmsnorm"]
 
 
 def test_the_baseline_is_no_cell_that_could_be_left_out(grid: Grid) -> None:
-    found = grid(vary={"norm": ["layernorm", "rmsnorm"]}, exclude=[{"norm": "layernorm"}])
-    assert [variant.name for variant in found.variants] == [BASELINE, "norm=rmsnorm"]
+    result = grid(vary={"norm": ["layernorm", "rmsnorm"]}, exclude=[{"norm": "layernorm"}])
+    assert [variant.name for variant in result.variants] == [BASELINE, "norm=rmsnorm"]
 
 
 def test_a_cell_that_cannot_be_may_be_left_out_with_a_better_reason(grid: Grid) -> None:
     vary = {"dims.heads": [3, 4], "attention": ["mha", "mqa"]}
-    found = grid(vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
-    why = {each.variant: each.reason for each in found.excluded}
-    assert why["dims.heads=3 attention=mqa"] == "three is odd"
-    assert "multiple" in why["dims.heads=3 attention=mha"]
+    result = grid(vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
+    reason = {cell.variant: cell.reason for cell in result.excluded}
+    assert reason["dims.heads=3 attention=mqa"] == "three is odd"
+    assert "multiple" in reason["dims.heads=3 attention=mha"]
 
 
 FAULTS = [

@@ -24,14 +24,14 @@ metric: {name: val/mlm/loss, margin: 0.02}
 """
 
 
-def read(tmp_path: Path, text: str, known: Index) -> Study:
+def read(tmp_path: Path, text: str, plugin_index: Index) -> Study:
     path = tmp_path / "study.yaml"
     path.write_text(text)
-    return parse_study("mine", read_file(path, "study.yaml"), known)
+    return parse_study("mine", read_file(path, "study.yaml"), plugin_index)
 
 
-def test_a_study_says_what_it_varies(tmp_path: Path, known: Index) -> None:
-    study = read(tmp_path, WHOLE, known)
+def test_a_study_says_what_it_varies(tmp_path: Path, plugin_index: Index) -> None:
+    study = read(tmp_path, WHOLE, plugin_index)
     assert study.varied.vary == {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}
     assert study.seeds == (0, 1, 2)
     assert study.budget == {"steps": 10}
@@ -39,9 +39,9 @@ def test_a_study_says_what_it_varies(tmp_path: Path, known: Index) -> None:
     assert study.design == "one-at-a-time"
 
 
-def test_a_base_may_be_a_name_with_overrides_and_dotted_keys(tmp_path: Path, known: Index) -> None:
+def test_a_base_may_be_a_name_with_overrides_and_dotted_keys(tmp_path: Path, plugin_index: Index) -> None:
     text = WHOLE.replace("base: encoder-tiny", "base: {preset: encoder-tiny, dims.width: 32, norm: rmsnorm}")
-    base = read(tmp_path, text, known).base.data
+    base = read(tmp_path, text, plugin_index).base.data
     assert base["dims"]["width"] == 32
     assert base["norm"] == "rmsnorm"
     assert base["topology"] == "encoder"
@@ -94,28 +94,28 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("line", "words"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
-def test_a_mistake_is_told_with_what_would_do(tmp_path: Path, known: Index, line: str, words: str) -> None:
+def test_a_mistake_is_told_with_what_would_do(tmp_path: Path, plugin_index: Index, line: str, words: str) -> None:
     key = line.partition(":")[0]
-    kept, skipping = [], False
-    for each in WHOLE.splitlines():
-        skipping = each.startswith(f"{key}:") or (skipping and each.startswith(" "))
+    saved, skipping = [], False
+    for other in WHOLE.splitlines():
+        skipping = other.startswith(f"{key}:") or (skipping and other.startswith(" "))
         if not skipping:
-            kept.append(each)
-    with pytest.raises(SpecError, match=words) as told:
-        read(tmp_path, "\n".join([*kept, line]), known)
-    assert told.value.exit_code == 2
+            saved.append(other)
+    with pytest.raises(SpecError, match=words) as error_info:
+        read(tmp_path, "\n".join([*saved, line]), plugin_index)
+    assert error_info.value.exit_code == 2
 
 
-def test_all_mistakes_of_a_study_are_told_at_once(tmp_path: Path, known: Index) -> None:
+def test_all_mistakes_of_a_study_are_told_at_once(tmp_path: Path, plugin_index: Index) -> None:
     text = WHOLE.replace("seeds: 3", "seeds: 0").replace("steps: 10", "steps: 0").replace("val/mlm/loss", "loss")
-    with pytest.raises(SpecError, match="error") as told:
-        read(tmp_path, text, known)
-    assert len(told.value.problems) == 3
+    with pytest.raises(SpecError, match="error") as error_info:
+        read(tmp_path, text, plugin_index)
+    assert len(error_info.value.problems) == 3
 
 
-def test_a_study_may_set_its_name(tmp_path: Path, known: Index) -> None:
-    assert read(tmp_path, WHOLE, known).name == "mine"
-    assert read(tmp_path, f"name: other\n{WHOLE}", known).name == "other"
+def test_a_study_may_set_its_name(tmp_path: Path, plugin_index: Index) -> None:
+    assert read(tmp_path, WHOLE, plugin_index).name == "mine"
+    assert read(tmp_path, f"name: other\n{WHOLE}", plugin_index).name == "other"
 
 
 HINTS = [
@@ -131,8 +131,12 @@ HINTS = [
 
 
 @pytest.mark.parametrize(("changes", "meant"), HINTS)
-def test_a_common_name_of_a_key_leads_to_the_key(changes: dict[str, Any], meant: str, known: Index) -> None:
+def test_a_common_name_of_a_key_leads_to_the_key(changes: dict[str, Any], meant: str, plugin_index: Index) -> None:
     tree = {"base": "encoder-tiny", "vary": {"attention": ["mqa"]}, "metric": "val/mlm/loss", **changes}
     with pytest.raises(SpecError, match="unknown-key") as caught:
-        plan(parse_study("mine", plain_tree(tree, "study"), known), known, fingerprint=lambda spec: "text")
+        plan(
+            parse_study("mine", plain_tree(tree, "study"), plugin_index),
+            plugin_index,
+            fingerprint=lambda spec: "text",
+        )
     assert {(problem.code, problem.suggestion) for problem in caught.value.problems} == {("unknown-key", meant)}
