@@ -45,14 +45,14 @@ def looped(batches: list[Batch]) -> dict[str, float]:
     }
 
 
-def test_it_is_what_loops_find(fake_model: Any) -> None:
+def test_loss_and_accuracy_equal_those_of_a_loop(fake_model: Any) -> None:
     documents = torch.tensor([[0] * 6 + [1] * 7 + [-1] * 3]).expand(4, -1)
     for batches in ([shows(3), shows(2)], [shows(4, documents)]):
         values = AssociativeRecall().measure(fake_model(batches, logits_of=logits_of))
         assert values == pytest.approx(looped(batches), rel=1e-9)
 
 
-def test_where_nothing_came_before_there_is_no_number(fake_model: Any) -> None:
+def test_without_repeated_tokens_there_is_no_score(fake_model: Any) -> None:
     distinct = Batch({"body": Stream(torch.arange(2, 18)[None])}, {}, torch.arange(1))
     values = AssociativeRecall().measure(fake_model([distinct], logits_of=logits_of))
     assert set(values.values()) == {"expected repeated and new tokens, got 0 repeated and 15 new"}
@@ -70,14 +70,14 @@ CURVE = [{"step": step, "val/clm/accuracy": value} for step, value in ((10, 0.1)
         (0.45, True, {"steps": 10.0, "reached": 1.0}),
     ],
 )
-def test_a_threshold_is_passed_at_the_first_point_that_passes(
+def test_a_threshold_is_reached_at_the_first_point_that_reaches_it(
     value: float, below: bool, expected: dict[str, float], fake_model: Any
 ) -> None:
     measure = StepsToThreshold(metric="val/clm/accuracy", value=value, below=below)
     assert measure.measure(fake_model(learning_curve=CURVE)) == expected
 
 
-def test_a_metric_that_no_evaluation_has_is_told_of(fake_model: Any) -> None:
+def test_an_unknown_metric_is_reported(fake_model: Any) -> None:
     measure = StepsToThreshold(metric="val/clm/acuracy", value=0.5)
     reason = "unknown metric `val/clm/acuracy`; valid: val/clm/accuracy"
     assert measure.measure(fake_model(learning_curve=CURVE)) == {"steps": reason, "reached": reason}

@@ -33,12 +33,12 @@ def measure_model(fake_model: Any) -> MeasureModel:
 
 
 @pytest.mark.parametrize(("weights", "causal"), [(EVEN, False), (PAST, True)])
-def test_an_average_is_as_even_as_can_be(weights: Tensor, causal: bool, measure_model: MeasureModel) -> None:
+def test_equal_weights_have_the_largest_entropy(weights: Tensor, causal: bool, measure_model: MeasureModel) -> None:
     values = measure_model(AttentionEntropy(), weights, causal=causal)
     assert values == pytest.approx({"mean": 1.0, "lowest": 1.0, "highest": 1.0}, abs=1e-12)
 
 
-def test_a_choice_of_one_row_has_no_entropy_and_heads_are_told_apart(measure_model: MeasureModel) -> None:
+def test_one_attended_row_has_no_entropy_and_heads_are_measured_apart(measure_model: MeasureModel) -> None:
     weights = EVEN.clone()
     weights[:, 1] = torch.eye(N, dtype=torch.float64)
     weights[:, 2] = 0.5 * (torch.eye(N) + torch.eye(N).roll(1, 0)).double()
@@ -47,14 +47,14 @@ def test_a_choice_of_one_row_has_no_entropy_and_heads_are_told_apart(measure_mod
     assert values == pytest.approx({"mean": (1 + 0 + half) / 3, "lowest": 0.0, "highest": 1.0}, abs=1e-12)
 
 
-def test_an_average_gives_the_first_row_its_share(measure_model: MeasureModel) -> None:
+def test_equal_weights_give_the_first_row_its_share(measure_model: MeasureModel) -> None:
     values = measure_model(SinkMass(), EVEN, causal=False)
     assert values == pytest.approx({"mean": 1 / N, "lowest": 1 / N, "highest": 1 / N, "nowhere": 0.0}, abs=1e-12)
     values = measure_model(SinkMass(), PAST, causal=True)  # the first row itself has no choice, and is no evidence
     assert values["mean"] == pytest.approx(sum(1 / rows for rows in range(2, N + 1)) / (N - 1), abs=1e-12)
 
 
-def test_a_sink_takes_all_and_a_learned_one_takes_it_nowhere(measure_model: MeasureModel) -> None:
+def test_a_first_row_sink_has_all_weight_and_a_learned_sink_none(measure_model: MeasureModel) -> None:
     weights = torch.zeros_like(EVEN)
     weights[..., 0] = 1
     weights[:, 1] *= 0.25
@@ -62,7 +62,7 @@ def test_a_sink_takes_all_and_a_learned_one_takes_it_nowhere(measure_model: Meas
     assert values == pytest.approx({"mean": 0.75, "lowest": 0.25, "highest": 1.0, "nowhere": 0.25}, abs=1e-12)
 
 
-def test_what_goes_nowhere_changes_no_span_and_no_entropy(measure_model: MeasureModel) -> None:
+def test_weight_on_a_learned_sink_changes_no_span_and_no_entropy(measure_model: MeasureModel) -> None:
     for measure in (EffectiveSpan(), AttentionEntropy()):
         whole, part = (measure_model(measure, share * PAST, causal=True) for share in (1.0, 0.3))
         assert part == pytest.approx(whole, abs=1e-9)
@@ -79,7 +79,7 @@ def test_a_span_is_the_mean_distance(measure_model: MeasureModel) -> None:
     assert near == pytest.approx((2 * (N - 2) + 2 * (N - 2)) / N, abs=1e-9)
 
 
-def test_padding_is_no_row_and_documents_begin_anew(measure_model: MeasureModel) -> None:
+def test_padding_is_not_counted_and_documents_are_separate(measure_model: MeasureModel) -> None:
     documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, -1, -1, -1]]).expand(2, -1)
     same = (documents[0, :, None] == documents[0, None, :]) & (documents[0] >= 0) & torch.ones(N, N).tril().bool()
     weights = (same.double() / same.sum(-1, keepdim=True).clamp(min=1)).double().expand(2, 3, N, N)
@@ -89,7 +89,7 @@ def test_padding_is_no_row_and_documents_begin_anew(measure_model: MeasureModel)
     assert values["mean"] == pytest.approx(1.0, abs=1e-12)
 
 
-def test_all_layers_and_batches_count_alike(measure_model: MeasureModel, fake_model: Any) -> None:
+def test_layers_and_batches_are_weighted_equally(measure_model: MeasureModel, fake_model: Any) -> None:
     first, second = EVEN, torch.eye(N, dtype=torch.float64).expand(2, 3, N, N)
     assert measure_model(AttentionEntropy(), first, second, causal=False)["mean"] == pytest.approx(0.5, abs=1e-12)
     batches = [
@@ -103,7 +103,7 @@ def test_all_layers_and_batches_count_alike(measure_model: MeasureModel, fake_mo
     assert model.requests == [(7, 1)]
 
 
-def test_rows_that_see_nothing_but_themselves_tell_nothing(measure_model: MeasureModel) -> None:
+def test_rows_that_see_only_themselves_are_not_counted(measure_model: MeasureModel) -> None:
     alone = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     for measure in (AttentionEntropy(), SinkMass(), EffectiveSpan()):
         values = measure_model(measure, alone, causal=True)

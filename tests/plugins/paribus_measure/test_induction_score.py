@@ -42,7 +42,7 @@ def logits_of(batch: Batch) -> Tensor:
     return scores
 
 
-def test_an_induction_head_has_1_and_an_average_what_it_has(fake_model: Any) -> None:
+def test_an_induction_head_scores_1_and_equal_weights_their_share(fake_model: Any) -> None:
     values = InductionScore(tokens=N).measure(
         fake_model(attention_of=attention_of(uniform, wired, uniform), logits_of=logits_of)
     )
@@ -53,20 +53,20 @@ def test_an_induction_head_has_1_and_an_average_what_it_has(fake_model: Any) -> 
     assert lone["score"] == lone["mean"] == pytest.approx(average, rel=1e-6)
 
 
-def test_a_head_that_finds_the_same_token_and_not_the_next_has_nothing(fake_model: Any) -> None:
+def test_a_head_that_attends_to_the_same_token_scores_0(fake_model: Any) -> None:
     values = InductionScore(tokens=N).measure(
         fake_model(attention_of=attention_of(lambda rows: wired(rows).roll(-1, 1)), logits_of=logits_of)
     )
     assert values["score"] == 0.0
 
 
-def test_what_is_copied_is_no_loss_and_a_gain_over_knowing_nothing(fake_model: Any) -> None:
+def test_copying_has_no_loss_and_gains_over_uniform_guesses(fake_model: Any) -> None:
     values = InductionScore(tokens=N).measure(fake_model(attention_of=attention_of(uniform), logits_of=logits_of))
     assert values["loss"] == pytest.approx(0.0, abs=1e-9)
     assert values["gain"] == pytest.approx(torch.tensor(24.0).log().item(), rel=1e-6)
 
 
-def test_tokens_are_of_text_each_different_and_repeated(fake_model: Any) -> None:
+def test_sequences_repeat_distinct_text_tokens(fake_model: Any) -> None:
     tokens = repeated_sequences(fake_model(), 100, 9)
     assert tokens.shape == (9, 16)
     assert torch.equal(tokens[:, :8], tokens[:, 8:])

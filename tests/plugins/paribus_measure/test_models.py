@@ -53,19 +53,19 @@ def measure_model(registry: Registry) -> MeasureModel:
     return measure_model
 
 
-def test_rows_without_positions_do_not_care_where_they_are(measure_model: MeasureModel) -> None:
+def test_without_positions_neither_shift_nor_shuffle_changes_a_row(measure_model: MeasureModel) -> None:
     values = measure_model("placed", "position=none")
     assert values == pytest.approx({"val/placed/shifted": 0.0, "val/placed/shuffled": 0.0}, abs=1e-6)
 
 
 @pytest.mark.parametrize("position", ["rope", "alibi"])
-def test_a_position_of_distances_knows_no_shift_and_every_shuffle(position: str, measure_model: MeasureModel) -> None:
+def test_relative_positions_ignore_shifts_but_not_shuffles(position: str, measure_model: MeasureModel) -> None:
     values = measure_model("placed", f"position={position}")
     assert values["val/placed/shifted"] < 1e-4
     assert 0.001 < values["val/placed/shuffled"] <= 1
 
 
-def test_a_table_of_places_knows_both(measure_model: MeasureModel) -> None:
+def test_a_position_table_changes_under_shift_and_shuffle(measure_model: MeasureModel) -> None:
     values = measure_model("placed", "position=learned")
     assert all(0.01 < value <= 1 for value in values.values())
 
@@ -77,7 +77,7 @@ def test_equal_weights_have_the_induction_score_of_an_average(measure_model: Mea
     assert values["val/induced/mean"] == pytest.approx(average, rel=1e-5)
 
 
-def test_longer_questions_are_those_that_the_corpus_draws(measure_model: MeasureModel, registry: Registry) -> None:
+def test_longer_questions_equal_those_of_the_corpus(measure_model: MeasureModel, registry: Registry) -> None:
     values = measure_model("{name: longer, times: [2, 3]}", "position=rope")
     names = {f"val/longer/completion.{name}.x{times}" for name in ("loss", "accuracy", "exact") for times in (2, 3)}
     assert values.keys() == names
@@ -92,14 +92,14 @@ def test_longer_questions_are_those_that_the_corpus_draws(measure_model: Measure
     assert [text.split(" > ")[0] + " >" for text in decoded] == questions
 
 
-def test_a_learned_table_ends_and_the_record_says_so(measure_model: MeasureModel, registry: Registry) -> None:
+def test_the_end_of_a_position_table_is_in_the_record(measure_model: MeasureModel, registry: Registry) -> None:
     values = measure_model("{name: longer, times: [2]}", "position=learned")
     assert set(values.values()) == {"the model has 36 positions, fewer than 72"}
     values = measure_model("{name: longer, times: [2]}", "position={name: learned, length: 72}")
     assert all(isinstance(value, float) for value in values.values())
 
 
-def test_a_study_of_what_a_table_cannot_have_is_refused_before_it_runs(registry: Registry, tmp_path: Any) -> None:
+def test_lengths_beyond_a_position_table_are_refused_before_the_run(registry: Registry, tmp_path: Any) -> None:
     sizes = {
         key: int(value) for key, value in (override.split("=") for override in TINY if override.startswith("dims"))
     }
@@ -110,7 +110,7 @@ def test_a_study_of_what_a_table_cannot_have_is_refused_before_it_runs(registry:
         paribus.study(study, registry=registry, store=tmp_path)
 
 
-def test_more_pairs_than_there_are_keys_are_no_question(measure_model: MeasureModel) -> None:
+def test_more_pairs_than_keys_give_a_reason_for_no_number(measure_model: MeasureModel) -> None:
     recalled = ("corpus=recalled", "corpus.keys=8", "corpus.examples=64", "corpus.held_out=20", "objective.marks=true")
     values = measure_model("{name: longer, times: [2]}", *recalled, "position=rope")
     assert set(values.values()) == {"16 pairs need 16 different keys, got 8"}

@@ -23,9 +23,7 @@ def generate_pairs(*pairs: GeneratedPair) -> Any:
     return lambda examples, **options: list(pairs[:examples])
 
 
-def test_what_is_written_without_a_fault_is_counted_without_a_library(
-    fake_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exact_match_needs_no_library(fake_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     measure = Translation(scores=())
     assert measure.names(KNOWN) == ("exact", "pairs")
@@ -36,7 +34,7 @@ def test_what_is_written_without_a_fault_is_counted_without_a_library(
     }
 
 
-def test_the_model_writes_as_the_options_say(fake_model: Any) -> None:
+def test_the_options_reach_the_generation(fake_model: Any) -> None:
     requests: dict[str, Any] = {}
 
     def write(examples: int, **options: Any) -> list[GeneratedPair]:
@@ -50,7 +48,7 @@ def test_the_model_writes_as_the_options_say(fake_model: Any) -> None:
         Translation(length_penalty=0.6)
 
 
-def test_where_nothing_is_written_the_reason_stands_for_every_number(fake_model: Any) -> None:
+def test_without_generated_text_every_score_has_the_reason(fake_model: Any) -> None:
     def refuse(examples: int, **options: Any) -> list[GeneratedPair]:
         raise SpecError(paribus.Problem(code="mute", message="it has no voice", valid="another"))
 
@@ -60,7 +58,7 @@ def test_where_nothing_is_written_the_reason_stands_for_every_number(fake_model:
     assert set(values.values()) == {"no pair of the validation split fits `dims.length`"}
 
 
-def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sacrebleu", "sacrebleu.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
     match = r"error\[not-installed\] measure: .*; valid: pip install 'paribus\[translation\]'"
@@ -70,7 +68,7 @@ def test_without_the_library_it_is_said_before_anything_is_trained(monkeypatch: 
 
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "zh", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_bleu_and_chrf_are_the_librarys(fake_model: Any, tokenize: Any, lowercase: bool) -> None:
+def test_bleu_and_chrf_equal_those_of_the_library(fake_model: Any, tokenize: Any, lowercase: bool) -> None:
     library = pytest.importorskip("sacrebleu", reason=LIBRARY)
     hypotheses, references = [pair.generated for pair in PAIRS], [[pair.target for pair in PAIRS]]
     values = Translation(tokenize=tokenize, lowercase=lowercase).measure(
@@ -85,14 +83,14 @@ def test_bleu_and_chrf_are_the_librarys(fake_model: Any, tokenize: Any, lowercas
         assert values["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, references).score, rel=1e-12)
 
 
-def test_who_copies_the_targets_has_all_of_every_score(fake_model: Any) -> None:
+def test_copied_targets_have_the_best_scores(fake_model: Any) -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     pairs = [pair._replace(generated=pair.target) for pair in PAIRS]
     values = Translation().measure(fake_model(generate_pairs=generate_pairs(*pairs)))
     assert values == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
 
 
-def test_the_signature_is_what_the_docstring_says() -> None:
+def test_the_docstring_gives_the_signature() -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     metrics = Translation(tokenize="intl").metrics()
     for metric in metrics.values():

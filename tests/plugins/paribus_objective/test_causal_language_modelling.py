@@ -29,7 +29,7 @@ def test_the_label_of_a_row_is_the_token_of_the_next(clm: Objective) -> None:
     assert torch.equal(labels[:, -1], tokens[:, -1])
 
 
-def test_an_example_eats_one_token_more_than_it_has_rows(clm: Objective) -> None:
+def test_an_example_takes_one_token_more_than_its_rows(clm: Objective) -> None:
     assert clm.text_length(32) == 33
     assert clm.head_positions(32) == 32
 
@@ -42,28 +42,26 @@ def test_the_first_token_of_another_document_is_not_predicted(clm: Objective) ->
     assert torch.equal(examples.streams["body"].documents, documents[:, :-1])
 
 
-def test_padding_is_neither_predicted_nor_asked(clm: Objective) -> None:
+def test_padding_is_neither_a_label_nor_predicted_from(clm: Objective) -> None:
     documents = torch.tensor([[0, 0, 0, PADDING, PADDING], [PADDING, PADDING, 0, 0, 0]])
     examples = corrupted(clm, Stream(torch.arange(10).reshape(2, 5), documents=documents))
     assert examples.targets["labels"].tolist() == [[1, 2, IGNORED, IGNORED], [IGNORED, IGNORED, 8, 9]]
 
 
-def test_every_vector_of_the_stream_is_cut_alike(clm: Objective) -> None:
+def test_every_vector_of_the_stream_is_shortened(clm: Objective) -> None:
     vectors = [torch.arange(10).reshape(2, 5) for _ in Stream._fields]
     body = corrupted(clm, Stream(*vectors)).streams["body"]
     assert all(torch.equal(vector, vectors[0][:, :-1]) for vector in body if vector is not None)
     assert None not in body
 
 
-def test_other_streams_are_left_as_they_are(clm: Objective) -> None:
+def test_other_streams_are_unchanged(clm: Objective) -> None:
     encoder = Stream(torch.ones(1, 3, dtype=torch.int64))
     examples = clm.corrupt({"body": Stream(torch.ones(1, 5)), "encoder": encoder}, {}, Draw(0, 0, torch.arange(1)))
     assert examples.streams["encoder"] is encoder
 
 
-def test_a_text_goes_on_as_it_began_and_an_empty_one_begins_behind_another(
-    clm: Objective, build: Build, vocabulary: Vocabulary
-) -> None:
+def test_a_prompt_is_its_text_or_a_start_token_if_empty(clm: Objective, build: Build, vocabulary: Vocabulary) -> None:
     eos = vocabulary.specials["eos"]
     assert clm.prompt([7, 8]) == Prompt((7, 8), stop=eos)
     assert clm.prompt([]) == Prompt((eos,), stop=eos)

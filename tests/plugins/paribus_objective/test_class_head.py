@@ -5,7 +5,7 @@ import torch
 from paribus_objective.class_head import PooledHead
 
 
-def test_it_is_a_dense_layer_with_tanh_and_a_score_for_each_class() -> None:
+def test_the_head_is_a_tanh_layer_and_a_score_for_each_class() -> None:
     torch.manual_seed(0)
     head = PooledHead(4, 3).double()
     hidden = torch.randn(5, 4, dtype=torch.float64)

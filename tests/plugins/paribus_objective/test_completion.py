@@ -52,7 +52,7 @@ def all_of(objective: Objective, tokens: Tokens, length: int) -> TrainingExample
     return objective.form(tokens, length, Draw(0, 0, torch.arange(objective.example_count(tokens, length))))
 
 
-def test_what_is_labelled_is_the_answer_and_its_end(build: Build, vocabulary: Vocabulary) -> None:
+def test_labels_are_the_answer_and_its_end(build: Build, vocabulary: Vocabulary) -> None:
     formed = all_of(build("completion", vocabulary), corpus(PAIRS), 8)
     body = formed.streams["body"]
     assert body.tokens.tolist() == [
@@ -76,7 +76,7 @@ def test_without_a_separator_and_a_stop_there_is_the_text_alone(build: Build, vo
     assert formed.targets["labels"].tolist() == [[IGNORED, IGNORED, 20, 21, IGNORED], [22] + 4 * [IGNORED]]
 
 
-def test_what_is_given_in_an_answer_does_not_count(build: Build, vocabulary: Vocabulary) -> None:
+def test_given_tokens_of_an_answer_are_not_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("completion", vocabulary, marks=True, separator=False, stop=False)
     labels = all_of(objective, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
     assert [[label for label in row if label != IGNORED] for row in labels.tolist()] == [[20, 21], [], [23, 26]]
@@ -120,7 +120,7 @@ def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabul
     assert observed(guesses) == pytest.approx(2 / 3)
 
 
-def test_a_prompt_is_what_training_showed(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_prompt_equals_that_of_a_training_example(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("completion", vocabulary)
     prompt = objective.prompt([10, 11, 12])
     assert prompt is not None
@@ -128,7 +128,7 @@ def test_a_prompt_is_what_training_showed(build: Build, vocabulary: Vocabulary) 
     assert all_of(objective, corpus(PAIRS), 8).streams["body"].tokens[0, :4].tolist() == list(prompt.body)
 
 
-def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build, vocabulary: Vocabulary) -> None:
+def test_pairs_that_do_not_fit_are_refused_dropped_or_truncated(build: Build, vocabulary: Vocabulary) -> None:
     pairs: list[Pair] = [([10, 11, 12, 13, 14], [[20, 21]]), ([15], [[22]])]
     match = r"error\[too-long\] dims.length: 1 of 2 pairs are longer than 6, up to 8; valid: dims.length ≥ 8"
     with pytest.raises(DataError, match=match):
@@ -144,7 +144,7 @@ def test_pairs_that_do_not_fit_are_refused_left_out_or_cut_in_front(build: Build
         build("completion", vocabulary, length=2)
 
 
-def test_no_row_is_too_few_for_what_it_was_said_to_take(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_declared_number_of_rows_fits_each_example(build: Build, vocabulary: Vocabulary) -> None:
     objective: Any = build("completion", vocabulary)
     tokens = corpus(PAIRS)
     for index, rows in enumerate(objective.example_lengths(tokens, 32).tolist()):
@@ -157,7 +157,7 @@ def test_no_row_is_too_few_for_what_it_was_said_to_take(build: Build, vocabulary
         assert (documents != PADDING).all()
 
 
-def test_frequencies_are_those_of_what_is_predicted(build: Build, vocabulary: Vocabulary) -> None:
+def test_frequencies_are_those_of_the_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("completion", vocabulary, marks=True)
     train, val = corpus(PAIRS, [1, 1, 1, 0, 1]), corpus(PAIRS[:1], [1])
     counts = dict.fromkeys(range(100), 1)

@@ -56,7 +56,7 @@ def texts(tokens: Any) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("length", [2, 8, 16, 40])
-def test_pieces_are_the_text_of_their_class_behind_its_code(length: int, build: Build, tokens: Any) -> None:
+def test_pieces_are_a_control_code_and_text_of_its_class(length: int, build: Build, tokens: Any) -> None:
     batch = everything(build("control", VOCABULARY, length), tokens, length)
     rows, labels, special = batch.streams["body"].tokens, batch.targets["labels"], batch.streams["body"].special
     assert rows.shape == labels.shape == (len(rows), length)
@@ -75,7 +75,7 @@ def test_pieces_are_the_text_of_their_class_behind_its_code(length: int, build: 
     assert all(len(text) < length or CODES[kind] in rows[:, 0] for kind, text in texts(tokens).items())
 
 
-def test_every_class_has_a_piece_however_short_its_text_and_every_piece_a_target(build: Build, tokens: Any) -> None:
+def test_every_class_has_a_piece_and_every_piece_a_label(build: Build, tokens: Any) -> None:
     batch = everything(build("control", VOCABULARY, 400), tokens, 400)
     assert sorted(batch.streams["body"].tokens[:, 0].tolist()) == [CODES[0], CODES[2], CODES[4]]
     assert (batch.targets["labels"] != IGNORED).sum(1).tolist() == [
@@ -88,7 +88,7 @@ def test_no_code_is_predicted(build: Build, tokens: Any) -> None:
     assert not set(CODES) & set(labels.flatten().tolist())
 
 
-def test_each_row_is_of_the_language_of_its_document(build: Build, tokens: Any) -> None:
+def test_each_row_has_the_language_of_its_document(build: Build, tokens: Any) -> None:
     tokens.languages = np.arange(len(DOCUMENTS))
     objective = build("control", VOCABULARY, 8)
     batch = everything(objective, tokens, 8)
@@ -102,7 +102,7 @@ def test_each_row_is_of_the_language_of_its_document(build: Build, tokens: Any) 
         assert tongues[0] == tongues[1]
 
 
-def test_a_copy_and_another_process_find_the_same(build: Build, tokens: Any) -> None:
+def test_copies_of_the_objective_make_the_same_pieces(build: Build, tokens: Any) -> None:
     objective = build("control", VOCABULARY, 8)
     whole = everything(objective, tokens, 8)
     assert torch.equal(everything(copy.deepcopy(objective), tokens, 8).targets["labels"], whole.targets["labels"])
@@ -123,7 +123,7 @@ def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
         build("control", Vocabulary(5000, {"pad": 0}, CODES))
 
 
-def test_a_text_goes_on_behind_the_code_that_was_asked_for(build: Build) -> None:
+def test_a_prompt_begins_with_the_chosen_code(build: Build) -> None:
     objective = build("control", VOCABULARY)
     prompt, default_prompt = objective.prompt([20, 21], GenerationTarget(language=1, label=3)), objective.prompt([])
     assert prompt is not None

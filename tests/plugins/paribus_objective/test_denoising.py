@@ -48,7 +48,7 @@ def encoder_texts(objective: Objective, body: Stream, epoch: int = 0) -> list[li
 
 
 @pytest.mark.parametrize("options", [{}, NOTHING, ALL])
-def test_the_decoder_writes_the_text_as_it_was_and_is_fed_it_shifted(options: dict[str, float], build: Build) -> None:
+def test_the_decoder_predicts_the_original_text(options: dict[str, float], build: Build) -> None:
     body = texts()
     batch = formed(build("denoise", VOCABULARY, N + 1, **options), body)
     labels, inputs = batch.targets["labels"], batch.streams["body"].tokens
@@ -60,12 +60,12 @@ def test_the_decoder_writes_the_text_as_it_was_and_is_fed_it_shifted(options: di
     assert batch.streams["body"].sentences is None
 
 
-def test_nothing_is_done_where_nothing_is_asked_for(build: Build) -> None:
+def test_without_noise_options_the_text_is_unchanged(build: Build) -> None:
     body = texts()
     assert encoder_texts(build("denoise", VOCABULARY, N + 1, **NOTHING), body) == body.tokens.tolist()
 
 
-def test_masks_stand_for_what_is_missing_between_what_is_left(build: Build) -> None:
+def test_each_missing_span_is_replaced_by_one_mask(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, permute=0.0)
     for row in encoder_texts(objective, texts()):
         remaining = [token if token != EOS else 50 for token in row if token != MASK]
@@ -93,7 +93,7 @@ def spans(objective: Objective, epochs: int = 12) -> list[int]:
     return lengths
 
 
-def test_spans_are_as_long_as_poisson_has_them(build: Build) -> None:
+def test_span_lengths_follow_the_poisson_distribution(build: Build) -> None:
     lengths = spans(build("denoise", VOCABULARY, 401, permute=0.0))
     counts = np.bincount(lengths, minlength=20)
     expected = stats.poisson(3).pmf(np.arange(len(counts)))
@@ -103,7 +103,7 @@ def test_spans_are_as_long_as_poisson_has_them(build: Build) -> None:
     assert np.mean(lengths) == pytest.approx(3, abs=0.05)
 
 
-def test_the_share_of_what_is_filled_in_is_exact_in_expectation(build: Build) -> None:
+def test_the_infilled_share_is_exact_in_expectation(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, permute=0.0)
     remaining = [
         sum(token != MASK for token in row) for epoch in range(20) for row in encoder_texts(objective, texts(), epoch)
@@ -114,7 +114,7 @@ def test_the_share_of_what_is_filled_in_is_exact_in_expectation(build: Build) ->
     assert np.mean(remaining) == pytest.approx(N - expected, abs=4 * error)
 
 
-def test_every_token_is_as_likely_to_be_gone(build: Build) -> None:
+def test_every_token_is_equally_likely_to_be_removed(build: Build) -> None:
     objective = build("denoise", VOCABULARY, 41, permute=0.0)
     body = Stream(torch.arange(40).repeat(2000, 1) + 10)
     counts = np.zeros(40)
@@ -127,7 +127,7 @@ def test_every_token_is_as_likely_to_be_gone(build: Build) -> None:
     assert abs(counts[1:-1] - expected).max() < 4 * (expected * 0.7 * 4) ** 0.5
 
 
-def test_sentences_change_places_within_their_text_and_stay_whole(build: Build) -> None:
+def test_whole_sentences_are_permuted_within_their_text(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, **{**NOTHING, "permute": 1.0})
     body = texts()
     assert body.sentences is not None
@@ -148,7 +148,7 @@ def test_sentences_change_places_within_their_text_and_stay_whole(build: Build) 
     assert len(orders) > 60
 
 
-def test_every_order_of_sentences_is_as_likely(build: Build) -> None:
+def test_every_order_of_sentences_is_equally_likely(build: Build) -> None:
     objective = build("denoise", VOCABULARY, 13, **{**NOTHING, "permute": 1.0})
     body = Stream(torch.arange(12).repeat(3000, 1) + 10, sentences=torch.arange(12).repeat(3000, 1) // 4)
     orders = [tuple(token // 4 for token in row[::4]) for row in encoder_texts(objective, body)]
@@ -157,7 +157,7 @@ def test_every_order_of_sentences_is_as_likely(build: Build) -> None:
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-def test_of_some_sentences_that_change_places_the_others_stay(build: Build) -> None:
+def test_sentences_that_are_not_permuted_keep_their_positions(build: Build) -> None:
     objective = build("denoise", VOCABULARY, 41, **{**NOTHING, "permute": 0.5})
     body = Stream(torch.arange(40).repeat(500, 1) + 10, sentences=torch.arange(40).repeat(500, 1) // 4)
     unmoved = [
@@ -167,7 +167,7 @@ def test_of_some_sentences_that_change_places_the_others_stay(build: Build) -> N
     assert np.mean(unmoved) == pytest.approx(6, abs=4 / 500**0.5)  # five, and of five others one on average
 
 
-def test_a_text_that_is_turned_begins_with_any_of_its_tokens(build: Build) -> None:
+def test_a_rotated_text_begins_with_any_of_its_tokens(build: Build) -> None:
     objective = build("denoise", VOCABULARY, 13, **{**NOTHING, "rotate": 1.0})
     body = Stream(torch.arange(12).repeat(3000, 1) + 10)
     rows = encoder_texts(objective, body)
@@ -175,7 +175,7 @@ def test_a_text_that_is_turned_begins_with_any_of_its_tokens(build: Build) -> No
     assert stats.chisquare(np.bincount([row[0] - 10 for row in rows], minlength=12)).pvalue > 1e-4
 
 
-def test_half_the_texts_are_turned_each_by_itself_and_eos_stays(build: Build) -> None:
+def test_texts_are_rotated_independently_and_eos_stays_last(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, **{**NOTHING, "rotate": 0.5})
     rows = [row for epoch in range(10) for row in encoder_texts(objective, texts(), epoch)]
     assert {row[40] for row in rows} == {EOS}
@@ -186,7 +186,7 @@ def test_half_the_texts_are_turned_each_by_itself_and_eos_stays(build: Build) ->
 
 
 @pytest.mark.parametrize("name", ["mask", "delete"])
-def test_tokens_that_are_masked_or_deleted_are_each_as_likely(name: str, build: Build) -> None:
+def test_masked_and_deleted_tokens_are_equally_likely(name: str, build: Build) -> None:
     objective = build("denoise", VOCABULARY, 41, **{**NOTHING, name: 0.25})
     body = Stream(torch.arange(40).repeat(800, 1) + 10)
     counts = np.zeros(40)
@@ -203,7 +203,7 @@ def test_tokens_that_are_masked_or_deleted_are_each_as_likely(name: str, build: 
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
-def test_all_of_it_together_takes_no_more_than_it_says_and_leaves_what_is_no_text(build: Build) -> None:
+def test_all_noise_together_keeps_the_declared_size_and_special_tokens(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, **ALL)
     for row in encoder_texts(objective, texts()):
         assert row.count(EOS) == 1
@@ -215,14 +215,14 @@ def test_all_of_it_together_takes_no_more_than_it_says_and_leaves_what_is_no_tex
         assert set(row[cut + 1 :]) <= {MASK, *range(51, 100)}
 
 
-def test_no_text_grows_however_short_the_spans(build: Build) -> None:
+def test_no_text_grows_even_with_short_spans(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, infill=Infilling(rate=0.5, mean_span=1.0), permute=0.0)
     rows = [row for epoch in range(5) for row in encoder_texts(objective, texts(), epoch)]
     assert max(map(len, rows)) <= N
     assert all(row.count(MASK) <= N - (len(row) - row.count(MASK)) for row in rows)
 
 
-def test_documents_that_are_kept_apart_stay_so_on_both_sides(build: Build) -> None:
+def test_separate_documents_stay_separate_on_both_sides(build: Build) -> None:
     objective = build("denoise", VOCABULARY, N + 1, **ALL)
     plain = texts()
     documents = (torch.arange(N).repeat(B, 1) >= 41).long()
@@ -244,13 +244,13 @@ def test_documents_that_are_kept_apart_stay_so_on_both_sides(build: Build) -> No
                 assert document == language == int(token > 50)
 
 
-def test_a_text_of_one_token_has_it_filled_in_or_left(build: Build) -> None:
+def test_a_text_of_one_token_is_infilled_or_unchanged(build: Build) -> None:
     objective = build("denoise", VOCABULARY, 2)
     rows = encoder_texts(objective, Stream(torch.full((100, 1), 20)))
     assert {tuple(row) for row in rows} == {(MASK,), (20,)}  # left where the first span that is drawn is of no tokens
 
 
-def test_shares_of_more_than_a_text_are_refused(build: Build) -> None:
+def test_shares_that_sum_to_more_than_1_are_refused(build: Build) -> None:
     with pytest.raises(ValueError, match=r"`infill.rate` .* ≤ 1, got 1.2"):
         build("denoise", VOCABULARY, mask=0.5, delete=0.4)
 
@@ -260,7 +260,7 @@ def test_a_single_row_is_refused(build: Build) -> None:
         build("denoise", VOCABULARY, 1)
 
 
-def test_a_faulty_text_is_read_and_a_whole_one_written(build: Build) -> None:
+def test_a_prompt_reads_the_text_and_starts_the_decoder(build: Build) -> None:
     prompt = build("denoise", VOCABULARY).prompt([20, MASK, 30])
     assert prompt is not None
     assert (prompt.body, prompt.source, prompt.stop, prompt.bidirectional) == ((PAD,), (20, MASK, 30, EOS), EOS, False)

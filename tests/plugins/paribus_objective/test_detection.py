@@ -27,7 +27,7 @@ def replaced(objective: Objective, rows: int) -> tuple[Stream, TrainingExamples]
     return body, objective.corrupt({"body": body}, {}, Draw(0, 0, torch.arange(rows)))
 
 
-def test_labels_say_which_tokens_are_not_the_texts(build: Build, vocabulary: Vocabulary) -> None:
+def test_labels_mark_the_replaced_tokens(build: Build, vocabulary: Vocabulary) -> None:
     body, formed = replaced(build("detection", vocabulary, rate=0.3), 200)
     inputs, labels = formed.streams["body"].tokens, formed.targets["labels"]
     assert (labels[:, 37:] == IGNORED).all()
@@ -40,7 +40,7 @@ def test_labels_say_which_tokens_are_not_the_texts(build: Build, vocabulary: Voc
     assert (labels[:, 1:37] == 1).double().mean().item() == pytest.approx(share, abs=4 * (share / 200 / 36) ** 0.5)
 
 
-def test_the_loss_is_a_coins_of_these_odds_and_so_is_what_frequencies_alone_come_to(
+def test_the_loss_of_constant_scores_equals_that_of_frequencies(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
     objective: Any = build("detection", vocabulary, rate=0.3)
@@ -65,7 +65,7 @@ def test_the_loss_is_a_coins_of_these_odds_and_so_is_what_frequencies_alone_come
     assert objective.unigram_loss(None, formed.targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
-def test_the_cost_of_the_head_is_what_torch_counts(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_cost_of_the_head_equals_the_count_of_torch(build: Build, vocabulary: Vocabulary) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     objective = build("detection", vocabulary, add_first_token=True)

@@ -13,7 +13,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
-def test_the_head_is_a_dense_layer_gelu_and_one_score() -> None:
+def test_the_head_is_a_gelu_layer_and_one_score() -> None:
     objective, hidden = Detector(6, None).double(), torch.randn(2, 5, 6, dtype=torch.float64)
     inner = gelu(hidden @ objective.dense.weight.T + objective.dense.bias)
     torch.testing.assert_close(
@@ -30,7 +30,7 @@ def test_with_a_norm_the_first_token_is_added_to_each() -> None:
         torch.testing.assert_close(objective(hidden)[:, position], plain(normalized), rtol=0, atol=1e-12)
 
 
-def test_all_are_normalized_but_padding() -> None:
+def test_all_rows_but_padding_are_normalized() -> None:
     stream = Stream(torch.arange(6).view(2, 3), documents=torch.tensor([[0, 1, PADDING], [PADDING, 0, 0]]))
     assert not_padding(stream).tolist() == [[0, 0, IGNORED], [IGNORED, 0, 0]]
     assert not not_padding(Stream(stream.tokens)).any()

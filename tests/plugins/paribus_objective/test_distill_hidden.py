@@ -22,7 +22,7 @@ def squared(x: list[float], y: list[float]) -> float:
 
 
 @pytest.mark.parametrize(("loss", "distance"), [("cosine", cosine), ("squared", squared)])
-def test_each_row_is_held_against_the_teachers(
+def test_the_loss_compares_each_row_with_the_teachers(
     loss: str, distance: Callable[[list[float], list[float]], float], build: Build, vocabulary: Vocabulary
 ) -> None:
     student, teacher = torch.randn(2, 2, 5, 16, dtype=torch.float64).unbind()
@@ -37,7 +37,7 @@ def test_each_row_is_held_against_the_teachers(
     assert not list(objective.parameters())
 
 
-def test_rows_are_brought_to_the_teachers_width_by_a_matrix(build: Build, vocabulary: Vocabulary) -> None:
+def test_rows_are_projected_to_the_teachers_width(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("distill-hidden", vocabulary, width=24, loss="squared")
     (matrix,) = objective.parameters()
     width = matrix.shape[1]
@@ -50,16 +50,14 @@ def test_rows_are_brought_to_the_teachers_width_by_a_matrix(build: Build, vocabu
     assert float(term.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
 
 
-def test_a_teacher_of_another_width_is_refused_and_the_option_named(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_teacher_of_another_width_is_refused_with_the_option(build: Build, vocabulary: Vocabulary) -> None:
     student, teacher = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
     run = Taught(student, student, {"counted": torch.zeros(1, 2)}, Taught(teacher, teacher, {}))
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model;"):
         build("distill-hidden", vocabulary)(run)
 
 
-def test_rows_of_layers_are_held_against_those_that_are_named_of_the_teacher(
-    build: Build, vocabulary: Vocabulary
-) -> None:
+def test_rows_of_layers_are_compared_with_the_chosen_teacher_layers(build: Build, vocabulary: Vocabulary) -> None:
     objective = build(
         "distill-hidden", vocabulary, width=16, loss="squared", layers=(0, 1, -1), teacher_layers=(0, 3, -1)
     )
@@ -83,6 +81,6 @@ def test_rows_of_layers_are_held_against_those_that_are_named_of_the_teacher(
     assert objective.cost(Load(4, 4, head_positions=4)).flops == 3 * 2 * 4 * 8 * 16
 
 
-def test_as_many_layers_are_named_of_both(build: Build, vocabulary: Vocabulary) -> None:
+def test_student_and_teacher_layers_must_be_equally_many(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(ValueError, match=r"`layers` .* got 2 and 1"):
         build("distill-hidden", vocabulary, layers=(1, 2), teacher_layers=(3,))

@@ -67,7 +67,7 @@ def by_hand(
 
 @pytest.mark.parametrize("relations", [("qk", "vv"), ("qq", "kk", "vv")])
 @pytest.mark.parametrize("shape", ["alike", "grouped", "another"])
-def test_relations_are_those_of_the_papers(
+def test_relations_equal_those_of_the_papers(
     relations: tuple[str, ...], shape: str, build: Build, vocabulary: Vocabulary
 ) -> None:
     relation_heads = {"alike": None, "grouped": 2, "another": 4}[shape]
@@ -98,14 +98,14 @@ def test_relations_are_those_of_the_papers(
     assert objective.teacher_captures == Capture(heads=(3,))
 
 
-def test_a_row_relates_to_those_that_it_sees(build: Build, vocabulary: Vocabulary) -> None:
+def test_rows_relate_only_to_visible_rows(build: Build, vocabulary: Vocabulary) -> None:
     rows = torch.zeros(1, 3, dtype=torch.long)
     assert attention_mask(None, rows, causal=False)[0, 0].int().tolist() == [[1, 1, 1]] * 3
     documents = torch.tensor([[0, 0, 1]])
     assert attention_mask(documents, rows, causal=True)[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
 
 
-def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
+def test_query_key_relations_are_attention_weights() -> None:
     model = paribus.assemble(resolved("gpt-tiny", "position=rope"), registry=installed(no_plugins=True)).double()
     batch = Batch({"body": Stream(torch.arange(24).reshape(2, 12))}, {}, torch.arange(2))
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_of_queries_and_keys_it_is_how_much_rows_attend_to_each_other() -> None:
     torch.testing.assert_close(relation, captured["weights"], rtol=0, atol=1e-12)
 
 
-def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, vocabulary: Vocabulary) -> None:
+def test_unfitting_options_are_refused_with_valid_ones(build: Build, vocabulary: Vocabulary) -> None:
     counted, nothing = torch.zeros(2, 5, dtype=torch.long), torch.empty(0)
 
     class Streamed(Taught):
@@ -140,14 +140,14 @@ def test_what_does_not_fit_is_refused_and_what_would_is_named(build: Build, voca
         build("distill-relations", vocabulary, layer=0)
 
 
-def test_it_costs_the_products_of_its_relations(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_cost_is_that_of_the_relation_products(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("distill-relations", vocabulary, relations=("qk", "vv"))
     assert objective.cost(Load(5, 5, head_positions=5)).flops == 2 * (2 * 5 * 5 * 8)
     assert not list(objective.parameters())
 
 
 @pytest.mark.slow
-def test_a_student_of_relations_learns_faster_than_one_by_itself(tmp_path: Path) -> None:
+def test_a_distilled_student_learns_faster(tmp_path: Path) -> None:
     registry = installed(no_plugins=True)
     taught = resolved("encoder-tiny", "trainer.max_steps=600", "data.validation=256", registry=registry)
     for name in ("teacher", "alone", "taught"):

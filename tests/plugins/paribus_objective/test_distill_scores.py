@@ -33,7 +33,7 @@ def by_hand(student: Tensor, teacher: Tensor, counted: Tensor, temperature: floa
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_it_is_the_divergence_at_a_temperature_times_its_square(
+def test_the_loss_is_the_divergence_times_the_squared_temperature(
     temperature: float, build: Build, vocabulary: Vocabulary
 ) -> None:
     student, teacher = torch.randn(2, 2, 5, 7, dtype=torch.float64).unbind()
@@ -45,7 +45,7 @@ def test_it_is_the_divergence_at_a_temperature_times_its_square(
     assert (int(term.count), term.weight) == (8, 2.5)
 
 
-def test_who_scores_as_the_teacher_does_has_nothing_to_learn(build: Build, vocabulary: Vocabulary) -> None:
+def test_equal_scores_have_no_loss(build: Build, vocabulary: Vocabulary) -> None:
     scores = torch.randn(2, 5, 7, dtype=torch.float64).requires_grad_()
     rows = {"counted": torch.zeros(2, 5, dtype=torch.long)}
     shifted = scores.detach() + 3.0  # what all classes have in common says nothing
@@ -56,7 +56,7 @@ def test_who_scores_as_the_teacher_does_has_nothing_to_learn(build: Build, vocab
     assert scores.grad.abs().max() < 1e-12
 
 
-def test_gradients_are_of_one_size_at_high_temperatures(build: Build, vocabulary: Vocabulary) -> None:
+def test_gradients_keep_their_size_at_high_temperatures(build: Build, vocabulary: Vocabulary) -> None:
     student, teacher = torch.randn(2, 1, 3, 7, dtype=torch.float64).unbind()
     gradients = []
     for temperature in (50.0, 500.0):
@@ -72,7 +72,7 @@ def test_gradients_are_of_one_size_at_high_temperatures(build: Build, vocabulary
     torch.testing.assert_close(gradients[0], gradients[1], rtol=0.1, atol=0.01)
 
 
-def test_padding_is_no_row_to_learn(build: Build, vocabulary: Vocabulary) -> None:
+def test_padding_has_no_loss(build: Build, vocabulary: Vocabulary) -> None:
     stream = Stream(torch.ones(2, 3, dtype=torch.long), documents=torch.tensor([[0, 0, -1], [0, 1, 1]]))
     formed = build("distill-scores", vocabulary).corrupt({"body": stream}, {}, DRAW)
     assert formed.targets["counted"].tolist() == [[0, 0, IGNORED], [0, 0, 0]]

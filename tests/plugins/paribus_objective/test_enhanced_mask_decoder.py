@@ -36,7 +36,7 @@ def passed(specimen: Specimen, stream: Stream) -> tuple[Any, Any]:
     ).of("emd")
 
 
-def test_rows_are_those_of_the_authors_code(components: Registry) -> None:
+def test_rows_equal_those_of_the_authors_code(components: Registry) -> None:
     overrides = [SMALL, f"position.distance={DISTANCE}", "objective.rate=0.3"]
     specimen = Specimen(resolved("deberta-tiny", *overrides, registry=components), components)
     objective, run = passed(specimen, Stream(tokens(2, LENGTH)))
@@ -93,7 +93,7 @@ def layer(specimen: Specimen, content: Tensor, queries: Tensor, pick: Tensor) ->
     ],
     ids=" ".join,
 )
-def test_any_last_layer_is_asked_again_and_every_parameter_of_the_head_learns(
+def test_any_last_layer_can_be_reused_and_every_parameter_has_a_gradient(
     overrides: tuple[str, ...], components: Registry
 ) -> None:
     specimen = Specimen(resolved("deberta-tiny", SMALL, *overrides, registry=components), components)
@@ -103,7 +103,7 @@ def test_any_last_layer_is_asked_again_and_every_parameter_of_the_head_learns(
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(total, parameters))
 
 
-def test_a_hidden_row_knows_its_place_and_its_position_may_say_another(components: Registry) -> None:
+def test_absolute_positions_are_added_to_hidden_rows(components: Registry) -> None:
     specimen = Specimen(resolved("deberta-tiny", SMALL, "position=none", registry=components), components)
     text, positions = tokens(2, LENGTH), torch.arange(LENGTH).unsqueeze(0)
     objective, run = passed(specimen, Stream(text, positions=positions))
@@ -116,7 +116,7 @@ def test_a_hidden_row_knows_its_place_and_its_position_may_say_another(component
         assert (objective.decode(moved_run) - objective.decode(run)).abs().amax(-1).min() > 1e-3
 
 
-def test_what_has_no_last_layer_to_ask_is_refused(components: Registry) -> None:
+def test_a_body_without_a_last_attention_layer_is_refused(components: Registry) -> None:
     with pytest.raises(SpecError, match="`conv` does not support it"):
         resolved("deberta-tiny", "attention=conv", "position=learned", registry=components)
     with pytest.raises(SpecError, match="needs rows that see both sides"):

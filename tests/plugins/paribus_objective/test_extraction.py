@@ -61,7 +61,7 @@ def pieces(size: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("stride", [1, 3, 7, 100])
-def test_windows_are_those_of_berts_loop(stride: int, questions: Tokens) -> None:
+def test_windows_equal_those_of_berts_loop(stride: int, questions: Tokens) -> None:
     windows = context_windows(questions, 20, 6, stride)
     for number, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS, strict=True)):
         is_document = windows.document == number
@@ -71,7 +71,7 @@ def test_windows_are_those_of_berts_loop(stride: int, questions: Tokens) -> None
         assert spans == pieces(sum(context), 20 - question_length, stride)
 
 
-def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(extract: Any, questions: Tokens) -> None:
+def test_labels_are_the_answers_rows_or_the_first_row(extract: Any, questions: Tokens) -> None:
     assert questions.targets is not None
     count = extract.example_count(questions, 23)
     formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
@@ -93,7 +93,9 @@ def test_labels_are_the_rows_of_the_answer_or_the_first_where_it_is_not_whole(ex
     assert extract.example_lengths(questions, 23).tolist() == (formed.streams["body"].documents >= 0).sum(1).tolist()
 
 
-def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, questions: Tokens) -> None:
+def test_skipped_answers_and_truncated_tokens_are_counted(
+    build: Build, vocabulary: Vocabulary, questions: Tokens
+) -> None:
     """In rows for four tokens of context, the answer of three words that begins with the 21st is in no window."""
     reasons = (
         "answers that are not whole in any window",
@@ -106,9 +108,7 @@ def test_what_no_example_has_is_counted(build: Build, vocabulary: Vocabulary, qu
     assert set(wide.skipped_documents(questions, 128).values()) == {0}
 
 
-def test_only_the_first_row_and_those_of_the_context_are_scored(
-    extract: Any, questions: Tokens, passed: Passed
-) -> None:
+def test_only_the_first_row_and_the_context_are_scored(extract: Any, questions: Tokens, passed: Passed) -> None:
     count = extract.example_count(questions, 23)
     formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
     segments, documents = formed.streams["body"].segments, formed.streams["body"].documents
@@ -132,7 +132,7 @@ def test_only_the_first_row_and_those_of_the_context_are_scored(
 
 
 @pytest.mark.parametrize("max_length", [1, 3, 30])
-def test_the_best_span_is_the_best_of_all_that_are_short_enough(max_length: int) -> None:
+def test_the_predicted_span_is_the_best_of_the_allowed_length(max_length: int) -> None:
     torch.manual_seed(0)
     scores = torch.randn(6, 2, 9)
     scores[3, :, 5:] = torch.finfo(torch.float32).min
@@ -144,9 +144,7 @@ def test_the_best_span_is_the_best_of_all_that_are_short_enough(max_length: int)
         assert float(result.null_score[row]) == pytest.approx(float(scores[row, :, 0].sum()))
 
 
-def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_nothing_answers(
-    extract: Any, questions: Tokens, passed: Passed
-) -> None:
+def test_metrics_of_perfect_and_of_empty_predictions(extract: Any, questions: Tokens, passed: Passed) -> None:
     count = extract.example_count(questions, 23)
     formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
     perfect = torch.full((count, 23, 2), -9.0, dtype=torch.float64)
@@ -165,7 +163,7 @@ def test_a_model_that_knows_scores_all_and_one_that_says_nothing_the_share_that_
         }
 
 
-def test_frequencies_are_those_of_whoever_knows_how_often_nothing_answers(extract: Any, questions: Tokens) -> None:
+def test_frequencies_are_those_of_unanswerable_questions(extract: Any, questions: Tokens) -> None:
     count = extract.example_count(questions, 23)
     targets = extract.form(questions, 23, Draw(0, 0, torch.arange(count))).targets
     is_null = (targets["labels"] == 0).all(1)
@@ -201,7 +199,7 @@ def test_answers_have_two_ends(extract: Any, questions: Tokens) -> None:
         extract.example_count(questions, 23)
 
 
-def test_rows_that_hold_neither_question_nor_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_too_few_rows_for_question_and_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
         build("extract", vocabulary, 4)
     build("extract", vocabulary, 5)
@@ -212,7 +210,7 @@ def test_the_head_runs_on_every_row(extract: Any) -> None:
 
 
 @pytest.mark.parametrize("copy_function", [copy.deepcopy, lambda once: pickle.loads(pickle.dumps(once))])
-def test_a_copy_of_what_was_found_holds_no_corpus(
+def test_a_copy_of_the_cache_holds_no_corpus(
     copy_function: Callable[[Any], Any], extract: Any, questions: Tokens
 ) -> None:
     windows = extract.windows(questions)

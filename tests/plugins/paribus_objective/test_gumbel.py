@@ -15,7 +15,7 @@ def mixed(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def test_numbers_are_those_of_the_finaliser() -> None:
+def test_numbers_equal_those_of_the_finalizer() -> None:
     keys = torch.tensor([0, 1, 2**61 + 12345])
     numbers = gumbel.uniform(keys, 3, 4)
     for row, key in enumerate(keys.tolist()):
@@ -25,7 +25,7 @@ def test_numbers_are_those_of_the_finaliser() -> None:
             assert numbers[row, entry].item() == (bits + 0.5) * 2.0**-23
 
 
-def test_numbers_are_even_and_never_0_or_1() -> None:
+def test_numbers_are_uniform_and_never_0_or_1() -> None:
     values = gumbel.uniform(KEYS, 0, 1000).flatten().double()
     assert 0 < values.min() < 1e-4
     assert 1 - 1e-4 < values.max() < 1
@@ -34,7 +34,7 @@ def test_numbers_are_even_and_never_0_or_1() -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 100  # of 49 degrees of freedom: p < 1e-4
 
 
-def test_a_row_depends_on_its_key_and_place_alone() -> None:
+def test_a_row_depends_on_its_key_and_position_alone() -> None:
     whole = gumbel.uniform(KEYS, 5, 30)
     assert torch.equal(gumbel.uniform(KEYS[7:9], 5, 20), whole[7:9, :20])
     others = gumbel.uniform(KEYS, 6, 30)
@@ -42,7 +42,7 @@ def test_a_row_depends_on_its_key_and_place_alone() -> None:
     assert abs(torch.corrcoef(torch.stack([whole[1:].flatten(), whole[:-1].flatten()]))[0, 1]) < 0.03
 
 
-def test_the_largest_of_scores_and_noise_is_drawn_by_their_softmax() -> None:
+def test_the_largest_noisy_score_follows_the_softmax() -> None:
     scores = torch.tensor([0.0, 1.0, -1.0, 2.0])
     keys = torch.arange(20_000)
     counts = (scores + gumbel.noise(keys, 1, 4)).argmax(-1).bincount(minlength=4)

@@ -103,14 +103,14 @@ def test_an_example_is_an_image_and_its_label(build: Build, vocabulary: Vocabula
     assert formed.targets["labels"].tolist() == [700, 3]
 
 
-def test_no_label_is_in_what_the_model_sees(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_model_sees_no_label(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary)
     examples_a, examples_b = (form(objective, corpus(labels), [0, 1, 2]) for labels in ([3, 0, 7], [4, 900, 1]))
     assert torch.equal(examples_a.streams["body"].tokens, examples_b.streams["body"].tokens)
     assert not torch.equal(examples_a.targets["labels"], examples_b.targets["labels"])
 
 
-def test_images_of_two_sizes_make_no_batch(build: Build, vocabulary: Vocabulary) -> None:
+def test_images_of_different_sizes_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     objective, tokens = build("image-classify", vocabulary), corpus([0, 1, 2], [12, 12, 9])
     assert form(objective, tokens, [0, 1]).streams["body"].tokens.shape == (2, 12)
     with pytest.raises(DataError, match=r"error\[uneven-images\] .* 9 and 12 values"):
@@ -119,7 +119,7 @@ def test_images_of_two_sizes_make_no_batch(build: Build, vocabulary: Vocabulary)
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_that_of_the_first_row_and_smoothed_in_training_alone(
+def test_the_loss_is_of_the_first_row_and_smoothed_only_in_training(
     head: str, smoothing: float, build: Build, vocabulary: Vocabulary
 ) -> None:
     objective = build("image-classify", vocabulary, classes=5, head=head, smoothing=smoothing)
@@ -135,7 +135,7 @@ def test_the_loss_is_that_of_the_first_row_and_smoothed_in_training_alone(
         assert int(term.count) == 3
 
 
-def test_accuracy_is_the_share_that_was_the_first_guess(build: Build, vocabulary: Vocabulary) -> None:
+def test_accuracy_is_the_share_of_right_classes(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=5)
     rows = torch.randn(6, 2, 8, dtype=torch.float64)
     best = objective.head(rows[:, 0]).argmax(-1).tolist()  # type: ignore[operator]  # it is a module
@@ -145,7 +145,7 @@ def test_accuracy_is_the_share_that_was_the_first_guess(build: Build, vocabulary
     assert float(metrics["accuracy"].compute()) == pytest.approx(4 / 6)
 
 
-def test_frequencies_alone_come_to_the_entropy_of_the_labels(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_loss_of_frequencies_is_the_entropy_of_the_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=4)
     even = corpus([0, 1, 2, 3] * 5)
     assert objective.unigram_loss(even, {"labels": torch.tensor([0, 1, 2, 3])}) == pytest.approx(math.log(4))
@@ -164,7 +164,7 @@ def test_the_head_runs_on_one_row(head: str, flops: int, build: Build, vocabular
     assert roles >= {"head.weight"}
 
 
-def test_other_text_objectives_are_held_against_even_odds(build: Build) -> None:
+def test_text_objectives_on_images_are_compared_with_uniform_guesses(build: Build) -> None:
     vocabulary = Vocabulary(50, {"cls": 0, "sep": 1})
     for name in ("nsp", "sop"):
         assert build(name, vocabulary).unigram_loss(corpus([0]), {"labels": torch.tensor([0])}) == math.log(2)

@@ -49,7 +49,7 @@ def document(tokens: Tokens, number: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("name", "marks"), [("classify", (CLS, SEP, SEP)), ("classify-causal", (BOS, SEP, CLS))])
-def test_a_text_lies_between_its_marks_and_a_pair_has_one_between(
+def test_texts_and_pairs_are_framed_by_cls_and_sep(
     name: str, marks: tuple[int, int, int], build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
 ) -> None:
     start, separator, end = marks
@@ -63,7 +63,7 @@ def test_a_text_lies_between_its_marks_and_a_pair_has_one_between(
     ]
 
 
-def test_what_is_too_long_is_cut_at_its_end_and_of_a_pair_the_longer_first(
+def test_long_texts_are_truncated_the_longer_of_a_pair_first(
     build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
 ) -> None:
     objective = build("classify", vocabulary, 64)
@@ -74,7 +74,7 @@ def test_what_is_too_long_is_cut_at_its_end_and_of_a_pair_the_longer_first(
     assert cut[2] == [CLS, 137, SEP, *document(pairs.targets, 2)[:29], SEP]
 
 
-def test_the_rows_that_are_told_are_those_that_are_taken(
+def test_the_declared_number_of_rows_is_the_taken_one(
     build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
 ) -> None:
     objective: Any = build("classify", vocabulary, 64)
@@ -90,7 +90,7 @@ def test_the_rows_that_are_told_are_those_that_are_taken(
 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "last"])
-def test_padding_changes_neither_loss_nor_guess(
+def test_padding_changes_neither_loss_nor_prediction(
     pool: str, build: Build, passed: Passed, pairs: Tokens, vocabulary: Vocabulary
 ) -> None:
     pairs.ids = pairs.ids % 90
@@ -105,7 +105,7 @@ def test_padding_changes_neither_loss_nor_guess(
 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "last"])
-def test_the_row_that_stands_for_all_is_the_one_asked_for(
+def test_the_classified_row_follows_the_option(
     pool: str, build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
 ) -> None:
     singles.ids = singles.ids % 90
@@ -122,7 +122,7 @@ def test_the_row_that_stands_for_all_is_the_one_asked_for(
     torch.testing.assert_close(objective(run)["loss"].total, expected, rtol=0, atol=1e-12)
 
 
-def test_smoothing_spreads_labels_in_training_alone(
+def test_labels_are_smoothed_only_in_training(
     build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
 ) -> None:
     singles.ids = singles.ids % 90
@@ -134,7 +134,7 @@ def test_smoothing_spreads_labels_in_training_alone(
     torch.testing.assert_close(smooth.eval()(run)["loss"].total, plain.eval()(run)["loss"].total, rtol=0, atol=0)
 
 
-def test_the_model_that_goes_on_predicts_every_token_behind_the_first(
+def test_the_language_model_loss_is_of_every_token_after_the_first(
     build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
 ) -> None:
     singles.ids = singles.ids % 90
@@ -164,7 +164,7 @@ def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, voca
 
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5])
-def test_a_label_that_is_no_class_is_refused(
+def test_a_label_outside_the_classes_is_refused(
     wrong: float, build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     tokens = with_labels(corpus([[2], [3]]), [1.0, wrong])
@@ -173,7 +173,7 @@ def test_a_label_that_is_no_class_is_refused(
 
 
 @pytest.mark.parametrize("name", ["classify", "regress"])
-def test_a_document_without_its_one_label_is_refused(
+def test_a_document_without_exactly_one_label_is_refused(
     name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     tokens = corpus([[2], [3]])
@@ -182,7 +182,7 @@ def test_a_document_without_its_one_label_is_refused(
         build(name, vocabulary).example_count(tokens, 32)
 
 
-def test_rows_that_hold_no_pair_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_too_few_rows_for_a_pair_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] .* cls, two sep .* got a length of 4; valid: ≥ 5"):
         build("classify", vocabulary, 4)
     with pytest.raises(SpecError, match=r"error\[too-short\] .* bos, sep, cls "):

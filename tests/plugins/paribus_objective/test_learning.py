@@ -43,7 +43,7 @@ def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("task_overrides", "share"), [(CLASSES, 0.99), (CAUSAL, 0.99), (TAGS, 0.6)])
-def test_a_loss_is_below_that_of_the_labels_frequencies(
+def test_a_loss_is_below_that_of_label_frequencies(
     task_overrides: tuple[str, ...], share: float, registry: Registry, tmp_path: Path
 ) -> None:
     result = ran(registry, tmp_path, *task_overrides)
@@ -52,7 +52,7 @@ def test_a_loss_is_below_that_of_the_labels_frequencies(
     assert result["metrics"][name.replace("loss", "matthews")] > 0.1
 
 
-def test_the_order_of_sentences_is_told_better_than_by_a_coin(registry: Registry, tmp_path: Path) -> None:
+def test_sentence_order_is_predicted_better_than_by_chance(registry: Registry, tmp_path: Path) -> None:
     """0.605 of 0.693 nats were measured, and 68 % of 512 pairs: 50 % is eight standard deviations away."""
     task_overrides = ("albert-tiny", "objective=sop", "corpus.docstrings=true", "trainer.max_steps=300")
     metrics = ran(registry, tmp_path, *task_overrides)["metrics"]
@@ -60,7 +60,7 @@ def test_the_order_of_sentences_is_told_better_than_by_a_coin(registry: Registry
     assert metrics["val/sop/accuracy"] > 0.6
 
 
-def test_replaced_tokens_are_told_better_than_by_how_many_they_are(registry: Registry, tmp_path: Path) -> None:
+def test_replaced_tokens_are_detected_better_than_by_frequency(registry: Registry, tmp_path: Path) -> None:
     """0.36 nats where the share of replaced tokens comes to 0.41."""
     metrics = ran(registry, tmp_path, "electra-tiny", "trainer.max_steps=60", "data.validation=128")["metrics"]
     share = metrics["val/rtd/replaced"]

@@ -20,7 +20,7 @@ def corrupted(objective: Objective, **vectors: torch.Tensor) -> TrainingExamples
     return objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(4)))
 
 
-def test_the_head_on_what_was_picked_is_the_head_on_everything_of_which_that_is_taken(
+def test_scoring_masked_rows_equals_scoring_all_and_selecting(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
     objective = build("mlm", vocabulary)
@@ -38,7 +38,7 @@ def test_the_head_on_what_was_picked_is_the_head_on_everything_of_which_that_is_
     torch.testing.assert_close(taken, whole, rtol=0, atol=1e-12)
 
 
-def test_the_transform_is_dense_gelu_and_norm_and_each_entry_has_a_bias(
+def test_the_head_is_a_gelu_layer_with_norm_and_a_bias_per_token(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
     objective = build("mlm", vocabulary)
@@ -63,7 +63,7 @@ def test_without_transform_and_bias_the_head_has_no_parameters(
 
 @pytest.mark.parametrize("rate", [0.01, 0.15, 0.5, 1.0])
 @pytest.mark.parametrize("length", [1, 2, 7, 32])
-def test_as_many_places_are_kept_as_the_rate_can_fill(
+def test_the_head_has_as_many_rows_as_the_rate_can_mask(
     rate: float, length: int, build: Build, vocabulary: Vocabulary
 ) -> None:
     objective = build("mlm", vocabulary, rate=rate)
@@ -74,7 +74,7 @@ def test_as_many_places_are_kept_as_the_rate_can_fill(
     assert (targets["labels"] != IGNORED).any(1).all()
 
 
-def test_a_stream_keeps_all_that_is_not_its_tokens(build: Build, vocabulary: Vocabulary) -> None:
+def test_all_vectors_but_tokens_are_unchanged(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("mlm", vocabulary)
     zeros = torch.zeros(4, 32, dtype=torch.int64)
     vectors = {"documents": zeros, "positions": zeros, "segments": zeros, "special": zeros.bool()}
@@ -82,20 +82,20 @@ def test_a_stream_keeps_all_that_is_not_its_tokens(build: Build, vocabulary: Voc
     assert all(getattr(body, name) is vector for name, vector in vectors.items())
 
 
-def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_batch_of_padding_has_no_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("mlm", vocabulary)
     batch = corrupted(objective, documents=torch.full((4, 32), PADDING))
     assert (batch.targets["labels"] == IGNORED).all()
 
 
-def test_the_original_batch_is_left_as_it_was(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_original_batch_is_unchanged(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("mlm", vocabulary)
     tokens = torch.arange(64).reshape(2, 32) + 6
     objective.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.arange(2)))
     assert torch.equal(tokens, torch.arange(64).reshape(2, 32) + 6)
 
 
-def test_shares_that_are_more_than_all_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_shares_that_sum_to_more_than_1_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(ValueError, match=r"`mask` .* ≤ 1, got 0.8 \+ 0.3"):
         build("mlm", vocabulary, mask=0.8, random=0.3)
     build("mlm", vocabulary, mask=0.9, random=0.1)
@@ -106,7 +106,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(build: Build) -> None:
         build("mlm", Vocabulary(100, {"pad": 0}))
 
 
-def test_picked_rows_are_gathered_in_their_order() -> None:
+def test_masked_rows_are_gathered_in_order() -> None:
     hidden = torch.randn(2, 5, 3)
     pick = torch.tensor([[4, 0], [1, 1]])
     for b in range(2):
@@ -121,7 +121,7 @@ def hidden(objective: Objective, epoch: int, seed: int = 0, progress: float = 0.
     return torch.where(targets["labels"] == IGNORED, 99, targets["pick"]).sort(1).values
 
 
-def test_masks_that_are_counted_come_again_in_turn_and_others_never(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_fixed_number_of_masks_repeats_in_turn(build: Build, vocabulary: Vocabulary) -> None:
     static = build("mlm", vocabulary, mask_schedule=MaskSchedule(masks=1))
     ten = build("mlm", vocabulary, mask_schedule=MaskSchedule(masks=10))
     fresh = build("mlm", vocabulary)
@@ -133,13 +133,13 @@ def test_masks_that_are_counted_come_again_in_turn_and_others_never(build: Build
     assert not torch.equal(hidden(static, 0, seed=1), hidden(static, 0))
 
 
-def test_what_is_evaluated_is_hidden_alike_however_many_masks_there_are(build: Build, vocabulary: Vocabulary) -> None:
+def test_evaluation_masks_do_not_depend_on_the_number_of_masks(build: Build, vocabulary: Vocabulary) -> None:
     static = build("mlm", vocabulary, mask_schedule=MaskSchedule(masks=1))
     assert torch.equal(hidden(static, -1), hidden(build("mlm", vocabulary), -1))
 
 
 @pytest.mark.parametrize(("start", "end"), [(0.1, 0.5), (0.6, 0.2)])
-def test_a_rate_goes_evenly_from_its_start_to_its_end_in_batches_of_one_size(
+def test_a_rate_changes_linearly_with_a_constant_batch_size(
     start: float, end: float, build: Build, vocabulary: Vocabulary
 ) -> None:
     objective = build("mlm", vocabulary, rate=start, mask_schedule=MaskSchedule(final_rate=end))
@@ -150,7 +150,7 @@ def test_a_rate_goes_evenly_from_its_start_to_its_end_in_batches_of_one_size(
         assert (positions < 99).double().sum(1).mean().item() == pytest.approx(expected, abs=4 * 0.5 / 8)
 
 
-def test_a_rate_that_grows_hides_what_it_hid_before(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_growing_rate_keeps_masked_tokens_masked(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("mlm", vocabulary, rate=0.1, mask_schedule=MaskSchedule(masks=1, final_rate=0.5))
     early, late = hidden(objective, 0, progress=0.1), hidden(objective, 7, progress=0.9)
     assert all(

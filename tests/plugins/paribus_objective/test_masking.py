@@ -64,14 +64,14 @@ def test_the_rate_is_exact_in_expectation() -> None:
     assert ((picked.sum(1) - expected).abs() < 1).all()
 
 
-def test_labels_are_what_was_hidden_and_the_rest_is_shown_as_it_was() -> None:
+def test_labels_are_the_masked_tokens_and_others_are_unchanged() -> None:
     body = stream()
     inputs, labels, picked = masked(0, torch.arange(B), body)
     assert torch.equal(labels[picked], body.tokens[picked])
     assert torch.equal(inputs[~picked], body.tokens[~picked])
 
 
-def test_of_what_is_picked_80_percent_are_masked_10_random_and_10_kept() -> None:
+def test_of_the_picked_tokens_80_percent_are_masked_10_random_and_10_kept() -> None:
     tokens, inputs, picked, _ = many()
     masked_count = (inputs[picked] == SPECIALS["mask"]).sum()
     unchanged = (inputs[picked] == tokens[picked]).sum()
@@ -84,7 +84,7 @@ def test_of_what_is_picked_80_percent_are_masked_10_random_and_10_kept() -> None
     )
 
 
-def test_every_eligible_place_is_as_likely() -> None:
+def test_every_eligible_position_is_equally_likely() -> None:
     _, _, picked, allowed = many()
     share = RATE * allowed.sum(0).double()
     is_eligible = share > 0
@@ -92,7 +92,7 @@ def test_every_eligible_place_is_as_likely() -> None:
     assert stats.chi2.sf(float(statistic), int(is_eligible.sum())) > 1e-4
 
 
-def test_random_tokens_are_every_word_as_likely() -> None:
+def test_random_tokens_are_uniform_over_the_vocabulary() -> None:
     tokens, inputs, picked, _ = many()
     swapped = inputs[picked & (inputs != SPECIALS["mask"]) & (inputs != tokens)]
     words = sorted(set(range(100)) - VOCABULARY.reserved)
@@ -100,14 +100,14 @@ def test_random_tokens_are_every_word_as_likely() -> None:
     assert stats.chisquare(counts.numpy()).pvalue > 1e-4
 
 
-def test_no_special_token_is_picked_or_drawn_and_no_padding_is_picked() -> None:
+def test_special_tokens_are_never_picked_or_drawn_nor_padding_picked() -> None:
     tokens, inputs, picked, allowed = many()
     assert not (picked & ~allowed).any()
     fresh = inputs[picked & (inputs != tokens)]
     assert set(fresh.tolist()) & VOCABULARY.reserved == {SPECIALS["mask"]}
 
 
-def test_masks_are_fresh_in_every_epoch_and_do_not_know_each_other() -> None:
+def test_masks_are_independent_in_every_epoch() -> None:
     _, _, picked, allowed = many()
     first_epoch, second_epoch = picked[:B], picked[B : 2 * B]
     overlap = (first_epoch & second_epoch).sum() / allowed[:B].sum()
@@ -120,7 +120,7 @@ def test_a_mask_does_not_depend_on_the_batch() -> None:
     assert all(torch.equal(part, full[40:50]) for part, full in zip(alone, whole, strict=True))
 
 
-def test_padding_further_changes_nothing_of_what_is_picked() -> None:
+def test_more_padding_does_not_change_the_mask() -> None:
     narrow = Stream(stream().tokens[:, :200], documents=torch.zeros(B, 200, dtype=torch.int64))
     wide = Stream(stream().tokens, documents=torch.zeros(B, T, dtype=torch.int64))
     assert wide.documents is not None
@@ -129,7 +129,7 @@ def test_padding_further_changes_nothing_of_what_is_picked() -> None:
         assert torch.equal(short, long[:, :200])
 
 
-def test_an_example_with_any_text_has_a_target() -> None:
+def test_an_example_with_any_text_has_a_label() -> None:
     tokens = torch.full((50, 20), SPECIALS["pad"])
     tokens[:, 7] = 42
     _, labels, picked = masked(0, torch.arange(50), Stream(tokens))
@@ -137,7 +137,7 @@ def test_an_example_with_any_text_has_a_target() -> None:
     assert (labels[:, 7] == 42).all()
 
 
-def test_the_first_in_a_random_order_are_distinct_and_those_outside_come_last() -> None:
+def test_the_first_of_a_random_order_are_distinct_and_ineligible_ones_last() -> None:
     values = Draw(0, 0, torch.arange(9)).uniform("x", 12)
     excluded = (values * 1000).long().numpy() % 3 == 0
     for count in (0, 1, 5, 12):
@@ -147,5 +147,5 @@ def test_the_first_in_a_random_order_are_distinct_and_those_outside_come_last() 
             assert order[b].tolist() == by_hand[:count]
 
 
-def test_equal_draws_are_ordered_by_their_place() -> None:
+def test_equal_draws_are_ordered_by_position() -> None:
     assert smallest(torch.tensor([[0.5, 0.25, 0.5, 0.25]]), 4).tolist() == [[1, 3, 0, 2]]

@@ -29,12 +29,12 @@ def f1_of(kind: int, guesses: list[int], labels: list[int]) -> float:
     return 2 * hits / (guesses.count(kind) + labels.count(kind))
 
 
-def test_accuracy_is_the_share_that_is_right() -> None:
+def test_accuracy_is_the_share_of_right_guesses() -> None:
     right = sum(a == b for a, b in zip(GUESSES, LABELS, strict=True))
     assert updated(accuracy(3), GUESSES, LABELS) == pytest.approx(right / len(LABELS))
 
 
-def test_f1_is_of_class_1_where_there_are_two_and_else_the_mean_over_classes() -> None:
+def test_f1_is_of_class_1_for_two_classes_and_else_the_mean() -> None:
     two = [[min(value, 1) for value in values] for values in (GUESSES, LABELS)]
     assert updated(f1(2), *two) == pytest.approx(f1_of(1, *two))
     assert updated(f1(3), GUESSES, LABELS) == pytest.approx(sum(f1_of(kind, GUESSES, LABELS) for kind in range(3)) / 3)
@@ -53,12 +53,12 @@ def test_matthews_is_the_correlation_of_guesses_with_labels() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 1, 0, 1], [1] * 5])
-def test_one_guess_for_all_goes_with_nothing(labels: list[int]) -> None:
+def test_a_constant_guess_has_no_matthews_correlation(labels: list[int]) -> None:
     assert updated(Matthews(2), [1] * 5, labels) == 0
 
 
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
-def test_correlations_are_those_of_scipy(kind: Any) -> None:
+def test_correlations_equal_those_of_scipy(kind: Any) -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 6, 50) / 5
     guesses = labels + draw.normal(size=50)
@@ -73,7 +73,7 @@ def test_correlations_are_those_of_scipy(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("guesses", "labels"), [([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]), ([0.0, 1.0], [2.0, 2.0]), ([1.0], [1.0])]
 )
-def test_what_does_not_vary_goes_with_nothing(kind: Any, guesses: list[float], labels: list[float]) -> None:
+def test_constant_values_have_no_correlation(kind: Any, guesses: list[float], labels: list[float]) -> None:
     metric = Correlation(kind)
     metric.update(torch.tensor(guesses), torch.tensor(labels))
     assert float(metric.compute()) == 0
@@ -93,7 +93,7 @@ def squad(guesses: list[int], gold: list[int]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def test_shared_places_are_what_squad_counts_where_no_word_comes_twice() -> None:
+def test_overlap_equals_squads_f1_without_repeated_words() -> None:
     draw = random.Random(0)
     spans = [[-1, -1], *(sorted(draw.choices(range(9), k=2)) for _ in range(40))]
     for guesses in spans:
@@ -115,7 +115,7 @@ def answered(exact: bool, rows: list[tuple[int, list[int], list[int], float, flo
     return float(metric.compute())
 
 
-def test_of_several_windows_the_best_span_counts_and_none_where_every_window_says_so() -> None:
+def test_the_best_span_of_all_windows_counts() -> None:
     rows = [
         (7, [3, 4], [3, 5], 2.0, 1.0),
         (7, [9, 9], [3, 5], 1.5, 5.0),  # that nothing answers is said of this window alone

@@ -54,7 +54,7 @@ def merged(source: list[int], target: list[int]) -> list[int]:
     return [token for symbol in source for token in (spans[symbol] if symbol in SENTINELS else [symbol])]
 
 
-def test_both_sides_come_together_to_the_original_in_every_mode(build: Build) -> None:
+def test_both_sides_together_are_the_original_in_every_mode(build: Build) -> None:
     examples = rows(formed(build("ul2", VOCABULARY, 256)))
     assert {mode for mode, _, _ in examples} == set(MODES)
     for _, source, target in examples:
@@ -65,7 +65,7 @@ def kind(source: list[int], target: list[int]) -> tuple[int, int]:
     return len(target) - sum(token in SENTINELS for token in target), sum(token in SENTINELS for token in source)
 
 
-def test_each_denoiser_is_as_likely_and_says_which_mode_it_is_of(build: Build) -> None:
+def test_denoisers_are_equally_likely_and_begin_with_their_mode_token(build: Build) -> None:
     objective = build("ul2", VOCABULARY, 256)
     amounts = {denoiser.noise_size(N): denoiser.mode for denoiser in DENOISERS}
     assert len(amounts) == len(DENOISERS)
@@ -78,7 +78,7 @@ def test_each_denoiser_is_as_likely_and_says_which_mode_it_is_of(build: Build) -
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 
 
-def test_weights_say_how_often_each_mode_is(build: Build) -> None:
+def test_modes_follow_their_weights(build: Build) -> None:
     objective = build("ul2", VOCABULARY, 256, regular=1.0, sequential=2.0, extreme=1.0)
     modes = [mode for epoch in range(8) for mode, _, _ in rows(formed(objective, epoch))]
     counts = [modes.count(mode) for mode in MODES]
@@ -94,7 +94,7 @@ def test_the_sequential_mode_takes_the_last_quarter(build: Build) -> None:
 
 
 @pytest.mark.parametrize(("mode", "rates"), [("regular", {0.15}), ("extreme", {0.15, 0.5})])
-def test_the_regular_and_the_extreme_mode_take_as_much_as_they_say(mode: str, rates: set[float], build: Build) -> None:
+def test_regular_and_extreme_mode_remove_their_shares(mode: str, rates: set[float], build: Build) -> None:
     objective = build("ul2", VOCABULARY, 256, **{"regular": 0.0, "sequential": 0.0, "extreme": 0.0, mode: 1.0})
     assert {kind(source, target)[0] / N for _, source, target in rows(formed(objective))} == rates
 
@@ -114,13 +114,13 @@ def test_batches_of_any_mixture_have_one_size(build: Build) -> None:
         assert objective.head_positions(256) == max(target for _, target in widths)
 
 
-def test_an_example_is_spoilt_the_same_alone(build: Build) -> None:
+def test_an_example_has_the_same_noise_in_any_batch(build: Build) -> None:
     objective = build("ul2", VOCABULARY, 256)
     whole = rows(formed(objective, 3))
     assert rows(formed(objective, 3, torch.arange(40, 60))) == whole[40:60]
 
 
-def test_documents_and_languages_come_along(build: Build) -> None:
+def test_documents_and_languages_are_kept(build: Build) -> None:
     documents = (torch.arange(N).repeat(B, 1) >= 90).long()
     batch = formed(build("ul2", VOCABULARY, 256), documents=documents, languages=documents)
     for path in ("encoder", "body"):
@@ -143,17 +143,17 @@ def test_documents_and_languages_come_along(build: Build) -> None:
         (4, 2, r"error\[too-few-sentinels\] tokenizer: .* 1 spans .* the tokenizer has 2; valid: ≥ 4"),
     ],
 )
-def test_what_there_is_no_room_for_is_refused(length: int, sentinels: int, message: str, build: Build) -> None:
+def test_too_few_rows_or_sentinels_are_refused(length: int, sentinels: int, message: str, build: Build) -> None:
     with pytest.raises(SpecError, match=message):
         build("ul2", Vocabulary(1103, {"pad": PAD, "eos": EOS}, SENTINELS[:sentinels]), length)
 
 
-def test_a_mixture_of_nothing_is_refused(build: Build) -> None:
+def test_a_mixture_without_weight_is_refused(build: Build) -> None:
     with pytest.raises(ValueError, match="`extreme` > 0, got 0 for all"):
         build("ul2", VOCABULARY, regular=0.0, sequential=0.0, extreme=0.0)
 
 
-def test_a_text_is_read_in_the_sequential_mode_and_goes_on_behind_its_sentinel(build: Build) -> None:
+def test_a_prompt_is_in_the_sequential_mode_and_continues_after_a_sentinel(build: Build) -> None:
     prompt = build("ul2", VOCABULARY).prompt([20, 21])
     assert prompt is not None
     assert prompt.source == (MODES[SEQUENTIAL], 20, 21, SENTINELS[0], EOS)

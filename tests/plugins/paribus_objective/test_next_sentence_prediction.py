@@ -41,7 +41,7 @@ def document(tokens: Tokens, token: int) -> int:
 
 
 @pytest.mark.parametrize("length", [12, 32, 400])
-def test_both_segments_are_runs_of_text_and_negatives_are_from_another_document(
+def test_segments_are_runs_of_text_and_negatives_of_another_document(
     length: int, nsp: Objective, corpus: Corpus
 ) -> None:
     tokens = corpus(SENTENCES)
@@ -65,13 +65,13 @@ def test_positives_begin_where_the_first_segment_ends(nsp: Objective, corpus: Co
             assert label == 1 or a[-1] + 1 == b[0]
 
 
-def test_both_labels_are_as_likely(nsp: Objective, corpus: Corpus) -> None:
+def test_both_labels_are_equally_likely(nsp: Objective, corpus: Corpus) -> None:
     labels = torch.cat([batch.targets["labels"] for batch in formed(nsp, corpus(SENTENCES), 12, 600)])
     assert len(labels) > 2000
     assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4
 
 
-def test_rows_are_filled_but_for_the_ends_of_documents(nsp: Objective, corpus: Corpus) -> None:
+def test_only_ends_of_documents_leave_rows_unfilled(nsp: Objective, corpus: Corpus) -> None:
     tokens = corpus([[5] * 100, [3, 3]])
     for batch in formed(nsp, tokens, 32, 5):
         documents = batch.streams["body"].documents

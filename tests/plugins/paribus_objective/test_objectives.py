@@ -104,19 +104,19 @@ def same(left: TrainingExamples, right: TrainingExamples) -> bool:
     )
 
 
-def test_the_objectives_are_offered_by_their_names() -> None:
+def test_the_objectives_are_registered_by_name() -> None:
     assert {"clm", "emd", "mlm", "nsp", "permutation", "sop", "span-corruption"} < set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_options_follow_from_the_signature(name: str) -> None:
+def test_every_objective_has_a_schema_and_is_final(name: str) -> None:
     component = objective()[name]
     schema_of(component, component.injects)
     assert getattr(component, "__final__", False)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_label_for_each_term_and_the_count_is_that_of_its_labels(
+def test_each_term_has_labels_and_their_count(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -148,7 +148,7 @@ def test_every_matrix_of_the_head_has_a_role(name: str, build: Build, vocabulary
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_where_nothing_is_to_be_predicted_the_loss_is_0_and_so_are_its_gradients(
+def test_without_labels_loss_and_gradients_are_0(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -211,7 +211,7 @@ def test_an_example_is_the_same_in_any_batch(name: str, build: Build, corpus: Co
 
 @pytest.mark.parametrize("name", ["mlm", "nsp", "sbo", "sop", "span-corruption"])
 @pytest.mark.parametrize("fresh", [{"epoch": 1}, {"seed": 1}])
-def test_an_example_is_drawn_afresh_in_another_epoch_and_for_another_seed(
+def test_an_example_is_drawn_anew_for_each_epoch_and_seed(
     name: str, fresh: dict[str, int], build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -219,7 +219,7 @@ def test_an_example_is_drawn_afresh_in_another_epoch_and_for_another_seed(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_vector_has_as_many_rows_as_its_stream(
+def test_every_vector_has_the_rows_of_its_stream(
     name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -231,7 +231,7 @@ def test_every_vector_has_as_many_rows_as_its_stream(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_head_runs_on_as_many_rows_as_it_says(
+def test_the_head_runs_on_the_declared_number_of_rows(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -243,7 +243,7 @@ def test_the_head_runs_on_as_many_rows_as_it_says(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("table_width", [None, 5])
-def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that_torch_counts(
+def test_rows_are_projected_to_the_embedding_width_at_the_counted_cost(
     table_width: int | None, name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     from torch.utils.flop_counter import FlopCounterMode
@@ -271,7 +271,7 @@ def test_rows_are_brought_to_the_width_at_which_they_are_scored_at_the_cost_that
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_accuracy_is_the_share_of_labels_that_are_guessed(
+def test_accuracy_is_the_share_of_right_guesses(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -289,7 +289,7 @@ def test_accuracy_is_the_share_of_labels_that_are_guessed(
 
 
 @pytest.mark.parametrize("name", ["clm", "mlm", "sbo", "span-corruption"])
-def test_a_model_that_knows_nothing_is_as_wrong_as_a_guess_at_random(
+def test_an_untrained_model_has_the_loss_of_a_uniform_guess(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)

@@ -34,7 +34,7 @@ def queries(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
     return body.query_positions, body.order, formed.targets["labels"]
 
 
-def test_what_is_predicted_comes_last_in_an_order_of_its_own_and_all_else_before(objective: Objective) -> None:
+def test_predicted_tokens_come_last_in_a_random_order(objective: Objective) -> None:
     formed = corrupted(objective)
     pick, order, labels = queries(formed)
     for row in range(len(labels)):
@@ -45,7 +45,7 @@ def test_what_is_predicted_comes_last_in_an_order_of_its_own_and_all_else_before
         assert torch.equal(labels[row, real], formed.streams["body"].tokens[row, pick[row, real]])
 
 
-def test_tokens_stay_as_they_are_and_the_last_sixth_of_them_is_predicted(objective: Objective) -> None:
+def test_tokens_are_unchanged_and_a_sixth_is_predicted(objective: Objective) -> None:
     formed = corrupted(objective, rows=2000)
     assert torch.equal(formed.streams["body"].tokens, torch.arange(2000 * LENGTH).reshape(2000, LENGTH) * 7 % 74 + 6)
     _, _, labels = queries(formed)
@@ -53,7 +53,7 @@ def test_tokens_stay_as_they_are_and_the_last_sixth_of_them_is_predicted(objecti
     assert float((labels != IGNORED).sum()) / (2000 * LENGTH) == pytest.approx(1 / 6, abs=0.002)
 
 
-def test_every_order_of_two_is_as_likely(build: Build, vocabulary: Vocabulary) -> None:
+def test_every_order_of_two_is_equally_likely(build: Build, vocabulary: Vocabulary) -> None:
     pick, order, _ = queries(corrupted(build("permutation", vocabulary, rate=1.0), rows=4000))
     ranks = order.gather(1, pick).double()
     share = (ranks[:, 3] < ranks[:, 17]).double().mean()
@@ -61,7 +61,7 @@ def test_every_order_of_two_is_as_likely(build: Build, vocabulary: Vocabulary) -
     assert float(ranks.mean(0).std()) < 1.0
 
 
-def test_specials_and_padding_are_never_predicted_and_every_text_predicts_something(objective: Objective) -> None:
+def test_special_tokens_and_padding_are_never_predicted(objective: Objective) -> None:
     tokens = torch.arange(64 * LENGTH).reshape(64, LENGTH) * 7 % 74 + 6
     tokens[:, 0], tokens[:, 5] = 1, 2
     documents = torch.zeros_like(tokens)
@@ -74,7 +74,7 @@ def test_specials_and_padding_are_never_predicted_and_every_text_predicts_someth
     assert ((labels != IGNORED).sum(1) >= 1).all()
 
 
-def test_an_order_is_another_in_each_epoch_and_the_same_in_any_batch(objective: Objective) -> None:
+def test_an_order_depends_on_the_epoch_and_not_on_the_batch(objective: Objective) -> None:
     formed = corrupted(objective)
     assert torch.equal(queries(formed)[1], queries(corrupted(objective))[1])
     assert not torch.equal(queries(formed)[1], queries(corrupted(objective, epoch=1))[1])
@@ -84,7 +84,7 @@ def test_an_order_is_another_in_each_epoch_and_the_same_in_any_batch(objective: 
         assert torch.equal(few_values, values[9:11])
 
 
-def test_the_loss_is_that_of_the_rows_that_ask(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_the_loss_is_of_the_query_rows(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("permutation", vocabulary)
     formed = corrupted(objective, rows=4)
     run = passed(formed)

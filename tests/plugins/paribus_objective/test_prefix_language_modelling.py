@@ -44,7 +44,7 @@ def no_norm(width: int | None = None) -> Any:
     raise AssertionError("a head without a transform has none")
 
 
-def test_each_row_from_the_last_of_the_prefix_on_predicts_the_token_behind_it(build: Build) -> None:
+def test_rows_from_the_last_of_the_prefix_predict_their_next_token(build: Build) -> None:
     batch = formed(build("prefix-lm", VOCABULARY, N - 1))
     body, labels = batch.streams["body"], batch.targets["labels"]
     assert torch.equal(body.tokens, tokens()[:, :-1])
@@ -55,7 +55,7 @@ def test_each_row_from_the_last_of_the_prefix_on_predicts_the_token_behind_it(bu
         assert label == [*([IGNORED] * (prefix - 1)), *text[prefix:]]
 
 
-def test_an_encoder_reads_the_prefix_and_the_decoder_writes_the_rest(encoder_decoder: Objective) -> None:
+def test_an_encoder_reads_the_prefix_and_the_decoder_predicts_the_rest(encoder_decoder: Objective) -> None:
     batch = formed(encoder_decoder)
     encoder, decoder, labels = batch.streams["encoder"], batch.streams["body"], batch.targets["labels"]
     assert encoder.documents is not None
@@ -69,7 +69,7 @@ def test_an_encoder_reads_the_prefix_and_the_decoder_writes_the_rest(encoder_dec
 
 
 @pytest.mark.parametrize("encodes", [False, True])
-def test_a_prefix_of_every_length_is_as_likely(encodes: bool, build: Build, encoder_decoder: Objective) -> None:
+def test_every_prefix_length_is_equally_likely(encodes: bool, build: Build, encoder_decoder: Objective) -> None:
     objective = encoder_decoder if encodes else build("prefix-lm", VOCABULARY, N - 1)
     label_counts = torch.cat([(formed(objective, epoch).targets["labels"] != IGNORED).sum(1) for epoch in range(20)])
     counts = np.bincount(label_counts.numpy(), minlength=N)[1:]
@@ -78,12 +78,12 @@ def test_a_prefix_of_every_length_is_as_likely(encodes: bool, build: Build, enco
 
 
 @pytest.mark.parametrize(("share", "length"), [(0.0, 1), (0.25, 8), (0.5, 16), (1.0, 32)])
-def test_a_prefix_that_is_a_share_leaves_one_token_at_least(share: float, length: int, build: Build) -> None:
+def test_a_prefix_share_leaves_at_least_one_token(share: float, length: int, build: Build) -> None:
     labels = formed(build("prefix-lm", VOCABULARY, N - 1, prefix=share)).targets["labels"]
     assert set((labels != IGNORED).sum(1).tolist()) == {N - length}
 
 
-def test_documents_that_are_kept_apart_have_a_prefix_each_and_no_row_predicts_another(build: Build) -> None:
+def test_separate_documents_have_their_own_prefixes(build: Build) -> None:
     documents = torch.zeros(B, N, dtype=torch.int64)
     documents[:, 10:], documents[:, 25:] = 1, PADDING
     batch = formed(build("prefix-lm", VOCABULARY, N - 1), documents=documents)
@@ -99,7 +99,7 @@ def test_documents_that_are_kept_apart_have_a_prefix_each_and_no_row_predicts_an
     assert abs(torch.corrcoef(lengths.T)[0, 1]) < 4 / B**0.5  # each drawn by itself
 
 
-def test_a_model_sees_its_prefix_both_ways_and_nothing_that_is_to_be_predicted() -> None:
+def test_the_prefix_is_bidirectional_and_the_rest_causal() -> None:
     spec = paribus.spec("gpt-tiny", "objective=prefix-lm", "dims.length=12", "dims.width=16", "dims.vocabulary=300")
     model = paribus.assemble(spec).double().eval()
     text = torch.randint(0, 250, (3, 13), generator=torch.Generator().manual_seed(0))
@@ -132,12 +132,12 @@ def test_an_encoder_decoder_is_trained_by_both_sides() -> None:
 
 
 @pytest.mark.parametrize("overrides", [("gpt-tiny", "attention=lstm", "position=none"), ("lstm-lm-tiny",)])
-def test_what_goes_through_rows_one_after_another_is_refused_in_a_decoder(overrides: tuple[str, ...]) -> None:
+def test_recurrent_mixers_are_refused_in_a_decoder(overrides: tuple[str, ...]) -> None:
     with pytest.raises(SpecError, match=r"objective `prefix-lm` has a factorisation order, but attention `lstm`"):
         paribus.spec(*overrides, "objective=prefix-lm")
 
 
-def test_a_text_is_read_both_ways_and_goes_on(build: Build, encoder_decoder: Objective) -> None:
+def test_a_prompt_is_read_as_a_prefix(build: Build, encoder_decoder: Objective) -> None:
     decoder = build("prefix-lm", VOCABULARY).prompt([20, 21])
     assert decoder is not None
     assert (decoder.body, decoder.source, decoder.stop, decoder.bidirectional) == ((20, 21), None, EOS, True)

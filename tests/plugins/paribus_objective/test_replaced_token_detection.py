@@ -73,7 +73,7 @@ def by_hand(objective: Any, run: ForwardPass) -> tuple[Tensor, Tensor, list[list
 
 
 @pytest.mark.parametrize("mask", [1.0, 0.85])
-def test_both_terms_are_those_of_the_paper(mask: float, build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_both_terms_equal_those_of_the_paper(mask: float, build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("rtd", vocabulary, mask=mask, rate=0.3)
     run = passed(formed(objective))
     terms = objective(run)
@@ -83,7 +83,7 @@ def test_both_terms_are_those_of_the_paper(mask: float, build: Build, passed: Pa
     assert (terms["generator"].weight, terms["detection"].weight) == (1.0, 50.0)
 
 
-def test_their_counts_are_known_before_the_model_runs(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_counts_are_known_before_the_model_runs(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("rtd", vocabulary)
     batch = formed(objective)
     terms = objective(passed(batch))
@@ -95,7 +95,7 @@ def test_their_counts_are_known_before_the_model_runs(build: Build, passed: Pass
     assert torch.equal(batch.targets["tokens"] == IGNORED, documents == PADDING)
 
 
-def test_the_generator_reads_gaps_and_the_body_the_text_but_for_them(
+def test_the_generator_reads_masks_and_the_body_its_samples(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
     objective: Any = build("rtd", vocabulary, rate=0.3)
@@ -116,7 +116,7 @@ def test_the_generator_reads_gaps_and_the_body_the_text_but_for_them(
     assert body_tokens.tolist() == by_hand(objective, run)[2]
 
 
-def test_a_draw_that_hits_the_original_is_an_original(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_a_sampled_original_token_is_not_replaced(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective: Any = build("rtd", vocabulary)
     batch = formed(objective)
     run = passed(batch)
@@ -129,7 +129,7 @@ def test_a_draw_that_hits_the_original_is_an_original(build: Build, passed: Pass
     assert torch.equal(replaced, batch.targets["tokens"])
 
 
-def test_draws_have_the_odds_that_the_scores_say() -> None:
+def test_draws_follow_the_scores() -> None:
     scores = torch.randn(20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 2
     uniform = Draw(0, 0, torch.arange(200)).uniform("filled", 500)
     samples = sample(scores.expand(200, 500, 20), uniform)
@@ -138,17 +138,17 @@ def test_draws_have_the_odds_that_the_scores_say() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_no_draw_is_of_what_cannot_be(dtype: torch.dtype) -> None:
+def test_impossible_tokens_are_never_drawn(dtype: torch.dtype) -> None:
     scores = torch.tensor([-math.inf, 0.0, -math.inf, 0.0, -math.inf], dtype=dtype)
     uniform = torch.tensor([0.0, 0.25, 0.4999999, 0.5, 0.75, 1 - 2**-24])
     assert sample(scores.expand(6, 5), uniform).tolist() == [1, 1, 1, 3, 3, 3]
 
 
-def test_a_draw_from_what_has_diverged_is_a_token() -> None:
+def test_draws_from_diverged_scores_are_tokens() -> None:
     assert sample(torch.full((3, 5), math.nan), torch.tensor([0.0, 0.5, 0.99])).max() < 5
 
 
-def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: Build, vocabulary: Vocabulary) -> None:
+def test_an_example_depends_on_the_epoch_and_not_on_the_batch(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("rtd", vocabulary)
     whole, smaller, later = formed(objective, 5), formed(objective, 3), formed(objective, 5, epoch=1)
     for name, target in smaller.targets.items():
@@ -157,7 +157,7 @@ def test_an_example_is_the_same_in_any_batch_and_afresh_in_another_epoch(build: 
     assert not torch.equal(later.targets["pick"], whole.targets["pick"])
 
 
-def test_what_is_measured_is_what_can_be_counted(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_metrics_equal_direct_counts(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective: Any = build("rtd", vocabulary, rate=0.3)
     metrics = objective.metrics()
     generator_hits: list[bool] = []
@@ -230,7 +230,7 @@ def taught(model: Model, term: str) -> set[str]:
     return {name for name, grad in zip(parameters, grads, strict=True) if grad is not None}
 
 
-def test_the_detection_teaches_no_generator_and_the_generator_no_body(model: Model) -> None:
+def test_detection_has_no_gradient_in_the_generator_nor_generation_in_the_body(model: Model) -> None:
     detection, generator = taught(model, "detection"), taught(model, "generator")
     assert not {name for name in detection if "generator" in name}
     assert not {name for name in generator if "detector" in name or name.startswith(("body.layers", "offsets."))}
@@ -253,7 +253,7 @@ def test_micro_batches_of_unequal_counts_add_up_to_the_whole(model: Model) -> No
     torch.testing.assert_close(summed, list(whole), rtol=0, atol=1e-12)
 
 
-def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
+def test_the_global_random_generator_is_not_used(model: Model) -> None:
     batch = batch_of(model)
     state = torch.get_rng_state()
     loss = model.loss(batch)
@@ -264,7 +264,7 @@ def test_nothing_is_drawn_from_the_global_generator(model: Model) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_path: Path) -> None:
+def test_both_losses_are_below_those_of_frequencies(components: Registry, tmp_path: Path) -> None:
     spec = resolved("electra-tiny", "trainer.max_steps=400", "data.validation=256", registry=components)
     metrics = run_trial(spec, components, TrialContext("tiny", tmp_path))["result"]["metrics"]
     data = build_data(spec, components, load_corpus(spec, components))
@@ -278,7 +278,7 @@ def test_both_learn_more_than_how_frequent_things_are(components: Registry, tmp_
     assert metrics["val/rtd/precision"] > 0.5
 
 
-def test_the_body_runs_once_and_so_does_the_generator(model: Model) -> None:
+def test_body_and_generator_run_once(model: Model) -> None:
     calls: list[str] = []
     for path in ("body", "generator"):
         model.topology.get_submodule(path).register_forward_hook(lambda *_, path=path: calls.append(path))

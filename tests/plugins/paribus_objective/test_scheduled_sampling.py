@@ -47,14 +47,12 @@ def formed(objective: Any, tokens: Any, index: Tensor, progress: float) -> Any:
 
 
 @pytest.mark.parametrize(("growth", "shares"), [("constant", [0.4] * 3), ("linear", [0, 0.2, 0.4])])
-def test_the_share_of_own_words_grows_as_it_was_asked_to(
-    growth: str, shares: list[float], build_objective: Build
-) -> None:
+def test_the_sampled_share_follows_the_schedule(growth: str, shares: list[float], build_objective: Build) -> None:
     objective = build_objective(rate=0.4, growth=growth)
     assert [objective.share(progress) for progress in (0, 0.5, 1)] == pytest.approx(shares)
 
 
-def test_a_sigmoid_grows_from_next_to_nothing_to_next_to_all() -> None:
+def test_the_inverse_sigmoid_grows_from_about_0_to_about_1() -> None:
     share = paribus.installed(no_plugins=True).get("objective", "scheduled-sampling").share
 
     class Half:
@@ -67,7 +65,7 @@ def test_a_sigmoid_grows_from_next_to_nothing_to_next_to_all() -> None:
     assert values[10] == pytest.approx(0.5 - values[0])
 
 
-def test_coins_fall_as_often_as_they_should_and_never_on_the_start(build_objective: Build, tokens: Any) -> None:
+def test_tokens_are_replaced_at_the_rate_but_never_the_start(build_objective: Build, tokens: Any) -> None:
     objective = build_objective(rate=0.5, growth="linear")
     for progress in (0.2, 1.0):
         use_prediction = formed(objective, tokens, torch.arange(3000) % 3, progress).targets["use_prediction"]
@@ -85,7 +83,7 @@ def test_coins_fall_as_often_as_they_should_and_never_on_the_start(build_objecti
     assert abs(shares[..., 1:].double().mean() - 0.5) < 4 * (0.25 / count) ** 0.5
 
 
-def test_what_an_example_draws_moves_with_nothing_else(build_objective: Build, tokens: Any) -> None:
+def test_the_draws_of_an_example_depend_on_it_alone(build_objective: Build, tokens: Any) -> None:
     """Not with the batch that it is in, nor with the share: who is fed at 0.2 is fed at 0.4 too."""
     few, more = (
         formed(build_objective(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets
@@ -104,7 +102,7 @@ def test_what_an_example_draws_moves_with_nothing_else(build_objective: Build, t
 
 
 @pytest.mark.parametrize("feedback", FEEDBACK)
-def test_where_a_coin_says_no_the_target_is_read(feedback: str, build_objective: Build) -> None:
+def test_without_replacement_the_target_is_fed(feedback: str, build_objective: Build) -> None:
     objective, scores = (
         build_objective(feedback=feedback),
         torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).double(),
@@ -121,7 +119,7 @@ def test_where_a_coin_says_no_the_target_is_read(feedback: str, build_objective:
     assert (fed.token_weights is None) == (feedback in ("sampled", "argmax"))
 
 
-def test_words_are_drawn_by_the_softmax_of_their_scores(build_objective: Build) -> None:
+def test_tokens_are_sampled_by_the_softmax_of_their_scores(build_objective: Build) -> None:
     scores = torch.zeros(20_000, 100)
     scores[:, 7], scores[:, 9] = 5.0, 4.0
     nobody = torch.zeros(len(scores), dtype=torch.int64)
@@ -135,7 +133,7 @@ def test_words_are_drawn_by_the_softmax_of_their_scores(build_objective: Build) 
         assert abs((tokens == token).double().mean() - share) < 4 * (share * (1 - share) / len(scores)) ** 0.5
 
 
-def test_a_straight_through_word_is_one_word_with_the_gradient_of_the_soft_one(build_objective: Build) -> None:
+def test_straight_through_embeddings_have_the_gradient_of_the_softmax(build_objective: Build) -> None:
     generator = torch.Generator().manual_seed(0)
     table, weigh = (torch.randn(shape, generator=generator).double() for shape in ((100, 3), (4, 3)))
     use_prediction, target, keys = torch.ones(4).bool(), torch.zeros(4).long(), torch.arange(4)
@@ -171,7 +169,7 @@ def batch() -> Callable[..., tuple[Model, Batch]]:
 
 @pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("preset", [(), ("topology.query=current", "topology.cell=lstm", "topology.readout=tanh")])
-def test_a_pass_is_that_of_the_words_that_were_read(
+def test_the_second_pass_reads_the_mixed_tokens(
     feedback: str, preset: tuple[str, ...], batch: Callable[..., tuple[Model, Batch]]
 ) -> None:
     """Row by row: what each row of a teacher-forced pass over the words that were fed says, the led pass says too."""
@@ -205,7 +203,7 @@ def test_a_pass_is_that_of_the_words_that_were_read(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_a_model_is_evaluated_and_trained_without_a_rate_on_the_target_alone(
+def test_evaluation_and_a_rate_of_0_feed_the_target_alone(
     batch: Callable[..., tuple[Model, Batch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, examples = batch("objective.rate=1", "objective.growth=constant", "evaluate=[seq2seq]")
@@ -222,7 +220,7 @@ def test_a_model_is_evaluated_and_trained_without_a_rate_on_the_target_alone(
     assert abs(trained - evaluated) > 1e-6
 
 
-def test_a_topology_without_feedback_is_refused_with_one_that_has_it() -> None:
+def test_a_topology_without_feedback_is_refused() -> None:
     match = (
         "objective `scheduled-sampling` needs a `feedback`, which the topology `encoder-decoder` has not.*"
         "topology recurrent-encoder-decoder with objective scheduled-sampling"

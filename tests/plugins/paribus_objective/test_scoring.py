@@ -9,7 +9,7 @@ from paribus import IGNORED
 from paribus_objective import scoring
 
 
-def test_cross_entropy_is_the_sum_over_what_is_not_ignored() -> None:
+def test_cross_entropy_is_the_sum_over_labels_that_are_not_ignored() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 3, 5, dtype=torch.float64)
     labels = torch.tensor([[0, IGNORED, 4], [IGNORED, 2, 2]])
@@ -26,13 +26,13 @@ def test_cross_entropy_is_the_sum_over_what_is_not_ignored() -> None:
     assert term.weight == 1
 
 
-def test_cross_entropy_takes_a_label_for_each_sequence_as_well() -> None:
+def test_cross_entropy_accepts_one_label_per_sequence() -> None:
     term = scoring.cross_entropy(torch.zeros(4, 2), torch.tensor([0, 1, 1, 0]))
     assert term.total.item() == pytest.approx(4 * math.log(2))
     assert term.count == 4
 
 
-def test_accuracy_counts_over_batches_what_is_not_ignored() -> None:
+def test_accuracy_counts_labels_that_are_not_ignored() -> None:
     metric = scoring.accuracy(3)
     scoring.update(metric, torch.eye(3)[[0, 1, 2, 2]], torch.tensor([0, 1, IGNORED, 1]))
     scoring.update(metric, torch.eye(3)[[0]], torch.tensor([2]))

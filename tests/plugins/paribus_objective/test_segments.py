@@ -41,7 +41,7 @@ def draw(count: int, epoch: int = 0) -> Draw:
 
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 8, 100])
-def test_chunks_are_what_a_loop_over_sentences_takes(budget: int, corpus: Corpus) -> None:
+def test_chunks_equal_those_of_a_loop_over_sentences(budget: int, corpus: Corpus) -> None:
     result = cut_chunks(corpus(DOCUMENTS), budget)
     spans = zip(result.start.tolist(), result.stop.tolist(), strict=True)
     assert [list(range(start, stop)) for start, stop in spans] == chunks(DOCUMENTS, budget)
@@ -66,7 +66,7 @@ def test_a_chunk_is_split_between_any_two_of_its_sentences(corpus: Corpus) -> No
     assert set(splits) == {2, 5, 9}
 
 
-def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(corpus: Corpus) -> None:
+def test_negatives_are_uniform_over_other_documents_and_sentences(corpus: Corpus) -> None:
     result = cut_chunks(corpus([[2, 2], [2, 2], [2, 2, 2], [2]]), 100)
     a, b = Span(np.full(6000, 4), np.full(6000, 2)), Span(np.full(6000, 6), np.full(6000, 2))
     start = result.from_other_documents(a, b, draw(6000)).start
@@ -76,7 +76,7 @@ def test_another_document_is_every_other_as_likely_and_begins_with_any_sentence(
     assert stats.chisquare([counts[sentence] for sentence in sorted(counts)], expected).pvalue > 1e-4
 
 
-def test_a_segment_from_elsewhere_is_as_long_as_the_one_it_replaces_where_its_document_is(corpus: Corpus) -> None:
+def test_a_negative_segment_has_the_length_of_the_replaced_one(corpus: Corpus) -> None:
     result = cut_chunks(corpus([[3, 3], [1, 2, 3, 4]]), 100)
     for epoch in range(200):
         a, b = Span(np.array([0]), np.array([3])), Span(np.array([3]), np.array([3]))
@@ -84,7 +84,7 @@ def test_a_segment_from_elsewhere_is_as_long_as_the_one_it_replaces_where_its_do
         assert (int(replacement.start[0]), int(replacement.length[0])) in {(6, 3), (7, 5), (9, 3), (12, 4)}
 
 
-def test_a_segment_from_elsewhere_starts_where_there_is_enough_of_its_document_left(corpus: Corpus) -> None:
+def test_a_negative_segment_starts_with_enough_text_left(corpus: Corpus) -> None:
     result = cut_chunks(corpus([[9, 9], [1, 2, 3, 4]]), 100)
     for length, starts in ((4, {18, 19, 21, 24}), (5, {18, 19, 21}), (8, {18, 19}), (10, {18}), (99, {18})):
         a, b = Span(np.full(200, 0), np.full(200, 9)), Span(np.full(200, 9), np.full(200, length))
@@ -104,7 +104,7 @@ def bert(a: int, b: int, limit: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("limit", [2, 3, 7, 12])
-def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(limit: int) -> None:
+def test_pairs_are_truncated_to_the_lengths_of_berts_loop(limit: int) -> None:
     lengths = np.array([(a, b) for a in range(1, 15) for b in range(1, 15)])
     a, b = Span(np.full(len(lengths), 100), lengths[:, 0]), Span(np.full(len(lengths), 200), lengths[:, 1])
     truncated = truncate(a, b, limit, draw(len(lengths)))
@@ -117,14 +117,14 @@ def test_a_pair_is_cut_to_the_lengths_that_berts_loop_leaves(limit: int) -> None
         assert (part.start + part.length <= whole.start + whole.length).all()
 
 
-def test_what_is_kept_lies_anywhere_in_the_segment() -> None:
+def test_a_truncated_segment_keeps_any_part() -> None:
     a, b = Span(np.full(5000, 0), np.full(5000, 9)), Span(np.full(5000, 50), np.full(5000, 5))
     truncated_a, truncated_b = truncate(a, b, 10, draw(5000))
     assert stats.chisquare(np.bincount(truncated_a.start, minlength=5)).pvalue > 1e-4
     assert (truncated_b.start == 50).all()
 
 
-def test_draws_below_limits_of_their_own_stay_below_them_and_are_even() -> None:
+def test_draws_below_individual_limits_are_uniform() -> None:
     high = np.arange(1, 6).repeat(3000)
     values = random_below(draw(len(high)), "x", high)
     for bound in range(1, 6):
@@ -138,7 +138,7 @@ def layout(vocabulary: Vocabulary) -> SegmentLayout:
     return SegmentLayout(Shape(8, 2, 4, 16, 100, 1), vocabulary, "nsp")
 
 
-def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: SegmentLayout, corpus: Corpus) -> None:
+def test_a_pair_has_cls_and_sep_and_is_padded(layout: SegmentLayout, corpus: Corpus) -> None:
     a, b = Span(np.array([0, 7]), np.array([2, 5])), Span(np.array([4, 2]), np.array([3, 4]))
     stream = layout(corpus([[20]]), a, b, 12)
     assert stream.tokens.tolist() == [
@@ -155,7 +155,7 @@ def test_a_pair_is_laid_out_with_its_marks_and_padded(layout: SegmentLayout, cor
     assert stream.positions.tolist() == [list(range(12))] * 2
 
 
-def test_each_segment_is_of_the_language_of_its_document(layout: SegmentLayout, corpus: Corpus) -> None:
+def test_each_segment_has_the_language_of_its_document(layout: SegmentLayout, corpus: Corpus) -> None:
     tokens = corpus([[5, 5], [4], [6]])
     a, b = Span(np.array([0, 11]), np.array([2, 3])), Span(np.array([5, 16]), np.array([3, 2]))
     assert layout(tokens, a, b, 10).languages is None
@@ -165,7 +165,7 @@ def test_each_segment_is_of_the_language_of_its_document(layout: SegmentLayout, 
     assert languages.tolist() == [[3] * 10, [0] * 5 + [5] * 5]
 
 
-def test_a_tokenizer_without_padding_is_padded_with_what_nobody_sees(corpus: Corpus) -> None:
+def test_without_a_pad_token_padding_is_invisible(corpus: Corpus) -> None:
     layout = SegmentLayout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(9, {"cls": 7, "sep": 8}), "nsp")
     stream = layout(corpus([[20]]), Span(np.array([0]), np.array([1])), Span(np.array([1]), np.array([1])), 7)
     assert stream.tokens.tolist() == [[7, 100, 8, 101, 8, 8, 8]]
@@ -173,19 +173,19 @@ def test_a_tokenizer_without_padding_is_padded_with_what_nobody_sees(corpus: Cor
     assert stream.documents.tolist() == [[0] * 5 + [PADDING] * 2]
 
 
-def test_rows_that_hold_no_pair_are_refused(vocabulary: Vocabulary) -> None:
+def test_too_few_rows_for_a_pair_are_refused(vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
         SegmentLayout(Shape(8, 2, 4, 4, 100, 1), vocabulary, "nsp")
 
 
 @pytest.mark.parametrize("missing", ["cls", "sep"])
-def test_a_tokenizer_without_marks_is_refused(missing: str, vocabulary: Vocabulary) -> None:
+def test_a_tokenizer_without_cls_or_sep_is_refused(missing: str, vocabulary: Vocabulary) -> None:
     has = {name: token for name, token in vocabulary.specials.items() if name != missing}
     with pytest.raises(SpecError, match=rf"error\[no-special\] .*`{missing}`"):
         SegmentLayout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(100, has), "sop")
 
 
-def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> None:
+def test_chunks_are_cached_for_each_corpus_and_length(corpus: Corpus) -> None:
     cache = ChunkCache("nsp", minimum_documents=2)
     corpus_a, corpus_b = corpus([[2, 2], [2, 2]]), corpus([[2, 2], [2, 2]])
     assert cache(corpus_a, 20) is cache(corpus_a, 20)
@@ -194,7 +194,7 @@ def test_an_index_is_made_once_for_each_corpus_and_length(corpus: Corpus) -> Non
 
 
 @pytest.mark.parametrize("copy_function", [copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))])
-def test_a_copy_of_an_index_holds_no_corpus(copy_function: Callable[[ChunkCache], Any], corpus: Corpus) -> None:
+def test_a_copy_of_the_cache_holds_no_corpus(copy_function: Callable[[ChunkCache], Any], corpus: Corpus) -> None:
     cache = ChunkCache("nsp", minimum_documents=2)
     tokens = corpus([[2, 2], [2, 2]])
     cached = cache(tokens, 20)

@@ -35,7 +35,7 @@ def sides(batch: TrainingExamples, row: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("length", [12, 400])
-def test_a_label_says_which_segment_is_the_first_in_the_text(length: int, sop: Objective, corpus: Corpus) -> None:
+def test_labels_are_the_order_of_the_segments(length: int, sop: Objective, corpus: Corpus) -> None:
     tokens = corpus(SENTENCES)
     ends = (tokens.sentences[tokens.documents] + 100).tolist()
     for batch in batches(sop, tokens, length, 20):
@@ -48,7 +48,7 @@ def test_a_label_says_which_segment_is_the_first_in_the_text(length: int, sop: O
             assert earlier[-1] < later[0]
 
 
-def test_swapping_moves_every_token_and_changes_none(sop: Objective, corpus: Corpus) -> None:
+def test_swapping_only_reorders_tokens(sop: Objective, corpus: Corpus) -> None:
     tokens = corpus([[3, 4], [5, 2]])  # a chunk has one split, so an epoch is told by its label alone
     orders: dict[int, set[tuple[tuple[int, ...], tuple[int, ...]]]] = {0: set(), 1: set()}
     for batch in batches(sop, tokens, 32, 20):
@@ -58,7 +58,7 @@ def test_swapping_moves_every_token_and_changes_none(sop: Objective, corpus: Cor
     assert orders[1] == {((103, 104, 105, 106), (100, 101, 102))}
 
 
-def test_both_orders_are_as_likely(sop: Objective, corpus: Corpus) -> None:
+def test_both_orders_are_equally_likely(sop: Objective, corpus: Corpus) -> None:
     labels = torch.cat([batch.targets["labels"] for batch in batches(sop, corpus(SENTENCES), 12, 600)])
     assert len(labels) > 2000
     assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4

@@ -60,7 +60,7 @@ def text(tokens: Any, document: int) -> list[int]:
     return [int(token) for token in tokens.ids[start:end]]
 
 
-def test_each_side_is_its_text_and_eos_and_the_body_is_fed_its_labels_shifted(
+def test_both_sides_end_with_eos_and_the_decoder_is_fed_shifted_labels(
     build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
     objective = build("seq2seq", vocabulary, 12)
@@ -79,9 +79,7 @@ def test_each_side_is_its_text_and_eos_and_the_body_is_fed_its_labels_shifted(
 
 
 @pytest.mark.parametrize("length", [5, 8, 20])
-def test_examples_are_as_wide_as_they_are_asked_for(
-    length: int, build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_examples_have_the_chosen_widths(length: int, build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 20)
     formed = objective.form(pairs([[3]], [[4]]), length, draw(0, 0))
     assert {tuple(it.shape) for it in (*(s.tokens for s in formed.streams.values()), formed.targets["labels"])} == {
@@ -89,13 +87,13 @@ def test_examples_are_as_wide_as_they_are_asked_for(
     }
 
 
-def test_the_start_is_that_of_span_corruption(build: Build, pairs: Any) -> None:
+def test_the_start_token_equals_that_of_span_corruption(build: Build, pairs: Any) -> None:
     for specials, start in (({"pad": 7, "bos": 1, "eos": 2}, 7), ({"bos": 1, "eos": 2}, 1), ({"eos": 2}, 2)):
         formed = build("seq2seq", Vocabulary(100, specials), 12).form(pairs([[3]], [[3]]), 12, draw(0))
         assert formed.streams["body"].tokens[0, 0] == start
 
 
-def test_what_is_no_text_is_said_to_be_special(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_tokens_that_are_not_text_are_marked_as_special(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     formed = build("seq2seq", vocabulary, 6, languages=2).form(pairs([[3]], [[2]], ([0], [1])), 6, draw(0))
     special = {
         name: stream.special.long().tolist() for name, stream in formed.streams.items() if stream.special is not None
@@ -104,7 +102,7 @@ def test_what_is_no_text_is_said_to_be_special(build: Build, pairs: Any, vocabul
 
 
 @pytest.mark.parametrize("languages", [None, 2])
-def test_a_source_is_read_from_its_end_where_that_was_asked_for(
+def test_a_source_is_reversed_by_option(
     languages: int | None, build: Build, pairs: Any, vocabulary: Vocabulary
 ) -> None:
     tokens = pairs([[3], [9]], [[2], [4]], ([0, 1], [1, 0]))
@@ -128,7 +126,7 @@ def test_a_source_is_read_from_its_end_where_that_was_asked_for(
 # --- texts that are too long ---
 
 
-def test_a_pair_that_is_too_long_is_cut_on_the_side_that_is(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_a_long_pair_is_truncated_on_its_long_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 5)
     tokens = pairs([[9], [2], [4]], [[3], [7], [4]])
     assert objective.example_count(tokens, 5) == 3
@@ -139,9 +137,7 @@ def test_a_pair_that_is_too_long_is_cut_on_the_side_that_is(build: Build, pairs:
     assert objective.skipped_documents(tokens, 5) == {"pairs truncated because a side is longer than 5": 2}
 
 
-def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
-    build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_a_long_pair_is_dropped_by_option(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 5, overlong="drop")
     tokens = pairs([[9], [2], [4], [1]], [[3], [7], [4], [2]])
     assert objective.example_count(tokens, 5) == 2
@@ -152,17 +148,13 @@ def test_a_pair_that_is_too_long_is_dropped_where_that_was_asked_for(
     assert objective.example_lengths(tokens, 5).tolist() == [5, 3]
 
 
-def test_where_no_pair_is_left_the_error_says_how_long_they_are(
-    build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_without_pairs_the_error_gives_their_lengths(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 5, overlong="drop")
     with pytest.raises(DataError, match=r"error\[too-long\] dims.length: all 2 pairs .* longer than 5 \(8 or more\)"):
         objective.example_count(pairs([[9], [2]], [[3], [7]]), 5)
 
 
-def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
-    build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_an_example_takes_the_rows_of_its_longer_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     tokens = pairs([[3, 2], [1], [30]], [[2], [3, 3], [1]], ([0, 1, 0], [1, 0, 1]))
     assert build("seq2seq", vocabulary, 12).example_lengths(tokens, 12).tolist() == [6, 7, 12]
     assert build("seq2seq", vocabulary, 12, languages=2).example_lengths(tokens, 12).tolist() == [7, 7, 12]
@@ -174,7 +166,7 @@ def test_how_many_rows_an_example_takes_is_what_its_longer_side_takes(
             assert torch.equal(formed.streams[name].tokens, whole.streams[name].tokens[:, :length])
 
 
-def test_rows_that_hold_no_token_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_too_few_rows_for_a_token_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("seq2seq", vocabulary, 2, languages=2)
     build("seq2seq", vocabulary, 2)
@@ -183,9 +175,7 @@ def test_rows_that_hold_no_token_are_refused(build: Build, vocabulary: Vocabular
 # --- languages ---
 
 
-def test_a_source_begins_with_its_language_and_the_body_is_started_with_the_targets(
-    build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_sources_and_decoders_begin_with_language_tokens(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 8, languages=3)
     tokens = pairs([[3], [7]], [[2], [2]], ([0, 2], [2, 1]))
     formed = objective.form(tokens, 8, draw(0, 1))
@@ -197,7 +187,7 @@ def test_a_source_begins_with_its_language_and_the_body_is_started_with_the_targ
     assert objective.skipped_documents(tokens, 8) == {"pairs truncated because a side is longer than 8": 1}
 
 
-def test_rows_are_of_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_rows_have_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     formed = build("seq2seq", vocabulary, 8).form(pairs([[3], [7]], [[2], [2]], ([0, 2], [2, 1])), 8, draw(0, 1))
     languages = [formed.streams[name].languages for name in ("encoder", "body")]
     assert [set(row.tolist()) for it in languages if it is not None for row in it] == [{0}, {2}, {2}, {1}]
@@ -210,9 +200,7 @@ def test_too_few_sentinels_for_the_languages_are_refused(build: Build, vocabular
         build("seq2seq", vocabulary, languages=21)
 
 
-def test_a_corpus_without_languages_or_with_too_many_is_refused(
-    build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_too_few_or_too_many_languages_are_refused(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, languages=2)
     with pytest.raises(DataError, match=r"error\[no-languages\] objective.languages"):
         objective.example_count(pairs([[3]], [[2]]), 32)
@@ -223,7 +211,7 @@ def test_a_corpus_without_languages_or_with_too_many_is_refused(
 # --- how it is asked to write ---
 
 
-def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_a_prompt_equals_the_beginning_of_an_example(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     tokens = pairs([[3], [7]], [[2], [2]], ([0, 1], [1, 0]))
     for options in ({}, {"languages": 2}):
         objective = build("seq2seq", vocabulary, 12, **options)
@@ -238,7 +226,7 @@ def test_a_prompt_is_what_an_example_begins_with(build: Build, pairs: Any, vocab
             assert (prompt.stop, prompt.bidirectional) == (EOS, False)
 
 
-def test_among_three_languages_a_prompt_is_told_both(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_prompt_among_three_languages_needs_both(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, languages=3)
     prompt: Any = objective.prompt
     assert prompt([9], GenerationTarget(2, 1)).source == (FIRST + 1, 9, EOS)
@@ -265,7 +253,7 @@ def smoothed(logits: Tensor, labels: Tensor, share: float) -> float:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
-def test_labels_are_smoothed_while_training_and_not_when_evaluated(
+def test_labels_are_smoothed_only_in_training(
     smoothing: float,
     build: Build,
     pairs: Any,
@@ -281,7 +269,7 @@ def test_labels_are_smoothed_while_training_and_not_when_evaluated(
         assert term.count.item() == 3 + 6
 
 
-def test_padding_changes_no_loss(
+def test_padding_does_not_change_the_loss(
     build: Build, pairs: Any, vocabulary: Vocabulary, passed: Callable[[TrainingExamples], ForwardPass]
 ) -> None:
     objective = build("seq2seq", vocabulary, 40)
@@ -291,9 +279,7 @@ def test_padding_changes_no_loss(
     assert terms[0].count == terms[1].count
 
 
-def test_exact_counts_the_pairs_that_are_written_without_a_fault(
-    build: Build, pairs: Any, vocabulary: Vocabulary
-) -> None:
+def test_exact_counts_pairs_without_wrong_guesses(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 8)
     formed = objective.form(pairs([[3], [7], [2]], [[2], [5], [3]]), 8, draw(0, 1, 2))
     labels = formed.targets["labels"]
@@ -333,7 +319,7 @@ def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, v
         assert objective.unigram_loss(train, targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
-def test_the_kept_pairs_are_found_once_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_kept_pairs_are_cached_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     import copy
 
     objective: Any = build("seq2seq", vocabulary, 8)

@@ -21,7 +21,7 @@ def corrupted(objective: Objective, rows: int = 6, **vectors: Tensor) -> Trainin
     return objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(rows)))
 
 
-def test_the_second_term_is_read_off_the_rows_around_each_span(
+def test_the_second_term_uses_the_rows_around_each_span(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
     objective = build("sbo", vocabulary, position_width=3)
@@ -55,7 +55,7 @@ def test_the_second_term_is_read_off_the_rows_around_each_span(
     torch.testing.assert_close(term.total, total, rtol=0, atol=1e-10)
 
 
-def test_the_first_term_is_that_of_mlm_on_the_same_spans(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_the_first_term_equals_mlm_on_the_same_spans(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("sbo", vocabulary)
     plain = build("mlm", vocabulary, spans=SPANS)
     plain.load_state_dict({name: value for name, value in objective.state_dict().items() if "boundary" not in name})
@@ -65,7 +65,7 @@ def test_the_first_term_is_that_of_mlm_on_the_same_spans(build: Build, passed: P
     assert torch.equal(objective(passed(boundary_examples))["loss"].total, plain(passed(mlm_examples))["loss"].total)
 
 
-def test_a_span_that_nothing_of_its_document_frames_has_no_second_term(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_span_without_boundaries_in_its_document_has_no_second_term(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("sbo", vocabulary, rate=0.5, spans=SPANS)
     documents = torch.arange(32).div(2, rounding_mode="floor").expand(6, 32).clone()  # two rows each
     targets = corrupted(objective, documents=documents).targets
@@ -75,16 +75,14 @@ def test_a_span_that_nothing_of_its_document_frames_has_no_second_term(build: Bu
     assert (whole["boundary_labels"] != IGNORED).any()
 
 
-def test_a_batch_of_nothing_but_padding_has_no_target(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_batch_of_padding_has_no_labels(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("sbo", vocabulary)
     targets = corrupted(objective, documents=torch.full((6, 32), PADDING)).targets
     assert (targets["labels"] == IGNORED).all()
     assert (targets["boundary_labels"] == IGNORED).all()
 
 
-def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
-    build: Build, passed: Passed, vocabulary: Vocabulary
-) -> None:
+def test_the_second_head_sees_only_the_boundary_rows(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("sbo", vocabulary)
     batch = corrupted(objective, rows=1)
     run = passed(batch)
@@ -99,16 +97,14 @@ def test_the_second_head_sees_neither_the_span_nor_what_is_further_off(
 
 
 @pytest.mark.parametrize("max_length", [1, 3])
-def test_there_is_a_vector_for_each_place_of_the_longest_span(
-    max_length: int, build: Build, vocabulary: Vocabulary
-) -> None:
+def test_each_position_of_the_longest_span_has_a_vector(max_length: int, build: Build, vocabulary: Vocabulary) -> None:
     objective = build("sbo", vocabulary, spans=Spans(max_length=max_length), position_width=4)
     assert objective.boundary.places.weight.shape == (max_length, 4)  # type: ignore[union-attr]  # a module
     offset = corrupted(objective).targets["offset"]
     assert set(offset.flatten().tolist()) <= set(range(max_length))
 
 
-def test_what_is_said_of_spans_leaves_the_rest_as_it_is_here_and_not_as_it_is_in_mlm() -> None:
+def test_span_options_keep_the_other_defaults() -> None:
     spec = paribus.spec("bert-tiny", "objective=[{name: sbo, spans: {max_length: 5}}, {name: nsp}]", "evaluate=[mlm]")
     assert spec["objective"][0]["spans"] == {
         "max_length": 5,

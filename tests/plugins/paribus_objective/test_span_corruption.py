@@ -43,7 +43,7 @@ def merged(inputs: list[int], labels: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("options", [{}, {"rate": 0.5, "mean_span": 1.5}, {"rate": 0.8, "mean_span": 10.0}])
-def test_inputs_and_labels_come_together_to_the_original(options: dict[str, float], build: Build) -> None:
+def test_inputs_and_labels_together_are_the_original(options: dict[str, float], build: Build) -> None:
     objective = build("span-corruption", VOCABULARY, 600, **options)
     step = 1 if not options else 7
     for length in range(2, 601, step):
@@ -54,14 +54,14 @@ def test_inputs_and_labels_come_together_to_the_original(options: dict[str, floa
             assert merged(inputs[row].tolist(), labels[row].tolist()) == original
 
 
-def test_lengths_follow_from_the_length_of_the_text_alone(t5: Objective) -> None:
+def test_lengths_depend_on_the_length_of_the_text_alone(t5: Objective) -> None:
     for length in (2, 3, 50, 568):
         _, batch = corrupted(t5, length, 40)
         lengths = batch.streams["encoder"].tokens.shape[1], batch.targets["labels"].shape[1]
         assert lengths == side_lengths(length, noise_size(length, 0.15, 3.0))
 
 
-def test_the_decoder_is_fed_its_labels_shifted_behind_pad(t5: Objective) -> None:
+def test_the_decoder_is_fed_pad_and_shifted_labels(t5: Objective) -> None:
     _, batch = corrupted(t5, 100)
     body, labels = batch.streams["body"].tokens, batch.targets["labels"]
     assert body.shape == labels.shape
@@ -77,7 +77,7 @@ def test_without_pad_the_decoder_starts_with_bos_and_without_bos_with_eos(
     assert (batch.streams["body"].tokens[:, 0] == start).all()
 
 
-def test_t5_eats_568_tokens_for_512_rows(build: Build) -> None:
+def test_t5_takes_568_tokens_for_512_rows(build: Build) -> None:
     objective = build("span-corruption", VOCABULARY, 512)
     assert objective.text_length(512) == 568
     assert objective.head_positions(512) == 114
@@ -85,14 +85,14 @@ def test_t5_eats_568_tokens_for_512_rows(build: Build) -> None:
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.5, 0.85])
 @pytest.mark.parametrize("mean_span", [1.0, 3.0])
-def test_a_text_is_the_longest_of_which_both_sides_fit(rate: float, mean_span: float, build: Build) -> None:
+def test_a_text_is_as_long_as_both_sides_allow(rate: float, mean_span: float, build: Build) -> None:
     objective = build("span-corruption", VOCABULARY, 64, rate=rate, mean_span=mean_span)
     for length in (3, 4, 17, 64):
         fits = [n for n in range(2, 200) if max(side_lengths(n, noise_size(n, rate, mean_span))) <= length]
         assert objective.text_length(length) == max(fits)
 
 
-def test_each_row_is_in_the_document_that_it_came_from(t5: Objective) -> None:
+def test_each_row_has_the_document_of_its_token(t5: Objective) -> None:
     documents = torch.arange(90).expand(3, -1) // 30
     tokens = torch.arange(90).expand(3, -1) + 10
     batch = t5.corrupt({"body": Stream(tokens, documents=documents)}, {}, Draw(0, 0, torch.arange(3)))
@@ -110,7 +110,7 @@ def test_each_row_is_in_the_document_that_it_came_from(t5: Objective) -> None:
             assert (side.documents[row].diff() >= 0).all()
 
 
-def test_each_row_is_of_the_language_that_it_came_from(t5: Objective) -> None:
+def test_each_row_has_the_language_of_its_token(t5: Objective) -> None:
     kinds = torch.arange(90).expand(3, -1) // 30
     _, formed = corrupted(t5, 90, documents=kinds, languages=2 - kinds)
     for side in formed.streams.values():
@@ -132,7 +132,7 @@ def test_padding_is_not_predicted(t5: Objective) -> None:
         assert padding & set(labels[row].tolist()) == set()
 
 
-def test_too_few_sentinels_are_refused_with_the_number_that_it_takes(build: Build) -> None:
+def test_too_few_sentinels_are_refused_with_the_minimum(build: Build) -> None:
     few = Vocabulary(1300, {"eos": EOS}, tuple(SENTINELS[:27]))
     with pytest.raises(SpecError, match=r"error\[too-few-sentinels\] .* 568 tokens.* has 27; valid: ≥ 28"):
         build("span-corruption", few, 512)
@@ -144,11 +144,11 @@ def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
         build("span-corruption", Vocabulary(1300, {"pad": 0}, tuple(SENTINELS)), 64)
 
 
-def test_rows_that_hold_no_span_are_refused(build: Build) -> None:
+def test_too_few_rows_for_a_span_are_refused(build: Build) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("span-corruption", VOCABULARY, 2)
     build("span-corruption", VOCABULARY, 3)
 
 
-def test_a_text_is_asked_for_what_its_sentinels_stand_for(t5: Objective) -> None:
+def test_a_prompt_asks_for_the_text_of_its_sentinels(t5: Objective) -> None:
     assert t5.prompt([10, SENTINELS[0], 11]) == Prompt((PAD,), (10, SENTINELS[0], 11, EOS), EOS)

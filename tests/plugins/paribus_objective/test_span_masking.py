@@ -71,18 +71,18 @@ def spans_of(picked: Tensor) -> list[tuple[int, int, int]]:
     return [(row, start, end - 1) for (row, start), (_, end) in zip(starts, ends, strict=True)]
 
 
-def test_the_law_of_spanbert_is_geometric_up_to_10_with_a_mean_of_3_8() -> None:
+def test_spanbert_lengths_are_geometric_up_to_10_with_mean_3_8() -> None:
     chances = GEOMETRIC.length_probabilities()
     np.testing.assert_allclose(chances, 0.2 * 0.8 ** np.arange(10) / (1 - 0.8**10))
     assert (chances * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
 
 
-def test_the_law_of_albert_is_one_over_the_length() -> None:
+def test_albert_lengths_have_probability_one_over_length() -> None:
     np.testing.assert_allclose(Spans(max_length=3).length_probabilities(), np.array([6, 3, 2]) / 11)
 
 
 @pytest.mark.parametrize("spans", [GEOMETRIC, Spans(max_length=3), Spans(max_length=4, stop_probability=0.5)])
-def test_lengths_are_drawn_by_the_law(spans: Spans) -> None:
+def test_drawn_lengths_follow_the_distribution(spans: Spans) -> None:
     lengths = SpanSelection(spans, RATE).lengths(20, Draw(0, 0, torch.arange(2000)))
     counts = np.bincount(lengths.ravel(), minlength=spans.max_length + 1)
     assert counts[0] == 0
@@ -98,7 +98,7 @@ def test_the_rate_is_exact_in_expectation() -> None:
     assert ((picked.sum(1) - expected).abs() < 1).all()
 
 
-def test_every_place_is_as_likely() -> None:
+def test_every_position_is_equally_likely() -> None:
     for packed in (False, True):
         _, _, picked, allowed = many(packed)
         share = RATE * allowed.sum(0).double()
@@ -108,20 +108,20 @@ def test_every_place_is_as_likely() -> None:
         assert abs(float(deviation.square().mean()) - 1) < 0.5
 
 
-def test_a_span_is_as_long_as_it_was_drawn_unless_it_is_cut() -> None:
+def test_a_span_has_its_drawn_length_unless_truncated() -> None:
     _, _, picked, _ = many(packed=False)
     lengths = [end - start + 1 for _, start, end in spans_of(picked) if start > 0 and end < T - 1]
     assert max(lengths) == 10
     assert 3.0 < float(np.mean(lengths)) < 3.8  # the last span of each example is cut short
 
 
-def test_most_of_what_is_hidden_is_hidden_beside_another() -> None:
+def test_most_masked_tokens_are_adjacent() -> None:
     _, _, picked, _ = many(packed=False)
     is_adjacent = picked & (torch.nn.functional.pad(picked, (1, -1)) | torch.nn.functional.pad(picked, (-1, 1)))
     assert is_adjacent.sum() / picked.sum() > 0.9
 
 
-def test_one_draw_decides_for_a_span_80_percent_masked_10_random_10_kept() -> None:
+def test_one_draw_decides_for_a_whole_span() -> None:
     tokens, inputs, picked, _ = many(packed=True)
     fates = {"mask": 0, "kept": 0, "random": 0}
     documents = stream().documents
@@ -138,7 +138,7 @@ def test_one_draw_decides_for_a_span_80_percent_masked_10_random_10_kept() -> No
     assert stats.chisquare([fates["mask"], fates["kept"], fates["random"]], expected).pvalue > 1e-4
 
 
-def test_where_each_token_has_its_own_draw_a_span_is_of_several_kinds() -> None:
+def test_with_a_draw_per_token_spans_are_mixed() -> None:
     tokens, objective = plain().tokens, masking(Spans(max_length=10, stop_probability=0.2))
     shown, picked = masked(0, torch.arange(B), plain(), objective)
     masks = shown == SPECIALS["mask"]
@@ -148,7 +148,7 @@ def test_where_each_token_has_its_own_draw_a_span_is_of_several_kinds() -> None:
     assert torch.equal(shown[~picked], tokens[~picked])
 
 
-def test_no_special_token_is_picked_or_drawn_and_no_padding_is_picked() -> None:
+def test_special_tokens_are_never_picked_or_drawn_nor_padding_picked() -> None:
     tokens, shown, picked, allowed = many(packed=True)
     assert not (picked & ~allowed).any()
     fresh = shown[picked & (shown != tokens)]
@@ -156,7 +156,7 @@ def test_no_special_token_is_picked_or_drawn_and_no_padding_is_picked() -> None:
     assert torch.equal(shown[~picked], tokens[~picked])
 
 
-def test_an_example_with_any_text_has_a_target() -> None:
+def test_an_example_with_any_text_has_a_label() -> None:
     for count in (1, 2, 3):
         tokens = torch.full((50, 20), SPECIALS["pad"])
         tokens[:, 7 : 7 + count] = 42
@@ -165,7 +165,7 @@ def test_an_example_with_any_text_has_a_target() -> None:
         assert (picked.any(0).nonzero().flatten().tolist()) == list(range(7, 7 + count))
 
 
-def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
+def test_spans_are_not_adjacent_even_at_half_the_text() -> None:
     objective = masking(Spans(max_length=2), rate=0.5)
     _, pick, labels = objective(plain(15), 8, Draw(0, 0, torch.arange(B)))
     assert torch.isin((labels != IGNORED).sum(1), torch.tensor([7])).all()  # half of 15 would leave no room for 8
@@ -173,13 +173,13 @@ def test_spans_lie_apart_even_where_half_of_a_text_is_hidden() -> None:
     assert max(last - first + 1 for _, first, last in spans_of(chosen)) == 2
 
 
-def test_what_leaves_no_room_between_spans_is_refused() -> None:
+def test_a_rate_without_room_between_spans_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`rate` ≤ 0.5 .* got 0.6"):
         selection(GEOMETRIC, 0.6, VOCABULARY)
     selection(Spans(), 0.6, VOCABULARY)  # single tokens may touch
 
 
-def test_spans_are_fresh_in_every_epoch_and_do_not_depend_on_the_batch() -> None:
+def test_spans_depend_on_the_epoch_and_not_on_the_batch() -> None:
     first_epoch, second_epoch = (masked(epoch, torch.arange(B), stream())[1] for epoch in (0, 1))
     allowed = eligible(stream()).sum().item()
     both = (first_epoch & second_epoch).sum().item() / allowed
@@ -188,7 +188,7 @@ def test_spans_are_fresh_in_every_epoch_and_do_not_depend_on_the_batch() -> None
     assert torch.equal(alone, first_epoch[40:50])
 
 
-def test_padding_further_changes_nothing_of_what_is_picked() -> None:
+def test_more_padding_does_not_change_the_mask() -> None:
     narrow, wide = Stream(plain().tokens[:, :100]), plain()
     documents = torch.zeros(B, T, dtype=torch.int64)
     documents[:, 100:] = PADDING
@@ -226,7 +226,7 @@ def test_boundaries_are_the_rows_around_a_run_of_one_document(documents: bool) -
     assert 0 < missing < pick.size / 10
 
 
-def test_of_nothing_there_are_no_runs() -> None:
+def test_an_empty_mask_has_no_runs() -> None:
     body = Stream(torch.full((2, 5), SPECIALS["pad"]))
     pick, unused, groups = masking().select(masking().non_text(body), body, RATE, 2, Draw(0, 0, torch.arange(2)))
     assert unused.all()

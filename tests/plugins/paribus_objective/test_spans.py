@@ -13,11 +13,11 @@ def draw(count: int) -> Draw:
     return Draw(0, 0, torch.arange(count))
 
 
-def test_t5s_own_example() -> None:
+def test_the_example_of_the_t5_paper() -> None:
     assert noise_size(32, 0.25, 2) == NoiseSize(tokens=8, spans=4)
 
 
-def test_t5s_lengths() -> None:
+def test_the_lengths_of_t5() -> None:
     assert side_lengths(568, noise_size(568, 0.15, 3.0)) == (512, 114)
 
 
@@ -32,7 +32,7 @@ def test_some_of_a_text_is_noise_and_some_is_not(rate: float, mean_span: float) 
 
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.5, 1.0), (0.9, 2.0)])
 @pytest.mark.parametrize("length", [2, 3, 4, 9, 32, 200])
-def test_spans_are_as_many_and_never_adjacent_and_text_comes_first(length: int, rate: float, mean_span: float) -> None:
+def test_spans_have_the_given_number_and_are_never_adjacent(length: int, rate: float, mean_span: float) -> None:
     size = noise_size(length, rate, mean_span)
     noisy, begins = noise_mask(length, size, draw(50))
     assert not noisy[:, 0].any()
@@ -43,7 +43,7 @@ def test_spans_are_as_many_and_never_adjacent_and_text_comes_first(length: int, 
     assert np.array_equal(begins, noisy & ~previous)
 
 
-def test_every_way_to_cut_is_as_likely() -> None:
+def test_every_partition_is_equally_likely() -> None:
     result = random_partition(6, 3, "x", draw(10_000))
     assert (result.sum(1) == 6).all()
     assert (result >= 1).all()
@@ -53,16 +53,16 @@ def test_every_way_to_cut_is_as_likely() -> None:
 
 
 @pytest.mark.parametrize(("length", "count"), [(1, 1), (5, 1), (5, 5)])
-def test_there_is_one_way_to_cut_into_one_or_into_all(length: int, count: int) -> None:
+def test_partitions_into_one_or_all_parts_are_unique(length: int, count: int) -> None:
     assert random_partition(length, count, "x", draw(3)).tolist() == [[length // count] * count] * 3
 
 
-def test_spans_are_as_long_on_average_as_they_should_be() -> None:
+def test_spans_have_the_given_mean_length() -> None:
     size = noise_size(512, 0.15, 3.0)
     assert size.tokens / size.spans == pytest.approx(3, abs=0.15)
 
 
-def test_noise_is_about_as_likely_anywhere() -> None:
+def test_noise_is_about_equally_likely_everywhere() -> None:
     noisy, _ = noise_mask(100, NoiseSize(15, 5), draw(4000))
     share = noisy.mean(0)
     assert share[20:80].min() > 0.12

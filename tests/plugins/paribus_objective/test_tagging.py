@@ -39,7 +39,7 @@ def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(cor
         assert words == list(range(10))
 
 
-def test_a_run_is_as_long_as_there_is_room(corpus: Corpus) -> None:
+def test_a_run_fills_the_available_rows(corpus: Corpus) -> None:
     runs = word_runs(corpus(DOCUMENTS), 8)
     assert list(zip(runs.start.tolist(), runs.stop.tolist(), strict=True)) == [
         (0, 3),
@@ -51,7 +51,7 @@ def test_a_run_is_as_long_as_there_is_room(corpus: Corpus) -> None:
     ]
 
 
-def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corpus: Corpus) -> None:
+def test_only_the_first_piece_of_a_word_has_its_label(tag: Any, corpus: Corpus) -> None:
     tokens = tagged(corpus(DOCUMENTS))
     assert tag.example_count(tokens, 12) == 6  # of at most ten tokens
     formed = tag.form(tokens, 12, Draw(0, 0, torch.arange(6)))
@@ -67,7 +67,7 @@ def test_a_label_stands_at_its_words_first_piece_and_nowhere_else(tag: Any, corp
     assert long == [1, *range(119, 129), 2]  # a word that has no room is cut, and keeps its label
 
 
-def test_what_is_ignored_in_the_corpus_is_ignored_here(tag: Any, corpus: Corpus) -> None:
+def test_ignored_tags_of_the_corpus_are_ignored(tag: Any, corpus: Corpus) -> None:
     tokens = tagged(corpus([[1, 2], [3]]))
     assert tokens.labels is not None
     tokens.labels.values[1] = IGNORED
@@ -78,7 +78,7 @@ def test_what_is_ignored_in_the_corpus_is_ignored_here(tag: Any, corpus: Corpus)
     assert tag.unigram_loss(tokens, targets) == pytest.approx(-np.log(2 / 12))
 
 
-def test_tags_that_are_no_words_are_refused(tag: Any, corpus: Corpus) -> None:
+def test_tags_must_match_the_words(tag: Any, corpus: Corpus) -> None:
     tokens = corpus([[1, 2], [3]])
     tokens.labels = Labels(np.zeros(4), np.array([0, 2, 4]))
     with pytest.raises(DataError, match=r"error\[labels\] corpus: document 1 has 2 tags and 1 words"):

@@ -53,7 +53,7 @@ def halves(row: list[int]) -> list[list[int]]:
     return segments
 
 
-def test_a_text_and_its_translation_stand_in_one_row_as_far_as_there_is_room(build: Build, tokens: Any) -> None:
+def test_text_and_translation_share_one_sequence(build: Build, tokens: Any) -> None:
     body = laid(build("tlm", VOCABULARY), tokens)
     sources, targets = texts(tokens), texts(tokens.targets)
     target_first = []
@@ -72,7 +72,7 @@ def test_a_text_and_its_translation_stand_in_one_row_as_far_as_there_is_room(bui
     assert sum(target_first) == pytest.approx(90, abs=4 * 0.5 * 180**0.5)
 
 
-def test_positions_begin_anew_and_rows_are_of_their_texts_language(build: Build, tokens: Any) -> None:
+def test_positions_restart_and_rows_have_their_language(build: Build, tokens: Any) -> None:
     body = laid(build("tlm", VOCABULARY), tokens)
     assert body.positions is not None
     assert body.languages is not None
@@ -96,7 +96,7 @@ def test_positions_begin_anew_and_rows_are_of_their_texts_language(build: Build,
     assert body.positions.max() < 32
 
 
-def test_a_share_of_the_examples_is_one_side_alone(build: Build, tokens: Any) -> None:
+def test_a_share_of_the_examples_has_one_side_alone(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY, monolingual=0.5)
     rows = [halves(row) for epoch in range(10) for row in laid(objective, tokens, epoch=epoch).tokens.tolist()]
     single = [row[0] for row in rows if len(row) == 1]
@@ -109,7 +109,7 @@ def test_a_share_of_the_examples_is_one_side_alone(build: Build, tokens: Any) ->
     } == {1}
 
 
-def test_both_sides_are_hidden_alike_and_no_mark_and_no_padding_is(build: Build, tokens: Any) -> None:
+def test_both_sides_are_masked_equally_but_not_special_tokens(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY, rate=0.2)
     masked, totals = np.zeros(2), np.zeros(2)
     for epoch in range(20):
@@ -130,7 +130,7 @@ def test_both_sides_are_hidden_alike_and_no_mark_and_no_padding_is(build: Build,
     assert masked.sum() / totals.sum() == pytest.approx(0.2, abs=0.01)
 
 
-def test_examples_say_how_long_they_are_and_shorter_batches_hold_the_same(build: Build, tokens: Any) -> None:
+def test_lengths_of_examples_are_known_and_short_batches_hold_the_same(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY)
     lengths = objective.example_lengths(tokens, 32)
     assert lengths is not None
@@ -144,7 +144,7 @@ def test_examples_say_how_long_they_are_and_shorter_batches_hold_the_same(build:
     assert torch.equal(wide[:, :20], narrow)
 
 
-def test_a_corpus_without_languages_has_none(build: Build, tokens: Any) -> None:
+def test_without_languages_rows_have_none(build: Build, tokens: Any) -> None:
     tokens.languages = None
     assert laid(build("tlm", VOCABULARY), tokens).languages is None
 
@@ -155,7 +155,7 @@ def test_too_short_a_row_is_refused(build: Build) -> None:
         build("tlm", VOCABULARY, 5)
 
 
-def test_nothing_is_written(build: Build) -> None:
+def test_it_has_no_prompt(build: Build) -> None:
     assert build("tlm", VOCABULARY).prompt([5]) is None
 
 
@@ -163,7 +163,7 @@ def test_an_epoch_has_each_pair_once(build: Build, tokens: Any) -> None:
     assert build("tlm", VOCABULARY).example_count(tokens, 32) == 180
 
 
-def test_what_is_formed_is_left_as_it_was(build: Build, tokens: Any) -> None:
+def test_formed_batches_are_unchanged(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY)
     body = laid(objective, tokens)
     original = body.tokens.clone()

@@ -41,7 +41,7 @@ def pretrained(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> 
         (("regress", "overlap"), {"head.dense.weight", "head.scores.weight"}, False),
     ],
 )
-def test_the_body_is_kept_the_head_is_new_and_those_that_nothing_asks_any_more_are_dropped(
+def test_tuning_keeps_the_body_and_replaces_the_head(
     task: tuple[str, str], head: set[str], prior: bool, pretrained: Path, registry: Registry, tmp_path: Path
 ) -> None:
     objective, corpus = task

@@ -24,7 +24,7 @@ HEADED: Mapping[str, list[str]] = {
 
 
 @pytest.mark.parametrize("name", HEADED)
-def test_its_tensors_have_the_names_that_checkpoints_know(name: str, build: Build, vocabulary: Vocabulary) -> None:
+def test_tensors_keep_the_names_of_checkpoints(name: str, build: Build, vocabulary: Vocabulary) -> None:
     objective = build(name, vocabulary)
     assert isinstance(objective, VocabularyHead)
     names = [path for path, _ in objective.named_parameters() if not path.startswith("boundary.")]
@@ -32,7 +32,7 @@ def test_its_tensors_have_the_names_that_checkpoints_know(name: str, build: Buil
 
 
 @torch.no_grad()
-def test_it_says_what_layer_activation_norm_and_bias_say(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_scores_equal_those_of_its_layers(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("mlm", vocabulary)
     assert isinstance(objective, VocabularyHead)
     assert objective.dense is not None
@@ -52,7 +52,7 @@ def test_it_says_what_layer_activation_norm_and_bias_say(build: Build, vocabular
             torch.testing.assert_close(logits[b, t], table @ row + objective.bias, rtol=0, atol=1e-9)
 
 
-def test_it_costs_what_precedes_the_table(build: Build, vocabulary: Vocabulary) -> None:
+def test_the_cost_is_that_of_the_layers_before_the_table(build: Build, vocabulary: Vocabulary) -> None:
     load = Load(queries=16, keys=16, head_positions=5)
     assert build("mlm", vocabulary).cost(load).flops == 2 * 5 * 8 * 8
     assert build("mlm", vocabulary, table_width=4).cost(load).flops == 2 * 5 * 8 * 4
@@ -62,7 +62,7 @@ def test_it_costs_what_precedes_the_table(build: Build, vocabulary: Vocabulary) 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["mlm", "emd", "sbo", "permutation", "clm"])
-def test_of_another_vocabulary_the_biases_that_both_have_are_kept(
+def test_biases_of_common_tokens_are_kept_for_another_vocabulary(
     name: str, build: Build, vocabulary: Vocabulary
 ) -> None:
     options: dict[str, Any] = {"bias": True} if name == "clm" else {}

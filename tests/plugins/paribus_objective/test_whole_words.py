@@ -95,7 +95,7 @@ def by_hand(body: Stream, spans: Spans, b: int, epoch: int) -> set[int]:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_a_batch_is_picked_as_the_papers_code_picks_one_example_after_another(law: str) -> None:
+def test_picks_equal_those_of_the_papers_code(law: str) -> None:
     body = stream()
     selected = picked(law, 3)
     for b in range(B):
@@ -107,7 +107,7 @@ def many(law: str) -> Tensor:
     return torch.cat([picked(law, epoch) for epoch in range(30)])
 
 
-def test_a_word_is_hidden_whole_or_not_at_all_but_for_one_longer_than_all_the_room() -> None:
+def test_words_are_masked_whole_unless_longer_than_the_limit() -> None:
     body, selected = stream(), many("words")
     assert body.documents is not None
     for b in range(B - 1):
@@ -122,7 +122,7 @@ def test_a_word_is_hidden_whole_or_not_at_all_but_for_one_longer_than_all_the_ro
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_the_rate_is_met_as_there_are_words_of_one_piece(law: str) -> None:
+def test_words_of_one_piece_fill_the_rate(law: str) -> None:
     body = stream()
     assert body.documents is not None
     text = (~torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved))) & (body.documents >= 0)).sum(1)
@@ -139,13 +139,13 @@ def test_no_special_token_and_no_padding_is_picked() -> None:
     assert not (selected & non_text).any()
 
 
-def test_every_word_of_one_piece_is_as_likely() -> None:
+def test_every_word_of_one_piece_is_equally_likely() -> None:
     body = Stream(torch.full((512, 60), 20))
     selected = torch.cat([picked("words", epoch, body) for epoch in range(10)])
     assert stats.chisquare(selected.sum(0).numpy()).pvalue > 1e-4
 
 
-def test_lengths_of_runs_count_words_and_follow_the_law() -> None:
+def test_run_lengths_count_words_and_follow_the_distribution() -> None:
     body = Stream(torch.full((512, 240), 20))
     word_selection = WordSelection(LAWS["albert"], VOCABULARY)
     edges = np.concatenate(
@@ -176,7 +176,7 @@ def _edges(word_selection: WordSelection, body: Stream, epoch: int) -> np.ndarra
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_what_is_picked_does_not_depend_on_the_batch(law: str) -> None:
+def test_picks_do_not_depend_on_the_batch(law: str) -> None:
     assert torch.equal(picked(law, 2, stream(40, 10), 40), picked(law, 2)[40:50])
 
 
@@ -193,6 +193,6 @@ def test_one_draw_decides_for_a_whole_run() -> None:
     assert (masked[:, 1:] == masked[:, :-1])[is_adjacent].all()
 
 
-def test_a_tokenizer_that_knows_no_words_is_refused() -> None:
+def test_a_tokenizer_without_word_beginnings_is_refused() -> None:
     with pytest.raises(SpecError, match=r"error\[no-words\] tokenizer: "):
         selection(LAWS["words"], 0.15, VOCABULARY._replace(word_starts=None))

@@ -17,7 +17,7 @@ LEARNED = 0.8  # of answers right as a whole; by chance next to none is
 
 
 @pytest.mark.slow
-def test_a_decoder_learns_to_copy_and_not_to_copy_what_is_longer(tmp_path: Path) -> None:
+def test_a_decoder_learns_to_copy_but_not_longer_texts(tmp_path: Path) -> None:
     """Rotations of distances that no training showed are no help: "Train Short, Test Long" (Press et al. 2022)."""
     offers: Any = {
         "corpus": {"probed": Copy},

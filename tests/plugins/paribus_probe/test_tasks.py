@@ -90,7 +90,7 @@ def test_every_answer_is_right(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_splits_share_no_question(name: str) -> None:
+def test_the_splits_have_no_question_in_common(name: str) -> None:
     task = build_task(name)
     splits = (task.documents("train"), task.documents("val"), task.longer_documents(2))
     train, val, longer = ({document.text for document in split_} for split_ in splits)
@@ -99,7 +99,7 @@ def test_the_splits_share_no_question(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_longer_ones_are_longer_than_all_others_and_of_the_same_symbols(name: str) -> None:
+def test_longer_questions_use_the_same_symbols(name: str) -> None:
     task = build_task(name)
     short = [len(document.text.split()) for document in task.documents("train")]
     symbols = {word for it in task.documents("train") for text in (it.text, *it.target) for word in text.split()}
@@ -130,7 +130,7 @@ def test_draws_are_the_same_on_every_machine() -> None:
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "84890f03854fdc1e"
 
 
-def test_draws_are_even() -> None:
+def test_draws_are_uniform() -> None:
     rng = KeyedRandom("even")
     counts = [0] * 10
     for _ in range(20_000):
@@ -140,25 +140,25 @@ def test_draws_are_even() -> None:
     assert all(abs(firsts.count(split_) - 1000) < 4 * 800**0.5 for split_ in range(5))
 
 
-def test_a_task_that_has_too_few_questions_is_told_of() -> None:
+def test_a_task_with_too_few_questions_is_refused() -> None:
     same = TaskExamples(lambda rng, times: Question("always", ("the same",)), 1, 1, 0, __file__)
     with pytest.raises(DataError, match=r"error\[too-few-documents\] corpus: .*`val`"):
         [document for split in SPLITS for document in same.documents(split)]
 
 
-def test_keys_are_enough_for_the_pairs() -> None:
+def test_there_must_be_a_key_for_each_pair() -> None:
     with pytest.raises(SpecError, match=r"error\[too-few-keys\] .*8 .* got 7; valid: ≥ 8"):
         AssociativeRecall(keys=7)
     with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs"):
         list(AssociativeRecall().longer_documents(9))
 
 
-def test_what_is_given_in_an_answer_is_marked() -> None:
+def test_given_tokens_of_an_answer_are_marked() -> None:
     for document in build_task("recall").documents("train"):
         assert len(document.labels) == len(document.target)
         assert document.labels == tuple(float(part.isupper()) for part in document.target)
 
 
-def test_symbols_are_apart() -> None:
+def test_symbols_are_distinct() -> None:
     assert len(set(letters(26 + 26**2))) == 26 + 26**2
     assert letters(28)[-3:] == ("z", "aa", "ab")

@@ -23,28 +23,28 @@ TOKENIZER = trained()
 
 
 @given(st.text())
-def test_any_text_comes_back(text: str) -> None:
+def test_any_text_survives_encoding_and_decoding(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode_batch([text])[0]) == text
 
 
 @given(st.text())
-def test_no_text_gives_a_reserved_id(text: str) -> None:
+def test_no_text_encodes_to_a_reserved_id(text: str) -> None:
     (ids,) = TOKENIZER.encode_batch([f"<mask> [MASK] <sentinel 0> </s> <|endoftext|> {text}"])
     assert TOKENIZER.vocabulary().reserved.isdisjoint(ids)
     assert max(ids) < TOKENIZER.vocabulary().size
 
 
-def test_pairs_that_come_often_are_one_id() -> None:
+def test_frequent_pairs_are_merged() -> None:
     assert len(TOKENIZER.encode_batch([" the the"])[0]) == 2
     assert TOKENIZER.vocabulary().size < 400  # there was no more to learn
 
 
 @pytest.mark.parametrize("size", [266, 270, 280])
-def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
+def test_the_vocabulary_has_at_most_the_given_size(size: int) -> None:
     assert trained(size).vocabulary().size == size
 
 
-def test_the_same_texts_give_the_same_state_in_any_process() -> None:
+def test_the_same_texts_give_the_same_state_in_another_process() -> None:
     code = (
         "from paribus_text.byte_pair import BytePair; import sys\n"
         f"t = BytePair(sentinels=4); t.train({TEXTS!r}, 400); sys.stdout.buffer.write(t.state())"
@@ -55,7 +55,7 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
         assert done.stdout == TOKENIZER.state()
 
 
-def test_a_state_makes_the_same_tokenizer() -> None:
+def test_a_tokenizer_is_restored_from_its_state() -> None:
     loaded = BytePair()
     loaded.load(TOKENIZER.state())
     assert loaded.vocabulary() == TOKENIZER.vocabulary()
@@ -63,14 +63,14 @@ def test_a_state_makes_the_same_tokenizer() -> None:
     assert loaded.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
 
 
-def test_specials_are_shown_by_name() -> None:
+def test_special_tokens_are_decoded_to_their_names() -> None:
     vocabulary = TOKENIZER.vocabulary()
     (ids,) = TOKENIZER.encode_batch(["the cat"])
     ids = [vocabulary.specials["bos"], *ids, vocabulary.sentinels[2], vocabulary.size]
     assert TOKENIZER.decode(ids) == f"<bos>the cat<sentinel 2><no token {vocabulary.size}>"
 
 
-def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*265 ids.*266 or more"):
         trained(265)
 
@@ -83,7 +83,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
         BytePair().load(state)
 
 
-def test_a_word_begins_with_the_blank_before_it() -> None:
+def test_a_word_begins_with_the_space_before_it() -> None:
     (ids,) = TOKENIZER.encode_batch(["the cat,\tthere"])
     begins = TOKENIZER.vocabulary().word_starts
     assert begins is not None

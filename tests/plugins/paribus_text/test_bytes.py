@@ -11,18 +11,18 @@ anything = st.text(st.characters(categories=None, exclude_categories=()))  # lon
 
 
 @given(st.lists(anything))
-def test_any_text_comes_back(texts: list[str]) -> None:
+def test_any_text_survives_encoding_and_decoding(texts: list[str]) -> None:
     tokenizer = Bytes()
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(texts)] == texts
 
 
 @given(anything)
-def test_no_text_gives_a_reserved_id(text: str) -> None:
+def test_no_text_encodes_to_a_reserved_id(text: str) -> None:
     tokenizer = Bytes()
     assert tokenizer.vocabulary().reserved.isdisjoint(tokenizer.encode_batch([text + "<mask>"])[0])
 
 
-def test_specials_are_shown_by_name_and_broken_bytes_as_they_are() -> None:
+def test_special_tokens_are_decoded_to_names_and_broken_bytes_kept() -> None:
     tokenizer = Bytes()
     specials, sentinels = tokenizer.vocabulary().specials, tokenizer.vocabulary().sentinels
     ids = [specials["cls"], 104, 105, specials["mask"], 0xC3, sentinels[1], 0xA4, 99_999]
@@ -30,7 +30,7 @@ def test_specials_are_shown_by_name_and_broken_bytes_as_they_are() -> None:
 
 
 @given(st.integers(0, 100))
-def test_all_ids_are_apart_and_below_the_size(sentinels: int) -> None:
+def test_all_ids_are_distinct_and_below_the_size(sentinels: int) -> None:
     vocabulary = Bytes(sentinels=sentinels).vocabulary()
     assert len(vocabulary.reserved) == len(vocabulary.specials) + sentinels
     assert sorted(vocabulary.reserved) == list(range(256, vocabulary.size))
@@ -43,14 +43,14 @@ def test_pad_is_not_eos() -> None:
     assert len(set(specials.values())) == len(specials)
 
 
-def test_a_state_makes_the_same_tokenizer() -> None:
+def test_a_tokenizer_is_restored_from_its_state() -> None:
     loaded = Bytes()
     loaded.load(Bytes(sentinels=5).state())
     assert loaded.vocabulary() == Bytes(sentinels=5).vocabulary()
     assert loaded.state() == Bytes(sentinels=5).state() != Bytes().state()
 
 
-def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
     Bytes(sentinels=2).train([], 264)
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims\.vocabulary: .*263 ids.*264 or more"):
         Bytes(sentinels=2).train([], 263)
@@ -62,7 +62,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
         Bytes().load(state)
 
 
-def test_a_word_begins_with_the_blank_before_it() -> None:
+def test_a_word_begins_with_the_space_before_it() -> None:
     begins = Bytes().vocabulary().word_starts
     assert begins is not None
     text = "one two,\nthree"

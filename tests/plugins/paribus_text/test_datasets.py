@@ -31,14 +31,14 @@ def both(corpus: Any) -> list[list[tuple[Any, ...]]]:
     return [sorted((it.sentences, it.labels) for it in corpus.documents(split)) for split in ("train", "val")]
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     match = r"error\[not-installed\] corpus: .*"
     with pytest.raises(DataError, match=match + r"; valid: pip install 'paribus\[datasets\]', or files"):
         Datasets(dataset="json").fingerprint()
 
 
-def test_only_a_commit_is_known_without_reading() -> None:
+def test_only_a_pinned_commit_has_a_preview() -> None:
     commit = "0123456789abcdef" * 2 + "01234567"
     assert Datasets(dataset="glue", revision="main").quick_fingerprint() is None
     assert Datasets(dataset="json", files=("a.jsonl",), revision=commit).quick_fingerprint() is None
@@ -50,7 +50,7 @@ def test_only_a_commit_is_known_without_reading() -> None:
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_files_are_read_as_the_corpus_of_files_reads_them(streaming: bool) -> None:
+def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
     corpus = Datasets(dataset="json", files=("a.jsonl",), label="label", streaming=streaming)
     assert both(corpus) == both(Table(path=("a.jsonl",), label="label"))
@@ -59,7 +59,7 @@ def test_files_are_read_as_the_corpus_of_files_reads_them(streaming: bool) -> No
     assert sum(map(len, both(few))) == 5
 
 
-def test_what_the_library_does_not_load_is_told() -> None:
+def test_load_errors_of_the_library_are_reported() -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
     match = r"error\[no-dataset\] corpus.split: the library `datasets` does not load 'json': "
     with pytest.raises(DataError, match=match):

@@ -33,13 +33,13 @@ def day(document: Document) -> date:
 
 
 @pytest.mark.parametrize("locale", EVERYBODY)
-def test_a_date_is_written_as_people_there_write_it(locale: Locale) -> None:
+def test_dates_are_written_in_the_format_of_their_place(locale: Locale) -> None:
     assert tuple(format_date(MARCH, locale, style) for style in STYLES) == WRITTEN[locale]
 
 
 @pytest.mark.parametrize("locale", EVERYBODY)
 @pytest.mark.parametrize("style", STYLES)
-def test_what_was_written_is_read_again_with_each_field_in_its_place(locale: Locale, style: str) -> None:
+def test_a_written_date_is_parsed_with_its_fields(locale: Locale, style: str) -> None:
     for month in range(1, 13):
         for number in (1, 9, 10, 28):
             day_ = date(1987, month, number)
@@ -52,13 +52,13 @@ def test_what_was_written_is_read_again_with_each_field_in_its_place(locale: Loc
             assert [field.start for field in fields] == sorted(field.start for field in fields)
 
 
-def test_a_text_that_is_no_date_of_a_place_is_refused_by_name() -> None:
+def test_a_text_in_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match=r"format of `en-us`, got '04\.03\.1998'"):
         parse_date("04.03.1998", "en-us")
 
 
 @pytest.mark.parametrize("directions", ["one", "all"])
-def test_both_sides_of_a_pair_tell_the_date_that_its_name_tells(directions: Literal["one", "all"]) -> None:
+def test_both_sides_of_a_pair_have_the_date_of_its_name(directions: Literal["one", "all"]) -> None:
     corpus = Dates(**TINY, locales=EVERYBODY, directions=directions)
     pairs = set()
     splits: tuple[Split, ...] = ("train", "val")
@@ -85,7 +85,7 @@ def test_each_field_of_a_target_is_a_field_of_its_source() -> None:
         assert int(texts[0]["day"]) == int(texts[1]["day"]) == day(document).day
 
 
-def test_the_german_date_is_told_by_the_american_one_where_it_lies() -> None:
+def test_german_fields_are_found_in_the_american_date() -> None:
     source, target = Dates().fields(
         Document("", ("March 4, 1998",), target=("4. März 1998",), language="en-us", target_language="de")
     )
@@ -93,7 +93,7 @@ def test_the_german_date_is_told_by_the_american_one_where_it_lies() -> None:
     assert target == (("day", 0, 1), ("month", 3, 7), ("year", 8, 12))
 
 
-def test_a_date_is_held_out_or_not_wherever_it_stands() -> None:
+def test_a_held_out_date_is_held_out_in_every_format() -> None:
     splits: tuple[Split, ...] = ("train", "val")
     corpora = [Dates(**TINY, seed=seed, locales=pair) for seed in (0, 1) for pair in (("en-us", "de"), ("fr", "ja"))]
     train, val = ({day(it) for corpus in corpora for it in corpus.documents(split)} for split in splits)
@@ -124,7 +124,7 @@ def test_the_dates_are_the_same_on_every_machine() -> None:
     assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "60929cd59ba376c4"
 
 
-def test_each_year_style_and_way_comes_up_about_as_often() -> None:
+def test_years_styles_and_directions_are_about_equally_frequent() -> None:
     documents = list(Dates(pairs=3000, locales=("en-us", "de", "ja"), years=10).documents("train"))
     years = [day(it).year for it in documents]
     assert {years.count(year) > 200 for year in range(1900, 1910)} == {True}
@@ -132,7 +132,7 @@ def test_each_year_style_and_way_comes_up_about_as_often() -> None:
     assert 850 < sum("/" in it.text for it in documents) < 1150
 
 
-def test_the_fingerprint_tells_options_apart() -> None:
+def test_the_fingerprint_depends_on_every_option() -> None:
     assert Dates().fingerprint() == Dates().fingerprint()
     changes: list[dict[str, Any]] = [{"seed": 1}, {"pairs": 17}, {"held_out": 3}, {"first": 1800}, {"years": 3}]
     changes += [{"styles": ("long",)}, {"locales": ("de", "en-us")}, {"directions": "all"}]
@@ -145,7 +145,7 @@ def test_fewer_than_two_places_are_refused(named: tuple[Locale, ...]) -> None:
         Dates(locales=named)
 
 
-def test_no_style_and_years_of_five_digits_are_refused() -> None:
+def test_missing_styles_and_years_of_five_digits_are_refused() -> None:
     with pytest.raises(SpecError, match=r"error\[too-few\] corpus.styles: .*; valid: short, medium, long"):
         Dates(styles=())
     with pytest.raises(SpecError, match=r"error\[out-of-range\] corpus.years: .* got 9999"):

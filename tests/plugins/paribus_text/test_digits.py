@@ -22,7 +22,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
     return dataset
 
 
-def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any) -> None:
+def test_images_are_scaled_to_all_values(library: Any) -> None:
     documents = [*Digits().documents("train"), *Digits().documents("val")]
     assert len(documents) == 10
     for number, document in enumerate(documents):
@@ -31,19 +31,19 @@ def test_an_image_is_spread_over_all_values_and_stays_where_it_was(library: Any)
         assert document.labels == (number,)
 
 
-def test_the_last_are_held_out_and_what_repeats_is_left_out(library: Any) -> None:
+def test_the_last_images_are_held_out_and_repeated_ones_dropped(library: Any) -> None:
     assert [len(list(Digits(held_out=0.3).documents(split))) for split in ("train", "val")] == [7, 3]
     assert Digits().skipped_inputs() == {"images that repeat another": 1}
     assert Digits().fingerprint() == Digits().fingerprint() != Digits(held_out=0.3).fingerprint()
 
 
-def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(DataError, match=r"pip install 'paribus\[digits\]', or the corpus `shapes`"):
         Digits().fingerprint()
 
 
-def test_they_are_what_the_library_has() -> None:
+def test_the_images_are_those_of_the_library() -> None:
     pytest.importorskip("sklearn")
     documents = [*Digits().documents("train"), *Digits().documents("val")]
     assert len(documents) + sum(Digits().skipped_inputs().values()) == 1797

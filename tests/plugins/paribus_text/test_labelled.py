@@ -76,7 +76,7 @@ def test_two_classes_are_about_equally_frequent(name: str) -> None:
     assert abs(positives - count / 2) < 4 * (count / 4) ** 0.5  # four standard deviations
 
 
-def test_of_each_section_a_share_is_held_out() -> None:
+def test_a_share_of_each_section_is_held_out() -> None:
     train, val = (
         Counter(document.labels[0] for document in documents("sections", split)) for split in ("train", "val")
     )

@@ -133,7 +133,7 @@ def test_a_pair_has_its_languages(folder: Path) -> None:
     assert language == "fr"
 
 
-def test_a_message_is_of_one_split_in_all_languages_and_counts_once(
+def test_a_message_is_in_one_split_in_all_languages_and_counted_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(folder, ["de", "fr", "pt_BR"], monkeypatch)
@@ -150,7 +150,7 @@ def test_a_message_is_of_one_split_in_all_languages_and_counts_once(
     assert {document.target_language for document in all_of(MessageCatalogues(languages=("fr",)))} == {"fr"}
 
 
-def test_the_fingerprint_is_that_of_what_is_read(folder: Path) -> None:
+def test_the_fingerprint_depends_on_the_messages(folder: Path) -> None:
     (folder / "de.po").write_text(WRITTEN)
     corpus = MessageCatalogues(path=("de.po",))
     fingerprint = corpus.fingerprint()
@@ -168,7 +168,7 @@ def test_a_machine_without_catalogues_is_refused(monkeypatch: pytest.MonkeyPatch
         MessageCatalogues().fingerprint()
 
 
-def test_a_language_that_the_machine_does_not_have_is_told_of(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_language_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(folder, ["fr", "nl"], monkeypatch)
     with pytest.raises(DataError, match=r"error\[no-language\] corpus.languages: .* de; valid: fr, nl"):
         MessageCatalogues().fingerprint()
@@ -202,13 +202,13 @@ def test_a_broken_catalogue_of_the_machine_is_left_out(folder: Path, monkeypatch
         ("a.txt", b"text", r"error\[no-file\] corpus.path: .*a.txt"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_the_users_is_told(name: str, data: bytes, match: str, folder: Path) -> None:
+def test_a_broken_catalogue_of_the_user_is_reported(name: str, data: bytes, match: str, folder: Path) -> None:
     (folder / name).write_bytes(data)
     with pytest.raises(DataError, match=match):
         MessageCatalogues(path=(name,)).fingerprint()
 
 
-def test_a_pattern_that_nothing_matches_is_told_of(folder: Path) -> None:
+def test_a_pattern_without_matches_is_reported(folder: Path) -> None:
     corpus: Any = MessageCatalogues(path=("po/*.po",))
     with pytest.raises(DataError, match=r"no file matches 'po/\*.po' in "):
         list(corpus.documents("train"))

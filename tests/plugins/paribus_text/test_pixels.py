@@ -15,7 +15,7 @@ def test_a_value_is_its_own_id() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "⠀⠀b", "\ud800", "\u27ff", "\u2900"])
-def test_text_is_no_image(text: str) -> None:
+def test_a_text_that_is_not_an_image_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="no-image"):
         Pixels().encode_batch([text])
 
@@ -26,7 +26,7 @@ def test_a_vocabulary_that_cannot_hold_every_value_is_refused() -> None:
         Pixels().train([], 256)
 
 
-def test_there_is_nothing_to_learn() -> None:
+def test_fitting_changes_nothing() -> None:
     one, two = Pixels(), Pixels()
     two.load(one.state())
     assert two.vocabulary() == one.vocabulary()

@@ -29,7 +29,7 @@ def test_a_tenth_of_the_text_is_held_out() -> None:
     assert words(TRAIN) > 40_000
 
 
-def test_the_share_held_out_is_the_one_asked_for() -> None:
+def test_the_held_out_share_follows_the_option() -> None:
     corpus = PythonDocs(held_out=0.3)
     share = words(list(corpus.documents("val"))) / (words(TRAIN) + words(VAL))
     assert 0.27 < share < 0.33
@@ -55,7 +55,7 @@ def test_prose_is_unwrapped_and_code_keeps_its_lines() -> None:
     assert not any("***" in sentence for sentence in result)
 
 
-def test_another_process_reads_the_same() -> None:
+def test_another_process_reads_the_same_documents() -> None:
     code = "from paribus_text.python_docs import PythonDocs; print(PythonDocs().fingerprint())"
     for seed in ("1", "2"):
         environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed}
@@ -63,7 +63,7 @@ def test_another_process_reads_the_same() -> None:
         assert done.stdout.strip() == CORPUS.fingerprint()
 
 
-def test_neither_torch_nor_the_tokenizers_are_imported_for_it() -> None:
+def test_torch_and_tokenizers_are_not_imported() -> None:
     code = (
         "import sys, paribus_text; list(paribus_text.corpus()['python-docs']().documents('train'));"
         "paribus_text.tokenizer(); print(sorted({'torch', 'tokenizers', 'lightning'} & set(sys.modules)))"
@@ -73,7 +73,7 @@ def test_neither_torch_nor_the_tokenizers_are_imported_for_it() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_docstrings_are_read_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstrings_are_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
     for letter in "ab":
         (tmp_path / f"{letter}.py").write_text(f'"""About the module {letter}. It does nothing."""')

@@ -13,7 +13,7 @@ def test_sentences_joined_by_a_space_are_the_paragraph(text: str) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))
-def test_paragraphs_are_what_blank_lines_part(parts: list[str]) -> None:
+def test_blank_lines_separate_paragraphs(parts: list[str]) -> None:
     assert paragraphs("\n \n".join(parts)) == parts
 
 
@@ -21,7 +21,7 @@ def test_a_paragraph_keeps_its_lines_and_their_indentation() -> None:
     assert paragraphs("\n\n  if a:\n    b\n\n\n\nprose\n") == ["  if a:\n    b", "prose"]
 
 
-def test_a_text_without_anything_has_no_paragraph_and_no_sentence() -> None:
+def test_a_blank_text_has_no_paragraphs_and_no_sentences() -> None:
     assert paragraphs(" \n\n \t\n") == []
     assert sentences(" \n ") == []
 

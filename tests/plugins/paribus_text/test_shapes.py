@@ -21,7 +21,7 @@ def label(document: Document) -> int:
     return int(number)
 
 
-def test_every_class_has_as_many_images_and_says_which_it_is() -> None:
+def test_every_class_has_equally_many_images() -> None:
     for classes in (2, 5, len(SHAPES)):
         documents = list(Shapes(**TINY | {"images": 40}, classes=classes).documents("train"))
         counts = Counter(map(label, documents))
@@ -39,7 +39,7 @@ def test_an_image_depends_on_seed_split_and_number_alone() -> None:
     assert len(set.union(*texts)) == sum(map(len, texts)) == 2 * (16 + 8)
 
 
-def test_the_bits_are_the_same_on_every_machine() -> None:
+def test_images_are_the_same_on_every_machine() -> None:
     """Held to a digest, as a study's records are: an image that moves would be another corpus of the same name."""
     texts = "".join(document.text for document in Shapes(**TINY, classes=8).documents("train"))
     assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "0801746eaff702e5"
@@ -59,7 +59,7 @@ def test_a_shape_lies_within_its_image_and_stands_out_from_it(name: str) -> None
         assert (abs(image[inside][0] - ground) >= 255 - 2 * 79).all()
 
 
-def test_noise_moves_each_value_by_no_more_than_it_may() -> None:
+def test_noise_is_limited_by_its_option() -> None:
     plain, noisy = (list(Shapes(**TINY, noise=noise).documents("train")) for noise in (0, 9))
     moves = np.concatenate([text_to_pixels(b.text) - text_to_pixels(a.text) for a, b in zip(plain, noisy, strict=True)])
     visible = np.concatenate([(text_to_pixels(a.text) > 9) & (text_to_pixels(a.text) < 246) for a in plain])
@@ -67,13 +67,13 @@ def test_noise_moves_each_value_by_no_more_than_it_may() -> None:
     assert abs(moves[visible].mean()) < 0.5
 
 
-def test_a_shape_is_as_often_light_as_dark() -> None:
+def test_light_and_dark_shapes_are_equally_frequent() -> None:
     corpus = Shapes(**TINY | {"images": 400}, noise=0)
     lights = [pixels(document, 12, 1)[0, 0, 0] < 128 for document in corpus.documents("train")]
     assert 150 < sum(lights) < 250
 
 
-def test_the_fingerprint_tells_options_apart() -> None:
+def test_the_fingerprint_depends_on_every_option() -> None:
     assert Shapes(**TINY).fingerprint() == Shapes(**TINY).fingerprint()
     changes = ({"seed": 1}, {"noise": 31}, {"images": 17}, {"image": 13}, {"channels": 3}, {"classes": 3})
     assert len({Shapes(**TINY | change).fingerprint() for change in ({}, *changes)}) == 7

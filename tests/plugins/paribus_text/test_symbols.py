@@ -17,7 +17,7 @@ def trained(*texts: str, size: int | None = None) -> Symbols:
 
 
 @given(st.lists(WORDS, min_size=1))
-def test_words_that_are_known_come_back(words: list[str]) -> None:
+def test_known_words_survive_encoding_and_decoding(words: list[str]) -> None:
     text = " ".join(words)
     tokenizer = trained(text)
     (ids,) = tokenizer.encode_batch([f"  {text}\n"])
@@ -26,14 +26,14 @@ def test_words_that_are_known_come_back(words: list[str]) -> None:
     assert max(ids) < tokenizer.vocabulary().size == tokenizer.vocabulary().size
 
 
-def test_what_is_not_known_is_unknown_and_the_rarest_go_first() -> None:
+def test_unknown_words_are_unk_and_the_rarest_words_are_dropped() -> None:
     tokenizer = trained("b a a", "c c a", size=9)
     unknown = tokenizer.vocabulary().specials["unk"]
     assert tokenizer.encode_batch(["a b c d"]) == [[7, unknown, 8, unknown]]
     assert tokenizer.decode([7, unknown, 8, 99]) == "a <unk> c <no token 99>"
 
 
-def test_it_is_carried_to_another_process_whole() -> None:
+def test_a_tokenizer_is_restored_from_its_state() -> None:
     one, two = trained("x y", "z"), Symbols(sentinels=3)
     two.load(one.state())
     assert (two.vocabulary(), two.state()) == (one.vocabulary(), one.state())

@@ -33,7 +33,7 @@ def refusal(**options: Any) -> str:
     return str(raised.value)
 
 
-def test_a_row_is_a_text_and_its_class() -> None:
+def test_each_row_is_a_labelled_document() -> None:
     table(("A film. Good.", 1), ("Bad.", 0), ("So so.", "1.0"))
     assert [(it.name, it.sentences, it.labels) for it in all_of(Table(path=("a.csv",), label="label"))] == [
         ("a.csv:2", ("A film.", "Good."), (1,)),
@@ -49,7 +49,7 @@ def test_classes_may_have_names() -> None:
     assert corpus.classes() == ("yes", "no", "perhaps")
 
 
-def test_pairs_have_another_side_and_scores_are_any_number() -> None:
+def test_pairs_have_a_second_text_and_scores_are_numbers() -> None:
     table(("One.", "Eins.", 0.5), ("Two.", "Zwei.", "-3e2"), header=("a", "b", "s"))
     result = all_of(Table(path=("a.csv",), text="a", second="b", score="s"))
     assert [(it.text, it.target, it.labels) for it in result] == [
@@ -58,7 +58,7 @@ def test_pairs_have_another_side_and_scores_are_any_number() -> None:
     ]
 
 
-def test_lines_of_json_are_rows_as_well() -> None:
+def test_rows_may_be_json_lines() -> None:
     Path("a.jsonl").write_text(
         "\n".join(json.dumps({"text": f"Text {number}.", "label": number % 2}) for number in range(4))
     )
@@ -113,14 +113,14 @@ def test_the_same_text_is_in_one_split_whatever_its_label() -> None:
     assert len(train | val) == 10
 
 
-def test_a_label_is_part_of_what_a_corpus_is() -> None:
+def test_the_fingerprint_depends_on_the_labels() -> None:
     table(("One.", 1), ("Two.", 0))
     fingerprint = Table(path=("a.csv",), label="label").fingerprint()
     table(("One.", 0), ("Two.", 0))
     assert Table(path=("a.csv",), label="label").fingerprint() != fingerprint
 
 
-def test_options_that_contradict_each_other_are_refused() -> None:
+def test_contradicting_options_are_refused() -> None:
     with pytest.raises(SpecError, match=r"error\[too-many\] corpus.score"):
         Table(path=("a.csv",), label="a", score="b")
     with pytest.raises(SpecError, match=r"error\[out-of-range\] corpus.names: .* 3 names for 2 classes"):

@@ -43,7 +43,7 @@ def test_a_row_of_csv_may_hold_commas_quotes_and_lines() -> None:
     ]
 
 
-def test_a_text_in_csv_may_be_long() -> None:
+def test_long_fields_of_csv_are_read() -> None:
     Path("a.tsv").write_text("text\tlabel\n" + "x" * 300_000 + "\t1\n")
     assert len(read(Path("a.tsv"))[0][0].values["text"]) == 300_000
 
@@ -121,7 +121,7 @@ def test_without_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPat
         read(Path("a.parquet"))
 
 
-def test_a_folder_stands_for_all_files_in_it(folder: Path) -> None:
+def test_a_folder_is_read_as_all_its_files(folder: Path) -> None:
     (folder / "in" / "deep").mkdir(parents=True)
     (folder / "in" / "a.txt").write_text("One.")
     (folder / "in" / "deep" / "b.csv").write_text("text\nTwo.\nThree.\n")

@@ -48,7 +48,7 @@ def test_each_file_is_a_document_with_its_sentences(folder: Path) -> None:
     assert len(train) == len(val) == 1
 
 
-def test_a_paragraph_is_a_document_when_asked_for(folder: Path) -> None:
+def test_paragraphs_may_be_documents(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
     train, val = both(Text(path=("a.txt",), documents="paragraph"))
     assert sorted(document.text for document in train + val) == sorted(PARAGRAPHS)
@@ -56,7 +56,7 @@ def test_a_paragraph_is_a_document_when_asked_for(folder: Path) -> None:
     assert {document.name for document in train + val} == {f"a.txt, paragraph {number}" for number in range(1, 41)}
 
 
-def test_a_folder_is_a_language_when_asked_for(folder: Path) -> None:
+def test_folders_may_be_languages(folder: Path) -> None:
     for language, text in (("de", "Eins. Zwei."), ("en", "One. Two."), ("fr", "Un. Deux.")):
         (folder / language).mkdir()
         (folder / language / "a.txt").write_text(text)
@@ -76,7 +76,7 @@ def test_a_line_of_json_is_a_document(folder: Path) -> None:
     }
 
 
-def test_files_of_their_own_are_the_validation_split(folder: Path) -> None:
+def test_validation_files_are_the_validation_split(folder: Path) -> None:
     (folder / "a.txt").write_text("One.")
     (folder / "b.txt").write_text("Two.")
     train, val = both(Text(path=("a.txt",), validation=("b.txt",)))
@@ -112,7 +112,7 @@ def test_two_documents_with_one_text_lie_in_the_same_split(folder: Path) -> None
     assert {document.text for document in train}.isdisjoint(document.text for document in val)
 
 
-def test_the_fingerprint_is_of_contents_and_of_the_split(folder: Path) -> None:
+def test_the_fingerprint_depends_on_contents_and_split(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
     corpus = Text(path=("a.txt",), documents="paragraph")
     fingerprint = corpus.fingerprint()
@@ -123,7 +123,7 @@ def test_the_fingerprint_is_of_contents_and_of_the_split(folder: Path) -> None:
     assert corpus.fingerprint() != fingerprint
 
 
-def test_what_moves_to_the_validation_files_changes_the_fingerprint(folder: Path) -> None:
+def test_moving_a_text_to_the_validation_files_changes_the_fingerprint(folder: Path) -> None:
     for name, text in (("a", "One."), ("b", "Two."), ("c", "Two.\n\nThree.")):
         (folder / f"{name}.txt").write_text(text)
     fingerprint_a = Text(path=("a.txt", "b.txt"), validation=("c.txt",)).fingerprint()
@@ -182,7 +182,7 @@ def test_an_empty_folder_is_refused(folder: Path) -> None:
     assert "error[no-file] corpus.path: the folder 'in' contains no file" in refusal(path=("in",))
 
 
-def test_a_kind_of_file_that_is_not_read_is_refused(folder: Path) -> None:
+def test_an_unknown_file_type_is_refused(folder: Path) -> None:
     (folder / "a.pdf").write_text("One.")
     message = refusal(path=("a.pdf",))
     assert "error[file-kind] corpus.path (a.pdf): unknown kind of file '.pdf'; valid: .txt, .md, .jsonl" in message
@@ -194,7 +194,7 @@ def test_text_that_is_not_utf8_is_refused_with_its_line_and_offset(folder: Path)
     assert "error[not-utf8] corpus.path (a.txt:2): not UTF-8: byte 0xe4 at offset 9" in message
 
 
-def test_a_byte_order_mark_is_no_text(folder: Path) -> None:
+def test_a_byte_order_mark_is_removed(folder: Path) -> None:
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\n\nTwo.")
     train, val = both(Text(path=("a.txt",), documents="paragraph"))
     assert {document.text for document in train + val} == {"One.", "Two."}
@@ -239,7 +239,7 @@ def test_all_problems_are_reported_and_repeated_ones_are_counted(folder: Path) -
     assert [line.split(":")[0] for line in few] == ["error[no-file] corpus.path", "error[no-file] corpus.validation"]
 
 
-def test_a_file_that_breaks_after_it_was_read_once_is_refused(folder: Path) -> None:
+def test_a_file_that_changed_since_the_first_reading_is_refused(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
     corpus = Text(path=("a.txt",), documents="paragraph")
     corpus.fingerprint()

@@ -39,7 +39,7 @@ def written(corpus: Corpus) -> list[tuple[str, str]]:
     return [(document.text, *document.target) for document in corpus.documents("train")]  # type: ignore[misc]  # a target has one sentence
 
 
-def test_a_class_is_written_by_its_name_and_a_text_says_its_task() -> None:
+def test_the_target_is_the_class_name_and_the_source_begins_with_the_task() -> None:
     documents = Document("a", ("It is", "so."), labels=(1,)), Document("b", ("Not.",), ("Or?",), labels=(0,))
     assert written(TextToText(source=of("labels", *documents), task="sst2")) == [
         ("sst2 sentence: It is so.", "yes"),
@@ -48,7 +48,7 @@ def test_a_class_is_written_by_its_name_and_a_text_says_its_task() -> None:
     assert written(TextToText(source=of("labels", documents[0]))) == [("sentence: It is so.", "yes")]
 
 
-def test_a_class_without_a_name_is_left_out_and_counted() -> None:
+def test_documents_of_unnamed_classes_are_dropped_and_counted() -> None:
     corpus = TextToText(source=of("labels", Document("a", ("A.",), labels=(2,)), Document("b", ("B.",), labels=(1,))))
     assert written(corpus) == [("sentence: B.", "yes")]
     assert corpus.skipped_inputs() == {"others": 3, "documents of a class without a name": 1}
@@ -62,7 +62,7 @@ def test_a_score_is_rounded_to_a_step(score: float, step: float, text: str) -> N
     assert written(corpus) == [("stsb sentence1: A. sentence2: B.", text)]
 
 
-def test_tags_are_written_one_by_one_and_answers_as_they_stand() -> None:
+def test_targets_of_tags_and_answers() -> None:
     assert written(TextToText(source=of("tags", Document("a", ("f", "is", "f"), labels=(1, 0, 1))))) == [
         ("sentence: f is f", "yes no yes")
     ]
@@ -74,7 +74,7 @@ def test_tags_are_written_one_by_one_and_answers_as_they_stand() -> None:
     ]
 
 
-def test_a_spec_names_the_corpus_within() -> None:
+def test_the_spec_contains_the_labelled_corpus() -> None:
     registry = installed()
     spec = resolved(
         "seq2seq-tiny", "corpus=text-to-text", "corpus.source=sections", "corpus.source.words=9", registry=registry
@@ -88,7 +88,7 @@ def test_a_spec_names_the_corpus_within() -> None:
 
 
 @pytest.mark.parametrize("within", ["python-docs", "shapes"])
-def test_a_corpus_that_tells_nothing_of_its_texts_is_refused(within: str) -> None:
+def test_a_corpus_without_labels_is_refused(within: str) -> None:
     registry = installed()
     spec = resolved("seq2seq-tiny", "corpus=text-to-text", f"corpus.source={within}", registry=registry)
     with pytest.raises(SpecError, match="`source` a corpus of texts with labels, scores"):

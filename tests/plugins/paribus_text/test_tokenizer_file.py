@@ -52,7 +52,7 @@ def read(path: Path, specials: Specials = Specials()) -> Tokenizer:
     return tokenizer
 
 
-def test_it_cuts_texts_as_the_library_does_and_gives_them_back(tmp_path: Path) -> None:
+def test_encoding_and_decoding_equal_those_of_the_library(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json")
     tokenizer, library = read(path), Library.from_file(str(path))
     library.no_truncation()
@@ -61,7 +61,7 @@ def test_it_cuts_texts_as_the_library_does_and_gives_them_back(tmp_path: Path) -
         assert tokenizer.decode(tokenizer.encode_batch([text])[0]) == text
 
 
-def test_specials_are_known_by_their_usual_names(tmp_path: Path) -> None:
+def test_special_tokens_are_found_by_their_usual_names(tmp_path: Path) -> None:
     assert dict(read(word_piece(tmp_path / "bert.json")).vocabulary().specials) == {
         "pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4,
     }  # fmt: skip
@@ -73,14 +73,14 @@ def test_specials_are_known_by_their_usual_names(tmp_path: Path) -> None:
     assert t5.sentinels == (4, 5, 3)
 
 
-def test_they_may_be_told_and_one_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_special_tokens_may_be_given_and_missing_ones_are_refused(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json", ["<|endoftext|>", "<hole>"])
     assert read(path, Specials(mask="<hole>")).vocabulary().specials["mask"] == 1
     with pytest.raises(SpecError, match=r"error\[no-special\] tokenizer\.specials\.mask.*'<gap>'"):
         read(path, Specials(mask="<gap>"))
 
 
-def test_a_text_that_spells_a_special_token_does_not_mean_it(tmp_path: Path) -> None:
+def test_a_special_token_in_a_text_is_encoded_as_text(tmp_path: Path) -> None:
     for path in (word_piece(tmp_path / "one.json"), byte_pair(tmp_path / "two.json")):
         tokenizer = read(path)
         reserved = tokenizer.vocabulary().reserved - {tokenizer.vocabulary().specials["unk"]}
@@ -88,7 +88,7 @@ def test_a_text_that_spells_a_special_token_does_not_mean_it(tmp_path: Path) -> 
         assert reserved.isdisjoint(ids)
 
 
-def test_specials_are_shown_by_name(tmp_path: Path) -> None:
+def test_special_tokens_are_decoded_to_their_names(tmp_path: Path) -> None:
     tokenizer = read(word_piece(tmp_path / "tokenizer.json"))
     vocabulary = tokenizer.vocabulary()
     (ids,) = tokenizer.encode_batch(["the cat"])
@@ -96,7 +96,7 @@ def test_specials_are_shown_by_name(tmp_path: Path) -> None:
     assert tokenizer.decode(ids) == f"<cls>the cat<no token {vocabulary.size}>"
 
 
-def test_which_pieces_begin_a_word_is_read_off_its_kind(tmp_path: Path) -> None:
+def test_word_beginnings_follow_the_kind_of_tokenizer(tmp_path: Path) -> None:
     for tokenizer, word, inside in (
         (read(word_piece(tmp_path / "one.json")), "cat", "##at"),
         (read(byte_pair(tmp_path / "two.json")), "Ġthe", "the"),
@@ -108,7 +108,7 @@ def test_which_pieces_begin_a_word_is_read_off_its_kind(tmp_path: Path) -> None:
         assert ids[inside] not in begins
 
 
-def test_what_counts_is_what_the_file_holds(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_contents_of_the_file(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json")
     tokenizer = TokenizerFile(path=str(path))
     assert tokenizer.external_fingerprint() == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -120,7 +120,7 @@ def test_what_counts_is_what_the_file_holds(tmp_path: Path) -> None:
     assert fingerprint(spec, index) != original
 
 
-def test_a_state_makes_the_same_tokenizer_where_the_file_is_not(tmp_path: Path) -> None:
+def test_a_tokenizer_is_restored_without_its_file(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json", ["<|endoftext|>", "<hole>"])
     tokenizer, loaded = read(path, Specials(mask="<hole>")), TokenizerFile(path="nowhere")
     path.unlink()
@@ -130,7 +130,7 @@ def test_a_state_makes_the_same_tokenizer_where_the_file_is_not(tmp_path: Path) 
     assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
 
 
-def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"error\[cannot-read\] .*No such file"):
         read(tmp_path / "missing.json")
     for place, text in enumerate(("{", "[]", json.dumps({"model": 3}), "\0")):
@@ -140,13 +140,13 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
             read(path)
 
 
-def test_a_vocabulary_that_cannot_hold_it_is_refused(tmp_path: Path) -> None:
+def test_too_small_a_vocabulary_is_refused(tmp_path: Path) -> None:
     tokenizer = TokenizerFile(path=str(byte_pair(tmp_path / "tokenizer.json")))
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*100 ids: the file has 2\d\d"):
         tokenizer.train([], 100)
 
 
 @pytest.mark.parametrize("state", [b"{", b'{"file": {"specials": {}, "tokenizer": "{}"}}'])
-def test_what_is_no_state_is_refused(state: bytes) -> None:
+def test_a_broken_state_is_refused(state: bytes) -> None:
     with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`file`"):
         TokenizerFile(path="nowhere").load(state)

@@ -26,24 +26,24 @@ TOKENIZER = trained()
 
 
 @given(st.text() | st.text(alphabet=f" {BLANK}\n\tathe☃"))
-def test_any_text_comes_back(text: str) -> None:
+def test_any_text_survives_encoding_and_decoding(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode_batch([text])[0]) == text
 
 
 @given(st.text())
-def test_no_text_gives_a_reserved_id(text: str) -> None:
+def test_no_text_encodes_to_a_reserved_id(text: str) -> None:
     (ids,) = TOKENIZER.encode_batch([f"<mask> [MASK] <unk> <0x41> <sentinel 0> </s> {text}"])
     assert TOKENIZER.vocabulary().reserved.isdisjoint(ids)
     assert max(ids) < TOKENIZER.vocabulary().size
 
 
-def test_without_fallback_unknown_letters_are_unk_and_all_else_comes_back() -> None:
+def test_without_byte_fallback_unknown_letters_are_unk() -> None:
     tokenizer = trained(60, byte_fallback=False)
     assert tokenizer.decode(tokenizer.encode_batch(["the ☃☃ cat"])[0]) == "the <unk> cat"
     assert tokenizer.decode(tokenizer.encode_batch(TEXTS)[0]) == TEXTS[0]
 
 
-def test_a_word_is_cut_in_the_likeliest_of_all_ways() -> None:
+def test_a_word_has_its_most_probable_segmentation() -> None:
     odds = dict(TOKENIZER._pieces)
     for word in ("the", "there", "other", "cats", "mat"):
         text = BLANK + word
@@ -59,11 +59,11 @@ def test_a_word_is_cut_in_the_likeliest_of_all_ways() -> None:
         assert sum(score for _, score in pieces) == pytest.approx(likeliest, abs=1e-9)
 
 
-def test_the_odds_of_all_pieces_are_of_one_whole() -> None:
+def test_the_probabilities_of_all_pieces_sum_to_one() -> None:
     assert sum(math.exp(odds) for _, odds in TOKENIZER._pieces) == pytest.approx(1, abs=1e-4)
 
 
-def test_what_comes_often_is_one_piece() -> None:
+def test_frequent_words_are_one_piece() -> None:
     assert len(TOKENIZER.encode_batch([" the the"])[0]) == 2
 
 
@@ -75,17 +75,17 @@ def test_pieces_that_begin_a_word_are_known() -> None:
 
 
 @pytest.mark.parametrize("size", [269, 275, 290, 297, 360])
-def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
+def test_the_vocabulary_has_at_most_the_given_size(size: int) -> None:
     vocabulary_size = trained(size).vocabulary().size
     assert vocabulary_size <= size
     assert vocabulary_size == size or size != 297
 
 
-def test_every_letter_is_a_piece_where_there_is_room() -> None:
+def test_every_letter_is_a_piece_if_the_size_allows() -> None:
     assert set("".join(TEXTS).replace(" ", BLANK)) <= {piece for piece, _ in TOKENIZER._pieces}
 
 
-def test_the_same_texts_give_the_same_state_in_any_process() -> None:
+def test_the_same_texts_give_the_same_state_in_another_process() -> None:
     code = (
         "from paribus_text.unigram import Unigram; import sys\n"
         f"t = Unigram(sentinels=4); t.train({TEXTS!r}, 360); sys.stdout.buffer.write(t.state())"
@@ -95,7 +95,7 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
     assert done.stdout == TOKENIZER.state()
 
 
-def test_a_state_makes_the_same_tokenizer() -> None:
+def test_a_tokenizer_is_restored_from_its_state() -> None:
     loaded = Unigram(byte_fallback=False)
     loaded.load(TOKENIZER.state())
     assert loaded.vocabulary() == TOKENIZER.vocabulary()
@@ -103,13 +103,13 @@ def test_a_state_makes_the_same_tokenizer() -> None:
     assert loaded.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
 
 
-def test_case_and_look_alikes_are_folded_where_asked() -> None:
+def test_normalization_options_fold_case_and_compatible_letters() -> None:
     tokenizer = Unigram(lowercase=True, nfkc=True, sentinels=0)
     tokenizer.train(TEXTS, 400)
     assert tokenizer.encode_batch(["\uff34he CAT"]) == tokenizer.encode_batch(["the cat"])
 
 
-def test_specials_are_shown_by_name_and_every_id_has_a_piece_of_its_own() -> None:
+def test_special_tokens_are_decoded_to_names_and_ids_are_distinct() -> None:
     vocabulary = TOKENIZER.vocabulary()
     (ids,) = TOKENIZER.encode_batch(["the cat"])
     ids = [vocabulary.specials["bos"], *ids, vocabulary.sentinels[2], vocabulary.size]
@@ -118,12 +118,12 @@ def test_specials_are_shown_by_name_and_every_id_has_a_piece_of_its_own() -> Non
     assert max(pieces.values()) == 1
 
 
-def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*268 ids.*269 or more"):
         trained(268)
 
 
 @pytest.mark.parametrize("state", [b"{", b'{"unigram": {"sentinels": 1}}'])
-def test_what_is_no_state_is_refused(state: bytes) -> None:
+def test_a_broken_state_is_refused(state: bytes) -> None:
     with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`unigram`"):
         Unigram().load(state)

@@ -23,32 +23,32 @@ TOKENIZER = trained()
 UNKNOWN = TOKENIZER.vocabulary().specials["unk"]
 
 
-def test_words_come_back_without_capitals_and_accents() -> None:
+def test_words_are_decoded_without_capitals_and_accents() -> None:
     (ids,) = TOKENIZER.encode_batch(["The CÄT, there"])
     assert TOKENIZER.decode(ids) == "the cat , there"
 
 
-def test_capitals_are_kept_where_they_are_to_be() -> None:
+def test_capitals_are_kept_by_option() -> None:
     tokenizer = trained(lowercase=False)
     (ids,) = tokenizer.encode_batch(["The cäts"])
     assert tokenizer.decode(ids) == "The cäts"
 
 
 @given(st.text())
-def test_no_text_gives_a_reserved_id_but_the_unknown(text: str) -> None:
+def test_no_text_encodes_to_a_reserved_id_but_unk(text: str) -> None:
     (ids,) = TOKENIZER.encode_batch([f"[MASK] [UNK] <mask> ##at {text}"])
     assert TOKENIZER.vocabulary().reserved.isdisjoint(set(ids) - {UNKNOWN})
     assert max(ids) < TOKENIZER.vocabulary().size
 
 
-def test_a_letter_that_was_never_seen_is_unknown() -> None:
+def test_an_unseen_letter_is_unk() -> None:
     (ids,) = TOKENIZER.encode_batch(["the ж"])
     assert ids[-1] == UNKNOWN
     assert TOKENIZER.decode(ids) == "the <unk>"
 
 
 @pytest.mark.parametrize("size", [13, 14, 20, 30, 45])
-def test_the_size_asked_for_is_not_exceeded(size: int) -> None:
+def test_the_vocabulary_has_at_most_the_given_size(size: int) -> None:
     assert trained(size).vocabulary().size <= size
 
 
@@ -61,7 +61,7 @@ def test_a_corpus_with_more_letters_than_ids_keeps_the_most_frequent() -> None:
     assert ids[1] == UNKNOWN
 
 
-def test_the_same_texts_give_the_same_state_in_any_process() -> None:
+def test_the_same_texts_give_the_same_state_in_another_process() -> None:
     # The library's own trainer gives another one each time.
     code = (
         "from paribus_text.word_piece import WordPiece; import sys\n"
@@ -74,7 +74,7 @@ def test_the_same_texts_give_the_same_state_in_any_process() -> None:
     assert {trained().state() for _ in range(5)} == {TOKENIZER.state()}
 
 
-def test_a_state_makes_the_same_tokenizer() -> None:
+def test_a_tokenizer_is_restored_from_its_state() -> None:
     tokenizer = trained(lowercase=False)
     loaded = WordPiece()
     loaded.load(tokenizer.state())
@@ -83,16 +83,16 @@ def test_a_state_makes_the_same_tokenizer() -> None:
     assert loaded.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
 
 
-def test_what_it_declares_is_what_it_has() -> None:
+def test_the_provided_special_tokens_match_the_vocabulary() -> None:
     assert set(WordPiece.traits["provides"]) == {*TOKENIZER.vocabulary().specials, "sentinels"}
 
 
-def test_specials_are_shown_by_name() -> None:
+def test_special_tokens_are_decoded_to_their_names() -> None:
     vocabulary = TOKENIZER.vocabulary()
     assert TOKENIZER.decode([vocabulary.specials["cls"], vocabulary.sentinels[0]]) == "<cls> <sentinel 0>"
 
 
-def test_too_small_a_vocabulary_is_refused_with_the_number_that_would_do() -> None:
+def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*12 ids.*13 or more"):
         trained(12)
 
