@@ -1,4 +1,4 @@
-"""A model that is nothing but its answers, so that what measures make of them can be worked out by hand."""
+"""A fake model with given attention weights and scores, so that a test can compute measures by hand."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ SHAPE = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=24, layers=1
 
 @dataclass
 class FakeModel:
-    """A `paribus.EvaluatedModel` with batches, weights and scores that a test gives it."""
+    """Fake `paribus.EvaluatedModel` with given batches, weights and scores."""
 
     batch_list: Sequence[Batch] = ()
     attention_of: Any = None  # of a batch: the weights of each layer

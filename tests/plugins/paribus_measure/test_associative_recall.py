@@ -1,4 +1,4 @@
-"""Which tokens came before behind the same one, by loops; and the curve's threshold."""
+"""Associative recall, compared with loops over tokens; and the threshold of its curve."""
 
 from typing import Any
 

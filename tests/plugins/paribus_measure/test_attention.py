@@ -1,4 +1,4 @@
-"""The measures of attention against weights whose answers are known."""
+"""Attention measures on weights with known values."""
 
 import math
 from collections.abc import Callable

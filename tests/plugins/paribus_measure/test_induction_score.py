@@ -1,4 +1,4 @@
-"""Prefix matching on random tokens that are repeated, against heads whose score is known."""
+"""Prefix matching on repeated random tokens, with heads of known score."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def uniform(rows: int) -> Tensor:
 
 
 def wired(rows: int) -> Tensor:
-    """Each row of the second half weighs the one behind the last that holds its token, and no other."""
+    """Attention of an induction head: each token attends to the successor of its last occurrence."""
     weights = torch.eye(rows)
     for row in range(rows // 2, rows - 1):
         weights[row] = functional.one_hot(torch.tensor(row - rows // 2 + 1), rows)
@@ -34,7 +34,7 @@ def attention_of(*heads: Any) -> Any:
 
 
 def logits_of(batch: Batch) -> Tensor:
-    """Nothing of the first half, and in the second what came before."""
+    """Scores: uniform in the first half, the repeated token in the second."""
     tokens = batch.streams["body"].tokens
     scores = torch.zeros(*tokens.shape, 24)
     half = tokens.shape[1] // 2

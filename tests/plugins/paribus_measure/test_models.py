@@ -1,4 +1,4 @@
-"""Measures of whole models: what is known of these beforehand."""
+"""Measures of whole models with known values."""
 
 import math
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def registry() -> Registry:
 
 @pytest.fixture(scope="module")
 def measure_model(registry: Registry) -> MeasureModel:
-    """What a measure finds of a model that has learned nothing, but is moved off where it starts."""
+    """Measure an untrained model with perturbed parameters."""
 
     def measure_model(measure: str, *overrides: str, uniform: bool = False) -> Values:
         spec = paribus.spec("gpt-tiny", "corpus=probed", *TINY, f"measure=[{measure}]", *overrides, registry=registry)

@@ -1,4 +1,4 @@
-"""Translations as a model might write them, by hand and by the library that scores them."""
+"""Translation scores, compared with hand counts and the library `sacrebleu`."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""A model of one table, so that objectives can be run before there is any other; and corpora of a few ids."""
+"""A forward pass of one embedding table, and small corpora of ids, for tests of objectives."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
 
 
 class Table:
-    """A pass of a model whose rows are looked up in a table and know nothing of each other."""
+    """Forward pass of an embedding table: each row depends on its token alone."""
 
     def __init__(self, formed: TrainingExamples, table: nn.Embedding) -> None:
         self.streams: Mapping[str, Stream] = formed.streams
@@ -37,12 +37,12 @@ class Table:
         raise AssertionError("a table has no layers")
 
     def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
-        """Each row and what the last layer read where it stands, halved as often as it goes through."""
+        """Fake last layer: add its input to each row and halve the sum, once per pass."""
         where = self.last_layer_input().gather(1, at.unsqueeze(-1).expand_as(asking))
         return (asking + where) * 0.5**times
 
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
-        """Each row knows nothing of the others, but may be told another token by what the one before it said."""
+        """Rows of a decoder with feedback: a row depends on its own token, which the previous row may replace."""
         tokens = self.streams["body"].tokens.clone()
         for row in range(1, tokens.shape[1]):
             fed = feed(row, self.hidden(tokens=tokens)[:, row - 1])
@@ -67,7 +67,7 @@ class Table:
 
 @dataclass
 class Taught:
-    """A pass whose rows and scores are given, and those of its teacher."""
+    """Forward pass with given rows and scores of student and teacher."""
 
     rows: Tensor
     scored: Tensor
@@ -121,13 +121,13 @@ class Corpus:
 
 @pytest.fixture
 def vocabulary() -> Vocabulary:
-    """100 ids: six specials, 74 words and 20 sentinels."""
+    """100 ids: six special tokens, 74 words and 20 sentinels."""
     return Vocabulary(100, SPECIALS, tuple(range(80, 100)))
 
 
 @pytest.fixture
 def build() -> Callable[..., Objective]:
-    """An objective by its name, its parameters in float64 and random."""
+    """Build an objective by name, with random float64 parameters."""
 
     def built(
         name: str, vocabulary: Vocabulary, length: int = 32, table_width: int | None = None, **options: Any
@@ -143,20 +143,20 @@ def build() -> Callable[..., Objective]:
 
 @pytest.fixture
 def table() -> nn.Embedding:
-    """All the parameters of the model that `passed` runs."""
+    """The only parameter of the model that `passed` runs."""
     torch.manual_seed(1)
     return nn.Embedding(100, 8).double()
 
 
 @pytest.fixture
 def passed(table: nn.Embedding) -> Callable[[TrainingExamples], ForwardPass]:
-    """A pass of a small random model over what an objective formed."""
+    """Run a small random model on the examples of an objective."""
     return lambda formed: Table(formed, table)
 
 
 @pytest.fixture
 def corpus() -> Callable[[Sequence[Sequence[int]]], Tokens]:
-    """Documents by the lengths of their sentences. The ids count up from 100, so that each says where it stood."""
+    """Build documents from lengths of sentences; ids count up from 100, so each id gives its position."""
 
     def of(documents: Sequence[Sequence[int]]) -> Tokens:
         lengths = [length for document in documents for length in document]

@@ -1,4 +1,4 @@
-"""Each row's label is the next token, and nothing that it could not know."""
+"""Causal language modelling: the label of a row is the next token of its document."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The head of a sequence, held against its formula."""
+"""Class head, compared with its formula."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A prompt is read, its answer is predicted, and nothing else is."""
+"""Completion: only the answer of a prompt is predicted."""
 
 import math
 from collections.abc import Callable, Sequence

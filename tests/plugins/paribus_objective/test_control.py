@@ -1,4 +1,4 @@
-"""A code before each piece, which is of one class, and the text behind it, whole and in its order."""
+"""Control codes: each piece of text follows the code of its class."""
 
 import copy
 import pickle
@@ -46,7 +46,7 @@ def everything(objective: Objective, tokens: Tokens, length: int) -> TrainingExa
 
 
 def texts(tokens: Any) -> dict[int, list[int]]:
-    """The text of each class, its documents one behind the other, each with an end mark."""
+    """Concatenated documents of each class, each with an end token."""
     by_class: dict[int, list[int]] = {}
     for document, kind in enumerate(CLASSES):
         start, end = tokens.documents[document], tokens.documents[document + 1]

@@ -1,4 +1,4 @@
-"""What is done to a text leaves what it should, as often as it should, and the decoder writes what there was."""
+"""Denoising: statistics of each kind of noise, and labels equal to the original text."""
 
 import itertools
 from collections.abc import Callable
@@ -21,7 +21,7 @@ B, N = 64, 90
 
 
 def texts(count: int = B, length: int = N) -> Stream:
-    """Tokens that say where they stood, eos after 40 of them, and sentences of 9."""
+    """Tokens numbered by position, with eos after 40 of them and sentences of 9."""
     tokens = torch.arange(length).repeat(count, 1) + 10
     tokens[:, 40] = EOS
     sentences = torch.arange(length).repeat(count, 1) // 9
@@ -34,7 +34,7 @@ def formed(objective: Objective, body: Stream, epoch: int = 0) -> TrainingExampl
 
 
 def encoder_texts(objective: Objective, body: Stream, epoch: int = 0) -> list[list[int]]:
-    """What the encoder reads of each text, without eos and padding."""
+    """The encoder's input of each text, without eos and padding."""
     encoder = formed(objective, body, epoch).streams["encoder"]
     assert encoder.documents is not None
     texts = []
@@ -80,7 +80,7 @@ def test_each_missing_span_is_replaced_by_one_mask(build: Build) -> None:
 
 
 def spans(objective: Objective, epochs: int = 12) -> list[int]:
-    """How many tokens each mask stands for, of texts that nothing interrupts; the last of a text was cut."""
+    """Numbers of tokens that each mask replaces; the last span of a text may be truncated."""
     body = Stream(torch.arange(400).repeat(B, 1) + 10)
     lengths: list[int] = []
     for epoch in range(epochs):

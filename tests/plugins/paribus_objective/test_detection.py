@@ -1,4 +1,4 @@
-"""Which tokens are replaced, and what it costs to tell."""
+"""Detection of replaced tokens: labels, loss and cost."""
 
 import math
 from collections.abc import Callable

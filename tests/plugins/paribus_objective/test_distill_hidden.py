@@ -1,4 +1,4 @@
-"""Rows point where the teacher's do, or are the same."""
+"""Distillation of hidden rows by cosine or squared distance."""
 
 import math
 from collections.abc import Callable

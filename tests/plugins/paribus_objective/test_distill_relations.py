@@ -1,4 +1,4 @@
-"""Rows relate to each other as the teacher's do."""
+"""Distillation of relations between rows."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def heads(layer: int, count: int, width: int, kv: int | None = None) -> Heads:
 
 
 def cut(x: Tensor, b: int, t: int, head: int, query_heads: int, relation_heads: int) -> list[float]:
-    """What one relation head holds of one row."""
+    """Features of one row in one relation head."""
     side: list[float] = []
     for h in range(query_heads):
         side += x[b, h * x.shape[1] // query_heads, t].tolist()

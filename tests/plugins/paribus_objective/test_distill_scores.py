@@ -1,4 +1,4 @@
-"""What a teacher scores is matched at a temperature, on every row that is no padding."""
+"""Distillation of a teacher's scores at a temperature, on all rows but padding."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the authors' decoder does, row by row, is what comes out."""
+"""Enhanced mask decoder, compared row by row with the authors' code."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ def components() -> Registry:
 
 
 def passed(specimen: Specimen, stream: Stream) -> tuple[Any, Any]:
-    """The objective, in float64 and away from where it starts, and a pass of a batch that it corrupted."""
+    """The objective with perturbed float64 parameters, and a forward pass of a corrupted batch."""
     objective: Any = specimen.children["objectives"].double().get_submodule("emd")
     with torch.no_grad():
         for name, parameter in objective.named_parameters():
@@ -57,7 +57,7 @@ def test_rows_equal_those_of_the_authors_code(components: Registry) -> None:
 
 
 def layer(specimen: Specimen, content: Tensor, queries: Tensor, pick: Tensor) -> Tensor:
-    """The last layer as the authors have it: queries of one stream, keys and values of the other, a row at a time."""
+    """The authors' last layer, a row at a time: queries of one stream, keys and values of the other."""
     stack: Any = specimen.stack()
     last_layer, table = stack.layers[-1], stack.position[0].table.weight
     heads, norms = last_layer.attention.heads, last_layer.placement.norms

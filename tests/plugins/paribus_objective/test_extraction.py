@@ -1,4 +1,4 @@
-"""Answers within contexts: windows, labels, what is scored and what is said, held against loops."""
+"""Extraction of answers: windows, labels, scores and predictions, compared with loops."""
 
 import copy
 import math
@@ -96,7 +96,7 @@ def test_labels_are_the_answers_rows_or_the_first_row(extract: Any, questions: T
 def test_skipped_answers_and_truncated_tokens_are_counted(
     build: Build, vocabulary: Vocabulary, questions: Tokens
 ) -> None:
-    """In rows for four tokens of context, the answer of three words that begins with the 21st is in no window."""
+    """With windows of four context tokens, the answer of three words from the 21st is in none."""
     reasons = (
         "answers that are not whole in any window",
         "tokens truncated from questions longer than max_question_length",

@@ -1,4 +1,4 @@
-"""Draws that are an example's own: of the right distribution, and moved by nothing but its key and the place."""
+"""Gumbel noise: its distribution, and its dependence on key and position alone."""
 
 import torch
 
@@ -9,7 +9,7 @@ KEYS = torch.arange(400) * 7919 + 2**40
 
 
 def mixed(x: int) -> int:
-    """splitmix64's finaliser, on whole numbers without a sign."""
+    """Finalizer of splitmix64 on unsigned integers."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)

@@ -1,4 +1,4 @@
-"""What is in an image: examples, labels, heads, and what is counted."""
+"""Image classification: examples, labels, heads and metrics."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Side:
 
 
 def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:
-    """Images that count up, each of one sentence."""
+    """Images with consecutive values, each of one sentence."""
     ends = np.cumsum([0, *(sizes or [VALUES] * len(labels))])
     numbers = np.arange(len(labels) + 1)
     image_labels = Labels(np.array(labels, np.float64), numbers)
@@ -47,7 +47,7 @@ def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:
 
 
 class Pass:
-    """A pass whose rows are given."""
+    """Forward pass with given rows."""
 
     def __init__(self, rows: torch.Tensor, labels: list[int]) -> None:
         self.rows = rows

@@ -1,4 +1,4 @@
-"""Whole texts and pairs of texts as examples, held against loops; and labels that do not match."""
+"""Examples of labelled texts and pairs, compared with loops; and invalid labels."""
 
 from collections.abc import Callable
 from typing import Any

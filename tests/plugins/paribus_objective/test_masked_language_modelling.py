@@ -1,4 +1,4 @@
-"""Statistics of what is hidden, and a head that runs where it must and nowhere else."""
+"""Masked language modelling: mask statistics, and a head that runs on masked rows alone."""
 
 import itertools
 import math
@@ -115,7 +115,7 @@ def test_masked_rows_are_gathered_in_order() -> None:
 
 
 def hidden(objective: Objective, epoch: int, seed: int = 0, progress: float = 0.0) -> torch.Tensor:
-    """Which tokens are predicted, (B, N), sorted."""
+    """Sorted positions of the predicted tokens, (B, N)."""
     tokens = torch.arange(64 * 32).reshape(64, 32) * 7 % 74 + 6
     targets = objective.corrupt({"body": Stream(tokens)}, {}, Draw(seed, epoch, torch.arange(64), progress)).targets
     return torch.where(targets["labels"] == IGNORED, 99, targets["pick"]).sort(1).values

@@ -1,4 +1,4 @@
-"""What is hidden, counted: rates to within 4 standard errors, evenness by chi-square."""
+"""Mask statistics: rates within 4 standard errors, uniformity by chi-square."""
 
 from functools import cache
 
@@ -39,7 +39,7 @@ def eligible(body: Stream) -> Tensor:
 
 
 def masked(epoch: int, index: Tensor, body: Stream) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens as they are shown, and labels as a row of each token would have them, and which are picked."""
+    """Masked tokens, labels scattered to their positions, and the mask of picked tokens."""
     output, pick, labels = Masking(VOCABULARY, RATE, 0.8, 0.1)(
         body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index)
     )
@@ -49,7 +49,7 @@ def masked(epoch: int, index: Tensor, body: Stream) -> tuple[Tensor, Tensor, Ten
 
 @cache
 def many() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, what is shown, what is picked and what was eligible, over several epochs."""
+    """Original and masked tokens, picked and eligible positions, over several epochs."""
     batches = [masked(epoch, torch.arange(B), stream()) for epoch in range(EPOCHS)]
     inputs, picked = torch.cat([batch[0] for batch in batches]), torch.cat([batch[2] for batch in batches])
     return stream().tokens.repeat(EPOCHS, 1), inputs, picked, eligible(stream()).repeat(EPOCHS, 1)

@@ -1,4 +1,4 @@
-"""Metrics, each against what its formula says."""
+"""Metrics, compared with their formulas."""
 
 import math
 import random
@@ -18,7 +18,7 @@ GUESSES, LABELS = [0, 1, 1, 0, 2, 2, 1, 0, 2, 1], [0, 1, 0, 0, 2, 1, 1, 2, 2, 1]
 
 
 def updated(metric: Any, guesses: list[int], labels: list[int]) -> float:
-    """In two batches, with labels that do not count in between."""
+    """Update a metric with two batches and ignored labels between them."""
     for rows in (slice(0, 4), slice(4, None)):
         metric.update(torch.tensor([*guesses[rows], 1]), torch.tensor([*labels[rows], IGNORED]))
     return float(metric.compute())
@@ -80,7 +80,7 @@ def test_constant_values_have_no_correlation(kind: Any, guesses: list[float], la
 
 
 def squad(guesses: list[int], gold: list[int]) -> float:
-    """The F1 of SQuAD's evaluation, of texts in which every word is another."""
+    """F1 of SQuAD's evaluation for texts without repeated words."""
     guess_words, gold_words = (
         [f"w{place}" for place in range(span[0], span[1] + 1)] if span[0] >= 0 else [] for span in (guesses, gold)
     )

@@ -1,4 +1,4 @@
-"""Seven ways to spoil a text, counted, and each comes together again."""
+"""UL2's seven denoisers: their shares, and both sides together equal the original text."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def formed(
 
 
 def rows(batch: TrainingExamples) -> list[tuple[int, list[int], list[int]]]:
-    """The mode of each example, and both of its sides, without eos and padding."""
+    """The mode and both sides of each example, without eos and padding."""
     encoder, labels = batch.streams["encoder"], batch.targets["labels"]
     assert encoder.documents is not None
     result = []
@@ -43,7 +43,7 @@ def rows(batch: TrainingExamples) -> list[tuple[int, list[int], list[int]]]:
 
 
 def merged(source: list[int], target: list[int]) -> list[int]:
-    """The text: each sentinel of what is read replaced by what follows it in what is written."""
+    """The text, with each sentinel of the input replaced by its tokens of the target."""
     spans: dict[int, list[int]] = {}
     for token in target:
         if token in SENTINELS:

@@ -1,4 +1,4 @@
-"""B follows A, or is from another document, at even odds."""
+"""Next sentence prediction: B follows A or is from another document, equally often."""
 
 from collections.abc import Callable, Sequence
 

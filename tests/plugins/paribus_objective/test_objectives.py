@@ -1,4 +1,4 @@
-"""What holds for every objective of this plugin."""
+"""Tests of every objective of this plugin."""
 
 from collections.abc import Callable, Mapping
 
@@ -45,13 +45,13 @@ DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 2
 
 
 def small(tokens: Tokens) -> Tokens:
-    """The same corpus with words of a vocabulary of 100."""
+    """The corpus mapped to a vocabulary of 100 ids."""
     tokens.ids = tokens.ids % 74 + 6
     return tokens
 
 
 def label_documents(tokens: Tokens) -> Tokens:
-    """The same with a class for each of its sentences, of which a document has the first where it has one label."""
+    """The corpus with a class for each sentence, and a label for each document."""
     tokens.labels = Labels(np.arange(float(len(tokens.sentences) - 1)) % 2, np.asarray(tokens.documents))
     return tokens
 
@@ -59,7 +59,7 @@ def label_documents(tokens: Tokens) -> Tokens:
 def formed(
     instance: Objective, corpus: Corpus, batch: int, *, length: int = 32, seed: int = 0, epoch: int = 0
 ) -> TrainingExamples:
-    """A batch as the engine makes it."""
+    """Form a batch like the engine."""
     return examples(instance, corpus, torch.arange(batch), length=length, seed=seed, epoch=epoch)
 
 
@@ -78,12 +78,12 @@ def examples(
 
 
 def summed(terms: Mapping[str, LossTerm]) -> Tensor:
-    """The totals of all terms."""
+    """Sum of the totals of all terms."""
     return torch.stack([term.total for term in terms.values()]).sum()
 
 
 def part(whole: TrainingExamples, rows: slice) -> TrainingExamples:
-    """Some of the examples of a batch."""
+    """A part of the examples of a batch."""
     streams = {
         path: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         for path, stream in whole.streams.items()

@@ -1,4 +1,4 @@
-"""Which tokens come last in a drawn order, and that none is given away."""
+"""Permutation language modelling: order of tokens, and no visible label."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def corrupted(
 
 
 def queries(formed: TrainingExamples) -> tuple[Tensor, Tensor, Tensor]:
-    """Where rows ask, what order those places have, and what is to be predicted."""
+    """Positions of the query rows, their order and their labels."""
     body = formed.streams["body"]
     assert body.query_positions is not None
     assert body.order is not None

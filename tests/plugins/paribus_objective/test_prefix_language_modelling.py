@@ -1,4 +1,4 @@
-"""A prefix sees itself, nothing sees what it predicts, and both topologies are asked the same."""
+"""Prefix language modelling: visibility of the prefix, for decoders and encoder-decoders."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def formed(objective: Objective, epoch: int = 0, length: int = N, **vectors: tor
 
 @pytest.fixture
 def encoder_decoder() -> Objective:
-    """As an encoder-decoder has it."""
+    """Prefix language modelling in an encoder-decoder."""
     shape = Shape(8, 2, 4, N - 1, 1000, layers=1)
     shape_with_encoder = Shape(
         8, 2, 4, N - 1, 1000, layers=1, other_shapes=(Shape(8, 2, 4, N - 1, 1000, layers=1, stack="encoder"),)

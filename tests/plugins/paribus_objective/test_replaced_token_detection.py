@@ -1,4 +1,4 @@
-"""A loss of two terms against the paper's formulas, draws against their odds, and who learns from which."""
+"""Replaced token detection: both loss terms, sampled tokens, and the gradients of each term."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ LENGTH = 32
 
 
 def formed(objective: Objective, rows: int = 5, epoch: int = 0) -> TrainingExamples:
-    """Texts behind cls, each padded from another place on."""
+    """Texts with cls, padded from different positions."""
     tokens = torch.arange(rows * LENGTH).reshape(rows, LENGTH) * 7 % 74 + 6
     tokens[:, 0] = SPECIALS["cls"]
     padding = torch.arange(LENGTH) >= LENGTH - 3 * torch.arange(rows).unsqueeze(1)
@@ -39,7 +39,7 @@ def formed(objective: Objective, rows: int = 5, epoch: int = 0) -> TrainingExamp
 
 
 def by_hand(objective: Any, run: ForwardPass) -> tuple[Tensor, Tensor, list[list[int]]]:
-    """Both sums and the tokens that the body reads, a number at a time."""
+    """Both sums and the tokens of the body, computed one number at a time."""
     text, targets = run.streams["body"], run.targets
     assert text.documents is not None
     text_tokens = text.tokens.tolist()
@@ -223,7 +223,7 @@ def batch_of(model: Model, rows: int = 5) -> Batch:
 
 
 def taught(model: Model, term: str) -> set[str]:
-    """What has a gradient of one term, however small: what is None was never reached."""
+    """Names of parameters with a gradient (not None) of one term."""
     total = model.terms(BatchForward(model.topology, batch_of(model)), ["rtd"])[f"rtd/{term}"].total
     parameters = dict(model.named_parameters())
     grads = torch.autograd.grad(total, [*parameters.values()], allow_unused=True)

@@ -1,4 +1,4 @@
-"""A decoder that is fed its own words where coins say so, while it is trained, and the target everywhere else."""
+"""Scheduled sampling: a decoder is trained on its own samples at random positions."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ def test_tokens_are_replaced_at_the_rate_but_never_the_start(build_objective: Bu
 
 
 def test_the_draws_of_an_example_depend_on_it_alone(build_objective: Build, tokens: Any) -> None:
-    """Not with the batch that it is in, nor with the share: who is fed at 0.2 is fed at 0.4 too."""
+    """Draws depend on neither batch nor rate: tokens sampled at 0.2 are sampled at 0.4 too."""
     few, more = (
         formed(build_objective(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets
         for rate in (0.2, 0.4)
@@ -172,7 +172,7 @@ def batch() -> Callable[..., tuple[Model, Batch]]:
 def test_the_second_pass_reads_the_mixed_tokens(
     feedback: str, preset: tuple[str, ...], batch: Callable[..., tuple[Model, Batch]]
 ) -> None:
-    """Row by row: what each row of a teacher-forced pass over the words that were fed says, the led pass says too."""
+    """The rows of the second pass equal those of teacher forcing on the mixed tokens."""
     model, examples = batch(
         f"objective.feedback={feedback}", "objective.rate=0.5", "objective.growth=constant", *preset
     )

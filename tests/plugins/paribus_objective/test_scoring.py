@@ -1,4 +1,4 @@
-"""Losses are sums with their counts, held against loops."""
+"""Losses and accuracy, compared with loops."""
 
 import math
 

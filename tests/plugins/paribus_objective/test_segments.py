@@ -1,4 +1,4 @@
-"""Where segments lie, and how they are cut, held against loops."""
+"""Segments of documents, compared with loops."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ DOCUMENTS = [[3, 4, 5, 2, 1], [], [6], [2, 3], [4, 0, 4, 0], [0], [1] * 12, [30,
 
 
 def chunks(documents: list[list[int]], budget: int) -> list[list[int]]:
-    """The sentences of each chunk, as a loop takes them; sentences without a token are not there."""
+    """Sentences of each chunk by a loop; empty sentences are left out."""
     result, number = [], 0
     for document in documents:
         chunk: list[int] = []

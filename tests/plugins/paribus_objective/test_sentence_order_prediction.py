@@ -1,4 +1,4 @@
-"""Two segments of one document, in their order or exactly swapped, at even odds."""
+"""Sentence order prediction: two segments in order or swapped, equally often."""
 
 from collections.abc import Callable, Sequence
 

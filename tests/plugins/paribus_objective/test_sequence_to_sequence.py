@@ -1,4 +1,4 @@
-"""What the encoder reads is the source, and what the decoder is to write is the target, whole or visibly cut."""
+"""Sequence to sequence: sources, targets, truncation, languages and metrics."""
 
 import math
 from collections import Counter
@@ -33,7 +33,7 @@ PAD, EOS, FIRST = 0, 5, 80  # and the first sentinel
 
 @pytest.fixture
 def pairs(corpus: Callable[[Texts], Any]) -> Callable[..., Any]:
-    """A corpus of pairs, by how long its texts are; the ids of its targets count up from 20."""
+    """Build a corpus of pairs from lengths of texts; target ids count up from 20."""
 
     def of(source: Texts, target: Texts, languages: tuple[list[int], list[int]] | None = None) -> Any:
         source_corpus, target_corpus = corpus(source), corpus(target)

@@ -1,4 +1,4 @@
-"""Two heads on what one draw hid: the second against a loop over the rows around each span."""
+"""Span boundary objective: its second head, compared with a loop over the boundary rows."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the encoder reads and the decoder writes come together to the text that there was."""
+"""Span corruption: inputs and labels together equal the original text."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Spans that are hidden: their lengths against the law, their places counted, their boundaries against a loop."""
+"""Span masking: lengths, positions and boundaries of spans."""
 
 from functools import cache
 
@@ -38,7 +38,7 @@ def stream(start: int = 0, count: int = B) -> Stream:
 
 
 def plain(width: int = T) -> Stream:
-    """Nothing but words, so that spans are cut at the ends of rows alone."""
+    """A stream of words alone, so that spans are truncated only at the ends of rows."""
     generator = torch.Generator().manual_seed(1)
     words = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
     return Stream(words[torch.randint(0, WORDS, (B, width), generator=generator)])
@@ -50,14 +50,14 @@ def eligible(body: Stream) -> Tensor:
 
 
 def masked(epoch: int, index: Tensor, body: Stream, mask_function: Masking | None = None) -> tuple[Tensor, Tensor]:
-    """Tokens as they are shown, and which of them are predicted."""
+    """Masked tokens, and the mask of predicted tokens."""
     output, pick, labels = (mask_function or masking())(body, min(MOST, body.tokens.shape[1]), Draw(0, epoch, index))
     return output.tokens, torch.zeros_like(body.tokens, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
 
 
 @cache
 def many(packed: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens, what is shown, what is picked and what was eligible, over several epochs."""
+    """Original and masked tokens, picked and eligible positions, over several epochs."""
     body = stream() if packed else plain()
     batches = [masked(epoch, torch.arange(B), body) for epoch in range(EPOCHS)]
     inputs, picked = torch.cat([batch[0] for batch in batches]), torch.cat([batch[1] for batch in batches])
@@ -65,7 +65,7 @@ def many(packed: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def spans_of(picked: Tensor) -> list[tuple[int, int, int]]:
-    """Row, first and last place of every run of what is picked."""
+    """Row, first and last position of every run of picked tokens."""
     edges = torch.diff(torch.nn.functional.pad(picked.int(), (1, 1)), dim=1)
     starts, ends = (edges == 1).nonzero().tolist(), (edges == -1).nonzero().tolist()
     return [(row, start, end - 1) for (row, start), (_, end) in zip(starts, ends, strict=True)]

@@ -1,4 +1,4 @@
-"""How much of a text is noise and where, held against T5's own numbers."""
+"""Noise spans of a text, compared with T5's numbers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""An objective says which special token it misses."""
+"""Special tokens of objectives, and the error for a missing one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A label for each word, at its first piece."""
+"""Tagging: a label for each word, at its first piece."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pairs in one row: what stands where, in which language, what is hidden of either, and what of one alone."""
+"""Translation language modelling: layout, languages and masks of pairs."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ OTHER = [[8], [9, 2], [6], [2], [3], [33, 4]] * 30
 
 @pytest.fixture
 def tokens(corpus: Corpus) -> Any:
-    """Ids of the one side are below 4000, of the other above."""
+    """A corpus of pairs: source ids below 4000, target ids above."""
     data: Any = corpus(ONE)
     data.ids = data.ids.astype(np.int64)
     data.targets = corpus(OTHER)
@@ -37,12 +37,12 @@ def texts(side: Any) -> list[list[int]]:
 
 
 def laid(objective: Objective, tokens: Tokens, length: int = 32, epoch: int = 0) -> Stream:
-    """The examples before anything is hidden."""
+    """The examples before masking."""
     return objective.form(tokens, length, Draw(0, epoch, torch.arange(180))).streams["body"]
 
 
 def halves(row: list[int]) -> list[list[int]]:
-    """What stands between each cls and its sep."""
+    """Tokens between each cls and its sep."""
     segments = []
     while CLS in row:
         end = row.index(SEP)

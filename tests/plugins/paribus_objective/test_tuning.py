@@ -1,4 +1,4 @@
-"""A pretrained encoder that is tuned on labels: what is kept of it, what is new, and what is dropped."""
+"""Tuning of a pretrained encoder on labels: kept, new and dropped parameters."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The head that scores rows against the vocabulary."""
+"""Vocabulary head: scores of rows for each token."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whole words that are hidden, against a loop over one example; n-grams of them against ALBERT's law."""
+"""Whole-word masking, compared with a loop; n-grams, with ALBERT's distribution."""
 
 import itertools
 from functools import cache
@@ -27,7 +27,7 @@ LAWS = {
 
 
 def stream(start: int = 0, count: int = B) -> Stream:
-    """Words of a few pieces between cls and eos, with a sep between; some padded, some packed."""
+    """Random words of a few pieces between cls and eos, with a sep between; some padded, some packed."""
     generator = torch.Generator().manual_seed(0)
     pieces = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
     tokens = pieces[torch.randint(0, len(pieces), (B, T), generator=generator)]
@@ -41,7 +41,7 @@ def stream(start: int = 0, count: int = B) -> Stream:
 
 
 def picked(law: str, epoch: int = 0, body: Stream | None = None, start: int = 0, rate: float = RATE) -> Tensor:
-    """(B, T) bool: what is predicted."""
+    """Mask of predicted tokens, (B, T)."""
     body = stream() if body is None else body
     masking = Masking(VOCABULARY, rate, 0.8, 0.1, selection(LAWS[law], rate, VOCABULARY))
     index = torch.arange(start, start + len(body.tokens))
@@ -50,7 +50,7 @@ def picked(law: str, epoch: int = 0, body: Stream | None = None, start: int = 0,
 
 
 def words(tokens: list[int], documents: list[int]) -> list[list[list[int]]]:
-    """The words of an example, as rows, stretch by stretch."""
+    """Positions of the words of an example, for each stretch of text."""
     stretches: list[list[list[int]]] = []
     previous = None
     for row, (token, document) in enumerate(zip(tokens, documents, strict=True)):
@@ -67,7 +67,7 @@ def words(tokens: list[int], documents: list[int]) -> list[list[list[int]]]:
 
 
 def by_hand(body: Stream, spans: Spans, b: int, epoch: int) -> set[int]:
-    """What ALBERT's code picks of one example; with runs of one word, what BERT's does."""
+    """Positions that ALBERT's code picks in one example; with runs of one word, those of BERT's code."""
     assert body.documents is not None
     stretches = words(body.tokens[b].tolist(), body.documents[b].tolist())
     starts = [(stretch, word_number) for stretch in stretches for word_number in range(len(stretch))]
@@ -162,7 +162,7 @@ def test_run_lengths_count_words_and_follow_the_distribution() -> None:
 
 
 def _edges(word_selection: WordSelection, body: Stream, epoch: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """(B, N): where each run begins and ends, one after the other, then the last end over and over."""
+    """Starts and ends of runs in turn, (B, N), padded with the last end."""
     result = word_selection(np.zeros(body.tokens.shape, bool), body, RATE, 36, Draw(0, epoch, torch.arange(512)))
     chosen = np.zeros((512, 242), dtype=np.int64)
     np.put_along_axis(chosen, np.where(result.unused, 241, result.positions + 1), 1, axis=1)

@@ -1,4 +1,4 @@
-"""Every system, in its tiny size, learns more by one command than how frequent tokens and classes are."""
+"""Every tiny preset learns more than the frequencies of tokens and classes (slow)."""
 
 import math
 import os
@@ -46,7 +46,7 @@ BEATEN: Final = 0.02  # nats
 
 
 class Found(NamedTuple):
-    """One loss of one system, and what frequencies alone come to."""
+    """One loss of one preset, and the loss of label frequencies."""
 
     command: str
     loss: str

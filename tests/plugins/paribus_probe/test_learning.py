@@ -1,4 +1,4 @@
-"""A task is learned, and what its measures say of it is what is known of such models."""
+"""A small decoder learns a probe task, and its measures agree with the literature."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ LEARNED = 0.8  # of answers right as a whole; by chance next to none is
 
 @pytest.mark.slow
 def test_a_decoder_learns_to_copy_but_not_longer_texts(tmp_path: Path) -> None:
-    """Rotations of distances that no training showed are no help: "Train Short, Test Long" (Press et al. 2022)."""
+    """Rotary positions do not extend to untrained distances: "Train Short, Test Long" (Press et al. 2022)."""
     offers: Any = {
         "corpus": {"probed": Copy},
         "measure": {"longer": LengthExtrapolation, "induced": InductionScore, "when": StepsToThreshold},

@@ -1,4 +1,4 @@
-"""Every task: its answers are right, its splits share nothing, and it is the same on every machine."""
+"""Probe tasks: right answers, disjoint splits, and the same examples on every machine."""
 
 import hashlib
 from collections.abc import Callable, Mapping

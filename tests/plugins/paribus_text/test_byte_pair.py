@@ -1,4 +1,4 @@
-"""Byte pairs, learned."""
+"""Byte-pair tokenizer."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The bytes of a text."""
+"""Byte tokenizer."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Hugging Face's data sets, of files that lie here: nothing is downloaded."""
+"""Hugging Face datasets from local files, without downloads."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def both(corpus: Any) -> list[list[tuple[Any, ...]]]:
-    """What is in each split, by what it is and not by what it is called."""
+    """Contents of both splits, without names."""
     return [sorted((it.sentences, it.labels) for it in corpus.documents(split)) for split in ("train", "val")]
 
 

@@ -1,4 +1,4 @@
-"""The corpus of dates: what is written, where each field of it lies, and which dates are held out."""
+"""Corpus of dates: formats, positions of fields, and held-out dates."""
 
 import hashlib
 from datetime import date
@@ -117,7 +117,7 @@ def test_a_pair_depends_on_seed_split_and_number_alone() -> None:
 
 
 def test_the_dates_are_the_same_on_every_machine() -> None:
-    """Held to a digest, as a study's records are: a pair that moves would be another corpus of the same name."""
+    """A fixed digest: records of studies depend on the exact pairs."""
     documents = list(Dates().documents("train"))
     assert (documents[0].text, documents[0].target) == ("September 19, 2046", ("19. September 2046",))
     texts = "".join(document.text + document.target[0] for document in documents)

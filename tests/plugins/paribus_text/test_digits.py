@@ -1,4 +1,4 @@
-"""The corpus of digits, where scikit-learn is and where it is not."""
+"""Corpus of digits, with and without scikit-learn."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -13,7 +13,7 @@ from paribus_text.digits import Digits
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What scikit-learn has, in little: ten images that count up, and one of them again."""
+    """Fake scikit-learn with ten consecutive images and a repeated one."""
     images = np.arange(10 * 64).reshape(10, 8, 8) % 17.0
     dataset = SimpleNamespace(images=np.concatenate([images, images[:1]]), target=np.array([*range(10), 0]))
     for name in ("sklearn", "sklearn.datasets"):

@@ -1,4 +1,4 @@
-"""The standard library's docstrings."""
+"""Corpus of the standard library's docstrings."""
 
 import sys
 import sysconfig

@@ -1,4 +1,4 @@
-"""Catalogues of messages, as translators write them and as programs read them."""
+"""Message catalogues, in source (.po) and compiled (.mo) form."""
 
 import struct
 from collections.abc import Iterable
@@ -66,7 +66,7 @@ PAIRS = {
 
 
 def compiled(pairs: Iterable[tuple[str, str]]) -> bytes:
-    """A catalogue as programs read it: a table of messages, one of translations, and the texts."""
+    """A compiled catalogue: a table of messages, a table of translations, and the texts."""
     sides = [[text.encode() + b"\0" for text in side] for side in zip(*sorted(pairs), strict=True)]
     count = len(sides[0])
     offset = 28 + 16 * count
@@ -94,7 +94,7 @@ def texts(corpus: MessageCatalogues) -> set[tuple[str, str]]:
 
 
 def installed(folder: Path, languages: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with one program, translated into some languages."""
+    """A fake machine with one program, translated into some languages."""
     for language in languages:
         place = folder / "locale" / language / "LC_MESSAGES" / "program.mo"
         place.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The tokenizer of images."""
+"""Tokenizer of pixels."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Preview of files: unchanged as long as their content is, or None."""
+"""Preview of files: equal for equal contents, or None."""
 
 import os
 import time

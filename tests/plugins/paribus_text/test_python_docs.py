@@ -1,4 +1,4 @@
-"""The language reference as a corpus."""
+"""Corpus of Python's documentation."""
 
 import subprocess
 import sys

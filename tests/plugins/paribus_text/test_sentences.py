@@ -1,4 +1,4 @@
-"""Where sentences and paragraphs end."""
+"""Segmentation of text into sentences and paragraphs."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The corpus of shapes: what is drawn, and what it is drawn from."""
+"""Corpus of shapes: images, classes and random draws."""
 
 import hashlib
 from collections import Counter
@@ -40,7 +40,7 @@ def test_an_image_depends_on_seed_split_and_number_alone() -> None:
 
 
 def test_images_are_the_same_on_every_machine() -> None:
-    """Held to a digest, as a study's records are: an image that moves would be another corpus of the same name."""
+    """A fixed digest: records of studies depend on the exact images."""
     texts = "".join(document.text for document in Shapes(**TINY, classes=8).documents("train"))
     assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "0801746eaff702e5"
 

@@ -1,4 +1,4 @@
-"""Words as tokens."""
+"""Tokenizer of symbols separated by spaces."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Labelled files: texts and pairs with their classes and scores, and every label that is none."""
+"""Labelled tables: texts and pairs with classes or scores, and invalid labels."""
 
 import json
 from pathlib import Path

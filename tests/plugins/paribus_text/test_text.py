@@ -1,4 +1,4 @@
-"""The user's own files: what is read, what is left out, and what is refused."""
+"""Corpus of the user's files: documents, dropped texts and errors."""
 
 import errno
 import json

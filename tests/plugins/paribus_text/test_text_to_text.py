@@ -1,4 +1,4 @@
-"""Labels as texts to be written."""
+"""Labelled corpora as text-to-text pairs."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, final
@@ -14,7 +14,7 @@ from paribus_text.text_to_text import UNANSWERED, TextToText
 
 
 def of(provides: str, *documents: Document, names: tuple[str, ...] = ("no", "yes")) -> Any:
-    """A corpus of the documents, the same in both splits."""
+    """A corpus with the same documents in both splits."""
 
     @final
     class Listed(Corpus):

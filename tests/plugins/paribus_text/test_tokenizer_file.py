@@ -1,4 +1,4 @@
-"""A tokenizer of somebody else's."""
+"""Tokenizer from a `tokenizer.json` file."""
 
 import hashlib
 import json

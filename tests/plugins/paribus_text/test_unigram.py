@@ -1,4 +1,4 @@
-"""Pieces with odds."""
+"""Unigram tokenizer."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Word pieces, learned."""
+"""WordPiece tokenizer."""
 
 import subprocess
 import sys
