@@ -1,7 +1,7 @@
-"""The heart of a lease: a small process that counts on in the lease's file for as long as its parent lives.
+"""Heartbeat of a lease: a small process that counts up in the lease's file while its parent lives.
 
-A process, and not a thread: whoever holds a lease forks, and a fork copies no thread but the locks that it holds. It is
-run by the path of this file, without site or environment, so that it is there in a hundredth of a second.
+It is a process because the owner of a lease forks, and a fork copies the locks of a thread, not the thread. It is run
+by the path of this file, without site packages and environment, so that it starts within 10 ms.
 """
 
 import os
@@ -13,15 +13,15 @@ from contextlib import suppress
 DIGITS = 20
 
 
-def run_heartbeat(path: str, offset: int, every: float, parent: int) -> None:
-    """Until the parent closes our standard input, or ends."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(each, signal.SIG_IGN)  # they are for the parent, who may yet write a checkpoint
+def run_heartbeat(path: str, offset: int, interval: float, parent: int) -> None:
+    """Count up until the parent closes the standard input, or ends."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # the parent handles them, and may still write a checkpoint
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     count = 0
-    while not select.select([sys.stdin.fileno()], [], [], every)[0] and os.getppid() == parent:
+    while not select.select([sys.stdin.fileno()], [], [], interval)[0] and os.getppid() == parent:
         count += 1
-        with suppress(OSError):  # a server that is away for a moment; if for longer, others are right to give us up
+        with suppress(OSError):  # a file server is away; if for long, the lease expires
             os.pwrite(descriptor, f"{count:0{DIGITS}d}".encode(), offset)
             os.fsync(descriptor)
 

@@ -1,9 +1,10 @@
-"""Who works on a folder that several machines share: a lease that is renewed, judged by what others see of it.
+"""Lease on a folder that several machines share: renewed by a heartbeat, and judged by its change.
 
-`lease-000001` names the first holder, `lease-000002` the next: to take a lease is to create the file with the next
-number, which of any number of takers exactly one can (O_EXCL, on NFS as well), and no number is ever given twice. The
-holder counts on in its own file; whoever sees the count stand still for long enough, on a clock of its own, may create
-the next. No two clocks are compared. A holder that was only slow finds the next file there before it writes anything.
+`lease-000001` names the first owner, `lease-000002` the next. To take a lease, a process creates the file with the next
+number: of any number of processes exactly one succeeds (O_EXCL, on NFS as well), and no number is used twice. The owner
+counts up in its file. If the count does not change for long enough, by the clock of the observer, the observer may
+create the next file; clocks of two machines are never compared. An owner that was only slow finds the next file before
+it writes anything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from paribus.storage.lock import Owner
 
 HEARTBEAT_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 1.0  # seconds between two looks at one lease
+POLL_SECONDS: Final = 1.0  # between two checks of one lease
 
 _HELD: Final = b"held\n"
 _FREE: Final = b"free\n"
@@ -40,18 +41,18 @@ _MOST_BYTES: Final = 4096
 @final
 @dataclass(frozen=True)
 class HostIdentity:
-    """Who takes leases: a machine, and how it shows that it is alive."""
+    """Machine that takes leases, and the timing of its heartbeat."""
 
     host: str
-    kernel: str  # of one start of one machine; processes that have it in common see each other's `flock`
-    has_flock: bool = True  # whether `flock` works in the store's folder
-    heartbeat_seconds: float = HEARTBEAT_SECONDS  # seconds between two signs of life
-    lease_seconds: float = LEASE_SECONDS  # seconds without one, after which others may take over
+    kernel: str  # id of a boot; processes with the same id see each other's `flock`
+    has_flock: bool = True  # whether it works in the store's folder
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
+    lease_seconds: float = LEASE_SECONDS  # without a heartbeat, until others may take over
 
 
 @cache
 def host_identity() -> HostIdentity:
-    """This machine."""
+    """Return the identity of this machine."""
     kernel = ""
     with suppress(OSError):
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -61,78 +62,78 @@ def host_identity() -> HostIdentity:
 
 @final
 class LostLeaseError(StoreError):
-    """Somebody took over, as nothing was heard of this process for too long: what it does no longer counts."""
+    """Another process took over the lease, because this one had no heartbeat for too long."""
 
 
 class LeaseHolder(NamedTuple):
-    """A lease that somebody has, or had when they died."""
+    """Owner of a lease, which may have died."""
 
-    token: str  # another one after every sign of life
-    owner: Owner | None  # None where the file cannot be read, as in the moment of its creation
+    token: str  # changes with every heartbeat
+    owner: Owner | None  # None if the file cannot be read, as during its creation
     kernel: str = ""
     lease_seconds: float = LEASE_SECONDS
 
 
 @final
 class Lease:
-    """The lease on one folder, as one claimant has it or sees it."""
+    """Lease on a folder, for its owner and for observers."""
 
     def __init__(self, folder: Path, host: HostIdentity) -> None:
         self.folder = folder
         self._host = host
-        self._number = 0  # of ours; 0: we have none
+        self._number = 0  # of the owned lease; 0: none
         self._line = b""
-        self._heart: subprocess.Popen[bytes] | None = None
+        self._heartbeat: subprocess.Popen[bytes] | None = None
 
     @property
     def is_owned(self) -> bool:
         return self._number > 0
 
     def holder(self) -> LeaseHolder | None:
-        """Who has it; None where nobody does."""
+        """Return the owner of the lease; None if it is free."""
         numbers = self._numbers()
         if not numbers:
             return None
         try:
             data = self._path(numbers[-1]).read_bytes()[:_MOST_BYTES]
-        except FileNotFoundError:  # the next one is there already
-            self._be_there()
+        except FileNotFoundError:  # replaced by the next lease
+            self._check_folder()
             return LeaseHolder(f"{numbers[-1]}:", None)
         except OSError as error:
             raise self._unusable(error) from error
         return None if data.endswith(_FREE) else _read(numbers[-1], data)
 
     def take(self, expired: str = "") -> bool:
-        """Take it if nobody has it, and say whether it is ours now.
+        """Take the lease if it is free, and return whether this object owns it now.
 
-        Nobody has it either who had it on this very machine, where a `flock` would tell of the living, or whose `token`
-        has been `expired` since a `Watch` saw it.
+        It is free as well if its owner was on this machine, where `flock` protects running owners, or if its token is
+        `expired` by the judgement of a `LeaseMonitor`.
         """
-        numbers, held = self._numbers(), self.holder()
-        ended = held is not None and self._host.has_flock and held.kernel == self._host.kernel
-        if held is not None and not ended and held.token != expired:
+        numbers, holder = self._numbers(), self.holder()
+        ended = holder is not None and self._host.has_flock and holder.kernel == self._host.kernel
+        if holder is not None and not ended and holder.token != expired:
             return False
         number = max(numbers, default=0) + 1
         if not self._create(number):
             return False
-        self._be_there()
-        if self._numbers()[-1:] != [number]:  # somebody went on from what we had not seen
+        self._check_folder()
+        if self._numbers()[-1:] != [number]:  # another process continued from a lease that was not visible here
             self._path(number).unlink(missing_ok=True)
             return False
         self._number = number
-        for old in numbers[:-1]:  # the last but one stays: its holder finds ours, whose number follows
+        for old in numbers[:-1]:  # the previous lease stays, as its owner looks for the next number
             with suppress(OSError):
                 self._path(old).unlink()
         return True
 
     def start_heartbeat(self) -> None:
-        """Show from now on that this process lives, as long as it does."""
+        """Start the process that shows that this one is alive."""
         assert self.is_owned
-        if self._heart is not None:
+        if self._heartbeat is not None:
             return
         offset = len(self._line)
         command = [sys.executable, "-I", "-S", heartbeat.__file__, str(self._path(self._number).absolute())]
-        self._heart = subprocess.Popen(
+        self._heartbeat = subprocess.Popen(
             [*command, str(offset), str(self._host.heartbeat_seconds), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -140,30 +141,30 @@ class Lease:
         )
 
     def check(self) -> None:
-        """A `LostLeaseError` if somebody has taken over. To be asked before anything is put into its place."""
+        """Raise a `LostLeaseError` if another process took over; called before each write."""
         try:
             lost = not self._path(self._number).read_bytes().startswith(self._line)
         except FileNotFoundError:
-            self._be_there()
+            self._check_folder()
             lost = True
         except OSError as error:
             raise self._unusable(error) from error
         if lost or self._path(self._number + 1).exists():
-            held = self.holder()
-            by = f"; it is run by {held.owner}" if held is not None and held.owner is not None else ""
-            what = "nothing was heard of this process for too long, and another took over" + by
+            holder = self.holder()
+            by = f"; it is owned by {holder.owner}" if holder is not None and holder.owner is not None else ""
+            what = "this process had no heartbeat for too long, and another one took over" + by
             raise LostLeaseError(Problem(code="lease-lost", location=str(self.folder), message=what))
 
     def release(self) -> None:
-        """Give it back. The file stays, so that its number is not given again."""
+        """Release the lease; its file stays, so that its number is not used again."""
         number, self._number = self._number, 0
-        if self._heart is not None:
-            self._heart.kill()
-            self._heart.communicate()
-            self._heart = None
+        if self._heartbeat is not None:
+            self._heartbeat.kill()
+            self._heartbeat.communicate()
+            self._heartbeat = None
         if not number:
             return
-        with suppress(OSError):  # then others have to wait until it has expired
+        with suppress(OSError):  # then others wait until it expires
             descriptor = os.open(self._path(number), os.O_RDWR | os.O_CLOEXEC)
             try:
                 if os.pread(descriptor, len(self._line), 0) == self._line:
@@ -202,17 +203,17 @@ class Lease:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def _be_there(self) -> None:
-        """A folder that was taken away, and perhaps made anew, was taken over by nobody."""
+    def _check_folder(self) -> None:
+        """Raise an error if the folder was removed: then no process took over."""
         if not self._numbers():
-            what = "this folder was taken away; bring it back, and run it again"
+            what = "this folder was removed; restore it, and run the study again"
             raise StoreError(Problem(code="no-folder", location=str(self.folder), message=what))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"lease-{number:06d}"
 
     def _unusable(self, error: OSError) -> StoreError:
-        what = f"no lease could be taken in this folder: {error.strerror or error}; use a writable folder"
+        what = f"cannot take a lease in this folder: {error.strerror or error}; use a writable folder"
         return StoreError(Problem(code="cannot-lock", location=str(self.folder), message=what))
 
 
@@ -228,38 +229,40 @@ def _read(number: int, data: bytes) -> LeaseHolder:
 
 
 @final
-class _Seen(NamedTuple):
+class _Observation(NamedTuple):
     token: str
     since: float
-    moved: bool
-    looked: float
+    has_changed: bool
+    checked: float
 
 
 @final
 class LeaseMonitor:
-    """Whether holders on other machines live, by the signs that they give, and by the clock of whoever watches."""
+    """Judges whether owners on other machines are alive, by their heartbeats and the clock of this machine."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[Path, _Seen] = {}
+        self._observations: dict[Path, _Observation] = {}
 
     def judge(self, lease: Lease) -> tuple[Literal["free", "alive", "silent", "expired"], str]:
-        """What is known, and the token of which it is known. `silent`: it was not watched for long enough to tell."""
-        held = lease.holder()
-        if held is None:
-            self._seen.pop(lease.folder, None)
+        """Return the state of a lease and its token; `silent` if it was not observed for long enough."""
+        holder = lease.holder()
+        if holder is None:
+            self._observations.pop(lease.folder, None)
             return "free", ""
         now = self._clock()
-        seen = self._seen.get(lease.folder)
-        if seen is None or seen.token != held.token:
-            moved = seen is not None and (seen.moved or held.token.startswith(seen.token.partition(":")[0] + ":"))
-            seen = _Seen(held.token, now, moved, now)
-        # A watcher that slept through the time has seen nothing: only its looks count, not what lies between them.
-        elif now - seen.looked > held.lease_seconds / 2:
-            seen = seen._replace(since=now, looked=now)
+        observation = self._observations.get(lease.folder)
+        if observation is None or observation.token != holder.token:
+            has_changed = observation is not None and (
+                observation.has_changed or holder.token.startswith(observation.token.partition(":")[0] + ":")
+            )
+            observation = _Observation(holder.token, now, has_changed, now)
+        # Time between two checks does not count if this machine was suspended.
+        elif now - observation.checked > holder.lease_seconds / 2:
+            observation = observation._replace(since=now, checked=now)
         else:
-            seen = seen._replace(looked=now)
-        self._seen[lease.folder] = seen
-        if now - seen.since > held.lease_seconds:
-            return "expired", held.token
-        return ("alive" if seen.moved else "silent"), held.token
+            observation = observation._replace(checked=now)
+        self._observations[lease.folder] = observation
+        if now - observation.since > holder.lease_seconds:
+            return "expired", holder.token
+        return ("alive" if observation.has_changed else "silent"), holder.token

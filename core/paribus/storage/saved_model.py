@@ -1,4 +1,4 @@
-"""A folder that holds a model: what can be known of it without torch, and before any tensor is read."""
+"""Folders of saved models: find and describe them without torch and without reading tensors."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RECORD: Final = "record.json"
 WEIGHTS: Final = "weights.safetensors"
 TEXT: Final = "text.json"
 PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.ckpt")
-RUNS: Final = Path("runs")  # where trials are kept unless another place is named
-SEAL: Final = b'"sha256":"'  # as a key of the header; within any string of the header, its quotes are escaped
+RUNS: Final = Path("runs")  # default store
+SEAL: Final = b'"sha256":"'  # a key of the header; within a string its quotes would be escaped
 
-_IDENTITY: Final = re.compile(r"[0-9a-f]{4,24}")  # of a trial, or how it begins
+_IDENTITY: Final = re.compile(r"[0-9a-f]{4,24}")  # of a trial, or its first digits
 _SEALED: Final = re.compile(re.escape(SEAL) + rb"([0-9a-f]{64})\"")
-_MOST: Final = 100_000_000  # bytes of a header that safetensors reads
+_MOST: Final = 100_000_000  # bytes; limit of safetensors
 _VALID: Final = (
     "a folder like runs/STUDY/HASH, a HASH of `paribus status`, "
     "or what `paribus train --save`, `adapt` or `convert` wrote"
@@ -32,16 +32,16 @@ _VALID: Final = (
 @final
 @dataclass(frozen=True)
 class SavedModel:
-    """A model on disk: a trial's, or one that `paribus.save` wrote."""
+    """Model on disk, of a trial or written by `paribus.save`."""
 
     folder: Path
     spec: Mapping[str, Any]
     dtype: str
-    tokenizer: str  # its fingerprint; empty where none is known, as of a model from elsewhere
+    tokenizer: str  # its fingerprint; empty if unknown, as for Hugging Face models
     is_trial: bool
-    seal: str  # the hash that the file of weights says it has; held against the file when it is read
+    seal: str  # hash in the header of the weights, checked when they are read
     identity: str = ""  # of a trial
-    flops: int | None = None  # that its training took, with all that it began from; None: not known
+    flops: int | None = None  # of its training, its parents included; None: unknown
 
     @property
     def weights(self) -> Path:
@@ -49,18 +49,18 @@ class SavedModel:
 
     @property
     def sha256(self) -> str:
-        """What the folder has in it, wherever it stands."""
+        """Hash of the content of the folder, whatever its path."""
         return digest_json([dict(self.spec), self.dtype, self.tokenizer, self.seal])
 
 
 def find_model(name: str | Path, store: Path = RUNS) -> Path:
-    """The folder that is meant: itself, or that of the trial of `store` whose identity begins so."""
+    """Return the folder of a model: the path itself, or the trial in `store` whose identity starts with `name`."""
     place = Path(name)
     if not _IDENTITY.fullmatch(str(name)) or os.path.lexists(place):
         return place
     found = sorted(each for each in store.glob(f"*/{name}*") if _ended(each))
     if len({each.name for each in found}) > 1:
-        what = f"{len(found)} trials in `{store}` begin so"
+        what = f"{len(found)} trials in `{store}` have identities that start like this"
         raise _problem("ambiguous", place, what, join_names((str(each) for each in found), 6))
     return found[0] if found else place
 
@@ -132,7 +132,7 @@ def _seal(path: Path) -> str:
         raise _problem("cannot-read", path, f"this file could not be read: {error.strerror or error}") from error
     found = _SEALED.search(header)
     if found is None:
-        raise damaged_error(path, "it has no seal")
+        raise damaged_error(path, "it has no hash")
     try:
         described = parse_json(header)
         ends = [0, *_ends(described)]
@@ -150,7 +150,7 @@ def _ends(header: Any) -> Iterator[int]:
 
 
 def _no_model(place: Path) -> StoreError:
-    """What is there instead, and what to do about it."""
+    """Return the error for a folder without a model: its content, and what to do."""
     if not place.exists():
         return _problem("no-record", place, "there is no such folder", _VALID)
     if not place.is_dir():

@@ -1,4 +1,4 @@
-"""The claim to a trial: a lock that the kernel releases on this machine, and a lease that other machines see."""
+"""Lock of a trial: a file lock for the processes of this machine, and a lease for other machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ __all__ = ["LostLeaseError", "TrialLock"]
 
 @final
 class TrialLock:
-    """At most one process of all machines has it; the death of its holder ends it, here at once, elsewhere in time."""
+    """Lock that at most one process on all machines owns; the death of its owner releases it.
+
+    On the same machine it is free at once, for other machines when the lease expires.
+    """
 
     def __init__(self, folder: Path, host: HostIdentity) -> None:
         self.path = folder / LOCK
@@ -31,10 +34,10 @@ class TrialLock:
         self._lock = Lock(self.path)
 
     def try_acquire(self, expired: str = "") -> bool:
-        """Take it if nobody has it, and say whether it is ours now; `expired` is what a `Watch` knows of its holder."""
+        """Take the lock if it is free, and return whether this object owns it; `expired` is a token of a monitor."""
         if self.lease.is_owned:
             return True
-        if not self._asked(self._lock.try_acquire):
+        if not self._if_supported(self._lock.try_acquire):
             return False
         taken = False
         try:
@@ -45,13 +48,13 @@ class TrialLock:
         return taken
 
     def acquire(self) -> None:
-        """Take it, or raise an error that names its holder. It never waits."""
+        """Take the lock without waiting, or raise an error that names its owner."""
         if not self.try_acquire():
             message = f"locked by {self.owner() or 'another process'}; wait for it, or end it first"
             raise StoreError(Problem(code="locked", location=str(self.path), message=message))
 
     def start_heartbeat(self) -> None:
-        """Have other machines see that its holder lives, from now on."""
+        """Show other machines from now on that the owner is alive."""
         self.lease.start_heartbeat()
 
     def release(self) -> None:
@@ -59,30 +62,30 @@ class TrialLock:
         self._lock.release()
 
     def is_free(self) -> bool:
-        """Whether nobody has it, without taking it."""
-        return self._asked(self._lock.is_free) and not self.is_remote()
+        """Return whether no process owns the lock, without taking it."""
+        return self._if_supported(self._lock.is_free) and not self.is_remote()
 
     def is_remote(self) -> bool:
-        """Whether it is, or was until a death, on another machine."""
-        held = self.lease.holder()
-        return held is not None and not (self.host.has_flock and held.kernel == self.host.kernel)
+        """Return whether its owner is on another machine, alive or not."""
+        holder = self.lease.holder()
+        return holder is not None and not (self.host.has_flock and holder.kernel == self.host.kernel)
 
     def owner(self) -> Owner | None:
-        held = self.lease.holder()
-        return (held.owner if held is not None else None) or self._lock.owner()
+        holder = self.lease.holder()
+        return (holder.owner if holder is not None else None) or self._lock.owner()
 
     def fenced_files(self, files: Files) -> Files:
-        """The calls with which a trial writes: none of them puts anything into its place once the claim is lost."""
+        """Return the system calls of a trial's writes, which raise an error once the lock is lost."""
 
-        def before(call: str) -> None:
-            # Behind the creation of the file that is renamed, which has NFS look at the folder anew.
+        def check_lease(call: str) -> None:
+            # Checked after the temporary file was created, because that makes NFS read the folder again.
             if call in FENCED_CALLS:
                 self.lease.check()
 
-        return files.with_callback(before)
+        return files.with_callback(check_lease)
 
     def periodic_check(self) -> Callable[[], None]:
-        """To be called as often as one likes: from time to time it looks whether the claim is lost."""
+        """Return a cheap function that checks from time to time whether the lock is lost."""
         last = time.monotonic()
 
         def check() -> None:
@@ -93,8 +96,8 @@ class TrialLock:
 
         return check
 
-    def _asked(self, lock: Callable[[], bool]) -> bool:
-        """What the lock says; where the folder knows no locks, the lease alone decides."""
+    def _if_supported(self, lock: Callable[[], bool]) -> bool:
+        """Return the result of `lock`; True in a folder without file locks, where the lease alone decides."""
         try:
             return not self.host.has_flock or lock()
         except StoreError as error:
@@ -109,5 +112,5 @@ class TrialLock:
         self.start_heartbeat()
         return self
 
-    def __exit__(self, *raised: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.release()

@@ -301,8 +301,7 @@ def test_a_plugin_with_a_thread_prevents_forking_and_is_reported(make_server: Ma
         ("raise SystemExit('not today')", r"ended with exit code 1: not today"),
         ("import os; os.kill(os.getpid(), 11)", r"ended with signal 11 \(SIGSEGV\)"),
         (
-            "from paribus.errors import PluginError, Problem\n"
-            "raise PluginError(Problem(code='x', message='broken: y'))",
+            "from paribus import errors; raise errors.PluginError(errors.Problem(code='x', message='broken: y'))",
             r"error\[x\]: broken: y",
         ),
     ],

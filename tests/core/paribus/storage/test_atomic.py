@@ -202,14 +202,14 @@ def test_an_interrupt_leaves_no_stray_and_stays_an_interrupt(tmp_path: Path) -> 
 
 
 def test_a_vanished_folder_is_named_and_not_made_again(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"gone/record\.json\).*No such file.*bring the folder back"):
+    with pytest.raises(StoreError, match=r"gone/record\.json\).*No such file"):
         write_json(tmp_path / "gone" / "record.json", OLD)
     assert names(tmp_path) == []
 
 
 def test_a_folder_in_the_place_of_the_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "record.json" / "inside").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"Is a directory.*mend that"):
+    with pytest.raises(StoreError, match=r"Is a directory"):
         write_json(tmp_path / "record.json", OLD)
     assert names(tmp_path) == ["record.json"]
 
@@ -324,7 +324,7 @@ def test_an_edit_is_found_and_so_is_a_document_of_another_spelling(tmp_path: Pat
     with pytest.raises(DamagedError, match="does not have the hash"):
         read_json(path)
     path.write_text(json.dumps(json.loads(text), indent=1))
-    with pytest.raises(DamagedError, match="spelt otherwise"):
+    with pytest.raises(DamagedError, match="its encoding"):
         read_json(path)
     path.write_text(text)
     assert read_json(path) == READ_OLD
@@ -335,14 +335,14 @@ def test_an_edit_is_found_and_so_is_a_document_of_another_spelling(tmp_path: Pat
     [
         (b"", "Expecting value"),
         (b'{"body":{},"schema":1,"sha256":NaN}', "NaN is not JSON"),
-        (b'{"body":{},"schema":1,"schema":1,"sha256":""}', "key 'schema' stands there twice"),
+        (b'{"body":{},"schema":1,"schema":1,"sha256":""}', "key 'schema' appears twice"),
         (b'{"body":{},"schema":1}', "exactly the keys body, schema and sha256"),
         (b'{"body":{},"schema":1,"sha256":"","more":0}', "exactly the keys"),
         (b"[]", "exactly the keys"),
         (b'{"body":{},"schema":1,"sha256":""}', "does not have the hash"),
         (resealed([], 1), "not an object"),
         (resealed({}, "1"), "not an integer"),
-        (resealed({}, 1).replace(b":", b": "), "spelt otherwise"),
+        (resealed({}, 1).replace(b":", b": "), "its encoding"),
         (b'{"body":{"a":' + b"[" * 100_000, "nested too deep"),
         (b'{"body":{"a":' + b"[" * 600 + b"]" * 600 + b'},"schema":1,"sha256":""}', "recursion depth|hash"),
         (resealed({"a": math.inf}, 1).replace(b'"inf"', b"1e999"), "not JSON compliant"),

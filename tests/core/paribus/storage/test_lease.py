@@ -73,7 +73,7 @@ def test_who_was_only_slow_finds_out_and_takes_nothing_back(tmp_path: Path) -> N
     slow, other = Lease(tmp_path, A), Lease(tmp_path, B)
     assert slow.take()
     assert other.take(token(slow))
-    with pytest.raises(LostLeaseError, match=r"another took over; it is run by process \d+ on b since"):
+    with pytest.raises(LostLeaseError, match=r"\[lease-lost\].* process \d+ on b since"):
         slow.check()
     slow.release()
     other.check()
@@ -87,9 +87,7 @@ def test_a_vanished_folder_is_named_and_was_taken_by_nobody(tmp_path: Path) -> N
     assert lease.take()
     (folder / "lease-000001").unlink()
     folder.rmdir()
-    with pytest.raises(
-        StoreError, match=r"\[no-folder\].*trial\): this folder was taken away; bring it back"
-    ) as raised:
+    with pytest.raises(StoreError, match=r"\[no-folder\].*trial\)") as raised:
         lease.check()
     assert not isinstance(raised.value, LostLeaseError)
     lease.release()
@@ -162,7 +160,7 @@ def test_a_heart_stops_with_its_holder(tmp_path: Path, number: signal.Signals) -
         "import sys, time; from pathlib import Path; from paribus.storage.lease import HostIdentity, Lease;"
         "lease = Lease(Path(sys.argv[1]), HostIdentity('a', 'a', False, 0.05, 1.0));"
         "lease.take(); lease.start_heartbeat();"
-        "print(lease._heart.pid, flush=True); time.sleep(60)"
+        "print(lease._heartbeat.pid, flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
