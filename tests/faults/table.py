@@ -253,7 +253,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "no_record_is_nothing_to_compare": ("E8",),
         "where_all_records_are_stale_it_says_so": ("B10", "D19"),
     },
-    "core/paribus/planning/test_comparability.py": {"a_study_that_no_table_could_hold_is_refused": ("E2", "E3")},
+    "core/paribus/planning/test_comparability.py": {"variants_that_are_not_comparable_are_refused": ("E2", "E3")},
     "core/paribus/analysis/test_select_trials.py": {
         "a_stale_record_is_left_out_and_said": ("B10", "D19"),
         "a_record_of_other_data_is_never_readmitted": ("C8",),

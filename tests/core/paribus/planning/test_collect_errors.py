@@ -1,4 +1,4 @@
-"""Whatever is wrong with a study is told at once, in the order of its file, each with its place."""
+"""All errors of a study are reported at once, in the order of its file, each with its line."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ VALID: Mapping[str, Any] = {
 
 
 class Mistake(NamedTuple):
-    """Where it is made, how, and the words that tell of it."""
+    """An error in a study: its part, the edit that makes it, and a pattern of its message."""
 
     part: str
     plant: Callable[[Tree], Any]
-    told: str
+    pattern: str
     spec: bool = False  # whether only a spec on some base can tell
 
 
@@ -114,33 +114,33 @@ def problems(tree: Tree, folder: Path) -> list[str]:
 
 @settings(max_examples=25)
 @given(planted=TOGETHER)
-def test_of_several_mistakes_in_a_valid_study_every_one_is_told_in_the_order_of_the_file(
+def test_several_errors_are_all_reported_in_the_order_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, planted: list[Mistake]
 ) -> None:
     tree = copy.deepcopy(dict(VALID))
-    without = [item for item in planted if item.told.startswith(("unknown preset", "`base`"))]
+    without = [item for item in planted if item.pattern.startswith(("unknown preset", "`base`"))]
     planted = [item for item in planted if not (without and item.spec)]
     for mistake in planted:
         mistake.plant(tree)
     lines = problems(tree, tmp_path_factory.mktemp("study"))
     for mistake in planted:
-        assert any(re.search(mistake.told, line) for line in lines), (mistake.told, lines)
+        assert any(re.search(mistake.pattern, line) for line in lines), (mistake.pattern, lines)
     places = [int(at[1]) for line in lines if (at := re.search(r"\(.*mine\.yaml:(\d+)", line))]
     assert places == sorted(places)
     assert len(lines) == len(set(lines))
     assert len(places) >= len(lines) - bool(without)  # a base that is missing has no place
 
 
-def test_the_valid_one_is_valid_and_each_mistake_is_told_once(tmp_path: Path) -> None:
+def test_the_example_is_valid_and_each_error_is_reported_once(tmp_path: Path) -> None:
     assert len(study(dict(VALID, match=None), registry=known(), store=tmp_path).plan.variants) == 3
     for mistake in MISTAKES:
         tree = copy.deepcopy(dict(VALID))
         mistake.plant(tree)
         lines = problems(tree, tmp_path)
-        assert len([line for line in lines if re.search(mistake.told, line)]) == 1, (mistake.told, lines)
+        assert len([line for line in lines if re.search(mistake.pattern, line)]) == 1, (mistake.pattern, lines)
 
 
-def test_what_is_wrong_at_every_scale_is_told_without_one_and_else_with_it(tmp_path: Path) -> None:
+def test_an_error_at_every_scale_is_reported_without_a_scale(tmp_path: Path) -> None:
     tree = copy.deepcopy(dict(VALID))
     tree |= {"match": None, "tune": None, "scales": {"s": {"dims.width": 32}, "m": {"dims.widht": 64}}}
     tree["vary"]["attention"].append("mqqa")
@@ -148,7 +148,7 @@ def test_what_is_wrong_at_every_scale_is_told_without_one_and_else_with_it(tmp_p
     assert [re.findall(r", in \w+;", line) for line in lines] == [[], [", in m;"]]
 
 
-def test_a_design_that_nobody_knows_hides_no_mistake_of_what_varies(tmp_path: Path) -> None:
+def test_an_unknown_design_does_not_hide_other_errors(tmp_path: Path) -> None:
     tree = {**copy.deepcopy(dict(VALID)), "design": "gird", "exclude": None}
     tree["vary"]["attention"].append("mqqa")
     lines = problems(tree, tmp_path)
@@ -156,7 +156,7 @@ def test_a_design_that_nobody_knows_hides_no_mistake_of_what_varies(tmp_path: Pa
     assert any('unknown attention "mqqa"' in line for line in lines)
 
 
-def test_a_study_of_more_cells_than_anybody_can_count_is_told_as_that_with_its_own_mistakes(tmp_path: Path) -> None:
+def test_a_study_with_too_many_cells_is_reported_with_its_other_errors(tmp_path: Path) -> None:
     tree = copy.deepcopy(dict(VALID)) | {"exclude": None, "match": None, "seeds": 0, "metric": {"name": "loss"}}
     tree["vary"] = {f"parts.p{number}.dropout": [0.1] * 10 for number in range(12)}
     lines = problems(tree, tmp_path)
@@ -170,7 +170,7 @@ def _leaves(node: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("valid", [VALID, STAGED], ids=["plain", "staged"])
-def test_a_value_that_cannot_be_read_is_told_once_wherever_it_stands(valid: Mapping[str, Any], tmp_path: Path) -> None:
+def test_an_unreadable_value_is_reported_once(valid: Mapping[str, Any], tmp_path: Path) -> None:
     """No number has so many digits: what cannot be read is in no spec, and whoever asks for the rest gets an answer."""
     for *way, final in _leaves(valid):
         tree: Any = copy.deepcopy(dict(valid))

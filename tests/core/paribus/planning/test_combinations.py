@@ -66,7 +66,7 @@ def test_every_design_goes_with_every_setting(design: str, more: str, plugin_ind
 
 
 @pytest.mark.parametrize("design", ["ladder", "factorial"])
-def test_what_holds_variants_against_one_another_does_not_stop_some(
+def test_designs_that_compare_variants_with_each_other_cannot_stop_early(
     design: str, plugin_index: Index, tmp_path: Path
 ) -> None:
     options = {"design": design, "stop": "when-decided", "seeds": 8}

@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_what_a_spec_will_measure_is_what_its_model_measures(name: str, registry: Registry) -> None:
+def test_the_metrics_of_a_spec_are_those_of_its_model(name: str, registry: Registry) -> None:
     spec = resolved(name, "dims.vocabulary=300", registry=registry)
     model = build_model(spec, registry, expected_vocabulary(spec, registry))
     likely = [f"val/{name}/" for name in model.evaluated if model.objective(name).traits.get("likelihood")]
@@ -69,14 +69,14 @@ def test_what_a_spec_will_measure_is_what_its_model_measures(name: str, registry
 
 
 @pytest.mark.parametrize(("changes", "code", "words"), REFUSED.values(), ids=list(REFUSED))
-def test_a_study_that_no_table_could_hold_is_refused(changes: dict[str, Any], code: str, words: str) -> None:
+def test_variants_that_are_not_comparable_are_refused(changes: dict[str, Any], code: str, words: str) -> None:
     with pytest.raises(SpecError, match=r"error\[" + code) as caught:
         paribus.study({**STUDY, **changes})
     assert code in {problem.code for problem in caught.value.problems}
     assert words in str(caught.value)
 
 
-def test_across_tokenizers_what_is_measured_of_bytes_is_compared() -> None:
+def test_metrics_per_byte_are_comparable_across_tokenizers() -> None:
     study = {**STUDY, "base": "gpt-tiny", "vary": {"tokenizer": ["bpe"]}}
     assert paribus.study({**study, "metric": "val/clm/bits-per-byte"}).plan.trials
     with pytest.raises(SpecError, match="or a metric per byte, such as val/clm/bits-per-byte"):
@@ -84,11 +84,11 @@ def test_across_tokenizers_what_is_measured_of_bytes_is_compared() -> None:
 
 
 @pytest.mark.parametrize("metric", ["val/mlm/loss", "val/mlm/accuracy"])
-def test_whatever_is_measured_may_be_the_metric(metric: str) -> None:
+def test_every_measured_metric_may_be_the_metric(metric: str) -> None:
     assert paribus.study({**STUDY, "metric": metric}).plan.trials
 
 
-def test_what_is_evaluated_alike_may_be_trained_otherwise() -> None:
+def test_variants_with_the_same_evaluation_may_train_differently() -> None:
     changed = {"base": "bert-tiny", "vary": {"objective": [["mlm", "sop"]]}, "evaluate": ["mlm"]}
     assert paribus.study({**STUDY, **changed}).plan.trials
 
@@ -105,7 +105,7 @@ def test_the_options_of_an_objective_may_differ_where_its_validation_examples_do
 
 
 @pytest.mark.parametrize("flags", [[], ["--plan"]], ids=["run", "plan"])
-def test_nothing_is_trained_and_the_place_is_named(
+def test_an_invalid_study_trains_nothing_and_names_the_location(
     flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -119,7 +119,7 @@ def test_nothing_is_trained_and_the_place_is_named(
     assert not Path("runs").exists()
 
 
-def test_a_loss_is_known_to_be_measured_without_torch() -> None:
+def test_the_terms_of_a_loss_are_listed_without_torch() -> None:
     code = f"import paribus, sys\nassert paribus.study({STUDY!r}).plan.trials\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -39,7 +39,9 @@ def told(
     return result, rows(result, registry, seed0="done"), store
 
 
-def test_it_counts_what_a_record_will(caught: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry) -> None:
+def test_an_estimate_counts_like_a_record(
+    caught: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry
+) -> None:
     result, every, _ = caught
     for variant in result.plan.variants:
         spec, row = dict(result.plan.trials_of(variant.name)[0].spec), every[variant.name]
@@ -63,7 +65,7 @@ def test_nothing_is_written(caught: tuple[PlannedStudy, dict[str, Row], Path]) -
     assert not caught[2].exists()
 
 
-def test_what_time_will_end_takes_that_time_and_nobody_knows_how_much_it_computes(
+def test_a_trial_with_a_budget_in_seconds_has_no_estimate_of_flops(
     tiny: MakeSpec, registry: Registry, tmp_path: Path
 ) -> None:
     row = rows(planned(tiny, registry, {"seconds": 7.5}, tmp_path), registry)[BASELINE]

@@ -11,7 +11,7 @@ from paribus.planning.match_search import solve
 
 
 @given(st.integers(16, 512), st.floats(0.5, 8.0), st.integers(0, 5_000))
-def test_no_other_ratio_comes_nearer(width: int, expected: float, fixed: int) -> None:
+def test_no_other_value_is_nearer_to_the_target(width: int, expected: float, fixed: int) -> None:
     def count(expand: float) -> int:
         return fixed + 2 * width * max(1, round(expand * width))
 
@@ -25,7 +25,7 @@ def test_no_other_ratio_comes_nearer(width: int, expected: float, fixed: int) ->
 
 
 @given(st.integers(1, 5_000), st.integers(1, 40))
-def test_a_whole_knob_stays_whole(target: int, slope: int) -> None:
+def test_a_whole_number_stays_whole(target: int, slope: int) -> None:
     result = solve(
         lambda value: round(slope * value), max(target, slope), whole=True, start=7.0, path="feedforward.inner"
     )
@@ -33,13 +33,13 @@ def test_a_whole_knob_stays_whole(target: int, slope: int) -> None:
     assert abs(result.count - max(target, slope)) <= slope / 2
 
 
-def test_a_knob_that_fits_already_is_left_alone() -> None:
+def test_a_value_that_matches_already_is_kept() -> None:
     result = solve(lambda value: 100, 100, whole=False, start=4.0, path="feedforward.expand")
     assert result.value == 4.0
     assert result.residual == 0.0
 
 
-def test_a_variant_that_is_too_large_even_without_the_knob_is_refused() -> None:
+def test_a_variant_that_is_too_large_at_the_smallest_value_is_refused() -> None:
     with pytest.raises(SpecError, match=r"even at .* this variant has 1,000 where the baseline has 100"):
         solve(lambda value: 1000 + int(value), 100, whole=False, start=4.0, path="feedforward.expand")
 
@@ -49,7 +49,7 @@ def test_a_value_is_as_short_as_its_count_allows() -> None:
     assert len(repr(result.value)) <= 6
 
 
-def test_a_width_stays_one_that_a_model_can_have() -> None:
+def test_a_matched_width_is_valid_for_a_model() -> None:
     """Only multiples of the heads are: what lies between is no spec, and is passed over."""
 
     def count(width: float) -> int:
@@ -70,7 +70,7 @@ def test_a_width_stays_one_that_a_model_can_have() -> None:
         solve(count, 3, whole=True, start=64.0, path="dims.width")
 
 
-def test_a_knob_that_does_not_move_what_is_counted_is_said_to_be_none() -> None:
+def test_an_option_that_does_not_change_the_count_is_refused() -> None:
     words = r"match.by: `feedforward.expand` does not move the kv: it is 64 at 0.015625, and at 1024 as well"
     with pytest.raises(SpecError, match=words):
         solve(lambda value: 64, 100, whole=False, start=4.0, path="feedforward.expand", on="kv")
@@ -78,13 +78,13 @@ def test_a_knob_that_does_not_move_what_is_counted_is_said_to_be_none() -> None:
         solve(lambda value: 640, 100, whole=True, start=4, path="position.length", on="params")
 
 
-def test_nothing_is_matched_on_what_the_baseline_has_none_of() -> None:
+def test_a_cost_that_the_baseline_lacks_cannot_be_matched() -> None:
     with pytest.raises(SpecError, match=r"match.on: the baseline has no state \(0\)"):
         solve(lambda value: 64, 0, whole=False, start=4.0, path="feedforward.expand", on="state")
 
 
 @given(st.sampled_from([4, 6, 8, 12, 16, 30]), st.integers(1, 40), st.data())
-def test_of_a_knob_that_has_few_values_the_nearest_is_taken(heads: int, target: int, data: st.DataObject) -> None:
+def test_the_nearest_of_few_valid_values_is_chosen(heads: int, target: int, data: st.DataObject) -> None:
     divisors = [value for value in range(1, heads + 1) if heads % value == 0]
 
     def count(value: float) -> int:

@@ -24,12 +24,12 @@ def test_the_interval_of_a_median_holds_it_in_95_of_100_whatever_the_distributio
     assert 1 - 2 * inner < 0.95  # and no narrower one would
 
 
-def test_what_slows_a_whole_round_down_leaves_the_ratio_alone() -> None:
+def test_a_slow_round_does_not_change_the_ratio() -> None:
     previous = [1.0, 4.0, 1.0, 2.0, 1.0, 9.0]
     assert paired_ratio(previous, [1.25 * item for item in previous]) == pytest.approx(Ratio(1.25, 1.25, 1.25, 6))
 
 
-def test_no_interval_is_narrower_than_what_the_baseline_strays_from_itself() -> None:
+def test_no_interval_is_narrower_than_the_noise_of_the_baseline() -> None:
     result = Ratio(1.0, 0.99, 1.01, 20)
     assert widen(result, Ratio(1.05, 1.04, 1.06, 20)) == pytest.approx(Ratio(1.0, 0.99 / 1.06, 1.01 * 1.06, 20))
     assert widen(result, Ratio(0.9, 0.8, 0.95, 20)) == pytest.approx(Ratio(1.0, 0.99 * 0.8, 1.01 / 0.8, 20))

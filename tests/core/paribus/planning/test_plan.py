@@ -61,7 +61,7 @@ def test_a_variant_differs_from_the_base_in_what_it_varies_and_nothing_else(plug
         assert {key for key in base if base[key] != spec[key]} == {key for key, _ in variant.changes}
 
 
-def test_a_variant_that_is_the_base_is_left_out_and_said_to_change_nothing(plugin_index: Index) -> None:
+def test_a_variant_that_equals_the_base_is_excluded(plugin_index: Index) -> None:
     result = planned(plugin_index, vary={"attention": ["mha", "mqa"]})
     assert [(cell.variant, cell.reason) for cell in result.excluded] == [
         ("attention=mha", "the same spec as baseline: it would change nothing")
@@ -86,7 +86,7 @@ def test_two_variants_of_one_name_are_refused(plugin_index: Index) -> None:
         planned(plugin_index, base=base, vary={"attention": [[*cycle, "mha"], [*cycle, "mqa"]]})
 
 
-def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(plugin_index: Index) -> None:
+def test_an_invalid_cell_of_a_grid_is_excluded_with_its_reason(plugin_index: Index) -> None:
     result = planned(plugin_index, design="grid", vary={"dims.heads": [4, 3], "attention": ["mha", "mqa"]})
     assert {cell.variant for cell in result.excluded if "multiple" in cell.reason} == {
         "dims.heads=3 attention=mha",
@@ -94,12 +94,12 @@ def test_a_cell_of_a_grid_that_cannot_be_is_left_out_with_its_reason(plugin_inde
     }
 
 
-def test_a_variant_that_was_asked_for_by_name_must_be_valid(plugin_index: Index) -> None:
+def test_a_listed_variant_must_be_valid(plugin_index: Index) -> None:
     with pytest.raises(SpecError, match=r"did you mean \"mqa\""):
         planned(plugin_index, vary={"attention": ["mqq"]})
 
 
-def test_a_problem_of_the_base_is_told_once(plugin_index: Index) -> None:
+def test_a_problem_of_the_base_is_reported_once(plugin_index: Index) -> None:
     with pytest.raises(SpecError, match="no multiple") as caught:
         planned(plugin_index, base={"preset": "encoder-tiny", "dims.heads": 5})
     assert [problem.code for problem in caught.value.problems].count("not-divisible") == 1
@@ -117,7 +117,7 @@ def test_a_budget_in_tokens_is_rounded_up_to_whole_steps(plugin_index: Index) ->
     assert {trial.spec["trainer"]["max_steps"] for trial in result.trials} == {8}
 
 
-def test_a_matched_study_solves_the_knob_of_each_variant(plugin_index: Index) -> None:
+def test_a_matched_study_changes_the_option_of_each_variant(plugin_index: Index) -> None:
     study = parse_study(
         "mine", plain_tree({**STUDY, "match": {"on": "params", "by": "feedforward.expand"}}, "study"), plugin_index
     )
@@ -135,7 +135,7 @@ def test_a_matched_study_solves_the_knob_of_each_variant(plugin_index: Index) ->
     assert set(trial.matched_values) == {"feedforward.expand"}
 
 
-def test_a_knob_that_is_no_number_cannot_be_turned(plugin_index: Index) -> None:
+def test_an_option_that_is_not_a_number_cannot_be_matched(plugin_index: Index) -> None:
     changes = {**STUDY, "match": {"on": "params", "by": "feedforward.activation"}}
     study = parse_study("mine", plain_tree(changes, "study"), plugin_index)
     with pytest.raises(SpecError, match=r'not-numeric.*the text "gelu"'):
@@ -158,7 +158,7 @@ assert "torch" not in sys.modules
     assert caught == [trial.identity for trial in planned(plugin_index).trials]
 
 
-def test_what_changes_a_trial_changes_its_identity(plugin_index: Index) -> None:
+def test_every_change_of_a_trial_changes_its_identity(plugin_index: Index) -> None:
     spec = planned(plugin_index).trials[0].spec
     same = identity_of(spec, "code", "corpus")
     assert identity_of({**spec, "data": {**spec["data"], "workers": 3}}, "code", "corpus") == same
@@ -182,7 +182,7 @@ def test_every_component_of_a_spec_counts_towards_its_code(plugin_index: Index) 
     } <= result
 
 
-def test_a_component_has_the_code_of_what_it_imports_of_its_own_package_and_of_no_other(tmp_path: Path) -> None:
+def test_the_code_of_a_component_includes_imports_from_its_own_package_only(tmp_path: Path) -> None:
     package = tmp_path / "mine"
     package.mkdir()
     (package / "__init__.py").write_text("from mine.one import One as one\nfrom mine.two import Two as two\n")
@@ -201,7 +201,7 @@ def test_line_endings_are_no_change_of_code(tmp_path: Path) -> None:
     assert one == second != third
 
 
-def test_what_follows_a_varied_key_by_reference_is_named_as_following(plugin_index: Index) -> None:
+def test_values_that_reference_a_varied_key_are_recorded(plugin_index: Index) -> None:
     base = {"preset": "encoder-tiny", "feedforward": {"name": "mlp", "inner": "${dims.width}", "expand": None}}
     result = planned(plugin_index, base=base, vary={"dims.width": [32]})
     trial = result.trials_of("dims.width=32")[0]

@@ -59,7 +59,7 @@ def outcome(study: Study, variant: Variant, plugin_index: Index, **options: Any)
         return error.problems
 
 
-def test_a_thousand_trials_are_planned_in_a_blink(plugin_index: Index) -> None:
+def test_a_thousand_trials_are_planned_quickly(plugin_index: Index) -> None:
     vary = {
         "optimizer.lr": [1e-4 * (1 + index) for index in range(20)],
         "dropout": [0.01 * (1 + index) for index in range(10)],
@@ -74,7 +74,7 @@ def test_a_thousand_trials_are_planned_in_a_blink(plugin_index: Index) -> None:
     assert min(taken) < GENEROUS
 
 
-def test_what_variants_share_comes_out_as_if_each_were_read_alone(plugin_index: Index) -> None:
+def test_sharing_between_variants_changes_no_spec(plugin_index: Index) -> None:
     study, memory = read(plugin_index, MIXED), ReadingCache()
     variants = [Variant(BASELINE), *DESIGNS["grid"](study.varied)]
     together = [outcome(study, variant, plugin_index, memory=memory) for variant in variants]
@@ -83,7 +83,7 @@ def test_what_variants_share_comes_out_as_if_each_were_read_alone(plugin_index: 
     assert {type(item) for item in together} == {dict, tuple}  # some cells are specs, and some cannot be
 
 
-def test_every_problem_of_a_study_is_told_whatever_is_shared(plugin_index: Index) -> None:
+def test_sharing_hides_no_problem_of_a_study(plugin_index: Index) -> None:
     vary = {"attention": ["mqq", {"name": "gqa", "kv_heads": 3}], "norm": ["rmsnrom"]}
     with pytest.raises(SpecError, match="did you mean") as caught:
         plan(
@@ -113,7 +113,7 @@ SPECS = st.dictionaries(KEYS, JSON | st.dictionaries(KEYS, JSON, max_size=3), ma
 
 @settings(max_examples=40)
 @given(st.lists(SPECS, min_size=1, max_size=4))
-def test_an_identity_is_the_hash_of_the_whole_document_however_it_is_spelt(specs: list[dict[str, Any]]) -> None:
+def test_an_identity_is_the_hash_of_the_canonical_document(specs: list[dict[str, Any]]) -> None:
     spelling = CanonicalCache()
     for spec in (*specs, {**specs[0], **specs[-1]}):
         saved = {
@@ -128,9 +128,7 @@ def test_an_identity_is_the_hash_of_the_whole_document_however_it_is_spelt(specs
 
 @settings(max_examples=40)
 @given(SPECS, st.lists(JSON, min_size=1, max_size=3), JSON)
-def test_a_spec_with_one_seed_after_another_has_the_identities_of_as_many_specs(
-    spec: dict[str, Any], seeds: list[Any], begun: Any
-) -> None:
+def test_seeded_identities_equal_those_of_full_specs(spec: dict[str, Any], seeds: list[Any], begun: Any) -> None:
     spec = {**spec, "seed": 0, "from": None}
     seeded = SeededIdentity(CanonicalCache(), spec, "some", "text")
     for seed in seeds:
@@ -139,7 +137,7 @@ def test_a_spec_with_one_seed_after_another_has_the_identities_of_as_many_specs(
         assert seeded.identity(**both) == identity_of({**spec, **both}, "some", "text")
 
 
-def test_the_code_of_components_is_the_same_whether_it_is_asked_once_or_often(plugin_index: Index) -> None:
+def test_the_code_of_components_is_the_same_with_and_without_a_cache(plugin_index: Index) -> None:
     code = ComponentCode(plugin_index)
     study = read(plugin_index, {**MIXED, "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}})
     for trial in plan(study, plugin_index, fingerprint=lambda spec: "text").trials:

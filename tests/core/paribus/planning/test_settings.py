@@ -90,7 +90,7 @@ def test_each_way_to_match_has_residuals_of_its_own(plugin_index: Index) -> None
     )
 
 
-def test_two_matches_on_one_thing_are_told_apart_by_their_knobs(plugin_index: Index) -> None:
+def test_two_matches_on_one_cost_are_named_by_their_options(plugin_index: Index) -> None:
     result = planned(plugin_index, match=[dict(PARAMS), {"on": "params", "by": "dims.width"}])
     assert [setting.name for setting in result.settings] == ["params by feedforward.expand", "params by dims.width"]
 
@@ -111,7 +111,7 @@ def test_an_early_stop_leaves_whole_pairs_in_every_setting(plugin_index: Index) 
     assert [trial.seed for trial in result.trials] == [0] * 8 + [1] * 8 + [2] * 8
 
 
-def test_a_setting_is_no_part_of_what_a_trial_is(plugin_index: Index) -> None:
+def test_a_setting_is_not_part_of_a_trials_identity(plugin_index: Index) -> None:
     scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
     result, alone = planned(plugin_index, scales=scales), planned(plugin_index)  # the preset is 64 wide
     same = [trial.identity for trial in result.trials_of("attention=mqa", setting="m")]
@@ -119,7 +119,7 @@ def test_a_setting_is_no_part_of_what_a_trial_is(plugin_index: Index) -> None:
     assert result.trials_of("attention=mqa", setting="m")[0].label == "attention=mqa, m, seed 0"
 
 
-def test_presets_are_scales_with_what_the_base_says_over_each(plugin_index: Index) -> None:
+def test_presets_are_scales_with_the_bases_changes(plugin_index: Index) -> None:
     base = {"preset": "encoder-tiny", "data.batch": 8, "objective": "mlm"}
     result = planned(plugin_index, base=base, scales=["encoder-tiny", "bert-tiny"], vary={"norm": ["rmsnorm"]})
     assert [setting.name for setting in result.settings] == ["encoder-tiny", "bert-tiny"]
@@ -134,7 +134,7 @@ def test_every_scale_is_matched_in_every_way(plugin_index: Index) -> None:
     assert [setting.name for setting in result.settings] == ["s, unmatched", "s, params", "m, unmatched", "m, params"]
 
 
-def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(plugin_index: Index) -> None:
+def test_an_error_at_one_scale_names_the_scale(plugin_index: Index) -> None:
     scales = {"s": {"dims.heads": 2}, "m": {"dims.heads": 3, "dims.width": 48}}
     with pytest.raises(SpecError, match=r"divide|multiple") as caught:
         planned(plugin_index, scales=scales)
@@ -163,7 +163,7 @@ def test_a_variant_that_is_wrong_at_one_scale_is_said_to_be_so_there(plugin_inde
         ({"tune": {"optimizer.lrr": [1e-3]}}, 'unknown key "lrr"'),
     ],
 )
-def test_what_cannot_be_a_setting_is_refused(plugin_index: Index, changes: dict[str, Any], said: str) -> None:
+def test_an_invalid_setting_is_refused(plugin_index: Index, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
         planned(plugin_index, **changes)
 
@@ -186,7 +186,7 @@ def by_rate(**best: float) -> Any:
     return score
 
 
-def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(plugin_index: Index) -> None:
+def test_tuning_trials_are_planned_first_and_tuned_trials_after_their_records(plugin_index: Index) -> None:
     result = planned(plugin_index, tune=dict(TUNE))
     assert [setting.name for setting in result.settings] == [SAME, BEST]
     assert not result.is_complete
@@ -197,7 +197,7 @@ def test_what_is_tuned_is_known_at_once_and_what_is_at_its_best_only_then(plugin
     assert "each at its best: 24 tuning trials have no record, and at most 12 follow" in line
 
 
-def test_each_variant_is_then_run_at_its_own_best(plugin_index: Index) -> None:
+def test_each_variant_runs_with_its_chosen_value(plugin_index: Index) -> None:
     score = by_rate(**{"attention=mqa": 8e-3, BASELINE: 2e-3})
     result = planned(plugin_index, score, tune=dict(TUNE))
     assert result.is_complete
@@ -215,20 +215,20 @@ def test_each_variant_is_then_run_at_its_own_best(plugin_index: Index) -> None:
     assert len(result.trials) == 24 + 12 + 3
 
 
-def test_the_value_of_the_base_is_tried_even_where_it_is_not_written(plugin_index: Index) -> None:
+def test_the_value_of_the_base_is_always_a_candidate(plugin_index: Index) -> None:
     result = planned(plugin_index, tune={"optimizer.lr": [1e-3, 4e-3]})
     assert {tuple(tuning.cell[0][1] for tuning in tuned.candidates) for tuned in result.tuned} == {(2e-3, 1e-3, 4e-3)}
     assert {tuned.default for tuned in result.tuned} == {0}
 
 
-def test_of_equal_means_it_is_the_variants_own(plugin_index: Index) -> None:
+def test_the_variants_own_value_wins_ties(plugin_index: Index) -> None:
     result = planned(plugin_index, lambda trial: 1.0, tune=dict(TUNE))
     assert {tuning.chosen for tuning in result.tuned} == {(("optimizer.lr", 2e-3),)}
     assert len(result.trials) == 24 + 12  # at its best is as it was
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_what_diverged_never_wins(plugin_index: Index, bad: float) -> None:
+def test_a_diverged_value_is_never_chosen(plugin_index: Index, bad: float) -> None:
     def score(trial: Trial) -> float:
         rate = trial.spec["optimizer"]["lr"]
         return bad if rate == 8e-3 and trial.seed == 1_000_001 else -rate  # the other seed would be the best of all
@@ -237,7 +237,7 @@ def test_what_diverged_never_wins(plugin_index: Index, bad: float) -> None:
     assert {tuning.chosen for tuning in result.tuned} == {(("optimizer.lr", 2e-3),)}
 
 
-def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the_rest(plugin_index: Index) -> None:
+def test_a_value_with_a_failed_trial_is_never_chosen(plugin_index: Index) -> None:
     def score(trial: Trial) -> float:
         rate = trial.spec["optimizer"]["lr"]
         missing = trial.variant == "attention=mqa" and rate == 8e-3 and trial.seed == 1_000_001
@@ -255,12 +255,12 @@ def test_a_value_at_which_a_trial_failed_is_out_and_the_choice_goes_on_among_the
 @pytest.mark.parametrize(
     ("state", "out"), [("failed", True), ("out-of-memory", True), ("timeout", True), ("interrupted", False)]
 )
-def test_what_only_waits_to_go_on_is_no_failure(state: str, out: bool) -> None:
+def test_an_interrupted_trial_is_not_a_failure(state: str, out: bool) -> None:
     assert score_of(None, "m", {"state": state, "why": ""}) == (FAILED if out else None)
     assert score_of({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m", {"state": state}) == 2.5
 
 
-def test_where_all_diverged_a_variant_stays_as_it_is(plugin_index: Index) -> None:
+def test_a_variant_keeps_its_value_where_all_candidates_diverged(plugin_index: Index) -> None:
     result = planned(plugin_index, lambda trial: math.nan, tune=dict(TUNE))
     assert {tuning.best for tuning in result.tuned} == {1}
     assert {tuning.edge_keys for tuning in result.tuned} == {()}
@@ -295,7 +295,7 @@ def test_a_component_is_tuned_with_the_options_that_it_has(plugin_index: Index) 
     assert result.trials_of(name, setting=BEST)[0].spec["optimizer"]["name"] == "sgd"
 
 
-def test_what_becomes_the_baseline_once_tuned_is_left_out_there_and_said(plugin_index: Index) -> None:
+def test_a_variant_that_equals_the_tuned_baseline_is_excluded(plugin_index: Index) -> None:
     vary = {"optimizer": [{"name": "adamw", "lr": 5e-4}]}
     result = planned(plugin_index, lambda trial: trial.spec["optimizer"]["lr"], vary=vary, tune=dict(TUNE))
     assert [variant.name for variant in result.setting(BEST).variants] == [BASELINE]
@@ -320,14 +320,14 @@ def test_stages_are_tuned_and_scaled_as_well(plugin_index: Index) -> None:
     assert len(pretrained) == 2 * 4 * 2  # one for each scale, variant and seed, whatever the values tried after it
 
 
-def test_a_score_is_what_its_record_says() -> None:
+def test_a_score_is_the_metric_of_the_record() -> None:
     assert score_of(None, "m") is None
     assert score_of({"result": {"state": "done", "metrics": {"m": 2.5}}}, "m") == 2.5
     for metrics, state in (({"m": "nan"}, "done"), ({"m": 1e300}, "done"), ({}, "done"), ({"m": 2.0}, "diverged")):
         assert math.isnan(score_of({"result": {"state": state, "metrics": metrics}}, "m") or 0.0)
 
 
-def test_a_study_is_planned_anew_from_its_own_store(tmp_path: Path) -> None:
+def test_replanning_reads_the_studys_store(tmp_path: Path) -> None:
     import paribus
 
     result = paribus.study({**STUDY, "tune": dict(TUNE)}, store=tmp_path)

@@ -72,7 +72,7 @@ def test_no_import_of_ours_is_missed() -> None:
     assert not missed
 
 
-def test_what_reads_like_an_import_in_a_docstring_hides_none(tmp_path: Path) -> None:
+def test_text_like_an_import_in_a_docstring_hides_no_import(tmp_path: Path) -> None:
     package = tmp_path / "mine"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -98,9 +98,7 @@ def edits(path: Path) -> list[Callable[[], object]]:
     return [same_size_and_time, lambda: path.rename(path.with_name(f"other_{path.name}")), path.unlink]
 
 
-def test_every_edit_of_every_file_of_the_engine_is_another_engine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_edit_of_a_file_of_the_engine_changes_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in identity.ENGINE:
         if (CORE / name).is_dir():
             shutil.copytree(CORE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -122,7 +120,7 @@ def test_every_edit_of_every_file_of_the_engine_is_another_engine(
     assert engine() != whole
 
 
-def test_every_edit_of_every_file_behind_a_component_is_other_code(tmp_path: Path) -> None:
+def test_every_edit_of_a_components_files_changes_its_code(tmp_path: Path) -> None:
     plugin = next(path for path in OURS if path.parent.name == "paribus_objective").parent
     shutil.copytree(plugin, tmp_path / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
     component = tmp_path / plugin.name / "masked_language_modelling.py"

@@ -46,7 +46,7 @@ def records(
     return result
 
 
-def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
+def test_a_record_meets_a_budget_of_flops_to_half_a_step(
     records: list[tuple[dict[str, Any], Record]], registry: Registry
 ) -> None:
     for spec, record in records:
@@ -56,7 +56,7 @@ def test_what_a_record_counts_meets_a_budget_of_operations_to_half_a_step(
     assert len({record["result"]["steps"] for _, record in records}) > 1
 
 
-def test_the_place_where_a_budget_of_operations_cuts_is_told_of_each_trial(tiny: MakeSpec, registry: Registry) -> None:
+def test_each_trial_has_the_steps_of_a_budget_of_flops(tiny: MakeSpec, registry: Registry) -> None:
     result = planned(tiny, registry, {"flops": FLOPS}).plan
     for variant in result.variants:
         for trial in result.trials_of(variant.name):
@@ -74,7 +74,7 @@ def test_a_smaller_model_takes_more_steps(tiny: MakeSpec, registry: Registry) ->
     assert steps["feedforward.expand=1"] > steps[BASELINE] > steps["feedforward.expand=8"]
 
 
-def test_variants_that_are_matched_in_operations_take_as_many_steps(tiny: MakeSpec, registry: Registry) -> None:
+def test_variants_with_equal_flops_take_equally_many_steps(tiny: MakeSpec, registry: Registry) -> None:
     match = {"on": "flops", "by": "feedforward.inner"}
     base = {**tiny(), "feedforward": {"name": "mlp", "inner": 64, "expand": None}}
     base.pop("seed")
@@ -84,12 +84,12 @@ def test_variants_that_are_matched_in_operations_take_as_many_steps(tiny: MakeSp
     assert result.trials_of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
 
 
-def test_a_budget_that_is_spent_before_the_first_step_ends_is_refused(tiny: MakeSpec, registry: Registry) -> None:
+def test_a_budget_below_one_step_is_refused(tiny: MakeSpec, registry: Registry) -> None:
     with pytest.raises(SpecError, match=r"budget.flops.*one step of baseline takes [\d,]+ FLOPs, and the budget is 10"):
         planned(tiny, registry, {"flops": 10})
 
 
-def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: MakeSpec, registry: Registry) -> None:
+def test_a_budget_in_seconds_is_the_same_for_all_variants_and_sets_no_steps(tiny: MakeSpec, registry: Registry) -> None:
     result = planned(tiny, registry, {"seconds": 2.5}).plan
     for trial in result.trials:
         assert max_seconds(trial.spec["trainer"]) == 2.5
@@ -108,7 +108,7 @@ def test_a_budget_of_seconds_is_the_same_for_all_and_no_number_of_steps(tiny: Ma
         ({"steps": 5, "seconds": 5}, r"too-many\] budget.*steps, "),
     ],
 )
-def test_what_is_no_budget_is_refused(
+def test_an_invalid_budget_is_refused(
     tiny: MakeSpec, registry: Registry, tmp_path: Path, budget: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(SpecError, match=words):

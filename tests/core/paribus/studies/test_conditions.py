@@ -23,7 +23,7 @@ VARY: dict[str, Any] = {
 Grid = Callable[..., Plan]
 
 
-def test_an_axis_is_only_there_where_it_applies(grid: Grid) -> None:
+def test_an_axis_is_in_a_cell_only_where_it_applies(grid: Grid) -> None:
     result = grid(vary=VARY)
     assert [variant.name for variant in result.variants][1:] == [
         "attention=mqa norm=layernorm",
@@ -79,7 +79,7 @@ def test_every_condition_holds_in_each_combination_and_no_other_value_applies(
     assert set(result) == brute
 
 
-def test_of_very_many_combinations_the_number_is_an_upper_bound_that_takes_no_time() -> None:
+def test_very_many_combinations_are_counted_quickly_by_an_upper_bound() -> None:
     many = list(range(3000))
     varied = Variation(vary={"a": many, "b": many}, when={"b": [{"a": 0}] * 3000})
     assert variant_count("grid", varied) == 9_000_000
@@ -111,6 +111,6 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_a_condition_that_would_not_do_what_it_says_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
+def test_a_condition_without_effect_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         grid(**{"vary": VARY, **said})

@@ -38,7 +38,7 @@ def test_the_size_of_a_design_is_known_without_making_it(vary: dict[str, list[st
     assert variant_count(design, varied) == len(list(DESIGNS[design](varied)))
 
 
-def test_a_list_is_taken_as_it_is_written() -> None:
+def test_a_list_has_the_listed_variants() -> None:
     variants: list[dict[str, object]] = [{"attention": "mqa", "norm": "rmsnorm"}, {"dropout": 0.1}]
     assert [dict(variant.changes) for variant in DESIGNS["list"](Variation(variants=variants))] == variants
 
@@ -68,7 +68,7 @@ def test_a_long_value_does_not_make_a_long_name() -> None:
     assert len(format_value("x" * 500)) < 100
 
 
-def test_a_variant_that_is_written_down_may_have_a_name() -> None:
+def test_a_listed_variant_may_have_a_name() -> None:
     result = list(DESIGNS["list"](Variation(variants=[{"name": "narrow", "dims.width": 8}, {"dims.width": 8}])))
     assert [variant.name for variant in result] == ["narrow", "dims.width=8"]
     assert [variant.changes for variant in result] == [(("dims.width", 8),)] * 2

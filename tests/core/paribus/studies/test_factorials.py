@@ -57,7 +57,7 @@ def test_axes_are_crossed_with_the_base_as_a_level_of_each(vary: dict[str, list[
 
 
 @given(st.integers(2, 6), st.integers(0, 3))
-def test_a_fraction_has_its_share_of_the_cells_and_the_baseline_is_one(factors: int, halvings: int) -> None:
+def test_a_fraction_contains_the_baseline(factors: int, halvings: int) -> None:
     if halvings and not is_possible(factors, halvings):
         return
     varied = Variation(changes=[{f"dims.{letter}": 1} for letter in "abcdef"[:factors]], fraction=2**halvings)
@@ -71,7 +71,7 @@ def test_a_fraction_has_its_share_of_the_cells_and_the_baseline_is_one(factors: 
     assert all(item.changes for item in result)
 
 
-def test_every_design_has_as_many_variants_as_it_says() -> None:
+def test_every_design_has_its_number_of_variants() -> None:
     varied = {
         "list": Variation(variants=CHANGES),
         **{design: Variation(changes=CHANGES) for design in ("ladder", "leave-one-out", "factorial")},
@@ -98,7 +98,7 @@ def test_the_cells_of_a_plan_are_those_of_the_table(plugin_index: Index) -> None
     assert (len(crossed.cells), crossed.missing) == (6, {})
 
 
-def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing(plugin_index: Index) -> None:
+def test_invalid_and_excluded_cells_are_reported_and_counted_as_missing(plugin_index: Index) -> None:
     vary = {"dims.heads": [3], "attention": ["mqa"], "norm": ["rmsnorm"]}
     exclude = [{"dims.heads": 4, "attention": "mqa", "norm": "rmsnorm", "reason": "too dear"}]
     result = planned(plugin_index, vary=vary, exclude=exclude)
@@ -111,7 +111,7 @@ def test_a_cell_that_cannot_be_or_was_left_out_is_told_of_and_counted_as_missing
     assert (len(crossed.cells), len(crossed.missing)) == (3, 5)
 
 
-def test_what_a_fraction_confounds_is_said_with_its_resolution(plugin_index: Index) -> None:
+def test_a_fraction_is_described_with_its_aliases_and_resolution(plugin_index: Index) -> None:
     result = planned(plugin_index, changes=CHANGES, fraction="1/2")
     assert len(result.variants) == 8
     options = describe_design("factorial", result.study.varied)
@@ -140,7 +140,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_a_factorial_that_would_not_be_one_is_refused(plugin_index: Index, said: dict[str, Any], words: str) -> None:
+def test_an_invalid_factorial_is_refused(plugin_index: Index, said: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words) as caught:
         planned(plugin_index, **said)
     assert caught.value.exit_code == 2

@@ -20,7 +20,7 @@ def column(cells: list[tuple[int, ...]], effect: int) -> tuple[int, ...]:
 
 
 @given(sizes)
-def test_what_is_confounded_is_what_has_the_same_column(size: tuple[int, int]) -> None:
+def test_confounded_effects_have_the_same_column(size: tuple[int, int]) -> None:
     result = best_fraction(*size)
     if result is None:
         return
@@ -62,13 +62,13 @@ def test_the_resolution_is_the_highest_that_there_is(size: tuple[int, int], reso
     assert result.resolution == resolution
 
 
-def test_where_main_effects_would_be_confounded_there_is_no_fraction() -> None:
+def test_no_fraction_confounds_main_effects() -> None:
     assert best_fraction(3, 2) is None
     assert best_fraction(8, 5) is None
     assert best_fraction(2, 1) is None
 
 
-def test_a_fraction_that_nobody_could_run_or_search_is_none() -> None:
+def test_a_fraction_that_is_too_large_does_not_exist() -> None:
     assert best_fraction(40, 1) is None
     assert best_fraction(40, 30) is None
 

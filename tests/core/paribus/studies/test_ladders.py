@@ -1,4 +1,4 @@
-"""Ladders and leave-one-out: what each variant is, and what is said of it."""
+"""Ladders and leave-one-out designs: their variants and their errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ keys = st.sampled_from(["attention", "norm", "position", "optimizer.lr", "dims.w
 written = st.lists(st.dictionaries(keys, st.sampled_from(["a", "b", "c"]), min_size=1), min_size=1, max_size=6)
 
 
-def planned(plugin_index: Index, **said: Any) -> Plan:
+def planned(plugin_index: Index, **changes: Any) -> Plan:
     study = {"base": "bert-tiny", "seeds": 2, "budget": {"steps": 10}, "metric": {"name": "val/mlm/loss"}}
-    read = parse_study("mine", plain_tree({**study, "evaluate": ["mlm"], **said}, "study"), plugin_index)
+    read = parse_study("mine", plain_tree({**study, "evaluate": ["mlm"], **changes}, "study"), plugin_index)
     return plan(read, plugin_index, fingerprint=lambda spec: "text")
 
 
@@ -40,7 +40,7 @@ def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, st
 
 
 @given(written)
-def test_one_change_is_taken_back_from_the_full_model_in_each_variant(changes: list[dict[str, str]]) -> None:
+def test_each_variant_removes_one_change_from_the_full_model(changes: list[dict[str, str]]) -> None:
     varied = Variation(changes=changes)
     variants = list(DESIGNS["leave-one-out"](varied))
     assert variant_count("leave-one-out", varied) == len(variants) == len(changes)
@@ -60,7 +60,7 @@ def test_axes_are_changes_too_value_after_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked"),
+    ("changes", "expected"),
     [
         ([("norm", "rmsnorm"), ("norm", "layernorm")], {"norm": "layernorm"}),
         (
@@ -76,11 +76,9 @@ def test_axes_are_changes_too_value_after_value() -> None:
         ([("feedforward", {"name": "glu"}), ("feedforward", {"name": "mlp"})], {"feedforward": {"name": "mlp"}}),
     ],
 )
-def test_a_later_change_overrides_what_an_earlier_one_asked_for(
-    changes: list[tuple[str, Any]], asked: dict[str, Any]
-) -> None:
+def test_a_later_change_overrides_an_earlier_one(changes: list[tuple[str, Any]], expected: dict[str, Any]) -> None:
     previous = [(key, value) for key, value in changes]
-    assert effective_changes(changes) == asked
+    assert effective_changes(changes) == expected
     assert changes == previous, "what the study says is not changed"
 
 
@@ -104,14 +102,14 @@ def test_a_ladder_goes_from_one_recipe_to_another(plugin_index: Index) -> None:
     assert len(result.trials) == 2 * 6
 
 
-def test_a_rung_that_leads_back_is_left_out_and_the_next_one_is_a_step_from_its_equal(plugin_index: Index) -> None:
+def test_a_rung_that_equals_an_earlier_one_is_excluded(plugin_index: Index) -> None:
     changes = [{"norm": "rmsnorm"}, {"name": "back", "norm": "layernorm", "norm.eps": 1e-12}, {"position": "rope"}]
     result = planned(plugin_index, design="ladder", changes=changes)
     assert [(cell.variant, cell.same_as) for cell in result.excluded] == [("back", BASELINE)]
     assert rungs_below(result.setting()) == {"+ norm=rmsnorm": BASELINE, "+ position=rope": BASELINE}
 
 
-def test_a_seed_of_leave_one_out_has_a_trial_more_than_there_are_changes(plugin_index: Index) -> None:
+def test_leave_one_out_has_one_trial_more_than_changes_per_seed(plugin_index: Index) -> None:
     result = planned(plugin_index, design="leave-one-out", changes=MODERN[1:4])
     assert len(result.trials) == 2 * (3 + 1)
     full = result.trials_of(BASELINE)[0]
@@ -134,14 +132,14 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_what_a_design_does_not_read_is_refused(plugin_index: Index, said: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("changes", "words"), FAULTS)
+def test_keys_that_a_design_does_not_read_are_refused(plugin_index: Index, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words) as caught:
-        planned(plugin_index, **said)
+        planned(plugin_index, **changes)
     assert caught.value.exit_code == 2
 
 
-def test_a_mistake_in_a_rung_is_told_with_its_line(plugin_index: Index, tmp_path: Path) -> None:
+def test_an_error_in_a_rung_has_its_line(plugin_index: Index, tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(
         "base: bert-tiny\ndesign: ladder\nchanges:\n  - norm: rmsnorm\n  - position: rop\nmetric: val/mlm/loss\n"

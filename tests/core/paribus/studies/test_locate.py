@@ -41,7 +41,7 @@ def test_a_dictionary_may_set_its_name(tmp_path: Path, plugin_index: Index) -> N
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", 3, None, "Ü"])
-def test_a_name_that_is_no_folder_is_refused(name: Any, tmp_path: Path, plugin_index: Index) -> None:
+def test_a_name_that_cannot_be_a_folder_is_refused(name: Any, tmp_path: Path, plugin_index: Index) -> None:
     with pytest.raises(SpecError, match="bad-name"):
         folder({**STUDY, "name": name}, tmp_path, plugin_index)
 

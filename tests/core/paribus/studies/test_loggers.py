@@ -16,12 +16,12 @@ from paribus.train import loggers
 WHOLE = {"base": "encoder-tiny", "vary": {"norm": ["rmsnorm"]}, "metric": "val/mlm/loss"}
 
 
-def read(plugin_index: Index, **given: Any) -> Any:
-    return parse_study("mine", Tree({**WHOLE, **given}), plugin_index).loggers
+def read(plugin_index: Index, **changes: Any) -> Any:
+    return parse_study("mine", Tree({**WHOLE, **changes}), plugin_index).loggers
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("value", "expected"),
     [
         (None, ()),
         ("csv", ({"name": "csv"},)),
@@ -29,12 +29,12 @@ def read(plugin_index: Index, **given: Any) -> Any:
         ([{"name": "csv", "flush_logs_every_n_steps": 5}], ({"name": "csv", "flush_logs_every_n_steps": 5},)),
     ],
 )
-def test_loggers_are_names_or_names_with_options(plugin_index: Index, given: Any, found: Any) -> None:
-    assert read(plugin_index, loggers=given) == found
+def test_loggers_are_names_or_names_with_options(plugin_index: Index, value: Any, expected: Any) -> None:
+    assert read(plugin_index, loggers=value) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "message"),
     [
         (["cvs"], 'unknown logger "cvs"; did you mean "csv". valid: csv, tensorboard, mlflow, wandb'),
         ([3], r"loggers\.0: .* the number 3; valid: loggers: \[csv"),
@@ -46,12 +46,12 @@ def test_loggers_are_names_or_names_with_options(plugin_index: Index, given: Any
         (["csv", "csv"], r"too-many\] loggers: `csv`"),
     ],
 )
-def test_what_is_no_logger_is_told(plugin_index: Index, given: Any, said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        read(plugin_index, loggers=given)
+def test_an_invalid_logger_is_reported(plugin_index: Index, value: Any, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        read(plugin_index, loggers=value)
 
 
-def test_a_package_that_is_missing_is_told_before_anything_runs(
+def test_a_missing_package_is_reported_before_anything_runs(
     plugin_index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)

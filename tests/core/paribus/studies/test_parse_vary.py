@@ -18,7 +18,7 @@ Grid = Callable[..., Plan]
 @pytest.mark.parametrize(
     "attention", ["gqa", {"kv_heads": 2}, {"name": "gqa", "kv_heads": 2}], ids=["name", "option", "both"]
 )
-def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
+def test_a_cell_is_excluded_with_its_reason(grid: Grid, attention: Any) -> None:
     result = grid(vary=VARY, exclude=[{"attention": attention, "norm": "rmsnorm", "reason": "was run last year"}])
     assert [(cell.variant, cell.reason) for cell in result.excluded] == [
         ("attention=gqa(kv_heads=2) norm=rmsnorm", "was run last year")
@@ -31,23 +31,23 @@ def test_a_cell_is_left_out_with_its_reason(grid: Grid, attention: Any) -> None:
     ]
 
 
-def test_without_a_reason_it_is_said_which_exclusion_it_was(grid: Grid) -> None:
+def test_an_exclusion_without_a_reason_is_named(grid: Grid) -> None:
     result = grid(vary=VARY, exclude=[{"norm": "rmsnorm"}])
     assert {cell.reason for cell in result.excluded} == {"excluded by `exclude`: norm=rmsnorm"}
     assert len(result.excluded) == 2
 
 
-def test_what_the_base_says_is_part_of_a_cell(grid: Grid) -> None:
+def test_the_values_of_the_base_are_part_of_a_cell(grid: Grid) -> None:
     result = grid(vary=VARY, exclude=[{"dims.width": 64, "attention": "mqa", "norm": "rmsnorm"}])
     assert [cell.variant for cell in result.excluded] == ["attention=mqa norm=rmsnorm"]
 
 
-def test_the_baseline_is_no_cell_that_could_be_left_out(grid: Grid) -> None:
+def test_the_baseline_cannot_be_excluded(grid: Grid) -> None:
     result = grid(vary={"norm": ["layernorm", "rmsnorm"]}, exclude=[{"norm": "layernorm"}])
     assert [variant.name for variant in result.variants] == [BASELINE, "norm=rmsnorm"]
 
 
-def test_a_cell_that_cannot_be_may_be_left_out_with_a_better_reason(grid: Grid) -> None:
+def test_an_invalid_cell_may_be_excluded_with_a_written_reason(grid: Grid) -> None:
     vary = {"dims.heads": [3, 4], "attention": ["mha", "mqa"]}
     result = grid(vary=vary, exclude=[{"dims.heads": 3, "attention": "mqa", "reason": "three is odd"}])
     reason = {cell.variant: cell.reason for cell in result.excluded}
@@ -66,6 +66,6 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_an_exclusion_that_would_not_do_what_it_says_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
+def test_an_exclusion_without_effect_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         grid(**{"vary": VARY, **said})

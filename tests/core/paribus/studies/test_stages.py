@@ -90,7 +90,7 @@ def test_a_trial_begins_from_that_of_its_own_variant_and_seed(plugin_index: Inde
     assert all("from" not in trial.spec for trial in result.trials_of(BASELINE, "pretrain"))
 
 
-def test_an_identity_follows_from_that_of_what_it_begins_from(plugin_index: Index) -> None:
+def test_an_identity_depends_on_the_parent_trial(plugin_index: Index) -> None:
     def identity(**changes: Any) -> str:
         return planned(plugin_index, **changes).trials_of(BASELINE)[0].identity
 
@@ -110,7 +110,7 @@ def test_trials_have_the_same_names_in_every_process(plugin_index: Index) -> Non
     assert len(one.split()) == 12
 
 
-def test_a_pretraining_is_shared_by_all_that_begin_from_it(plugin_index: Index) -> None:
+def test_variants_share_a_pretraining(plugin_index: Index) -> None:
     result = planned(plugin_index, vary={"finetune.optimizer.lr": [1e-2], "attention": ["mqa"]})
     slow = "finetune.optimizer.lr=0.01"
     assert result.trials_of(slow, "pretrain") == result.trials_of(BASELINE, "pretrain")
@@ -122,7 +122,7 @@ def test_a_pretraining_is_shared_by_all_that_begin_from_it(plugin_index: Index) 
     assert len(result.trials) == 2 * (2 + 3 * 2)
 
 
-def test_what_changes_only_an_earlier_stage_changes_what_follows_from_it(plugin_index: Index) -> None:
+def test_a_change_of_an_early_stage_changes_later_identities(plugin_index: Index) -> None:
     result = planned(plugin_index, vary={"pretrain.objective": [["mlm", "sop"]]})
     variant = "pretrain.objective=[mlm,sop]"
     assert [node["name"] for node in result.trials_of(variant, "pretrain")[0].spec["objective"]] == ["mlm", "sop"]
@@ -134,14 +134,14 @@ def test_what_changes_only_an_earlier_stage_changes_what_follows_from_it(plugin_
     assert result.trials_of(variant, "pretrain")[0].changes == {"objective": ["mlm", "sop"]}
 
 
-def test_what_would_change_nothing_that_is_measured_is_left_out_and_said(plugin_index: Index) -> None:
+def test_a_variant_that_changes_no_measured_spec_is_excluded(plugin_index: Index) -> None:
     result = planned(plugin_index, vary={"attention": ["mqa"], "finetune.next.optimizer.lr": [1e-2]})
     assert [cell.variant for cell in result.excluded] == ["finetune.next.optimizer.lr=0.01"]
     assert "it would change nothing" in result.excluded[0].reason
     assert len(result.trials_of("attention=mqa")) == 2
 
 
-def test_a_vocabulary_is_that_of_the_first_stage_unless_a_new_one_is_asked_for(plugin_index: Index) -> None:
+def test_a_stage_keeps_the_vocabulary_unless_a_new_one_is_requested(plugin_index: Index) -> None:
     second = {"name": "text", "path": ["mine.txt"]}
     stages = staged(domain={"from": "pretrain", "objective": "mlm", "corpus": second})
     metric = {"name": "val/mlm/loss", "stage": "domain"}
@@ -168,7 +168,7 @@ def test_a_stage_may_begin_from_a_task_or_from_nothing(plugin_index: Index) -> N
     assert result.trials_of(BASELINE, "again")[0].spec["trainer"] == {}
 
 
-def test_the_knob_of_a_match_is_turned_at_every_stage(plugin_index: Index) -> None:
+def test_a_match_changes_its_option_at_every_stage(plugin_index: Index) -> None:
     request: list[str] = []
 
     def count(spec: dict[str, Any]) -> int:
@@ -195,7 +195,7 @@ def test_the_knob_of_a_match_is_turned_at_every_stage(plugin_index: Index) -> No
         ("finetune.next.optimizer.lr", "finetune/order", None),
     ],
 )
-def test_a_varied_key_says_for_which_stage_it_is_meant(
+def test_a_varied_key_may_have_the_name_of_a_stage(
     plugin_index: Index, key: str, stage: str, expected: str | None
 ) -> None:
     stages = study(plugin_index).stages
@@ -239,21 +239,21 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("changes", "message"), FAULTS)
-def test_a_mistake_is_told_with_what_would_do(plugin_index: Index, changes: dict[str, Any], message: str) -> None:
+def test_an_error_names_the_valid_values(plugin_index: Index, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         study(plugin_index, **changes)
 
 
-def test_a_stage_alone_may_say_whose_metric_it_is_where_it_has_one_task(plugin_index: Index) -> None:
+def test_a_stage_with_one_task_identifies_the_metric(plugin_index: Index) -> None:
     stages = {"pretrain": {"objective": "mlm"}, "a": {"from": "pretrain", **ONE}, "last": {"from": "pretrain"}}
     assert study(plugin_index, stages=stages, metric={"name": "val/sop/loss", "stage": "a"}).metric.stage == "a/one"
 
 
-def test_a_task_alone_may_say_whose_metric_it_is(plugin_index: Index) -> None:
+def test_a_task_identifies_the_metric(plugin_index: Index) -> None:
     assert study(plugin_index, metric={"name": "val/nsp/loss", "task": "next"}).metric.stage == "finetune/next"
 
 
-def test_a_mistake_in_a_stage_has_its_line(tmp_path: Path, plugin_index: Index) -> None:
+def test_an_error_in_a_stage_has_its_line(tmp_path: Path, plugin_index: Index) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(
         "base: bert-tiny\nvary: {attention: [mqa]}\nstages:\n  a: {objective: mlm}\n  b:\n    objective: sopp\n"
@@ -267,7 +267,7 @@ def test_a_mistake_in_a_stage_has_its_line(tmp_path: Path, plugin_index: Index) 
         )
 
 
-def test_a_study_without_stages_names_its_trials_as_it_did(plugin_index: Index) -> None:
+def test_a_study_without_stages_names_trials_without_a_stage(plugin_index: Index) -> None:
     result = planned(plugin_index, stages=None, metric="val/mlm/loss", budget={"steps": 3}).trials[0]
     assert (result.stage, result.parent_id, result.label) == ("", "", "baseline, seed 0")
     assert "stage" not in result.document()

@@ -30,7 +30,7 @@ def read(tmp_path: Path, text: str, plugin_index: Index) -> Study:
     return parse_study("mine", read_file(path, "study.yaml"), plugin_index)
 
 
-def test_a_study_says_what_it_varies(tmp_path: Path, plugin_index: Index) -> None:
+def test_a_study_is_read_with_its_axes(tmp_path: Path, plugin_index: Index) -> None:
     study = read(tmp_path, WHOLE, plugin_index)
     assert study.varied.vary == {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}
     assert study.seeds == (0, 1, 2)
@@ -94,7 +94,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("line", "words"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
-def test_a_mistake_is_told_with_what_would_do(tmp_path: Path, plugin_index: Index, line: str, words: str) -> None:
+def test_an_error_names_the_valid_values(tmp_path: Path, plugin_index: Index, line: str, words: str) -> None:
     key = line.partition(":")[0]
     saved, skipping = [], False
     for other in WHOLE.splitlines():
@@ -106,7 +106,7 @@ def test_a_mistake_is_told_with_what_would_do(tmp_path: Path, plugin_index: Inde
     assert error_info.value.exit_code == 2
 
 
-def test_all_mistakes_of_a_study_are_told_at_once(tmp_path: Path, plugin_index: Index) -> None:
+def test_all_errors_of_a_study_are_reported_at_once(tmp_path: Path, plugin_index: Index) -> None:
     text = WHOLE.replace("seeds: 3", "seeds: 0").replace("steps: 10", "steps: 0").replace("val/mlm/loss", "loss")
     with pytest.raises(SpecError, match="error") as error_info:
         read(tmp_path, text, plugin_index)
