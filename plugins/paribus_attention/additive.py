@@ -61,6 +61,5 @@ class Additive(Attention):
         return empty_cache(self.shape, self.shape.heads, batch, length, like)
 
     def cost(self, load: Load) -> Cost:
-        return softmax_cost(
-            self.shape, self.shape.heads, self.attend.visibility, load
-        )  # multiplying by v costs as much as a dot product
+        # Multiplying by v costs as much as a dot product.
+        return softmax_cost(self.shape, self.shape.heads, self.attend.visibility, load)

@@ -91,10 +91,8 @@ class Convolution(Attention):
 
     def _weighted_sums(self, packed: Tensor, packed_documents: Tensor) -> Tensor:
         padding = (self.left, self.kernel - 1 - self.left)
-        inputs, neighbour_documents = (
-            functional.pad(packed, (0, 0, *padding)),
-            functional.pad(packed_documents, padding, value=PADDING),
-        )
+        inputs = functional.pad(packed, (0, 0, *padding))
+        neighbour_documents = functional.pad(packed_documents, padding, value=PADDING)
         weights = self.depthwise.weight.to(packed.dtype)
         length = packed.shape[1]
         sums = torch.zeros_like(packed) if self.depthwise.bias is None else self.depthwise.bias.expand_as(packed)

@@ -44,9 +44,8 @@ class Fixed(Attention):
         source = x if ctx.memory is None else ctx.memory
         if ctx.key_layout.documents is None:
             return self.heads.merge(self.heads.values(source[:, -1:])).expand(-1, x.shape[1], -1)
-        index = (
-            _last_positions(ctx.layout.documents, ctx.key_layout.documents).expand(x.shape[0], x.shape[1]).unsqueeze(-1)
-        )  # (B, T, 1)
+        last_positions = _last_positions(ctx.layout.documents, ctx.key_layout.documents)
+        index = last_positions.expand(x.shape[0], x.shape[1]).unsqueeze(-1)  # (B, T, 1)
         last_tokens = source.gather(1, index.clamp_min(0).expand(-1, -1, source.shape[-1]))
         values = self.heads.values(last_tokens)
         return self.heads.merge(values.masked_fill(index < 0, 0))

@@ -142,11 +142,10 @@ def _causal_sums(sides: FeatureMaps, ctx: Context) -> Sums:
     initial = None if state is None else Sums(state["products"].unsqueeze(2), state["features"].unsqueeze(2))
     if documents is not None:
         initial_document = previous_document(ctx)
-        past_and_new = fill_padding(torch.cat([initial_document.expand(documents.shape[0], -1), documents], dim=-1))[
-            :, 1:
-        ]
+        past_and_new = torch.cat([initial_document.expand(documents.shape[0], -1), documents], dim=-1)
+        contiguous = fill_padding(past_and_new)[:, 1:]
         result, final = _chunked_sums(
-            sides, past_and_new, causal=True, initial=initial, initial_document=initial_document
+            sides, contiguous, causal=True, initial=initial, initial_document=initial_document
         )
     else:
         result, final = _chunked_sums(sides, None, causal=True, initial=initial)
@@ -205,9 +204,8 @@ def _carry_sums(
         chunk_sums = _key_sums(sides)
         carried, final = _running_sums(chunk_sums, initial)
         return carried.read(f), final
-    end_documents = chunk_documents[
-        ..., -1
-    ]  # (B|1, N): the document at the end of each chunk, whose sums are carried on
+    # (B|1, N): the document at the end of each chunk, whose sums are carried on
+    end_documents = chunk_documents[..., -1]
     start_documents = torch.cat(
         [chunk_documents[:, :1, 0] if initial_document is None else initial_document, end_documents[:, :-1]], dim=-1
     )

@@ -41,10 +41,8 @@ class RelativeBuckets(Position):
         past = buckets_by_distance(side_buckets, distance)
         future = [0] * distance if shape.causal else [side_buckets + bucket for bucket in past[1:]]
         self.distance = distance
-        self.buckets = [
-            *reversed(past),
-            *future,
-        ]  # from the most distant key before the query to the most distant one after it
+        # From the most distant key before the query to the most distant one after it.
+        self.buckets = [*reversed(past), *future]
         self.table = nn.Embedding(buckets, shape.heads)
 
     def bias(self, pair: Pair) -> Tensor:

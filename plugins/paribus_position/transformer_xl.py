@@ -58,9 +58,8 @@ class TransformerXL(Position):
         u, v = (vector.to(pair.q.dtype).unsqueeze(-2) for vector in (biases.key, biases.distance))  # (H, 1, K)
         weight = pair.position_part.project.weight.to(pair.q.dtype).unflatten(0, (self.heads, -1))  # (H, K, W)
         queries, keys = pair.q_positions.shape[-1], pair.k_positions.shape[-1]
-        offset = contiguous_offset(
-            pair.q_positions, pair.k_positions
-        )  # before sizes: torch.compile would guard on those
+        # Checked before sizes are compared, because torch.compile would guard on those.
+        offset = contiguous_offset(pair.q_positions, pair.k_positions)
         distance_scores = (
             self._rotate_scores(pair.q + v, weight, pair)
             if offset is None
