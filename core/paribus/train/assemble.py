@@ -1,4 +1,4 @@
-"""A spec becomes a model and its data: the two things that a Trainer wants."""
+"""Builders of a spec's corpus, model and data."""
 
 from __future__ import annotations
 
@@ -37,48 +37,47 @@ BYTES_PER_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments
 
 
 def load_corpus(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> EncodedCorpus:
-    """The spec's corpus as its tokenizer reads it, from the cache or encoded now, with a bar on stderr if that is slow.
+    """Return the encoded corpus of a spec, from the cache or encoded now, with a progress bar on stderr.
 
-    A vocabulary that is not learned of this corpus is `kept`, where it is at hand, or that of the saved model which the
-    spec begins from; else it is learned again of what it was learned from.
+    Where the tokenizer comes from a saved model, `kept` is its state, if the caller has it. Otherwise the state is read
+    from the saved model, or the tokenizer is trained again on its original corpus.
     """
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
-    said = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
+    options = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
     learned = (spec.get("from") or {}).get("learned")
-    state = None if learned is None else kept or _state(spec["from"], classes)
+    state = None if learned is None else kept or _tokenizer_state(spec["from"], classes)
     with CorpusProgress() as progress:
-        found = encode_corpus(
+        text = encode_corpus(
             corpus,
             tokenizer,
-            spec=said,
+            spec=options,
             size=spec["dims"]["vocabulary"],
             cache=cache_folder() / "tokens",
             learned=state,
             progress=progress,
         )
-    wanted = spec["dims"]["vocabulary"]
-    if wanted is not None and wanted < found.vocabulary.size:
+    size = spec["dims"]["vocabulary"]
+    if size is not None and size < text.vocabulary.size:
         raise SpecError(
             Problem(
                 code="vocabulary-too-small",
                 path="dims.vocabulary",
-                message=f"it is {wanted}, but the tokenizer `{spec['tokenizer']['name']}` has "
-                f"{found.vocabulary.size} ids",
-                valid=f"≥ {found.vocabulary.size}, or null for the tokenizer's own",
+                message=f"it is {size}, but the tokenizer `{spec['tokenizer']['name']}` has {text.vocabulary.size} ids",
+                valid=f"≥ {text.vocabulary.size}, or null for the tokenizer's own",
             )
         )
-    _languages_have_rows(spec, found.languages)
-    return found
+    _check_languages(spec, text.languages)
+    return text
 
 
-def _state(began: Spec, classes: Classes) -> bytes:
-    """What the tokenizer learned of the corpus that it was trained on."""
-    if "name" in began:
-        state = saved_tokenizer_state(read_model(began["name"]))
+def _tokenizer_state(source: Spec, classes: Classes) -> bytes:
+    """Return the trained state of a saved model's tokenizer."""
+    if "name" in source:
+        state = saved_tokenizer_state(read_model(source["name"]))
         if state is not None:
             return state
-    learned = began["learned"]
+    learned = source["learned"]
     spec = {
         "corpus": learned["corpus"],
         "tokenizer": learned["tokenizer"],
@@ -87,7 +86,7 @@ def _state(began: Spec, classes: Classes) -> bytes:
     return load_corpus(spec, classes).tokenizer.state()
 
 
-def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
+def _check_languages(spec: Spec, languages: Sequence[str]) -> None:
     rows = (spec.get("embedding") or {}).get("languages")
     if rows and len(languages) > rows:
         message = (
@@ -98,19 +97,19 @@ def _languages_have_rows(spec: Spec, languages: Sequence[str]) -> None:
 
 
 def meta_model(spec: Spec, classes: Classes) -> ModelParts:
-    """The model on the meta device, for counting: no corpus is read where the size of the vocabulary is known."""
+    """Return the model on the meta device. No corpus is read where the size of the vocabulary is known."""
     return build(spec, classes, expected_vocabulary(spec, classes), KERNELS)
 
 
 def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
-    """The model with its first values."""
+    """Return the model with its initial weights."""
     parts = build(spec, classes, vocabulary, KERNELS)
-    _fits(parts)
+    _check_memory(parts)
     scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
-    about = initialise(parts.children(), scheme, spec["seed"])
+    info = initialise(parts.children(), scheme, spec["seed"])
     trained = [node["name"] for node in as_list(spec["objective"])]
     evaluated = [node["name"] for node in as_list(spec.get("evaluate") or spec["objective"])]
-    _heads_are_trained(parts, trained, evaluated)
+    _check_heads(parts, trained, evaluated)
     model = Model(
         parts,
         spec=spec,
@@ -121,24 +120,24 @@ def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
         seed=spec["seed"],
         steps=(spec["trainer"] or {}).get("max_steps"),
     )
-    model.parameter_info = about
+    model.parameter_info = info
     return model
 
 
 def build_data(spec: Spec, classes: Classes, text: EncodedCorpus) -> Data:
-    """Batches as the spec's objectives form and corrupt them.
+    """Return the batches of a spec, as its objectives form and corrupt them.
 
-    The options of `evaluate` say how validation examples are made, whatever was trained with: a study of mask rates
-    measures all of its variants at one rate. The head that is evaluated is the trained one.
+    Validation examples follow the options of `evaluate`: a study of mask rates evaluates all variants at one rate, each
+    with its trained head.
     """
-    asked = spec.get("evaluate") or spec["objective"]
+    evaluate = spec.get("evaluate") or spec["objective"]
     objectives = build(spec, classes, text.vocabulary, KERNELS).objectives
-    evaluated = build({**spec, "objective": asked, "evaluate": None}, classes, text.vocabulary, KERNELS).objectives
+    evaluated = build({**spec, "objective": evaluate, "evaluate": None}, classes, text.vocabulary, KERNELS).objectives
     trainer = spec["trainer"] or {}
     return Data(
         text,
         _named(objectives, as_list(spec["objective"])),
-        _named(evaluated, as_list(asked)),
+        _named(evaluated, as_list(evaluate)),
         DataOptions(**spec["data"]),
         length=spec["dims"]["length"],
         seed=spec["seed"],
@@ -148,65 +147,65 @@ def build_data(spec: Spec, classes: Classes, text: EncodedCorpus) -> Data:
 
 
 def longer_examples(spec: Spec, classes: Classes, data: Data, times: int) -> Examples:
-    """Validation examples of `times` as many rows: of what the corpus draws for it, or of more of its text."""
+    """Return validation examples that are `times` as long, from new draws of the corpus or from its text."""
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
-    drawn = "longer" in corpus.traits.get("provides", [])
-    tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer) if drawn else data.encoded.val
-    asked, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
-    longer_examples = {**spec, "dims": {**spec["dims"], "length": length}, "objective": asked, "evaluate": None}
-    objectives = build(longer_examples, classes, data.encoded.vocabulary, KERNELS).objectives
-    return data.examples(tokens, _named(objectives, as_list(asked)), length)
+    is_drawn = "longer" in corpus.traits.get("provides", [])
+    tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer) if is_drawn else data.encoded.val
+    evaluate, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
+    longer_spec = {**spec, "dims": {**spec["dims"], "length": length}, "objective": evaluate, "evaluate": None}
+    objectives = build(longer_spec, classes, data.encoded.vocabulary, KERNELS).objectives
+    return data.examples(tokens, _named(objectives, as_list(evaluate)), length)
 
 
 def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[str, Objective]:
-    found = {node["name"]: objectives[node["name"]] for node in nodes}
-    assert all(isinstance(objective, Objective) for objective in found.values())
-    return found  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
+    named = {node["name"]: objectives[node["name"]] for node in nodes}
+    assert all(isinstance(objective, Objective) for objective in named.values())
+    return named  # type: ignore[return-value]  # asserted above; mypy does not follow `all`
 
 
 def expected_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
-    """The vocabulary without a corpus: that of a tokenizer with nothing to learn, or one of the size the spec names."""
+    """Return the vocabulary of an untrained tokenizer, or one of the spec's size; read the corpus only if needed."""
     size = spec["dims"]["vocabulary"]
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     if size is None:
         return load_corpus(spec, classes).vocabulary if _learns(tokenizer) else tokenizer.vocabulary()
     try:
         return tokenizer.vocabulary()._replace(size=size)
-    except (RuntimeError, ValueError):  # it has yet to be trained
+    except (RuntimeError, ValueError):  # the tokenizer is not trained
         names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
         return Vocabulary(
-            size, {name: at for at, name in enumerate(names)}, tuple(range(len(names), size)), frozenset()
+            size, {name: index for index, name in enumerate(names)}, tuple(range(len(names), size)), frozenset()
         )
 
 
 def _learns(tokenizer: Tokenizer) -> bool:
-    """Whether a text changes what it is. One that cannot tell what it is before it has read any learns."""
+    """Whether training changes the tokenizer, or it has no state before training."""
     try:
-        before = tokenizer.state()
+        initial_state = tokenizer.state()
         tokenizer.train(["all else equal " * 8], None)
     except (RuntimeError, ValueError, ParibusError):
         return True
-    return tokenizer.state() != before
+    return tokenizer.state() != initial_state
 
 
-def _fits(parts: ModelParts) -> None:
-    """Refuses, before anything is allocated, what no memory of this machine could hold."""
+def _check_memory(parts: ModelParts) -> None:
+    """Reject models that do not fit into the memory of this machine, before anything is allocated."""
     count = count_parameters(parts.children())
     needed = count * BYTES_PER_PARAMETER
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > available:
         raise SpecError(
             Problem(
                 code="too-large",
                 path="dims",
                 message=f"this model has {count:,} parameters: {needed / 2**30:,.1f} GiB with gradients and optimizer, "
-                f"where this machine has {there / 2**30:,.1f} GiB",
+                f"where this machine has {available / 2**30:,.1f} GiB",
                 valid="smaller dims; `paribus summary` counts any size without allocating it",
             )
         )
 
 
-def _heads_are_trained(parts: ModelParts, trained: list[str], evaluated: list[str]) -> None:
+def _check_heads(parts: ModelParts, trained: list[str], evaluated: list[str]) -> None:
     for name in evaluated:
         if name not in trained and any(True for _ in parts.objectives[name].parameters()):
             raise SpecError(
@@ -221,8 +220,8 @@ def _heads_are_trained(parts: ModelParts, trained: list[str], evaluated: list[st
 
 
 def load_model(found: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
-    """The model of a folder. Its corpus is read where the folder has no tokenizer, as of a trial of an earlier version,
-    and where no `vocabulary` is given that is known already."""
+    """Return the model of a folder. Its corpus is read where the folder has no tokenizer, as in trials of earlier
+    versions, and `vocabulary` is None."""
     spec = resolved(unbound(found.spec), registry=classes)
     text = read_text(found, spec, classes)
     if text is None and vocabulary is None and found.is_trial:

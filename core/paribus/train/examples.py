@@ -1,6 +1,6 @@
-"""The examples of a split: formed, then corrupted, and nothing in them but what (seed, epoch, number) says.
+"""Examples of a split, formed and corrupted by objectives as a function of (seed, epoch, number).
 
-Batches of examples of about one length, where examples differ: less padding, and the same examples an epoch.
+Batches of examples of similar lengths need less padding; an epoch has the same examples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paribus.train.packing import ConcatenatedDocuments, PackedDocuments
 
 @final
 class Examples:
-    """The examples of one split, as a list of objectives forms and corrupts them."""
+    """Examples of one split, as the objectives form and corrupt them."""
 
     def __init__(
         self,
@@ -36,42 +36,46 @@ class Examples:
         self.tokens = tokens
         self.objectives = objectives
         self.length = length
-        self.former = next((name for name, each in objectives.items() if each.traits.get("example_kind")), None)
-        self.packed: PackedDocuments | None = None  # where whole documents share rows
-        self._flow: ConcatenatedDocuments | None = None  # where documents are cut as they come
+        self.former = next(
+            (name for name, objective in objectives.items() if objective.traits.get("example_kind")), None
+        )
+        self.packed: PackedDocuments | None = None  # for packed documents
+        self._flow: ConcatenatedDocuments | None = None  # for concatenated documents
         if self.former is not None:
             self.count = objectives[self.former].example_count(tokens, length)
             return
         self.raw = max(objective.text_length(length) for objective in objectives.values())
-        told = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
+        needs_sentences = any("sentences" in objective.traits.get("needs", []) for objective in objectives.values())
         if documents == "packed":
-            self.packed = PackedDocuments(tokens, vocabulary, self.raw, sentences=told)
+            self.packed = PackedDocuments(tokens, vocabulary, self.raw, sentences=needs_sentences)
             self.count = self.packed.count
         else:
-            self._flow = ConcatenatedDocuments(tokens, vocabulary, apart=documents == "apart", sentences=told)
+            self._flow = ConcatenatedDocuments(
+                tokens, vocabulary, apart=documents == "apart", sentences=needs_sentences
+            )
             self.count = self._flow.count(self.raw)
 
     def lengths(self) -> Ints:
-        """How many rows each example takes, for whoever wants those of about one length together."""
-        found = (
+        """Return the length of each example."""
+        lengths = (
             self.objectives[self.former].example_lengths(self.tokens, self.length) if self.former is not None else None
         )
-        if found is None:
-            raise _all_alike(", ".join(self.objectives))
-        return np.asarray(found)
+        if lengths is None:
+            raise _equal_lengths(", ".join(self.objectives))
+        return np.asarray(lengths)
 
     def batch(self, draw: Draw, length: int | None = None) -> Batch:
-        """The examples `draw.index`; of `length` rows, where the longest of them takes no more."""
+        """Return the examples `draw.index`, padded to `length` tokens."""
         formed = self._formed(draw, length or self.length)
         streams = formed.streams
         targets: dict[str, Mapping[str, Tensor]] = {self.former: formed.targets} if self.former else {}
-        # Whoever changes what the model sees comes first, so that the others see what it will see.
-        for name, objective in sorted(self.objectives.items(), key=lambda each: not each[1].traits.get("corrupts")):
+        # Objectives that corrupt the input come first, so that the others use the corrupted input.
+        for name, objective in sorted(self.objectives.items(), key=lambda item: not item[1].traits.get("corrupts")):
             streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
         return Batch(streams, targets, draw.index, self._counts(targets))
 
     def batches(self, draw: Draw, size: int) -> list[Batch]:
-        """The examples `draw.index` in batches of `size`, all of them made at once."""
+        """Return the examples `draw.index` in batches of `size`, made at once."""
         whole = self.batch(draw)
         return [self._part(whole, slice(start, start + size)) for start in range(0, len(draw.index), size)]
 
@@ -80,7 +84,7 @@ class Examples:
             name: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
             for name, stream in whole.streams.items()
         }
-        targets = {name: {key: value[rows] for key, value in own.items()} for name, own in whole.targets.items()}
+        targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in whole.targets.items()}
         return Batch(streams, targets, whole.index[rows], self._counts(targets))
 
     def _formed(self, draw: Draw, length: int) -> TrainingExamples:
@@ -100,32 +104,32 @@ class Examples:
         }
 
 
-def _all_alike(objective: str) -> SpecError:
-    message = f"data.bucket puts examples of about one length together, but those of `{objective}` are all of one"
+def _equal_lengths(objective: str) -> SpecError:
+    message = f"data.bucket sorts examples by length, but all examples of `{objective}` have the same length"
     return SpecError(
         Problem(code="not-read", path="data.bucket", message=message, valid="0, or examples that are padded")
     )
 
 
-LENGTH_MULTIPLE: Final = 8  # lengths of batches are whole numbers of these: few shapes, and those that hardware likes
+LENGTH_MULTIPLE: Final = 8  # lengths of batches are multiples of this: few shapes, and efficient ones
 
 
 def bucket_order(order: Ints, lengths: Ints, batch: int, window: int, *, seed: int, epoch: int) -> Ints:
-    """The examples of an epoch, batch behind batch: sorted by length within each `window` of batches.
+    """Return the order of an epoch's examples, sorted by length within each `window` of batches.
 
-    Those that are left over by whole batches are the ones that `order` has last, as if none were sorted; the batches of
-    a window come in an order of their own, keyed by seed and epoch, so that lengths do not grow and fall.
+    The last examples of `order` that fill no batch are dropped, as without sorting. Batches of a window are shuffled
+    by seed and epoch, so that lengths do not rise and fall.
     """
-    kept = order[: len(order) // batch * batch]
-    found = []
-    for number, start in enumerate(range(0, len(kept), batch * window)):
-        part = kept[start : start + batch * window]
+    used = order[: len(order) // batch * batch]
+    parts = []
+    for number, start in enumerate(range(0, len(used), batch * window)):
+        part = used[start : start + batch * window]
         part = part[np.argsort(lengths[part], kind="stable")].reshape(-1, batch)
-        luck = np.random.Generator(np.random.Philox(key=key64(seed, epoch, "bucket", number)))
-        found.append(part[luck.permutation(len(part))].reshape(-1))
-    return np.concatenate(found) if found else kept
+        rng = np.random.Generator(np.random.Philox(key=key64(seed, epoch, "bucket", number)))
+        parts.append(part[rng.permutation(len(part))].reshape(-1))
+    return np.concatenate(parts) if parts else used
 
 
-def padded_length(lengths: Ints, most: int) -> int:
-    """How many rows a batch of examples of these lengths is padded to."""
-    return min(most, -(-int(lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
+def padded_length(lengths: Ints, limit: int) -> int:
+    """Return the length to which a batch of examples of these lengths is padded."""
+    return min(limit, -(-int(lengths.max()) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)

@@ -1,7 +1,4 @@
-"""Whole documents in rows of one length, as many as fit: no row is cut off from where its document begins.
-
-All documents of a split in one flow of ids, cut into pieces of one length.
-"""
+"""Examples of one length from documents: concatenated and divided, or packed whole."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
 def end_token(vocabulary: Vocabulary) -> int | None:
-    """What closes a document, where the tokenizer has such an id."""
+    """Return the id that ends a document, if the tokenizer has one."""
     return vocabulary.specials.get("eos", vocabulary.specials.get("sep"))
 
 
 @final
 class ConcatenatedDocuments:
-    """Each document closed by an end mark, one behind the other, each of its own language.
+    """Concatenated documents, each followed by an end token, divided into examples of one length.
 
-    The flow is never made as a whole: pieces of it are, from ids that may lie on a disk.
+    Examples are read from ids that may be memory-mapped; the concatenation is never made as a whole.
     """
 
     def __init__(self, tokens: Tokens, vocabulary: Vocabulary, *, apart: bool, sentences: bool = False) -> None:
@@ -40,11 +37,11 @@ class ConcatenatedDocuments:
         self._sentences = np.asarray(tokens.sentences)[1:] if sentences else None
 
     def count(self, length: int) -> int:
-        """How many whole pieces there are."""
+        """Return the number of examples of this length."""
         return self.size // length
 
     def examples(self, index: Array, length: int) -> Stream:
-        """Pieces number `index` of `length` ids; kept apart by document where that was asked for."""
+        """Return the examples with these numbers, with document numbers if documents are kept apart."""
         places = index[:, None] * length + np.arange(length)[None, :]
         ids, document, source = self._read(places)
         tokens = torch.from_numpy(ids)
@@ -53,54 +50,57 @@ class ConcatenatedDocuments:
         return Stream(tokens, documents=apart, languages=languages, sentences=self._numbered(source))
 
     def _numbered(self, source: Array) -> torch.Tensor | None:
-        """Which sentence each id is in, counted from the first of its row; an end mark is in the one behind it."""
+        """Return the sentence number of each id, from 0 in each example; an end token counts to the next sentence."""
         if self._sentences is None:
             return None
         number = np.searchsorted(self._sentences, source, side="right")
         return torch.from_numpy(number - number[:, :1])
 
     def _read(self, places: Array) -> tuple[Array, Array, Array]:
-        """(B, N) the ids at successive places of the flow, which document each is of, and where it lies: an end mark
-        where the next document begins."""
+        """Return the ids at these places of the concatenation, their document numbers, and their places in the ids.
+
+        All are (B, N). An end token has the place of the next document's first id."""
         if self.mark is None:
-            asked = self._apart or self._languages is not None
-            document = np.searchsorted(self.ends, places, side="right") if asked else np.zeros_like(places)
+            needs_documents = self._apart or self._languages is not None
+            document = np.searchsorted(self.ends, places, side="right") if needs_documents else np.zeros_like(places)
             return self._ids[places].astype(np.int64), document, places
         first = np.searchsorted(self.ends, places[:, 0], side="right")
-        ending = np.searchsorted(self.ends, places[:, -1] + 1, side="right") - first  # documents that end in each piece
+        ending = (
+            np.searchsorted(self.ends, places[:, -1] + 1, side="right") - first
+        )  # documents that end in each example
         document = np.repeat(first[:, None], places.shape[1], axis=1)
-        touched = np.flatnonzero(ending)  # few: most pieces lie within a document
-        marks = np.zeros((len(touched), places.shape[1]), bool)
-        if len(touched):
-            counts = ending[touched]
-            rows = np.repeat(np.arange(len(touched)), counts)
-            which = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - first[touched], counts)
-            marks[rows, self.ends[which] - 1 - places[touched, 0][rows]] = True
-            document[touched] += marks.cumsum(axis=1) - marks
-        source = places - document  # a mark before each but the first, which the ids have not
-        ids = self._ids.take(source, mode="clip").astype(np.int64)  # behind the last one is a mark
-        if len(touched):
-            ids[touched] = np.where(marks, self.mark, ids[touched])
+        with_end = np.flatnonzero(ending)  # few: most examples lie within a document
+        marks = np.zeros((len(with_end), places.shape[1]), bool)
+        if len(with_end):
+            counts = ending[with_end]
+            rows = np.repeat(np.arange(len(with_end)), counts)
+            ended = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - first[with_end], counts)
+            marks[rows, self.ends[ended] - 1 - places[with_end, 0][rows]] = True
+            document[with_end] += marks.cumsum(axis=1) - marks
+        source = places - document  # the ids do not contain the end tokens before it
+        ids = self._ids.take(source, mode="clip").astype(np.int64)  # the last place may be an end token
+        if len(with_end):
+            ids[with_end] = np.where(marks, self.mark, ids[with_end])
         return ids, document, source
 
 
-WINDOW: Final = 1 << 18  # pieces that are packed together: what is sorted and held open at a time
+WINDOW: Final = 1 << 18  # pieces that are sorted and packed together
 
 
 class DocumentPieces(NamedTuple):
-    """Documents, those that are longer than a row cut into several; an end mark behind each counts."""
+    """Documents, divided where they are longer than an example; lengths include end tokens."""
 
-    document: Array  # (P,) which one
-    start: Array  # (P,) its first place in the flat ids
+    document: Array  # (P,) document number
+    start: Array  # (P,) place of the first token in the ids
     length: Array  # (P,)
 
 
 @final
 class PackedDocuments:
-    """Rows of documents that do not see each other, each at positions from 0 on, and padding behind them.
+    """Examples of whole documents that do not attend to each other, with positions from 0 and padding at the end.
 
-    A document longer than a row is cut, and what is left of it is a document of its own. Which pieces share a row
-    follows from their lengths alone: best fit, the longest first, over windows of successive documents.
+    A document longer than an example is divided, and its parts count as documents. Pieces are packed by length alone:
+    best fit, the longest first, over windows of successive documents.
     """
 
     def __init__(
@@ -108,34 +108,34 @@ class PackedDocuments:
     ) -> None:
         self.mark = end_token(vocabulary)
         self.length = length
-        self._pad = vocabulary.specials.get("pad", self.mark or 0)  # no row sees it, whatever it is
+        self._pad = vocabulary.specials.get("pad", self.mark or 0)  # masked, whatever its value
         self._ids = tokens.ids
         self._ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
         self._languages = tokens.languages
         self._sentences = np.asarray(tokens.sentences)[1:] if sentences else None
-        found = split_documents(tokens, length, marked=self.mark is not None)
-        row = pack_lengths(found.length, length, window)
+        documents = split_documents(tokens, length, marked=self.mark is not None)
+        row = pack_lengths(documents.length, length, window)
         order = np.argsort(row, kind="stable")
-        self._pieces = DocumentPieces(*(vector[order] for vector in found))
+        self._pieces = DocumentPieces(*(vector[order] for vector in documents))
         self._rows = np.concatenate(([0], np.cumsum(np.bincount(row)))) if len(row) else np.zeros(1, np.int64)
         self.count = len(self._rows) - 1
 
     @property
     def fill(self) -> float:
-        """Which share of all rows is text."""
+        """Fraction of all positions with text."""
         return float(self._pieces.length.sum() / (self.count * self.length)) if self.count else 1.0
 
     def examples(self, index: Array) -> Stream:
-        """Rows number `index`."""
+        """Return the examples with these numbers."""
         counts = self._rows[index + 1] - self._rows[index]
         row = np.repeat(np.arange(len(index)), counts)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its row
+        number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a piece in its example
         piece = self._rows[index][row] + number
         lengths = self._pieces.length[piece]
-        before = np.cumsum(lengths) - lengths
-        begins = before - before[number == 0][row]  # where in its row each piece does
-        positions = np.arange(lengths.sum()) - np.repeat(before, lengths)
-        at = np.repeat(row, lengths), np.repeat(begins, lengths) + positions
+        offset = np.cumsum(lengths) - lengths
+        start = offset - offset[number == 0][row]  # of each piece in its example
+        positions = np.arange(lengths.sum()) - np.repeat(offset, lengths)
+        place = np.repeat(row, lengths), np.repeat(start, lengths) + positions
         source = np.repeat(self._pieces.start[piece], lengths) + positions
         ids = self._ids[np.minimum(source, len(self._ids) - 1)].astype(np.int64)
         if self.mark is not None:
@@ -144,19 +144,21 @@ class PackedDocuments:
         def filled(value: Array, rest: Array | int) -> torch.Tensor:
             whole = np.empty((len(index), self.length), np.int64)
             whole[:] = rest
-            whole[at] = value
+            whole[place] = value
             return torch.from_numpy(whole)
 
-        ramp = np.arange(self.length)[None, :] - begins[np.cumsum(counts) - 1][:, None]  # runs on behind the last piece
+        ramp = np.arange(self.length)[None, :] - start[np.cumsum(counts) - 1][:, None]  # continues after the last piece
         languages = None
         if self._languages is not None:
             languages = filled(np.repeat(self._languages[self._pieces.document[piece]], lengths), 0)
         numbered = None
-        if self._sentences is not None:  # an end mark is one of its own, as is each piece of a sentence
+        if (
+            self._sentences is not None
+        ):  # an end token is a sentence of its own, and so is each part of a divided sentence
             owner = np.searchsorted(self._sentences, source, side="right")
             new = (np.diff(owner, prepend=-1) != 0) | (positions == 0)
             count = new.cumsum()
-            numbered = filled(count - count[before[number == 0]][at[0]], 0)
+            numbered = filled(count - count[offset[number == 0]][place[0]], 0)
         return Stream(
             filled(ids, self._pad),
             documents=filled(np.repeat(number, lengths), PADDING),
@@ -166,55 +168,57 @@ class PackedDocuments:
         )
 
 
-def split_documents(tokens: Tokens, most: int, *, marked: bool) -> DocumentPieces:
-    """The documents in order, cut where they are longer than `most`."""
+def split_documents(tokens: Tokens, max_length: int, *, marked: bool) -> DocumentPieces:
+    """Return the documents in order, divided where they are longer than `max_length`."""
     bounds = np.asarray(tokens.sentences)[np.asarray(tokens.documents)]
     sizes = np.diff(bounds) + marked
-    counts = -(-sizes // most)
+    counts = -(-sizes // max_length)
     document = np.repeat(np.arange(len(sizes)), counts)
-    offset = (np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)) * most
-    return DocumentPieces(document, bounds[:-1][document] + offset, np.minimum(sizes[document] - offset, most))
+    offset = (np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)) * max_length
+    return DocumentPieces(document, bounds[:-1][document] + offset, np.minimum(sizes[document] - offset, max_length))
 
 
-def pack_lengths(lengths: Array, most: int, window: int = WINDOW) -> Array:
-    """(P,) -> (P,): the row of each piece, rows numbered from 0 on in each window behind those of the one before."""
+def pack_lengths(lengths: Array, max_length: int, window: int = WINDOW) -> Array:
+    """(P,) -> (P,): return the example of each piece; numbers continue from window to window."""
     rows = np.empty(len(lengths), np.int64)
     first = 0
     for start in range(0, len(lengths), window):
         part = lengths[start : start + window]
-        rows[start : start + window] = first + _fitted(part, most)
+        rows[start : start + window] = first + _best_fit(part, max_length)
         first = int(rows[start : start + window].max()) + 1
     return rows
 
 
-def _fitted(lengths: Array, most: int) -> Array:
-    """The row of each piece of one window.
+def _best_fit(lengths: Array, max_length: int) -> Array:
+    """Return the example of each piece of one window.
 
-    All pieces of one length are placed together: the work is by lengths, of which there are few, not by pieces.
+    All pieces of one length are placed together, which is fast, since there are few different lengths.
     """
     order = np.argsort(-lengths, kind="stable")
     rows = np.empty(len(lengths), np.int64)
-    room: dict[int, list[int]] = {}  # rows by how much is free in them
-    free = 0  # bit r is set where there is a row with room for r
-    made = at = 0
-    for length, count in zip(*(found[::-1].tolist() for found in np.unique(lengths, return_counts=True)), strict=True):
-        left = count
-        while left:
+    room: dict[int, list[int]] = {}  # examples by their free space
+    free = 0  # bit r is set if an example has room for r
+    made = start = 0
+    for length, count in zip(
+        *(values[::-1].tolist() for values in np.unique(lengths, return_counts=True)), strict=True
+    ):
+        remaining = count
+        while remaining:
             fits = free >> length
-            size = most
+            size = max_length
             if fits:
                 size = length + (fits & -fits).bit_length() - 1  # the smallest that is large enough
-                taken = room[size][:left]
-                del room[size][:left]
+                taken = room[size][:remaining]
+                del room[size][:remaining]
                 if not room[size]:
                     free &= ~(1 << size)
             else:
-                new = -(-left // (most // length))
+                new = -(-remaining // (max_length // length))
                 taken = list(range(made, made + new))
                 made += new
-            rows[order[at : at + len(taken)]] = taken
-            at += len(taken)
-            left -= len(taken)
+            rows[order[start : start + len(taken)]] = taken
+            start += len(taken)
+            remaining -= len(taken)
             room.setdefault(size - length, []).extend(taken)
             free |= 1 << (size - length)
     return rows

@@ -1,4 +1,4 @@
-"""What makes text of ids, kept beside the weights: so that what was trained can be asked without its corpus."""
+"""Trained tokenizer, saved beside the weights, so that a model can be used without its corpus."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from paribus.train.token_store import EncodedCorpus
 @final
 @dataclass(frozen=True)
 class TextCodec:
-    """A trained tokenizer, and what its corpus calls languages and classes, by their numbers, where it tells any apart.
+    """Trained tokenizer with the names of languages and classes.
 
-    In a text that is read, a token that is none of the text's stands as it is shown: `<mask>`, `<sentinel 0>`.
+    Special tokens are read and shown by name: `<mask>`, `<sentinel 0>`.
     """
 
     tokenizer: Tokenizer
@@ -44,11 +44,11 @@ class TextCodec:
         return digest(self.tokenizer.state())
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without specials around them."""
+        """Return the ids of a text, without special tokens around them."""
         return self.tokenizer.encode_batch([text])[0]
 
     def read(self, text: str) -> list[int]:
-        """The ids of a text in which specials may stand by their names."""
+        """Return the ids of a text that may contain names of special tokens."""
         named = self.named
         pieces = re.split("(" + "|".join(map(re.escape, named)) + ")", text) if named else [text]
         ids = iter(self.tokenizer.encode_batch([piece for piece in pieces if piece not in named]))
@@ -56,20 +56,20 @@ class TextCodec:
 
     @property
     def named(self) -> dict[str, int]:
-        """How each special is shown, and its id; one that is shown as nothing cannot be read."""
+        """Ids of special tokens by name; a token without a visible name is left out."""
         vocabulary = self.vocabulary
-        shown = {
+        names = {
             self.tokenizer.decode([token]): token for token in (*vocabulary.specials.values(), *vocabulary.sentinels)
         }
-        return {name: token for name, token in shown.items() if name.strip()}
+        return {name: token for name, token in names.items() if name.strip()}
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; specials are shown by name in angle brackets."""
+        """Return the text of ids, with special tokens by name in angle brackets."""
         return self.tokenizer.decode(ids)
 
 
 def write_text(folder: Path, text: TextCodec | None, *, files: Files = FILES) -> None:
-    """Puts it beside the weights of a model: data, sealed with its hash. What another model left there goes."""
+    """Write the tokenizer beside the weights of a model, or remove that of an earlier model."""
     if text is None:
         with suppress(FileNotFoundError):
             files.unlink(folder / TEXT)
@@ -79,36 +79,35 @@ def write_text(folder: Path, text: TextCodec | None, *, files: Files = FILES) ->
     write_json(folder / TEXT, document, files=files)
 
 
-def read_text(found: SavedModel, spec: Mapping[str, Any], classes: Classes) -> TextCodec | None:
-    """What stands beside the weights of a saved model, held against what these were trained with; None where nothing
-    does."""
-    read = _read(found)
-    if read is None:
+def read_text(saved_model: SavedModel, spec: Mapping[str, Any], classes: Classes) -> TextCodec | None:
+    """Return the tokenizer beside the weights of a saved model, if it has the right fingerprint; None without one."""
+    saved_text = _read(saved_model)
+    if saved_text is None:
         return None
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
-    tokenizer.load(read[0])
-    return TextCodec(tokenizer, read[1], read[2])
+    tokenizer.load(saved_text[0])
+    return TextCodec(tokenizer, saved_text[1], saved_text[2])
 
 
-def saved_tokenizer_state(found: SavedModel) -> bytes | None:
-    """What the tokenizer of a saved model has learned, where that stands beside its weights."""
-    read = _read(found)
-    return None if read is None else read[0]
+def saved_tokenizer_state(saved_model: SavedModel) -> bytes | None:
+    """Return the state of the tokenizer of a saved model, if it is saved beside the weights."""
+    saved_text = _read(saved_model)
+    return None if saved_text is None else saved_text[0]
 
 
-def _read(found: SavedModel) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None:
-    path = found.folder / TEXT
+def _read(saved_model: SavedModel) -> tuple[bytes, tuple[str, ...], tuple[str, ...]] | None:
+    path = saved_model.folder / TEXT
     if not path.is_file():
         return None
     document = read_json(path)
     try:
         state = base64.b64decode(document["tokenizer"], validate=True)
-        languages, named = (tuple(str(each) for each in document[key]) for key in ("languages", "classes"))
+        languages, classes = (tuple(str(name) for name in document[key]) for key in ("languages", "classes"))
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise damaged_error(path, f"it does not hold a tokenizer: {error}") from error
-    if digest(state) != found.tokenizer:
+    if digest(state) != saved_model.tokenizer:
         message = "the tokenizer in it is not the one that the weights beside it were trained with"
         raise StoreError(
             Problem(code="other-tokenizer", location=str(path), message=message, valid="the file of this model")
         )
-    return state, languages, named
+    return state, languages, classes
