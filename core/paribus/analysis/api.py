@@ -37,8 +37,10 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
     planned = planned.replan()
     settings = planned.plan.settings
     records = read_records(planned.store)
-    asked = [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
-    table = compare_settings(asked, accept_code=accept_code)
+    settings_to_compare = [
+        (_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings
+    ]
+    table = compare_settings(settings_to_compare, accept_code=accept_code)
     if not _record_looks(planned, table):
         table = replace(table, notes=(*table.notes, UNRECORDED))
     sections = (*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records))
@@ -47,15 +49,17 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
 
 def _record_looks(planned: PlannedStudy, table: Table) -> bool:
     """Record in the store that these verdicts were shown; False where that could not be written."""
-    asked = planned.plan.study
-    shown = {each.setting: {row.variant for row in each.rows if row.n} for each in table.settings}
+    study_spec = planned.plan.study
+    shown_variants = {
+        setting_table.setting: {row.variant for row in setting_table.rows if row.n} for setting_table in table.settings
+    }
     keys = [
         key
         for setting in planned.plan.settings
         for variant, key in _comparison_keys(planned, setting).items()
-        if variant in shown.get(setting.name, ())
+        if variant in shown_variants.get(setting.name, ())
     ]
-    written = [planned.store.add_look(key, asked.seeds, asked.looks) for key in keys]
+    written = [planned.store.add_look(key, study_spec.seeds, study_spec.looks) for key in keys]
     return all(written)
 
 
@@ -95,21 +99,21 @@ def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
         select(_entries(planned, setting, records), question).trials
         for setting, question in zip(settings, questions, strict=True)
     ]
-    asked: set[str] = set()
+    requested: set[str] = set()
     may_be: set[str] = set()
     reached: dict[str, str] = {}
     every = variant_states(list(zip(chosen, questions, strict=True)))
     for setting, question, turns in zip(settings, questions, every, strict=True):
         counts = seeds_by_variant(turns, question)
-        most = {name: turn.seeds_needed if turn.decided else None for name, turn in turns.items()}
-        most[BASELINE] = None if any(not turn.decided for turn in turns.values()) else counts[BASELINE]
-        asked |= _first(setting, counts)
-        may_be |= _first(setting, most)
-        where = f", {setting.name}" if setting.name else ""
-        told = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.decided}
-        reached |= {f"{name}{where}": text for name, text in told.items()}
+        limits = {name: turn.seeds_needed if turn.decided else None for name, turn in turns.items()}
+        limits[BASELINE] = None if any(not turn.decided for turn in turns.values()) else counts[BASELINE]
+        requested |= _first(setting, counts)
+        may_be |= _first(setting, limits)
+        suffix = f", {setting.name}" if setting.name else ""
+        texts = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.decided}
+        reached |= {f"{name}{suffix}": text for name, text in texts.items()}
     return StoppingDecision(
-        tuple(trial for trial in planned.plan.trials if trial.identity in asked),
+        tuple(trial for trial in planned.plan.trials if trial.identity in requested),
         frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in may_be),
         reached,
     )
@@ -133,7 +137,7 @@ def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
 def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
     """Return the trials of a setting, with the changes that this setting makes."""
     trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name)]
-    through = [trial for own in setting.trials.values() for trial in own]
+    through = [trial for variant_trials in setting.trials.values() for trial in variant_trials]
     return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
 
 
@@ -142,20 +146,20 @@ def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:
 
     It covers the baseline, the variant, the metric and the budget. A variant whose spec is not known yet has none.
     """
-    asked = planned.plan.study
+    study_spec = planned.plan.study
     keys = {
         name: _spec_key(planned, trials[0])
         for name in (variant.name for variant in setting.variants)
         if (trials := setting.trials_of(name))
     }
-    shared = [keys.get(BASELINE), asked.metric.name, asked.metric.stage, asked.budget]
+    shared = [keys.get(BASELINE), study_spec.metric.name, study_spec.metric.stage, study_spec.budget]
     return {name: digest_json([*shared, key]) for name, key in keys.items() if name != BASELINE and BASELINE in keys}
 
 
-def _spec_key(planned: PlannedStudy, first: Trial) -> str:
+def _spec_key(planned: PlannedStudy, last_trial: Trial) -> str:
     """Return a digest of the specs of a trial and of those that it begins from, whatever their seeds and code."""
     specs = []
-    trial: Trial | None = first
+    trial: Trial | None = last_trial
     while trial is not None:
         parent = {"from": {**trial.spec["from"], "trial": ""}} if trial.parent_id else {}
         specs.append(identity_of({**trial.spec, **parent, "seed": 0}, "", ""))
@@ -163,38 +167,40 @@ def _spec_key(planned: PlannedStudy, first: Trial) -> str:
     return digest_json(specs)
 
 
-def rungs_below(held: Setting) -> dict[str, str]:
+def rungs_below(setting: Setting) -> dict[str, str]:
     """Return for each rung of a ladder the rung below it, or the rung with the same spec as that."""
-    same = {each.variant: each.same_as for each in held.excluded}
-    return {each.name: same.get(each.previous, each.previous) for each in held.variants if each.previous}
+    same = {item.variant: item.same_as for item in setting.excluded}
+    return {item.name: same.get(item.previous, item.previous) for item in setting.variants if item.previous}
 
 
 def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
     """Return the comparison that a study makes in one of its settings, by default the first."""
-    asked, setting = planned.plan.study, setting or planned.plan.settings[0]
+    study_spec, setting = planned.plan.study, setting or planned.plan.settings[0]
     keys = _comparison_keys(planned, setting).values()
     return ComparisonSpec(
-        study=asked.name,
+        study=study_spec.name,
         baseline=BASELINE,
         variants={variant.name: dict(variant.changes) for variant in setting.variants},
-        metric=asked.metric.name,
-        better=asked.metric.better,
-        margin=asked.metric.margin,
-        seeds=asked.seeds,
+        metric=study_spec.metric.name,
+        better=study_spec.metric.better,
+        margin=study_spec.metric.margin,
+        seeds=study_spec.seeds,
         store=str(planned.store.root.resolve()),
-        allow_unlearned=asked.metric.unlearned,
-        stage=asked.metric.stage,
-        design_note=describe_design(asked.design, asked.varied),
+        allow_unlearned=study_spec.metric.unlearned,
+        stage=study_spec.metric.stage,
+        design_note=describe_design(study_spec.design, study_spec.varied),
         rungs_below=rungs_below(setting),
-        factorial=factorial_cells(asked.varied, setting) if asked.design == "factorial" else None,
-        excluded=tuple((each.variant, each.reason) for each in setting.excluded),
-        budget=next(stage.budget or asked.budget for stage in asked.stages if stage.name == asked.metric.stage),
+        factorial=factorial_cells(study_spec.varied, setting) if study_spec.design == "factorial" else None,
+        excluded=tuple((cell.variant, cell.reason) for cell in setting.excluded),
+        budget=next(
+            stage.budget or study_spec.budget for stage in study_spec.stages if stage.name == study_spec.metric.stage
+        ),
         setting=setting.name,
         matching_note=matching_note(setting),
         mismatch_note=mismatch_note(setting),
         knob_notes=knob_notes(setting),
         previous_looks=tuple(dict.fromkeys(look for key in keys for look in planned.store.looks(key))),
-        look_seeds=asked.looks,
-        replanned=any(planned.store.has_other_stops(key, asked.seeds, asked.looks) for key in keys),
-        throughput=None if (found := timing_document(planned.store)) is None else Throughput(found),
+        look_seeds=study_spec.looks,
+        replanned=any(planned.store.has_other_stops(key, study_spec.seeds, study_spec.looks) for key in keys),
+        throughput=None if (document := timing_document(planned.store)) is None else Throughput(document),
     )

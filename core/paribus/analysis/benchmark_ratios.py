@@ -96,19 +96,19 @@ def read_reports(path: Path) -> list[Report] | None:
     if not path.is_dir() or (path / "trial.json").exists():
         return None
     try:
-        files = sorted(each for each in path.glob("*.json") if each.is_file())
+        files = sorted(file for file in path.glob("*.json") if file.is_file())
     except OSError:
         return None
-    return [read_report(each) for each in files] or None
+    return [read_report(file) for file in files] or None
 
 
 def compare_benchmarks(
-    before: Sequence[Report], after: Sequence[Report], *, across: bool = False
+    baseline: Sequence[Report], candidate: Sequence[Report], *, across: bool = False
 ) -> BenchmarkComparison:
     """Return the comparison of two sides; a `NotComparableError` where their machines or versions differ."""
-    warnings = [*check_same_machine([*before, *after], across=across), *_odd(before, after)]
-    common, notes = _paired(before, after)
-    timed = {key: TimedRounds(before=_rounds(before, key), after=_rounds(after, key)) for key in common}
+    warnings = [*check_same_machine([*baseline, *candidate], across=across), *_odd(baseline, candidate)]
+    common, notes = _paired(baseline, candidate)
+    timed = {key: TimedRounds(before=_rounds(baseline, key), after=_rounds(candidate, key)) for key in common}
     speeds = judge_speeds(timed)
     names = [common[key].name for key in common]
     rows = []
@@ -116,26 +116,28 @@ def compare_benchmarks(
         pair = timed[key]
         saved = all(map(len, [*pair.before, *pair.after]))
         sides = pair.seconds if saved else (None, None)
-        medians = [each[0].benchmarks[key].median for each in (before, after)]
-        seconds = [own if own is not None else told for own, told in zip(sides, medians, strict=True)]
+        medians = [side[0].benchmarks[key].median for side in (baseline, candidate)]
+        seconds = [
+            measured if measured is not None else reported for measured, reported in zip(sides, medians, strict=True)
+        ]
         speed = speeds[key] if saved else _unsaved(seconds)
         rows.append(
             BenchmarkRow(
                 benchmark=clean(bench.name if names.count(bench.name) == 1 else bench.full_name),
                 full_name=clean(bench.full_name),
-                rounds=(_count(before, key), _count(after, key)),
+                rounds=(_count(baseline, key), _count(candidate, key)),
                 before=seconds[0],
                 after=seconds[1],
                 speed=speed,
             )
         )
     return BenchmarkComparison(
-        sides=(_name(before), _name(after)),
+        sides=(_name(baseline), _name(candidate)),
         rows=tuple(rows),
-        header=tuple(_first(before, after)),
+        header=tuple(_first(baseline, candidate)),
         warnings=tuple(warnings),
         notes=tuple(notes),
-        caption=tuple(_caption(rows, len(before), len(after))),
+        caption=tuple(_caption(rows, len(baseline), len(candidate))),
     )
 
 
@@ -144,73 +146,73 @@ def _unsaved(seconds: Sequence[float]) -> Speed:
     return Speed(kind="inconclusive", reason="no rounds were saved", ratio=ratio)
 
 
-def _paired(before: Sequence[Report], after: Sequence[Report]) -> tuple[dict[str, Benchmark], list[str]]:
+def _paired(baseline: Sequence[Report], candidate: Sequence[Report]) -> tuple[dict[str, Benchmark], list[str]]:
     """Return the benchmarks that every report has, and notes on the others."""
-    reports = [*before, *after]
+    reports = [*baseline, *candidate]
     every = {key: bench for report in reports for key, bench in report.benchmarks.items()}
     common = {key: bench for key, bench in every.items() if all(key in report.benchmarks for report in reports)}
     notes = []
-    left = {key: bench for key, bench in every.items() if key not in common}
-    for side, others, word in ((before, after, "before"), (after, before, "after")):
+    unmatched = {key: bench for key, bench in every.items() if key not in common}
+    for side, opposite, word in ((baseline, candidate, "before"), (candidate, baseline, "after")):
         alone = [
             clean(bench.full_name)
-            for key, bench in left.items()
-            if not any(key in report.benchmarks for report in others)
+            for key, bench in unmatched.items()
+            if not any(key in report.benchmarks for report in opposite)
         ]
         if alone:
             notes.append(f"Only {word}, in {_name(side)}: {join_names(alone, MOST)}")
-    for key, bench in left.items():
+    for key, bench in unmatched.items():
         missing = [report.name for report in reports if key not in report.benchmarks]
-        if all(any(key in report.benchmarks for report in side) for side in (before, after)):
+        if all(any(key in report.benchmarks for report in side) for side in (baseline, candidate)):
             notes.append(f"Not in {join_names(map(clean, missing), MOST)}: {clean(bench.full_name)}")
     if not common:
-        what = ". ".join((f"{_name(before)} and {_name(after)} have no benchmark in common", *notes))
-        raise NotComparableError(Problem(code="nothing-in-common", message=what, valid="two runs of one suite"))
+        message = ". ".join((f"{_name(baseline)} and {_name(candidate)} have no benchmark in common", *notes))
+        raise NotComparableError(Problem(code="nothing-in-common", message=message, valid="two runs of one suite"))
     return common, notes
 
 
-def _odd(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
+def _odd(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
     """Yield warnings about unexpected code on either side."""
-    codes = [{report.code for report in side} for side in (before, after)]
-    for side, found, word in ((before, codes[0], "before"), (after, codes[1], "after")):
-        if len(found) > 1:
-            yield f"The {len(side)} reports of {word} are of different code: {join_names(sorted(found), MOST)}"
-    if codes[0] == codes[1] and not any(report.commit.get("dirty") for report in (*before, *after)):
-        known = next(iter(codes[0])) != "of no commit"
-        if known:
+    codes = [{report.code for report in side} for side in (baseline, candidate)]
+    for side, side_codes, word in ((baseline, codes[0], "before"), (candidate, codes[1], "after")):
+        if len(side_codes) > 1:
+            yield f"The {len(side)} reports of {word} are of different code: {join_names(sorted(side_codes), MOST)}"
+    if codes[0] == codes[1] and not any(report.commit.get("dirty") for report in (*baseline, *candidate)):
+        has_commit = next(iter(codes[0])) != "of no commit"
+        if has_commit:
             commits = join_names(sorted(codes[0]), MOST)
             yield f"Both sides are {commits}: what differs below is noise, or what was installed"
 
 
-def _first(before: Sequence[Report], after: Sequence[Report]) -> Iterator[str]:
-    for word, side in (("before", before), ("after", after)):
+def _first(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
+    for word, side in (("before", baseline), ("after", candidate)):
         for report in side[:MOST]:
             yield f"{word + ':':7} {report.label}"
         if len(side) > MOST:
             yield f"{word + ':':7} and {len(side) - MOST} more"
 
 
-def _caption(rows: Sequence[BenchmarkRow], before: int, after: int) -> Iterator[str]:
-    held = [row for row in rows if row.speed.low is not None]
-    if not held:
+def _caption(rows: Sequence[BenchmarkRow], baseline_runs: int, candidate_runs: int) -> Iterator[str]:
+    judged = [row for row in rows if row.speed.low is not None]
+    if not judged:
         yield "There is no interval, and so no verdict: save the rounds (`--benchmark-save-data`)."
         return
-    levels = [percent(level) for level in sorted({row.speed.level or 0.0 for row in held})]
-    shown = levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
+    levels = [percent(level) for level in sorted({row.speed.level or 0.0 for row in judged})]
+    level_text = levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
     yield (
         f"All verdicts together hold with 95 % confidence: Student-t on logarithms, Holm over "
-        f"{plural(len(held), 'benchmark')}; the intervals are of {shown}."
+        f"{plural(len(judged), 'benchmark')}; the intervals are of {level_text}."
     )
-    if min(before, after) >= RUNS:
-        yield f"A run counts once, by its median ({before} before, {after} after)."
+    if min(baseline_runs, candidate_runs) >= RUNS:
+        yield f"A run counts once, by its median ({baseline_runs} before, {candidate_runs} after)."
     else:
-        counts = span([count for row in held for count in row.rounds])
+        counts = span([count for row in judged for count in row.rounds])
         yield f"n = {counts} rounds a side, in up to {BATCHES} batches in time order, each by its median."
-    if min(before, after) >= RUNS:
+    if min(baseline_runs, candidate_runs) >= RUNS:
         yield "A/A: how far runs of the same code stray from each other; nothing is claimed that is no wider."
         return
     yield "A/A: how far the later half of a side strays from the earlier one; nothing is claimed that is no wider."
-    alone = min(before, after) == 1
+    alone = min(baseline_runs, candidate_runs) == 1
     times = "twice the variance" if alone else "the variance"
     yield (
         f"What differs from run to run is estimated, not seen: the intervals allow for {times} of a run's batches, "
@@ -269,17 +271,17 @@ def _name(side: Sequence[Report]) -> str:
     return clean(side[0].name) if len(side) == 1 else clean(str(Path(side[0].name).parent))
 
 
-def read_both_sides(before: Path, after: Path) -> tuple[list[Report], list[Report]] | None:
+def read_both_sides(baseline: Path, candidate: Path) -> tuple[list[Report], list[Report]] | None:
     """Return both sides where either is a report; a report with anything else on the other side is an error."""
-    sides = [read_reports(before), read_reports(after)]
+    sides = [read_reports(baseline), read_reports(candidate)]
     if sides == [None, None]:
         return None
-    for path, found in zip((before, after), sides, strict=True):
-        if found is None:
-            there = "this is no benchmark report" if path.exists() else "there is no such file"
-            what = f"{there}, but the other side is a report"
+    for path, side in zip((baseline, candidate), sides, strict=True):
+        if side is None:
+            problem = "this is no benchmark report" if path.exists() else "there is no such file"
+            message = f"{problem}, but the other side is a report"
             raise DataError(
-                Problem(code="no-report", location=str(path), message=what, valid="two reports, or two studies")
+                Problem(code="no-report", location=str(path), message=message, valid="two reports, or two studies")
             )
     assert sides[0] is not None
     assert sides[1] is not None

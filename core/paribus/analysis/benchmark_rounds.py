@@ -48,11 +48,11 @@ class Report:
     @property
     def code(self) -> str:
         """`commit 463b1eeca092, with changes that are not committed`."""
-        found = str(self.commit.get("id") or "")
-        if not found or found == "unversioned":
+        commit_id = str(self.commit.get("id") or "")
+        if not commit_id or commit_id == "unversioned":
             return "of no commit"
         changed = ", with changes that are not committed" if self.commit.get("dirty") else ""
-        return f"commit {clean(found)[:12]}{changed}"
+        return f"commit {clean(commit_id)[:12]}{changed}"
 
     @property
     def label(self) -> str:
@@ -80,13 +80,13 @@ def read_report(path: Path) -> Report:
     if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
         raise _wrong(path, "this JSON is no report of pytest-benchmark: it has no list `benchmarks`")
     benches: dict[str, Benchmark] = {}
-    for at, node in enumerate(document["benchmarks"]):
+    for index, node in enumerate(document["benchmarks"]):
         try:
-            found = list(_benches(node))
+            measured = list(_benches(node))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"
-            raise _wrong(path, f"benchmark {at} of this report cannot be read ({what})") from error
-        for bench in found:
+            message = f"{type(error).__name__}: {error}"
+            raise _wrong(path, f"benchmark {index} of this report cannot be read ({message})") from error
+        for bench in measured:
             if bench.key in benches:
                 raise _wrong(path, f"the benchmark `{bench.full_name}` is in this report twice")
             benches[bench.key] = bench
@@ -111,8 +111,8 @@ def _document(path: Path) -> Any:
     except OSError as error:
         raise _wrong(path, f"this file could not be read: {error.strerror or error}", "a file") from error
     except (ValueError, RecursionError) as error:
-        first = next(iter(str(error).splitlines()), "it is nested too deeply")
-        raise _wrong(path, f"this is no JSON: {first}") from error
+        first_line = next(iter(str(error).splitlines()), "it is nested too deeply")
+        raise _wrong(path, f"this is no JSON: {first_line}") from error
 
 
 def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
@@ -124,7 +124,7 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
     contestants = _mapping(node.get("extra_info")).get(CONTESTANTS)
     if isinstance(contestants, Mapping) and contestants:
         for contestant, times in contestants.items():
-            rounds = _rounds([float(each) / 1e6 for each in times])
+            rounds = _rounds([float(microseconds) / 1e6 for microseconds in times])
             yield Benchmark(
                 key=json.dumps([full, params, contestant]),
                 name=f"{node['name']} {contestant}",
@@ -151,18 +151,18 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
 
 
 def _rounds(times: Any) -> tuple[float, ...]:
-    found = tuple(float(each) for each in times)
-    if wrong := [each for each in found if not 0 <= each < math.inf]:
+    rounds = tuple(float(seconds) for seconds in times)
+    if wrong := [seconds for seconds in rounds if not 0 <= seconds < math.inf]:
         raise ValueError(f"a round of {wrong[0]} s")
-    return found
+    return rounds
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _wrong(path: Path, what: str, valid: str = _VALID) -> DataError:
-    return DataError(Problem(code="no-report", location=str(path), message=what, valid=valid))
+def _wrong(path: Path, message: str, valid: str = _VALID) -> DataError:
+    return DataError(Problem(code="no-report", location=str(path), message=message, valid=valid))
 
 
 Facts = Mapping[str, str]
@@ -180,44 +180,46 @@ def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> li
     """Return warnings; a `NotComparableError` with all problems where reports differ, unless `across`."""
     problems: list[Problem] = []
     warnings: list[str] = []
-    first = reports[0]
+    reference = reports[0]
     for other in reports[1:]:
-        found = list(_unlike(first, other))
-        problems += [problem for problem in found if str(problem) not in map(str, problems)]
-        hosts = [line for line in _lines(_facts(first, HOST), _facts(other, HOST)) if line]
-        if hosts and not found:
+        differing = list(_unlike(reference, other))
+        problems += [problem for problem in differing if str(problem) not in map(str, problems)]
+        hosts = [line for line in _lines(_facts(reference, HOST), _facts(other, HOST)) if line]
+        if hosts and not differing:
             warnings.append(
                 f"The hosts only look alike: {join_names(hosts, MOST)}; differences of a few percent say little"
             )
     if problems and not across:
         raise NotComparableError(*problems)
     if problems:
-        said = "; ".join(dict.fromkeys(problem.message for problem in problems))
-        warnings.insert(0, f"ACROSS MACHINES: {said}: no difference below is known to be the code's")
+        summary = "; ".join(dict.fromkeys(problem.message for problem in problems))
+        warnings.insert(0, f"ACROSS MACHINES: {summary}: no difference below is known to be the code's")
     return list(dict.fromkeys(warnings))
 
 
-def _unlike(first: Report, other: Report) -> Iterator[Problem]:
+def _unlike(reference: Report, other: Report) -> Iterator[Problem]:
     kinds = (
-        ("other-machine", "a machine", _machine(first), _machine(other)),
-        ("other-versions", "their versions", _versions(first, other), _versions(other, first)),
-        ("other-clock", "a clock", _clocks(first, other), _clocks(other, first)),
+        ("other-machine", "a machine", _machine(reference), _machine(other)),
+        ("other-versions", "their versions", _versions(reference, other), _versions(other, reference)),
+        ("other-clock", "a clock", _clocks(reference, other), _clocks(other, reference)),
     )
-    for code, what, before, after in kinds:
-        lines = _lines(before, after)
+    for code, subject, reference_facts, other_facts in kinds:
+        lines = _lines(reference_facts, other_facts)
         if lines:
-            said = f"{clean(first.name)} and {clean(other.name)} do not share {what}: {join_names(lines, MOST)}"
-            yield Problem(code=code, message=said, valid=_VALID_MACHINES)
+            message = (
+                f"{clean(reference.name)} and {clean(other.name)} do not share {subject}: {join_names(lines, MOST)}"
+            )
+            yield Problem(code=code, message=message, valid=_VALID_MACHINES)
 
 
-def _lines(before: Facts, after: Facts) -> list[str]:
+def _lines(reference: Facts, candidate: Facts) -> list[str]:
     """Return the differences; a difference that several keys share is listed once."""
-    found: dict[tuple[str, str], str] = {}
-    for key in dict.fromkeys([*before, *after]):
-        values = before.get(key, "none"), after.get(key, "none")
+    lines: dict[tuple[str, str], str] = {}
+    for key in dict.fromkeys([*reference, *candidate]):
+        values = reference.get(key, "none"), candidate.get(key, "none")
         if values[0] != values[1]:
-            found.setdefault(values, f"{clean(key)} {clean(values[0])} against {clean(values[1])}")
-    return list(found.values())
+            lines.setdefault(values, f"{clean(key)} {clean(values[0])} against {clean(values[1])}")
+    return list(lines.values())
 
 
 def _machine(report: Report) -> Facts:
@@ -230,10 +232,10 @@ def _machine(report: Report) -> Facts:
 
 def _versions(report: Report, other: Report) -> Facts:
     """Return the versions of a report, without that of the project that is measured."""
-    own = {"paribus", *(str(each.commit.get("project")) for each in (report, other))}
-    found = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not NOTHING.search(key)}
+    project_names = {"paribus", *(str(item.commit.get("project")) for item in (report, other))}
+    versions = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not NOTHING.search(key)}
     return {
-        **{key: value for key, value in found.items() if key.rpartition(".")[2] not in own},
+        **{key: value for key, value in versions.items() if key.rpartition(".")[2] not in project_names},
         "pytest-benchmark": report.version,
     }
 

@@ -60,23 +60,23 @@ class TimedRounds:
     def logs(self) -> tuple[list[float], list[float]]:
         """Logarithms of what counts once on each side: runs where both sides have several, else batches."""
         if self.by_run:
-            before, after = ([statistics.median(run) for run in side] for side in (self.before, self.after))
-            return _logarithms(before), _logarithms(after)
+            baseline, candidate = ([statistics.median(run) for run in side] for side in (self.before, self.after))
+            return _logarithms(baseline), _logarithms(candidate)
         return batch_logarithms(_joined(self.before)), batch_logarithms(_joined(self.after))
 
     @property
     def seconds(self) -> tuple[float | None, float | None]:
         """The time of a round on each side: the geometric mean of the medians that count."""
-        before, after = (math.exp(statistics.fmean(side)) if side else None for side in self.logs)
-        return before, after
+        baseline, candidate = (math.exp(statistics.fmean(side)) if side else None for side in self.logs)
+        return baseline, candidate
 
     @property
     def fastest(self) -> float | None:
         """The logarithm of the ratio of the fastest rounds; None where runs are what counts."""
         if self.by_run:
             return None
-        before, after = (min(_joined(side)) for side in (self.before, self.after))
-        return math.log(after / before)
+        baseline, candidate = (min(_joined(side)) for side in (self.before, self.after))
+        return math.log(candidate / baseline)
 
     @property
     def between(self) -> float:
@@ -121,34 +121,34 @@ class _Welch:
 def batch_logarithms(rounds: Rounds) -> list[float]:
     """Return the logarithms of the medians of consecutive batches; empty where a round took 0 s."""
     count = min(len(rounds), BATCHES)
-    cuts = [at * len(rounds) // count for at in range(count + 1)] if count else []
+    cuts = [index * len(rounds) // count for index in range(count + 1)] if count else []
     return _logarithms([statistics.median(rounds[start:end]) for start, end in pairwise(cuts)])
 
 
 def judge_speeds(timed: Mapping[str, TimedRounds], *, alpha: float = 0.05) -> dict[str, Speed]:
     """Return a verdict for each benchmark; all of them together hold at 95 % by Holm's procedure."""
-    logs = {name: each.logs for name, each in timed.items()}
-    held = {
+    logs = {name: rounds.logs for name, rounds in timed.items()}
+    judged = {
         name: replace(_welch(*sides, timed[name].between), fastest=timed[name].fastest)
         for name, sides in logs.items()
         if _enough(timed[name], sides)
     }
-    steps = dict(zip(held, holm([each.p for each in held.values()], alpha), strict=True)) if held else {}
-    around = _drift([half for name in held if timed[name].by_run for side in logs[name] for half in _halves(side)])
-    found: dict[str, Speed] = {}
+    steps = dict(zip(judged, holm([rounds.p for rounds in judged.values()], alpha), strict=True)) if judged else {}
+    around = _drift([half for name in judged if timed[name].by_run for side in logs[name] for half in _halves(side)])
+    speeds: dict[str, Speed] = {}
     for name, sides in logs.items():
-        if name not in held:
-            before, after = timed[name].seconds
-            ratio = after / before if before and after else None
-            found[name] = Speed(kind="inconclusive", reason=_unjudged(timed[name]), ratio=ratio)
+        if name not in judged:
+            baseline, candidate = timed[name].seconds
+            ratio = candidate / baseline if baseline and candidate else None
+            speeds[name] = Speed(kind="inconclusive", reason=_unjudged(timed[name]), ratio=ratio)
             continue
-        welch, step = held[name], steps[name]
+        welch, step = judged[name], steps[name]
         noise = around if timed[name].by_run else max(_astray(side, step.alpha) for side in sides)
         low, high = welch.interval(step.alpha)
-        kind, why = _kind(welch.least, noise, rejected=step.rejected)
-        found[name] = Speed(
+        kind, reason = _kind(welch.least, noise, rejected=step.rejected)
+        speeds[name] = Speed(
             kind=kind,
-            reason=why,
+            reason=reason,
             ratio=math.exp(welch.mean),
             low=math.exp(low),
             high=math.exp(high),
@@ -156,7 +156,7 @@ def judge_speeds(timed: Mapping[str, TimedRounds], *, alpha: float = 0.05) -> di
             p=step.adjusted,
             noise=math.exp(noise),
         )
-    return found
+    return speeds
 
 
 def _enough(timed: TimedRounds, sides: tuple[list[float], list[float]]) -> bool:
@@ -195,13 +195,13 @@ def _astray(logs: Sequence[float], alpha: float) -> float:
     return max(map(abs, _welch(logs[:half], logs[half:]).interval(alpha)))
 
 
-def _welch(before: Sequence[float], after: Sequence[float], between: float = 0.0) -> _Welch:
+def _welch(baseline: Sequence[float], candidate: Sequence[float], between: float = 0.0) -> _Welch:
     """Return Welch's comparison of two means that vary by `between` times the variance of single numbers besides."""
-    parts = [statistics.variance(side) * (1 / len(side) + between) for side in (before, after)]
-    below = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (before, after), strict=True))
-    freedom = sum(parts) ** 2 / below if below else len(before) + len(after) - 2.0
-    mean = statistics.fmean(after) - statistics.fmean(before)
-    return _Welch(mean=mean, error=math.sqrt(sum(parts)), freedom=freedom, sides=(len(before), len(after)))
+    parts = [statistics.variance(side) * (1 / len(side) + between) for side in (baseline, candidate)]
+    below = sum(part**2 / (len(side) - 1) for part, side in zip(parts, (baseline, candidate), strict=True))
+    freedom = sum(parts) ** 2 / below if below else len(baseline) + len(candidate) - 2.0
+    mean = statistics.fmean(candidate) - statistics.fmean(baseline)
+    return _Welch(mean=mean, error=math.sqrt(sum(parts)), freedom=freedom, sides=(len(baseline), len(candidate)))
 
 
 def _joined(runs: Sequence[Rounds]) -> list[float]:
@@ -209,4 +209,4 @@ def _joined(runs: Sequence[Rounds]) -> list[float]:
 
 
 def _logarithms(seconds: Sequence[float]) -> list[float]:
-    return [math.log(each) for each in seconds] if all(each > 0 for each in seconds) else []
+    return [math.log(value) for value in seconds] if all(value > 0 for value in seconds) else []

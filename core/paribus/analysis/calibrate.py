@@ -51,32 +51,34 @@ def calibrate(
 
 
 def calibrate_settings(
-    asked: Sequence[tuple[Sequence[TrialEntry], ComparisonSpec]],
+    settings: Sequence[tuple[Sequence[TrialEntry], ComparisonSpec]],
     *,
     effect: float | None = None,
     power: float = POWER,
     accept_code: Collection[str] = (),
 ) -> Calibration:
     """Return the calibration of every setting of a study, as one family; settings without a spread are named."""
-    family = sum(len(question.swapped) for _, question in asked)
-    found: list[Calibration] = []
+    family = sum(len(question.swapped) for _, question in settings)
+    calibrations: list[Calibration] = []
     missing: list[str] = []
     refused: list[NotComparableError] = []
-    codes = codes_by_setting([entries for entries, _ in asked], accept_code)
-    for (entries, question), own in zip(asked, codes, strict=True):
+    codes = codes_by_setting([entries for entries, _ in settings], accept_code)
+    for (entries, question), setting_codes in zip(settings, codes, strict=True):
         try:
-            found.append(
-                calibrate_entries(entries, question, effect=effect, power=power, accept_code=own, family=family)
+            calibrations.append(
+                calibrate_entries(
+                    entries, question, effect=effect, power=power, accept_code=setting_codes, family=family
+                )
             )
         except NotComparableError as error:
-            if len(asked) == 1 or not {problem.code for problem in error.problems} <= FEW:
+            if len(settings) == 1 or not {problem.code for problem in error.problems} <= FEW:
                 raise
             missing.append(question.setting)
             refused.append(error)
-    if not found:
+    if not calibrations:
         raise refused[0]
     late = (f"Without two pairs, and so without a spread: {'; '.join(missing)}",) if missing else ()
-    return replace(found[0], other_settings=tuple(found[1:]), notes=(*found[0].notes, *late))
+    return replace(calibrations[0], other_settings=tuple(calibrations[1:]), notes=(*calibrations[0].notes, *late))
 
 
 def calibrate_entries(
@@ -104,16 +106,16 @@ def calibrate_entries(
     numbers = metric_values(list(trials[question.baseline].values()), question)
     _refuse_few(numbers, question)
     pairs = {name: _values(trials, name, question) for name in question.swapped}
-    rows = [asking.spread(name, *found) for name, found in pairs.items() if _many(found)]
+    rows = [asking.spread(name, *values) for name, values in pairs.items() if _many(values)]
     base = summarise(numbers)
     assert base.sd is not None, "there are two at least"
     independent = asking.spread_of(INDEPENDENT, base.n, base.sd * math.sqrt(2))
     takes = {row.variant: row.detect_seeds for row in rows or [independent]} if effect is not None else {}
     seeds = largest_count(takes)
-    times = {name: _seconds(own.values()) for name, own in trials.items()}
+    times = {name: _seconds(variant_trials.values()) for name, variant_trials in trials.items()}
     missing = _missing(trials, seeds, question)
-    known = [seconds for seconds in times.values() if seconds is not None]
-    usual = math.fsum(known) / len(known) if known else None
+    known_times = [seconds for seconds in times.values() if seconds is not None]
+    usual = math.fsum(known_times) / len(known_times) if known_times else None
     return Calibration(
         study=question.study,
         setting=question.setting,
@@ -152,26 +154,26 @@ class _Asking:
         share = alpha_shares(self.question.look_seeds)[-1] if self.question.look_seeds else 1.0
         return share * self.question.alpha / max(1, self.family)
 
-    def spread(self, name: str, before: Sequence[float], after: Sequence[float]) -> Spread:
-        found = summarise([b - a for a, b in zip(before, after, strict=True)])
-        assert found.sd is not None, "there are two at least"
-        return self.spread_of(name, found.n, found.sd, variance_reduction(before, after))
+    def spread(self, name: str, baseline: Sequence[float], variant: Sequence[float]) -> Spread:
+        summary = summarise([b - a for a, b in zip(baseline, variant, strict=True)])
+        assert summary.sd is not None, "there are two at least"
+        return self.spread_of(name, summary.n, summary.sd, variance_reduction(baseline, variant))
 
     def spread_of(self, name: str, n: int, sd: float, gain: float | None = None) -> Spread:
         ends = spread_interval(sd, n)
         if sd == 0:  # the sign test decides, and no effect is too small for it
             return Spread(variant=name, n=n, sd=sd, interval=ends, reduction=gain)
-        shown = [self._smallest(each) for each in (sd, *ends)] if len(self.question.seeds) > 1 else None
-        tells = [self._tells(each) for each in (sd, *ends)]
-        equates = [self._equates(each) for each in (sd, *ends)]
+        effects = [self._smallest(spread) for spread in (sd, *ends)] if len(self.question.seeds) > 1 else None
+        tells = [self._tells(spread) for spread in (sd, *ends)]
+        equates = [self._equates(spread) for spread in (sd, *ends)]
         return Spread(
             variant=name,
             n=n,
             sd=sd,
             interval=ends,
             reduction=gain,
-            smallest_effect=shown[0] if shown else None,
-            smallest_effect_range=(shown[1], shown[2]) if shown else None,
+            smallest_effect=effects[0] if effects else None,
+            smallest_effect_range=(effects[1], effects[2]) if effects else None,
             detect_seeds=tells[0],
             detect_seeds_range=(tells[1], tells[2]),
             equivalence_seeds=equates[0],
@@ -196,38 +198,39 @@ class _Asking:
 
 def _values(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> tuple[list[float], list[float]]:
     """Return the metrics of the baseline and of the variant, of the pairs that a verdict would use."""
-    held = pair_trials(trials, name, question)
-    finished = [] if held.reason else held.finished
-    before, after = (metric_values([pair[side] for pair in finished], question) for side in (0, 1))
-    return before, after
+    paired = pair_trials(trials, name, question)
+    finished = [] if paired.reason else paired.finished
+    baseline, variant = (metric_values([pair[side] for pair in finished], question) for side in (0, 1))
+    return baseline, variant
 
 
-def _many(found: tuple[list[float], list[float]]) -> bool:
-    return len(found[0]) > 1
+def _many(values: tuple[list[float], list[float]]) -> bool:
+    return len(values[0]) > 1
 
 
-def _seconds(own: Iterable[TrialEntry]) -> float | None:
+def _seconds(entries: Iterable[TrialEntry]) -> float | None:
     """Return the mean time of a trial of a variant, with the trials that it begins from."""
-    took = [_took(entry) for entry in own if entry.record is not None]
+    took = [_took(entry) for entry in entries if entry.record is not None]
     return math.fsum(took) / len(took) if took else None
 
 
 def _took(entry: TrialEntry) -> float:
     started, ended = (float(entry.provenance.get(key) or 0.0) for key in ("started", "ended"))
-    before = 0.0 if entry.parent is None else _took(entry.parent)
-    return before + (ended - started if 0 < started <= ended else 0.0)
+    parent_seconds = 0.0 if entry.parent is None else _took(entry.parent)
+    return parent_seconds + (ended - started if 0 < started <= ended else 0.0)
 
 
 def _missing(trials: TrialsByVariant, seeds: int | None, question: ComparisonSpec) -> dict[str, int]:
     """Return how many trials each variant lacks for so many seeds."""
-    wanted = seeds or 0
+    seed_count = seeds or 0
     return {
-        name: max(0, wanted - sum(entry.record is not None for entry in own.values())) for name, own in trials.items()
+        name: max(0, seed_count - sum(entry.record is not None for entry in variant_trials.values()))
+        for name, variant_trials in trials.items()
     }
 
 
 def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]:
-    few = [name for name, found in pairs.items() if not _many(found)]
+    few = [name for name, values in pairs.items() if not _many(values)]
     if few:
         yield f"Without two pairs, and so without a spread: {join_names(few, 8)}"
 
@@ -235,7 +238,9 @@ def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]
 def _refuse_few(numbers: Sequence[float], question: ComparisonSpec) -> None:
     if len(numbers) > 1:
         return
-    what = f"the baseline of `{question.study}` has {plural(len(numbers), 'finished trial')}, and a spread takes two"
+    message = f"the baseline of `{question.study}` has {plural(len(numbers), 'finished trial')}, and a spread takes two"
     raise NotComparableError(
-        Problem(code="too-few", message=what, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds")
+        Problem(
+            code="too-few", message=message, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds"
+        )
     )

@@ -63,7 +63,9 @@ class Calibration:
         return f"<calibration of {self.study} on {self.metric}: {plural(len(self.rows), 'spread')}>"
 
     def __str__(self) -> str:
-        return "\n".join([self.title, *(line for each in self.settings for line in each.lines()), "", *self.caption()])
+        return "\n".join(
+            [self.title, *(line for setting in self.settings for line in setting.lines()), "", *self.caption()]
+        )
 
     @property
     def settings(self) -> tuple[Calibration, ...]:
@@ -92,9 +94,9 @@ class Calibration:
     def remarks(self) -> list[str]:
         """Return the seeds and the time that an effect needs, and notes."""
         base = self.baseline
-        own = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
+        baseline_line = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
         notes = (f"- {escape_unprintable(note)}" for note in self.notes)
-        return [own, _cost(self), *notes]
+        return [baseline_line, _cost(self), *notes]
 
     def caption(self) -> list[str]:
         """Return how to read all of it."""
@@ -103,69 +105,69 @@ class Calibration:
     def to_json(self) -> dict[str, Any]:
         """Valid JSON: every number is finite, or null."""
         document = asdict(replace(self, other_settings=()))
-        own = {"setting": self.setting} if self.setting else {}
+        setting_fields = {"setting": self.setting} if self.setting else {}
         for key in ("setting", "family", "other_settings"):
             del document[key]
-        document |= own | {
+        document |= setting_fields | {
             "baseline": replace_infinite(asdict(self.baseline)),
             "rows": [replace_infinite(asdict(row)) for row in self.rows],
             "independent": replace_infinite(asdict(self.independent)),
             "notes": list(self.notes),
         }
         return (
-            {**document, "other_settings": [each.to_json() for each in self.other_settings]}
+            {**document, "other_settings": [setting.to_json() for setting in self.other_settings]}
             if self.other_settings
             else document
         )
 
 
-def _header(found: Calibration) -> tuple[str, ...]:
-    heads = ["variant", "pairs", "sd of a difference", "pairing", f"{plural(found.planned, 'seed')} show"]
-    if found.effect is not None:
-        heads.append(f"seeds for {found.effect:g}")
-    if found.margin is not None:
-        heads.append(f"for ± {found.margin:g}")
+def _header(calibration: Calibration) -> tuple[str, ...]:
+    heads = ["variant", "pairs", "sd of a difference", "pairing", f"{plural(calibration.planned, 'seed')} show"]
+    if calibration.effect is not None:
+        heads.append(f"seeds for {calibration.effect:g}")
+    if calibration.margin is not None:
+        heads.append(f"for ± {calibration.margin:g}")
     return tuple(heads)
 
 
-def _cells(found: Calibration, row: Spread) -> tuple[str, ...]:
+def _cells(calibration: Calibration, row: Spread) -> tuple[str, ...]:
     less = "" if row.reduction is None else f"÷ {_times(row.reduction)}"
     cells = [escape_unprintable(row.variant), str(row.n), f"{_figure(row.sd)} {_range(row.interval)}", less]
     cells.append("-" if row.smallest_effect is None else _figure(row.smallest_effect))
-    if found.effect is not None:
+    if calibration.effect is not None:
         cells.append(_seeds(row.detect_seeds, row.detect_seeds_range))
-    if found.margin is not None:
+    if calibration.margin is not None:
         cells.append(_seeds(row.equivalence_seeds, row.equivalence_seeds_range))
     return tuple(cells)
 
 
-def _cost(found: Calibration) -> str:
-    if found.effect is None:
+def _cost(calibration: Calibration) -> str:
+    if calibration.effect is None:
         return "No effect is asked for: say `--effect`, or a `margin` in the study."
-    if found.seeds is None:
-        return f"An effect of {found.effect:g} takes more seeds in some variant than anybody would run."
-    takes = f"An effect of {found.effect:g} in any variant takes {plural(found.seeds, 'seed')}"
-    if found.seconds is None:
+    if calibration.seeds is None:
+        return f"An effect of {calibration.effect:g} takes more seeds in some variant than anybody would run."
+    takes = f"An effect of {calibration.effect:g} in any variant takes {plural(calibration.seeds, 'seed')}"
+    if calibration.seconds is None:
         return f"{takes}; how long a trial takes is not known yet."
-    took = f"{plural(found.missing_trials, 'trial')} more" if found.missing_trials else "no trial more"
-    length = f": {duration(found.seconds)} one at a time" if found.missing_trials else ""
-    return f"{takes}, {took}{length} ({_figure(found.seconds_a_trial or 0.0)} s a trial)."
+    took = f"{plural(calibration.missing_trials, 'trial')} more" if calibration.missing_trials else "no trial more"
+    length = f": {duration(calibration.seconds)} one at a time" if calibration.missing_trials else ""
+    return f"{takes}, {took}{length} ({_figure(calibration.seconds_a_trial or 0.0)} s a trial)."
 
 
-def _caption(found: Calibration) -> Iterator[str]:
-    where = ", in all settings" if found.other_settings else ""
+def _caption(calibration: Calibration) -> Iterator[str]:
+    suffix = ", in all settings" if calibration.other_settings else ""
     yield (
-        f"Shown with {percent(found.power)} probability at a confidence of {percent(1 - found.alpha)}, to which Holm "
-        f"holds the first of {plural(found.family, 'verdict')}{where}; the next are held to less."
+        f"Shown with {percent(calibration.power)} probability at a confidence of {percent(1 - calibration.alpha)}, "
+        f"to which Holm holds the first of {plural(calibration.family, 'verdict')}{suffix}; the next are held to less."
     )
-    if found.other_settings:
+    if calibration.other_settings:
         yield "A trial that several settings have in common runs once, and is counted as missing in each."
     yield (
         "A spread that is guessed from few pairs is hardly known: in brackets its 95 % interval (chi-squared), and "
         "what the ends of it come to. Pairing by seed divides the variance by what is shown."
     )
-    if found.margin is not None:
-        yield f"± {found.margin:g}: the seeds that find a variant equivalent which truly does not differ."
+    if calibration.margin is not None:
+        yield f"± {calibration.margin:g}: the seeds that find a variant equivalent which truly does not differ."
     yield (
         "Spreads are no verdicts, and no difference is shown. What is run because of them should be fresh seeds: "
         "then the promise of a verdict holds exactly."
@@ -181,11 +183,11 @@ def duration(seconds: float) -> str:
 
 def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return lines with columns as wide as needed, counts aligned to the right."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     return [
         "  ".join(
-            cell.rjust(width) if at == 1 else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if index == 1 else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
@@ -215,5 +217,5 @@ def _count(count: int | None) -> str:
 
 def largest_count(counts: Mapping[str, int | None]) -> int | None:
     """Return the largest count; None where one is unknown, or there is none."""
-    found = list(counts.values())
-    return None if not found or None in found else max(count for count in found if count is not None)
+    values = list(counts.values())
+    return None if not values or None in values else max(count for count in values if count is not None)

@@ -44,10 +44,10 @@ def caption_lines(
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
-    drawn = "order of the data, first values of what is new" if begun else "first values, order of the data"
+    randomness = "order of the data, first values of what is new" if begun else "first values, order of the data"
     model = "the saved model that all begin from, " if begun else ""
     yield (
-        f"They generalise over seeds ({drawn}; n = {span([row.n for row in rows])}), not beyond {model}"
+        f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
     yield from _budget(question, done)
@@ -99,29 +99,31 @@ def _spent(question: ComparisonSpec) -> str:
     if not question.look_seeds:
         return ""
     spent = zip(question.look_seeds, alpha_shares(question.look_seeds), strict=True)
-    said = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
-    return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({said} seeds)"
+    text = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
+    return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({text} seeds)"
 
 
 def _stage(entry: TrialEntry) -> str:
     """Return the stages that a trial begins from, the earliest first."""
-    before = entry.parent
-    assert before is not None
-    earlier = f"{_stage(before)}, " if before.parent is not None else ""
-    return f"{earlier}`{before.trial.get('stage')}`"
+    parent = entry.parent
+    assert parent is not None
+    earlier = f"{_stage(parent)}, " if parent.parent is not None else ""
+    return f"{earlier}`{parent.trial.get('stage')}`"
 
 
 def _levels(rows: Sequence[Row]) -> str:
     """Describe the confidence level of the intervals, with the variants where it differs."""
-    found: dict[str, list[str]] = {}
+    variants_by_level: dict[str, list[str]] = {}
     for row in rows:
         if row.level is not None:
-            found.setdefault(percent(row.level), []).append(row.variant)
-    if not found:
+            variants_by_level.setdefault(percent(row.level), []).append(row.variant)
+    if not variants_by_level:
         return ""
-    if len(found) == 1:
-        return f"the intervals are of {next(iter(found))}"
-    return "the intervals are of " + ", ".join(f"{level} ({join_names(names, MOST)})" for level, names in found.items())
+    if len(variants_by_level) == 1:
+        return f"the intervals are of {next(iter(variants_by_level))}"
+    return "the intervals are of " + ", ".join(
+        f"{level} ({join_names(names, MOST)})" for level, names in variants_by_level.items()
+    )
 
 
 def warning_lines(
@@ -133,8 +135,8 @@ def warning_lines(
         yield question.mismatch_note
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
-        found = (entry.unigram_baseline(question.metric) for entry in trials)
-        nats = next(value for value in found if value is not None)
+        baselines = (entry.unigram_baseline(question.metric) for entry in trials)
+        nats = next(value for value in baselines if value is not None)
         named = join_names(unlearned, MOST)
         yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
     some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
@@ -146,9 +148,9 @@ def warning_lines(
     rough = any(row.costs["tokens_per_second"].rough for row in rows)
     machines = {machine_key(entry) for entry in recorded}
     if len(machines) > 1:
-        shown = join_names((" ".join(value for _, value in each) for each in sorted(machines)), MOST)
-        yield f"{len(machines)} kinds of machine ({shown}): speed and memory are compared only within one."
-    elif rough and any(not on_same_host(pair) for each in pairs.values() for pair in each):
+        machine_names = join_names((" ".join(value for _, value in key) for key in sorted(machines)), MOST)
+        yield f"{len(machines)} kinds of machine ({machine_names}): speed and memory are compared only within one."
+    elif rough and any(not on_same_host(pair) for key in pairs.values() for pair in key):
         yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
     if rough and any(map(is_contended, recorded)):
         yield "Trials shared the machine (contended): speed is rough (~)."
@@ -165,29 +167,33 @@ def _looked(question: ComparisonSpec) -> Iterator[str]:
         )
     if any(look != seeds for look in earlier):
         counts = [key for key, _ in groupby([*map(len, earlier), len(seeds)])]
-        how = "added" if all(look <= seeds for look in earlier) else "changed"
+        verb = "added" if all(look <= seeds for look in earlier) else "changed"
         yield (
-            f"Seeds were {how} after a verdict had been shown ({' → '.join(map(str, counts))}): "
+            f"Seeds were {verb} after a verdict had been shown ({' → '.join(map(str, counts))}): "
             f"the {percent(1 - question.alpha)} no longer hold exactly."
         )
 
 
 def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
     """Warn where variants evaluate an objective with different options."""
-    found = {
-        each.path.partition(".")[2]
+    paths = {
+        difference.path.partition(".")[2]
         for entry in trials
-        for each in differences(evaluation_objectives(trials[0].spec), evaluation_objectives(entry.spec))
+        for difference in differences(evaluation_objectives(trials[0].spec), evaluation_objectives(entry.spec))
     }
-    if found:
-        yield f"The variants do not evaluate with the same options of an objective: {join_names(sorted(found), MOST)}."
+    if paths:
+        yield f"The variants do not evaluate with the same options of an objective: {join_names(sorted(paths), MOST)}."
 
 
 def _versions(trials: Sequence[TrialEntry]) -> Iterator[str]:
-    found: dict[str, dict[str, None]] = {}
+    versions_by_package: dict[str, dict[str, None]] = {}
     for entry in trials:
         for package, version in (entry.provenance.get("versions") or {}).items():
-            found.setdefault(package, {})[str(version)] = None
-    mixed = [f"{package} {' and '.join(found[package])}" for package in found if len(found[package]) > 1]
+            versions_by_package.setdefault(package, {})[str(version)] = None
+    mixed = [
+        f"{package} {' and '.join(versions_by_package[package])}"
+        for package in versions_by_package
+        if len(versions_by_package[package]) > 1
+    ]
     if mixed:
         yield f"Mixed versions: {join_names(mixed, MOST)}; no pair mixes versions of torch."

@@ -50,7 +50,7 @@ class TensorComparison:
     @property
     def changes(self) -> tuple[str, ...]:
         """Descriptions of the tensors that are not equal."""
-        said = (
+        groups = (
             (self.reshaped, "reshaped"),
             (self.added, "added"),
             (self.removed, "removed"),
@@ -59,9 +59,9 @@ class TensorComparison:
             (self.derived, "computed otherwise"),
             (self.begun, "begun otherwise"),
         )
-        counts = Counter(name for paths, _ in said for name in _short(paths))
+        counts = Counter(name for paths, _ in groups for name in _short(paths))
         twice = {name for name, count in counts.items() if count > 1}
-        return tuple(f"{short_names(paths, twice)} {what}" for paths, what in said if paths)
+        return tuple(f"{short_names(paths, twice)} {change}" for paths, change in groups if paths)
 
 
 def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> TensorComparison:
@@ -77,28 +77,28 @@ def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Ten
     return TensorComparison(**{kind: tuple(sorted(paths)) for kind, paths in kinds.items()}, total=len(baseline))
 
 
-def _kind(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, scheme: bool) -> str:
-    if before is None or after is None:
-        return "added" if before is None else "removed"
-    if before["shape"] != after["shape"]:
+def _kind(baseline: Mapping[str, Any] | None, variant: Mapping[str, Any] | None, scheme: bool) -> str:
+    if baseline is None or variant is None:
+        return "added" if baseline is None else "removed"
+    if baseline["shape"] != variant["shape"]:
         return "reshaped"
-    if before.get("origin") != after.get("origin"):
-        return "equal" if before["value"] == after["value"] else "begun"
-    if before["value"] == after["value"]:
-        return "leaked" if before["draws"] != after["draws"] else "equal"
-    if before["draws"] != after["draws"] or before["shaped"] == after["shaped"]:
+    if baseline.get("origin") != variant.get("origin"):
+        return "equal" if baseline["value"] == variant["value"] else "begun"
+    if baseline["value"] == variant["value"]:
+        return "leaked" if baseline["draws"] != variant["draws"] else "equal"
+    if baseline["draws"] != variant["draws"] or baseline["shaped"] == variant["shaped"]:
         return "leaked"
-    return _reason(before, after, scheme)
+    return _reason(baseline, variant, scheme)
 
 
-def _reason(before: Mapping[str, Any], after: Mapping[str, Any], scheme: bool) -> str:
+def _reason(baseline: Mapping[str, Any], variant: Mapping[str, Any], scheme: bool) -> str:
     """Return how two values of the same draws came to differ."""
-    if before.get("buffer") or after.get("buffer"):
+    if baseline.get("buffer") or variant.get("buffer"):
         return "derived"
     if not scheme:
         return "schemed"
-    drawn = before["signs"] and after["signs"]  # a tensor that begins as one number was not drawn
-    return "leaked" if drawn and before["signs"] != after["signs"] else "scaled"
+    is_drawn = baseline["signs"] and variant["signs"]  # a tensor that begins as one number was not drawn
+    return "leaked" if is_drawn and baseline["signs"] != variant["signs"] else "scaled"
 
 
 def short_names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
@@ -111,14 +111,14 @@ def short_names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
 
 def _short(paths: Iterable[str]) -> dict[str, str]:
     """Return the short name of each path, and a longer one."""
-    given = set(paths)
+    all_paths = set(paths)
     short: dict[str, str] = {}
-    for path in sorted(given):
+    for path in sorted(all_paths):
         stem, _, leaf = path.rpartition(".")
         words = [word for word in stem.split(".") if not word.isdigit()] if leaf in _LEAVES else path.split(".")
         pair = ".".join(words[-2:])
         name = pair if words[-1] in _PLACES or len(words) <= _SHORT else words[-1]
-        end = ".bias" if leaf == "bias" and f"{stem}.weight" not in given else ""
+        end = ".bias" if leaf == "bias" and f"{stem}.weight" not in all_paths else ""
         short.setdefault(name + end, pair + end)
     return short
 
@@ -141,8 +141,8 @@ def effect_findings(pair: TrialPair) -> Iterator[Finding]:
 
 def _ends_otherwise(pair: TrialPair) -> bool:
     """Return whether an option of training changed the final parameters: no loss shows the last step."""
-    before, after = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
-    return touches(pair.varied, TRAINING) and before != after
+    baseline, variant = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
+    return touches(pair.varied, TRAINING) and baseline != variant
 
 
 def option_findings(pair: TrialPair) -> Iterator[Finding]:
@@ -156,14 +156,14 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
             )
     variant = pair.variant
     for path in variant.provenance.get("dead") or ():
-        there = (variant.trial.get("baseline_values") or {}).get(path, MISSING)
-        if path in pair.varied and get_path(pair.baseline.spec, path, MISSING) == there:
+        variant_value = (variant.trial.get("baseline_values") or {}).get(path, MISSING)
+        if path in pair.varied and get_path(pair.baseline.spec, path, MISSING) == variant_value:
             yield "failure", f"changed nothing: `{path}` does what the baseline's does, and other changes are beside it"
     idle = variant.provenance.get("idle") or ()
     for path in idle:
         yield "side effect", f"at its default `{path}` would do the same here"
-    if asked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
-        yield "confirmed", f"{join_names(asked, MOST)} {'has' if len(asked) == 1 else 'have'} a say"
+    if checked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
+        yield "confirmed", f"{join_names(checked, MOST)} {'has' if len(checked) == 1 else 'have'} a say"
 
 
 def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:

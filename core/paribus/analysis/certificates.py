@@ -77,7 +77,7 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     pair = TrialPair(baseline, variant)
     same_scheme = not touches(pair.varied, ("initialisation",))
     shared = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
-    found = (
+    all_findings = (
         *_specs(pair),
         *_tensors(pair, shared),
         *_begun(pair),
@@ -87,9 +87,9 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         *_trained(pair, shared),
         *gradient_findings(pair, shared),
     )
-    findings = list(dict.fromkeys(found))
+    findings = list(dict.fromkeys(all_findings))
     kinds = {
-        kind: tuple(text for found, text in findings if found == kind)
+        kind: tuple(text for all_findings, text in findings if all_findings == kind)
         for kind in ("failure", "side effect", "confirmed")
     }
     return Certificate(
@@ -130,9 +130,10 @@ def _merged(certificates: Sequence[Certificate], field: str) -> tuple[str, ...]:
     for certificate in certificates:
         for text in getattr(certificate, field):
             seeds.setdefault(text, []).extend(certificate.seeds)
-    most = sum(len(certificate.seeds) for certificate in certificates)
+    total = sum(len(certificate.seeds) for certificate in certificates)
     return tuple(
-        text if len(found) == most else f"{text} (seed {join_names(found, MOST)} only)" for text, found in seeds.items()
+        text if len(seen_seeds) == total else f"{text} (seed {join_names(seen_seeds, MOST)} only)"
+        for text, seen_seeds in seeds.items()
     )
 
 
@@ -141,15 +142,15 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
-        for key, asked in {**entry.overrides, **entry.budget_overrides}.items():
-            found = get_path(entry.spec, key, MISSING)
-            if found is MISSING and asked is not None:
+        for key, expected in {**entry.overrides, **entry.budget_overrides}.items():
+            value = get_path(entry.spec, key, MISSING)
+            if value is MISSING and expected is not None:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
-            elif not holds(found, asked):
-                yield "failure", f"ignored option: `{key}` was to be {asked}, but {entry.variant} ran with {found}"
+            elif not holds(value, expected):
+                yield "failure", f"ignored option: `{key}` was to be {expected}, but {entry.variant} ran with {value}"
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
-    found_differences = [each for each in differences(pair.baseline.spec, pair.variant.spec) if each.path != "seed"]
+    found_differences = [item for item in differences(pair.baseline.spec, pair.variant.spec) if item.path != "seed"]
     if all(covered(difference.path, pair.budget_overrides) for difference in found_differences):
         yield "failure", "changed nothing: the resolved specs are equal"
     stray = [
@@ -158,8 +159,8 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
         if not covered(difference.path, pair.varied | pair.budget_overrides)
     ]
     if stray:
-        more = f", and {len(stray) - 1} more" if len(stray) > 1 else ""
-        yield "failure", f"another difference: the study did not vary this: {stray[0]}{more}"
+        suffix = f", and {len(stray) - 1} more" if len(stray) > 1 else ""
+        yield "failure", f"another difference: the study did not vary this: {stray[0]}{suffix}"
 
 
 def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
@@ -181,10 +182,10 @@ def _begun(pair: TrialPair) -> Iterator[Finding]:
         return
     yield "confirmed", f"{len(begun['kept'])} tensors of the saved model"
     ways: dict[str, list[str]] = {}
-    for path, how in begun["converted"].items():
-        ways.setdefault(how, []).append(path)
-    for how, paths in ways.items():
-        yield "side effect", f"{short_names(paths)} converted ({how})"
+    for path, conversion in begun["converted"].items():
+        ways.setdefault(conversion, []).append(path)
+    for conversion, paths in ways.items():
+        yield "side effect", f"{short_names(paths)} converted ({conversion})"
     if begun["new"]:
         yield "side effect", f"{short_names(begun['new'])} not of the saved model"
 
@@ -194,48 +195,52 @@ def _data(pair: TrialPair) -> Iterator[Finding]:
     varied = touches(pair.varied, DATA)
     budget = pair.steps, (pair.baseline.result["tokens"], pair.variant.result["tokens"])
     if pair.baseline.done and pair.variant.done:
-        for what, (before, after) in zip(("steps", "tokens"), budget, strict=True):
-            if before != after:
+        for unit, (baseline, variant) in zip(("steps", "tokens"), budget, strict=True):
+            if baseline != variant:
                 excused = touches(pair.varied | pair.budget_overrides, BUDGET)
-                said = (
-                    f"{before:,} {what} against {after:,}"
+                text = (
+                    f"{baseline:,} {unit} against {variant:,}"
                     if LASTING not in pair.budget_overrides
                     else "cut by time, at other steps"
                 )
-                yield ("side effect", said) if excused else ("failure", f"other budget: {said}")
+                yield ("side effect", text) if excused else ("failure", f"other budget: {text}")
     if not pair.same_length:
         yield from _along(pair, varied)
         return
-    for digest, what in (("order", "other examples"), ("batches", "other batches")):
+    for digest, unit in (("order", "other examples"), ("batches", "other batches")):
         if not pair.equal(digest):
-            yield ("side effect", what) if varied else ("failure", f"{what}: not those of the baseline at each step")
+            yield ("side effect", unit) if varied else ("failure", f"{unit}: not those of the baseline at each step")
             return
     yield "confirmed", "same batches"
 
 
 def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
     """Compare the batches as far as both ran; digests are recorded at each power of two."""
-    before, after = (entry.certificate.get("along") or {} for entry in pair)
-    known = [step for step in before if step in after]
-    if not known:
+    baseline, variant = (entry.certificate.get("along") or {} for entry in pair)
+    common_steps = [step for step in baseline if step in variant]
+    if not common_steps:
         return
-    last = max(known, key=int)
-    if before[last] == after[last]:
-        yield "confirmed", f"same batches for {int(last):,} steps"
+    last_step = max(common_steps, key=int)
+    if baseline[last_step] == variant[last_step]:
+        yield "confirmed", f"same batches for {int(last_step):,} steps"
     else:
         yield ("side effect", "other batches") if varied else ("failure", "other batches: not those of the baseline")
 
 
 def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """Yield tensors that are trained with another learning rate or weight decay."""
-    before, after = (entry.certificate.get("manners") or {} for entry in pair)
-    if not before or not after or touches(pair.varied, ("optimizer", "schedule", "trainer")):
+    baseline, variant = (entry.certificate.get("manners") or {} for entry in pair)
+    if not baseline or not variant or touches(pair.varied, ("optimizer", "schedule", "trainer")):
         return
-    other = [path for path in sorted(shared.shared) if path in before and path in after and before[path] != after[path]]
-    if other:
+    differing = [
+        path
+        for path in sorted(shared.shared)
+        if path in baseline and path in variant and baseline[path] != variant[path]
+    ]
+    if differing:
         yield (
             "failure",
-            f"trained otherwise: the optimizer treats {short_names(other)} in another manner than the baseline's",
+            f"trained otherwise: the optimizer treats {short_names(differing)} in another manner than the baseline's",
         )
 
 
@@ -247,32 +252,36 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
 
     Its tensors are those of the first pair, whose initial values are drawn.
     """
-    found = certify(baseline, variant)
-    before, after = baseline.parent, variant.parent
-    if before is None or after is None or before.trial["identity"] == after.trial["identity"]:
-        return found
-    if before.record is None or after.record is None:
-        return found
-    earlier = certify_chain(before, after)
-    stage = str(after.trial.get("stage") or "before")
+    certificate = certify(baseline, variant)
+    baseline_parent, variant_parent = baseline.parent, variant.parent
+    if (
+        baseline_parent is None
+        or variant_parent is None
+        or baseline_parent.trial["identity"] == variant_parent.trial["identity"]
+    ):
+        return certificate
+    if baseline_parent.record is None or variant_parent.record is None:
+        return certificate
+    earlier = certify_chain(baseline_parent, variant_parent)
+    stage = str(variant_parent.trial.get("stage") or "before")
     return replace(
         earlier,
-        variant=found.variant,
-        failures=(*(_of(stage, text) for text in earlier.failures), *found.failures),
+        variant=certificate.variant,
+        failures=(*(_of(stage, text) for text in earlier.failures), *certificate.failures),
         side_effects=(
             *(_of(stage, text) for text in earlier.side_effects),
             *(
                 text
-                for text in found.side_effects
+                for text in certificate.side_effects
                 if not text.endswith(_OTHERWISE) and text not in earlier.side_effects
             ),
         ),
-        confirmed=found.confirmed,
-        differing_paths=tuple(dict.fromkeys((*earlier.differing_paths, *found.differing_paths))),
+        confirmed=certificate.confirmed,
+        differing_paths=tuple(dict.fromkeys((*earlier.differing_paths, *certificate.differing_paths))),
     )
 
 
 def _of(stage: str, text: str) -> str:
     """Add the stage of an earlier trial: `leaked seed (in pretrain): …`."""
-    what, colon, how = text.partition(":")
-    return text if what.endswith(")") and "(in " in what else f"{what} (in {stage}){colon}{how}"
+    subject, colon, detail = text.partition(":")
+    return text if subject.endswith(")") and "(in " in subject else f"{subject} (in {stage}){colon}{detail}"

@@ -65,7 +65,7 @@ def conditions(metric: str) -> tuple[Condition, ...]:
     """Return the conditions that apply to a metric."""
     if not is_per_byte(metric):
         return CONDITIONS
-    return (*(each for each in CONDITIONS if each.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
+    return (*(condition for condition in CONDITIONS if condition.code not in (*TEXTUAL, WHOLE.code)), WHOLE)
 
 
 def check_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: Sequence[str] = ()) -> None:
@@ -73,12 +73,14 @@ def check_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: S
 
     `notes` name the trials that were skipped before: where none remains, they are the reason.
     """
-    recorded = [entry for own in trials.values() for entry in own.values() if entry.record is not None]
+    recorded = [
+        entry for variant_trials in trials.values() for entry in variant_trials.values() if entry.record is not None
+    ]
     if not recorded:
         place = f" in {question.store}" if question.store else ""
-        what = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
-        raise NotComparableError(Problem(code="no-records", message=what, valid="`paribus run`, and then compare"))
-    done = {name: [entry for entry in own.values() if entry.done] for name, own in trials.items()}
+        message = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
+        raise NotComparableError(Problem(code="no-records", message=message, valid="`paribus run`, and then compare"))
+    done = {name: [entry for entry in variant_trials.values() if entry.done] for name, variant_trials in trials.items()}
     problems = [*_conditions(done, question), *_metric(done, question.metric)]
     if problems:
         raise NotComparableError(*problems)
@@ -91,19 +93,19 @@ def _conditions(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSp
     if reference is None:
         return
     for condition in conditions(question.metric):
-        wanted = _key(condition.of(reference))
-        others = [
+        reference_key = _key(condition.of(reference))
+        differing = [
             name
             for name, entries in done.items()
             if any(
-                _key(condition.of(entry)) != wanted
+                _key(condition.of(entry)) != reference_key
                 and not touches({**entry.overrides, **entry.budget_overrides}, condition.unless)
                 for entry in entries
             )
         ]
-        if others:
-            what = f"{join_names(others, 8)} and {reference.variant} do not share {condition.what}"
-            yield Problem(code=condition.code, path=_path(others), message=what, valid=condition.valid)
+        if differing:
+            message = f"{join_names(differing, 8)} and {reference.variant} do not share {condition.what}"
+            yield Problem(code=condition.code, path=_path(differing), message=message, valid=condition.valid)
 
 
 def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:
@@ -113,15 +115,15 @@ def _metric(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[P
     ]
     if missing:
         have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
-        what = f"{join_names(missing, 8)} did not measure `{metric}`"
+        message = f"{join_names(missing, 8)} did not measure `{metric}`"
         yield Problem(
-            code="no-metric", path=_path(missing), message=what, valid=join_names(have) or "none was measured"
+            code="no-metric", path=_path(missing), message=message, valid=join_names(have) or "none was measured"
         )
     early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
     if early:
-        what = f"{join_names(early, 8)} was measured before its last step, where others were not"
+        message = f"{join_names(early, 8)} was measured before its last step, where others were not"
         yield Problem(
-            code="not-the-last", path=_path(early), message=what, valid="the metric of the last step, for all"
+            code="not-the-last", path=_path(early), message=message, valid="the metric of the last step, for all"
         )
 
 

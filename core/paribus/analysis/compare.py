@@ -36,26 +36,26 @@ def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: in
     if not question.rungs_below:
         return
     alpha = question.alpha / settings
-    asked = {name: replace(question, baseline=below) for name, below in question.rungs_below.items()}
-    held = {name: pair_trials(trials, name, each) for name, each in asked.items()}
+    specs = {name: replace(question, baseline=below) for name, below in question.rungs_below.items()}
+    paired = {name: pair_trials(trials, name, spec) for name, spec in specs.items()}
     verdicts = decide(
-        {name: paired_differences(trials, name, held[name], each) for name, each in asked.items()},
+        {name: paired_differences(trials, name, paired[name], spec) for name, spec in specs.items()},
         better=question.better,
         margin=question.margin,
         alpha=alpha,
     )
     of_all = f", and so those of all {settings} settings together at {percent(1 - question.alpha)}"
-    rows = (variant_row(trials, name, held[name], verdicts[name], each) for name, each in asked.items())
+    rows = (variant_row(trials, name, paired[name], verdicts[name], spec) for name, spec in specs.items())
     yield Family(
         key="steps",
         title="steps, each rung against the one below",
         rows=tuple(replace(row, baseline=question.rungs_below[row.variant]) for row in rows),
         caption=(
             f"A step is a rung - the rung below it on the same seed. The steps are a family of their own: Holm over "
-            f"{plural(len(asked), 'step')} at {percent(1 - alpha)}{of_all if settings > 1 else ''}; with the verdicts "
+            f"{plural(len(specs), 'step')} at {percent(1 - alpha)}{of_all if settings > 1 else ''}; with the verdicts "
             f"above, {percent(1 - 2 * question.alpha)} for both together.",
         ),
-        certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
+        certificates={name: spec.certificate for name, spec in paired.items() if spec.certificate is not None},
         withheld=True,
     )
 
@@ -70,49 +70,57 @@ def compare(entries: Iterable[TrialEntry], question: ComparisonSpec, *, accept_c
 
 
 def compare_settings(
-    asked: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]], *, accept_code: Collection[str] = ()
+    settings: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]], *, accept_code: Collection[str] = ()
 ) -> Table:
     """Return the verdict tables of all settings of a study, corrected as one family.
 
     A setting without any record has no table, but its variants count in the family.
     """
-    given = [(list(entries), question) for entries, question in asked]
-    codes = codes_by_setting([entries for entries, _ in given], accept_code)
-    chosen = [_select(entries, question, own) for (entries, question), own in zip(given, codes, strict=True)]
-    stops = bool(given[0][1].look_seeds)
-    asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, given, strict=True)]
-    turns = variant_states(asks) if stops else [{} for _ in given]
-    every = [
-        _compared(entries, question, own, selection, told)
-        for (entries, question), own, selection, told in zip(given, codes, chosen, turns, strict=True)
+    loaded = [(list(entries), question) for entries, question in settings]
+    codes = codes_by_setting([entries for entries, _ in loaded], accept_code)
+    chosen = [
+        _select(entries, question, setting_codes)
+        for (entries, question), setting_codes in zip(loaded, codes, strict=True)
     ]
-    started = [each for each in every if each.started] or every[:1]
-    for each in started:
-        check_comparable(each.trials, each.question, each.selection.notes)
-    first = every[0].question
-    stopped = {(place, name): turn.verdict for place, own in enumerate(turns) for name, turn in own.items()}
+    stops = bool(loaded[0][1].look_seeds)
+    asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, loaded, strict=True)]
+    turns = variant_states(asks) if stops else [{} for _ in loaded]
+    every = [
+        _compared(entries, question, setting_codes, selection, states)
+        for (entries, question), setting_codes, selection, states in zip(loaded, codes, chosen, turns, strict=True)
+    ]
+    started = [setting for setting in every if setting.started] or every[:1]
+    for setting in started:
+        check_comparable(setting.trials, setting.question, setting.selection.notes)
+    first_spec = every[0].question
+    stopped = {
+        (place, name): turn.verdict for place, setting_codes in enumerate(turns) for name, turn in setting_codes.items()
+    }
     verdicts = stopped or decide(
-        {(place, name): paired for place, each in enumerate(every) for name, paired in each.paired()},
-        better=first.better,
-        margin=first.margin,
-        alpha=first.alpha,
+        {(place, name): paired for place, setting in enumerate(every) for name, paired in setting.paired()},
+        better=first_spec.better,
+        margin=first_spec.margin,
+        alpha=first_spec.alpha,
     )
     family = len(verdicts) if len(every) > 1 else 0
     tables = [
-        _table(each, {name: verdicts[place, name] for name in each.held}, family, len(every))
-        for place, each in enumerate(every)
-        if each in started
+        _table(setting, {name: verdicts[place, name] for name in setting.held}, family, len(every))
+        for place, setting in enumerate(every)
+        if setting in started
     ]
-    missing = [each.question.setting for each in every if each not in started]
+    missing = [setting.question.setting for setting in every if setting not in started]
     late = (f"Nothing has run yet of: {'; '.join(missing)}. Its verdicts are counted among all.",) if missing else ()
     return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *late))
 
 
-def codes_by_setting(given: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
+def codes_by_setting(entries_by_setting: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
     """Return for each setting the accepted codes that it has records of; unknown codes go to the first setting."""
-    found = [[code for code in codes if any(is_accepted(entry, [code]) for entry in entries)] for entries in given]
-    found[0] += [code for code in codes if not any(code in own for own in found)]
-    return found
+    codes_found = [
+        [code for code in codes if any(is_accepted(entry, [code]) for entry in entries)]
+        for entries in entries_by_setting
+    ]
+    codes_found[0] += [code for code in codes if not any(code in setting_codes for setting_codes in codes_found)]
+    return codes_found
 
 
 @final
@@ -136,12 +144,14 @@ class _Compared:
     @property
     def started(self) -> bool:
         """Return whether any trial has a record."""
-        return any(entry.record is not None for own in self.trials.values() for entry in own.values())
+        return any(
+            entry.record is not None for variant_trials in self.trials.values() for entry in variant_trials.values()
+        )
 
     def paired(self) -> Iterator[tuple[str, PairedDifferences]]:
         """Yield the differences of each variant."""
-        for name, held in self.held.items():
-            yield name, paired_differences(self.trials, name, held, self.question)
+        for name, pairs in self.held.items():
+            yield name, paired_differences(self.trials, name, pairs, self.question)
 
 
 def _select(entries: Sequence[TrialEntry], question: ComparisonSpec, accept_code: Collection[str]) -> Selection:
@@ -161,22 +171,22 @@ def _compared(
     """Pair and certify the trials of a setting. `turns` has the state of each variant where a study may stop early."""
     counts = seeds_by_variant(turns, question)
     if turns:
-        selection = select((each for each in entries if is_needed(each, counts, question)), question, accept_code)
+        selection = select((entry for entry in entries if is_needed(entry, counts, question)), question, accept_code)
     return _Compared(question, selection, row_inputs(selection.trials, question, turns), counts)
 
 
 def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
     """Return the table of one setting, with the verdicts that all settings together allow."""
-    question, selection, trials, held = compared.question, compared.selection, compared.trials, compared.held
+    question, selection, trials, paired = compared.question, compared.selection, compared.trials, compared.held
     rows = tuple(
         variant_row(part.trials, name, part.paired, verdicts[name], part.question)
         for name, part in compared.parts.items()
     )
     counts = compared.counts
     baseline = baseline_row(trials, first_seeds(trials, question, counts[question.baseline])[1])
-    every = [entry for own in trials.values() for entry in own.values()]
-    pairs = {name: each.pairs for name, each in held.items()}
-    dropped = tuple(_dropped(trials, held, question, counts))
+    every = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
+    pairs = {name: pairs_of_variant.pairs for name, pairs_of_variant in paired.items()}
+    dropped = tuple(_dropped(trials, paired, question, counts))
     return Table(
         study=question.study,
         stage=question.stage,
@@ -191,38 +201,49 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
         caption=tuple(caption_lines(question, rows, every, family)),
         warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, pairs)),
         notes=(*dropped, *skipped_notes(counts, question), *selection.notes),
-        certificates={name: each.certificate for name, each in held.items() if each.certificate is not None},
-        families=(*ladder_steps(trials, question, settings), *effects(trials, held, question, settings)),
-        differences={name: _differences(each, question) for name, each in held.items() if not each.reason},
+        certificates={
+            name: pairs_of_variant.certificate
+            for name, pairs_of_variant in paired.items()
+            if pairs_of_variant.certificate is not None
+        },
+        families=(*ladder_steps(trials, question, settings), *effects(trials, paired, question, settings)),
+        differences={
+            name: _differences(pairs_of_variant, question)
+            for name, pairs_of_variant in paired.items()
+            if not pairs_of_variant.reason
+        },
     )
 
 
-def _differences(held: PairedTrials, question: ComparisonSpec) -> dict[int, float]:
+def _differences(paired: PairedTrials, question: ComparisonSpec) -> dict[int, float]:
     """Return the difference by seed."""
-    found: dict[int, float] = {}
-    for baseline, variant in held.finished:
-        before, after = baseline.value(question.metric), variant.value(question.metric)
-        assert before is not None  # both have finished
-        assert after is not None
-        found[variant.seed] = after - before
-    return found
+    differences: dict[int, float] = {}
+    for baseline, variant in paired.finished:
+        baseline_value, variant_value = baseline.value(question.metric), variant.value(question.metric)
+        assert baseline_value is not None  # both have finished
+        assert variant_value is not None
+        differences[variant.seed] = variant_value - baseline_value
+    return differences
 
 
 def _dropped(
-    trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, asked: Mapping[str, int]
+    trials: TrialsByVariant,
+    paired: Mapping[str, PairedTrials],
+    question: ComparisonSpec,
+    seed_counts: Mapping[str, int],
 ) -> Iterator[str]:
     """Yield the finished trials that the verdict does not use."""
     finished = _seeds(trials[question.baseline], question)
-    for name, each in held.items():
-        for mixed in each.mixed_runtimes:
+    for name, pairs in paired.items():
+        for mixed in pairs.mixed_runtimes:
             yield f"{name}: left out {mixed}"
-        base = finished & set(question.seeds[: asked.get(name, len(question.seeds))])
-        own = _seeds(trials[name], question)
-        alone = [(own - base, name), (base - own, question.baseline)]
+        base = finished & set(question.seeds[: seed_counts.get(name, len(question.seeds))])
+        variant_seeds = _seeds(trials[name], question)
+        alone = [(variant_seeds - base, name), (base - variant_seeds, question.baseline)]
         counts = [f"seed {join_names(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
         if counts:
-            yield f"{name}: {plural(len(own & base), 'common seed')}; without a partner: {join_names(counts)}"
+            yield f"{name}: {plural(len(variant_seeds & base), 'common seed')}; without a partner: {join_names(counts)}"
 
 
-def _seeds(own: Mapping[int, TrialEntry], question: ComparisonSpec) -> set[int]:
-    return {seed for seed, entry in own.items() if entry.value(question.metric) is not None}
+def _seeds(variant_trials: Mapping[int, TrialEntry], question: ComparisonSpec) -> set[int]:
+    return {seed for seed, entry in variant_trials.items() if entry.value(question.metric) is not None}

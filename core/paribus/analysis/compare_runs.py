@@ -33,24 +33,24 @@ def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
         ("versions", _versions),
         ("machine", lambda entry: " ".join(value for _, value in machine_key(entry)) or "unknown"),
     )
-    for name, of in kinds:
-        before, after = (list(dict.fromkeys(clean(of(pair[side])) for pair in pairs)) for side in (0, 1))
-        if before == after:
-            told = f"the same ({join_names(before, MAX_CHANGES)})"
-        elif name == "versions" and len(before) == len(after) == 1:
-            told = _moved(pairs[0])
+    for name, read in kinds:
+        baseline, candidate = (list(dict.fromkeys(clean(read(pair[side])) for pair in pairs)) for side in (0, 1))
+        if baseline == candidate:
+            text = f"the same ({join_names(baseline, MAX_CHANGES)})"
+        elif name == "versions" and len(baseline) == len(candidate) == 1:
+            text = _moved(pairs[0])
         else:
-            told = f"{join_names(before, MAX_CHANGES)} → {join_names(after, MAX_CHANGES)}"
-        yield f"{name + ':':9} {told}"
+            text = f"{join_names(baseline, MAX_CHANGES)} → {join_names(candidate, MAX_CHANGES)}"
+        yield f"{name + ':':9} {text}"
 
 
 def _code(pairs: Sequence[Pair]) -> str:
     """Describe changes of code by variant: a record has one hash of the code of all components of its trial."""
     moved: dict[str, None] = {}
     hashes = [[str(entry.trial.get("code") or "unknown")[:CODE_DIGITS] for entry in pair] for pair in pairs]
-    for (_, after), (old, new) in zip(pairs, hashes, strict=True):
+    for (_, candidate), (old, new) in zip(pairs, hashes, strict=True):
         if old != new:
-            moved[f"{clean(after.variant)} {old} → {new}"] = None
+            moved[f"{clean(candidate.variant)} {old} → {new}"] = None
     if not moved:
         return f"the same ({join_names(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
     variants = {entry.variant for _, entry in pairs}
@@ -69,11 +69,11 @@ def _versions(entry: TrialEntry) -> str:
 
 def _moved(pair: Pair) -> str:
     """Describe the versions that differ between the trials of a pair."""
-    before, after = (entry.provenance.get("versions") or {} for entry in pair)
+    baseline, candidate = (entry.provenance.get("versions") or {} for entry in pair)
     moved = [
-        f"{clean(name)} {clean(str(before.get(name, 'none')))} → {clean(str(after.get(name, 'none')))}"
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
+        f"{clean(name)} {clean(str(baseline.get(name, 'none')))} → {clean(str(candidate.get(name, 'none')))}"
+        for name in dict.fromkeys([*baseline, *candidate])
+        if baseline.get(name) != candidate.get(name)
     ]
     return join_names(moved, MAX_CHANGES)
 
@@ -82,23 +82,25 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
     """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`."""
     problems = [
         Problem(
-            code=code, message=f"before and after do not share {what}: {join_names(found, MAX_CHANGES)}", valid=_VALID
+            code=code,
+            message=f"before and after do not share {subject}: {join_names(lines, MAX_CHANGES)}",
+            valid=_VALID,
         )
-        for code, what, of in _CONDITIONS
-        if (found := list(_unlike(pairs, of)))
+        for code, subject, read in _CONDITIONS
+        if (lines := list(_unlike(pairs, read)))
     ]
     if problems and not across:
         raise NotComparableError(*problems)
-    said = "; ".join(problem.message for problem in problems)
-    return [f"ACROSS MACHINES: {said}: no difference below is known to be the code's"] if problems else []
+    summary = "; ".join(problem.message for problem in problems)
+    return [f"ACROSS MACHINES: {summary}: no difference below is known to be the code's"] if problems else []
 
 
-def _unlike(pairs: Sequence[Pair], of: Callable[[TrialEntry], Any]) -> Iterator[str]:
-    seen = set()
-    for before, after in pairs:
-        values = clean(str(of(before))), clean(str(of(after)))
-        if values[0] != values[1] and values not in seen:
-            seen.add(values)
+def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[str]:
+    listed_pairs = set()
+    for baseline, candidate in pairs:
+        values = clean(str(read(baseline))), clean(str(read(candidate)))
+        if values[0] != values[1] and values not in listed_pairs:
+            listed_pairs.add(values)
             yield f"{values[0]} against {values[1]}"
 
 
@@ -174,13 +176,20 @@ class RunComparison:
         return row_cells([row.variant, format_count(row), *numbers, difference, row.verdict], row.kind)
 
 
-def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhere: bool = False) -> RunComparison:
+def compare_runs(
+    baseline: TrialSet, candidate: TrialSet, *, metric: str = "", elsewhere: bool = False
+) -> RunComparison:
     """Return the differences between two sets; a `NotComparableError` where no trials match, or conditions differ."""
-    pairs = {key: (before.trials[key], after.trials[key]) for key in before.trials if key in after.trials}
-    notes = [*before.notes, *after.notes, *_alone(before, after, "before"), *_alone(after, before, "after")]
+    pairs = {key: (baseline.trials[key], candidate.trials[key]) for key in baseline.trials if key in candidate.trials}
+    notes = [
+        *baseline.notes,
+        *candidate.notes,
+        *_alone(baseline, candidate, "before"),
+        *_alone(candidate, baseline, "after"),
+    ]
     if not pairs:
-        what = ". ".join((f"no trial of {before.name} has the spec and seed of one of {after.name}", *notes))
-        raise NotComparableError(Problem(code="nothing-in-common", message=what, valid="two runs of one study"))
+        message = ". ".join((f"no trial of {baseline.name} has the spec and seed of one of {candidate.name}", *notes))
+        raise NotComparableError(Problem(code="nothing-in-common", message=message, valid="two runs of one study"))
     metric, better = select_metric(list(pairs.values()), metric)
     measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
     warnings = check_same_conditions(list(measured.values()), across=elsewhere)
@@ -188,14 +197,20 @@ def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhe
     for (spec, _), pair in sorted(measured.items(), key=_order):
         groups.setdefault(spec, []).append(pair)
     names = _names(groups)
-    paired = {names[spec]: _paired(own, metric) for spec, own in groups.items()}
+    paired = {names[spec]: _paired(variant_pairs, metric) for spec, variant_pairs in groups.items()}
     verdicts = decide(paired, better=better, margin=None)
-    rows = [_row(names[spec], own, verdicts[names[spec]], metric) for spec, own in groups.items()]
-    means = {names[spec]: _mean([pair[0].value(metric) for pair in own]) for spec, own in groups.items()}
+    rows = [_row(names[spec], variant_pairs, verdicts[names[spec]], metric) for spec, variant_pairs in groups.items()]
+    means = {
+        names[spec]: _mean([pair[0].value(metric) for pair in variant_pairs]) for spec, variant_pairs in groups.items()
+    }
     return RunComparison(
         metric=metric,
         better=better,
-        header=(f"before:   {before.name}", f"after:    {after.name}", *environment_changes(list(measured.values()))),
+        header=(
+            f"before:   {baseline.name}",
+            f"after:    {candidate.name}",
+            *environment_changes(list(measured.values())),
+        ),
         rows=tuple(rows),
         baseline_means=means,
         warnings=tuple(warnings),
@@ -204,41 +219,41 @@ def compare_runs(before: TrialSet, after: TrialSet, *, metric: str = "", elsewhe
     )
 
 
-def select_metric(pairs: Sequence[Pair], asked: str) -> tuple[str, Better]:
+def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
     """Return the requested metric (`NAME`, or `NAME:higher`), or else the loss that most trials have."""
-    known = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
-    if not asked:
-        losses = Counter({name: count for name, count in known.items() if name.endswith("/loss")})
+    measured = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
+    if not requested:
+        losses = Counter({name: count for name, count in measured.items() if name.endswith("/loss")})
         if not losses:
-            valid = join_names(known) or "none was measured"
+            valid = join_names(measured) or "none was measured"
             raise NotComparableError(
                 Problem(code="no-metric", path="--metric", message="there is no loss", valid=valid)
             )
         return losses.most_common(1)[0][0], "lower"
-    name, _, better = asked.partition(":")
-    if name not in known:
-        what, near = f"no trial measured `{name}`", closest_match(name, known)
+    name, _, better = requested.partition(":")
+    if name not in measured:
+        message, near = f"no trial measured `{name}`", closest_match(name, measured)
         raise SpecError(
-            Problem(code="no-metric", path="--metric", message=what, valid=join_names(known), suggestion=near)
+            Problem(code="no-metric", path="--metric", message=message, valid=join_names(measured), suggestion=near)
         )
     if not better and name.rpartition("/")[2] in LOWER:
         better = "lower"
     if better not in ("lower", "higher"):
-        what = f"which way of `{name}` is better?"
+        message = f"which way of `{name}` is better?"
         valid = f"`{name}:lower`, `{name}:higher`"
-        raise SpecError(Problem(code="no-metric", path="--metric", message=what, valid=valid))
+        raise SpecError(Problem(code="no-metric", path="--metric", message=message, valid=valid))
     return name, "higher" if better == "higher" else "lower"
 
 
 def _order(item: tuple[Key, Pair]) -> tuple[bool, str, int]:
     """Sort the baseline first, then by name, then by seed."""
-    (_, seed), (_, after) = item
-    return after.variant != BASELINE, _called(after), seed
+    (_, seed), (_, candidate) = item
+    return candidate.variant != BASELINE, _called(candidate), seed
 
 
 def _names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
     """Return the current names of variants; two with one name get a digest of their specs."""
-    called = {spec: _called(own[0][1]) for spec, own in groups.items()}
+    called = {spec: _called(variant_pairs[0][1]) for spec, variant_pairs in groups.items()}
     twice = {name for name, count in Counter(called.values()).items() if count > 1}
     return {spec: f"{name} ({spec[:6]})" if name in twice else name for spec, name in called.items()}
 
@@ -248,29 +263,29 @@ def _called(entry: TrialEntry) -> str:
     return clean(f"{entry.variant}, {stage}" if stage else entry.variant)
 
 
-def _paired(own: Sequence[Pair], metric: str) -> PairedDifferences:
-    found = [(one, other) for one, other in ((a.value(metric), b.value(metric)) for a, b in own)]
+def _paired(variant_pairs: Sequence[Pair], metric: str) -> PairedDifferences:
+    values = [(one, variant) for one, variant in ((a.value(metric), b.value(metric)) for a, b in variant_pairs)]
     return PairedDifferences(
-        differences=tuple(b - a for a, b in found if a is not None and b is not None),
-        diverged=sum(pair[1].diverged(metric) for pair in own),
-        baseline_diverged=sum(pair[0].diverged(metric) for pair in own),
-        planned=len(own),
+        differences=tuple(b - a for a, b in values if a is not None and b is not None),
+        diverged=sum(pair[1].diverged(metric) for pair in variant_pairs),
+        baseline_diverged=sum(pair[0].diverged(metric) for pair in variant_pairs),
+        planned=len(variant_pairs),
     )
 
 
-def _row(name: str, own: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
-    entries = [pair[1] for pair in own]
-    same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in own)
-    told = verdict_fields(verdict) | ({"verdict": IDENTICAL, "low": 0.0, "high": 0.0} if same else {})
+def _row(name: str, variant_pairs: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
+    entries = [pair[1] for pair in variant_pairs]
+    same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in variant_pairs)
+    fields = verdict_fields(verdict) | ({"verdict": IDENTICAL, "low": 0.0, "high": 0.0} if same else {})
     return Row(
-        **told,
+        **fields,
         variant=name,
         n=verdict.n,
-        planned=len(own),
+        planned=len(variant_pairs),
         done=sum(entry.done for entry in entries),
         diverged=sum(entry.diverged(metric) for entry in entries),
         mean=_mean([entry.value(metric) for entry in entries]),
-        costs=costs(entries, [pair[0] for pair in own], own),
+        costs=costs(entries, [pair[0] for pair in variant_pairs], variant_pairs),
     )
 
 
@@ -279,28 +294,30 @@ def _digest(entry: TrialEntry) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    return math.fsum(found) / len(found) if found else None
+    present = [value for value in values if value is not None]
+    return math.fsum(present) / len(present) if present else None
 
 
-def _alone(side: TrialSet, other: TrialSet, word: str) -> Iterator[str]:
+def _alone(side: TrialSet, opposite: TrialSet, word: str) -> Iterator[str]:
     alone: dict[str, list[int]] = {}
     for key, entry in side.trials.items():
-        if key not in other.trials:
+        if key not in opposite.trials:
             alone.setdefault(_called(entry), []).append(entry.seed)
     if alone:
-        told = (f"{name} (seed {join_names(sorted(seeds), MOST)})" for name, seeds in alone.items())
-        yield f"Only {word}: {join_names(told, MOST)}"
+        texts = (f"{name} (seed {join_names(sorted(seeds), MOST)})" for name, seeds in alone.items())
+        yield f"Only {word}: {join_names(texts, MOST)}"
 
 
 def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
     steps = span([entry.result["steps"] for pair in pairs for entry in pair if entry.done])
     yield "A difference is after - before, of the same spec and seed."
     levels = sorted({row.level for row in rows if row.level is not None})
-    of = f"; the intervals are of {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))}" if levels else ""
+    level_text = (
+        f"; the intervals are of {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))}" if levels else ""
+    )
     yield (
         "All verdicts together hold with 95 % confidence: Student-t on paired differences, "
-        f"Holm over {plural(len(rows), 'variant')}{of}."
+        f"Holm over {plural(len(rows), 'variant')}{level_text}."
     )
     yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, on this corpus and its validation split."
 

@@ -41,7 +41,7 @@ class TrialDiff:
         }
 
     def grid(self) -> Grid:
-        told = [f"{'✓' if self.certificate.ok else '✗'} {self.certificate.text}"] if self.certificate else []
+        lines = [f"{'✓' if self.certificate.ok else '✗'} {self.certificate.text}"] if self.certificate else []
         return Grid(
             title="two trials",
             columns=[
@@ -52,28 +52,28 @@ class TrialDiff:
             ],
             rows=[_cells(*row) for row in self.rows],
             header=self.header,
-            remarks=[("!", self.warnings), ("-", [clean(line) for line in told]), ("·", self.caption)],
+            remarks=[("!", self.warnings), ("-", [clean(line) for line in lines]), ("·", self.caption)],
             records=[_record(*row) for row in self.rows],
         )
 
 
-def compare_trials(before: TrialSet, after: TrialSet, *, elsewhere: bool = False) -> TrialDiff:
+def compare_trials(baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool = False) -> TrialDiff:
     """Return the differences between two trials."""
-    (one,), (other,) = before.trials.values(), after.trials.values()
-    pair = one, other
+    (one,), (candidate_trial,) = baseline.trials.values(), candidate.trials.values()
+    pair = one, candidate_trial
     warnings = check_same_conditions([pair], across=elsewhere)
-    same = spec_key(one.spec) == spec_key(other.spec)
+    same = spec_key(one.spec) == spec_key(candidate_trial.spec)
     if any(is_contended(entry) for entry in pair):
         warnings.append("Trials shared the machine (contended): speed is rough")
     return TrialDiff(
         header=(
-            f"before:   {_who(one, before)}",
-            f"after:    {_who(other, after)}",
+            f"before:   {_who(one, baseline)}",
+            f"after:    {_who(candidate_trial, candidate)}",
             *environment_changes([pair]),
             _spec(pair),
         ),
         rows=tuple(_numbers(pair)),
-        certificate=None if same else certify_chain(one, other),
+        certificate=None if same else certify_chain(one, candidate_trial),
         warnings=tuple(warnings),
         caption=("One seed a side: there is no interval and no verdict. Another seed may turn any of this around.",),
     )
@@ -85,9 +85,9 @@ def _who(entry: TrialEntry, side: TrialSet) -> str:
 
 
 def _spec(pair: Pair) -> str:
-    found = [each for each in differences(pair[0].spec, pair[1].spec) if each.path != "from.trial"]
-    told = [f"{each.path} {_value(each.before)} → {_value(each.after)}" for each in found]
-    return f"spec:     {clean(join_names(told, MOST)) if told else 'the same'}"
+    changes = [change for change in differences(pair[0].spec, pair[1].spec) if change.path != "from.trial"]
+    texts = [f"{change.path} {_value(change.before)} → {_value(change.after)}" for change in changes]
+    return f"spec:     {clean(join_names(texts, MOST)) if texts else 'the same'}"
 
 
 def _value(value: Any) -> str:
@@ -95,23 +95,23 @@ def _value(value: Any) -> str:
 
 
 def _numbers(pair: Pair) -> Iterator[tuple[str, float | None, float | None]]:
-    one, other = pair
-    for name in dict.fromkeys([*one.result["metrics"], *other.result["metrics"]]):
-        yield name, one.value(name), other.value(name)
-    for name, of in {**DECLARED, **MEASURED}.items():
-        values = of(one), of(other)
+    one, candidate = pair
+    for name in dict.fromkeys([*one.result["metrics"], *candidate.result["metrics"]]):
+        yield name, one.value(name), candidate.value(name)
+    for name, read in {**DECLARED, **MEASURED}.items():
+        values = read(one), read(candidate)
         if values != (None, None):
             yield LABELS[name], *values
 
 
-def _cells(name: str, before: float | None, after: float | None) -> list[Cell]:
-    large = max(abs(before or 0), abs(after or 0)) >= 1000
+def _cells(name: str, baseline: float | None, candidate: float | None) -> list[Cell]:
+    large = max(abs(baseline or 0), abs(candidate or 0)) >= 1000
     decimals = 0 if large else 4
-    difference = after - before if before is not None and after is not None else None
-    numbers = (format_number(before, decimals), format_number(after, decimals))
+    difference = candidate - baseline if baseline is not None and candidate is not None else None
+    numbers = (format_number(baseline, decimals), format_number(candidate, decimals))
     return row_cells([clean(name), *numbers, format_number(difference, decimals, signed=True)])
 
 
-def _record(name: str, before: float | None, after: float | None) -> dict[str, Any]:
-    difference = after - before if before is not None and after is not None else None
-    return replace_infinite({"metric": name, "n": 1, "before": before, "after": after, "difference": difference})
+def _record(name: str, baseline: float | None, candidate: float | None) -> dict[str, Any]:
+    difference = candidate - baseline if baseline is not None and candidate is not None else None
+    return replace_infinite({"metric": name, "n": 1, "before": baseline, "after": candidate, "difference": difference})

@@ -66,27 +66,27 @@ def costs(
 
     `pace` has the timing pass after the study, which measures speed better than trials that shared a machine.
     """
-    found = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
+    all_costs = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
     alike = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
     rough = {
         "tokens_per_second": any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in alike),
         "peak_bytes": False,
     }
     for name, number in MEASURED.items():
-        ratios = [_ratio(number(after), number(before)) for before, after in alike]
-        each = tuple(ratio for ratio in ratios if ratio is not None)
+        ratios = [_ratio(number(variant_entry), number(baseline_entry)) for baseline_entry, variant_entry in alike]
+        ratios_of_pairs = tuple(ratio for ratio in ratios if ratio is not None)
         value = _median(map(number, entries))
-        found[name] = Cost(value=value, ratio=_geometric(each), rough=rough[name], pairs=each)
+        all_costs[name] = Cost(value=value, ratio=_geometric(ratios_of_pairs), rough=rough[name], pairs=ratios_of_pairs)
     paced = None if pace is None else _paced(pace, entries, baseline)
-    return found if paced is None else {**found, "tokens_per_second": paced}
+    return all_costs if paced is None else {**all_costs, "tokens_per_second": paced}
 
 
 def _paced(pace: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost | None:
-    own, others = ([str(entry.trial.get("identity")) for entry in each] for each in (entries, baseline))
-    value = pace.tokens_per_second(own)
-    if own == others or value is None:
+    variant_ids, baseline_ids = ([str(entry.trial.get("identity")) for entry in side] for side in (entries, baseline))
+    value = pace.tokens_per_second(variant_ids)
+    if variant_ids == baseline_ids or value is None:
         return None if value is None else Cost(value=value, ratio=1.0)
-    ratio = pace.ratio(own, others)
+    ratio = pace.ratio(variant_ids, baseline_ids)
     if ratio is None:
         return None
     return Cost(value=value, ratio=ratio.median, low=ratio.low, high=ratio.high, noise=pace.noise)
@@ -108,7 +108,7 @@ def on_same_host(pair: tuple[TrialEntry, TrialEntry]) -> bool:
 
 
 def _declared(number: CostFunction, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost:
-    value, reference = (next(filter(None, map(number, each)), None) for each in (entries, baseline))
+    value, reference = (next(filter(None, map(number, side)), None) for side in (entries, baseline))
     return Cost(value=value, ratio=_ratio(value, reference))
 
 

@@ -33,44 +33,46 @@ def row_inputs(
 ) -> Mapping[str, RowInput]:
     """Return the input of each variant's row: all seeds, or those of its last look in a study that stops early."""
     if not turns:
-        held = {name: pair_trials(trials, name, question) for name in question.swapped}
-        return {name: RowInput(trials=trials, question=question, paired=each) for name, each in held.items()}
-    found = {}
+        paired = {name: pair_trials(trials, name, question) for name in question.swapped}
+        return {name: RowInput(trials=trials, question=question, paired=pairs) for name, pairs in paired.items()}
+    inputs = {}
     for name, turn in turns.items():
-        seen, at = first_seeds(trials, question, turn.n)
-        part, asked = first_seeds(trials, question, turn.seeds_needed)
-        found[name] = RowInput(trials=part, question=asked, paired=pair_trials(seen, name, at), verdict=turn.verdict)
-    return found
+        look_trials, look_spec = first_seeds(trials, question, turn.n)
+        part, row_spec = first_seeds(trials, question, turn.seeds_needed)
+        inputs[name] = RowInput(
+            trials=part, question=row_spec, paired=pair_trials(look_trials, name, look_spec), verdict=turn.verdict
+        )
+    return inputs
 
 
-def variant_states(asked: Sequence[tuple[TrialsByVariant, ComparisonSpec]]) -> list[Mapping[str, VariantState]]:
+def variant_states(settings: Sequence[tuple[TrialsByVariant, ComparisonSpec]]) -> list[Mapping[str, VariantState]]:
     """Return the state of each variant of each setting; all of them are one family.
 
     It depends on the order of the seeds alone, and not on trials that ran beyond a look.
     """
 
     def see(which: tuple[int, str], n: int) -> LookData:
-        (trials, question), name = asked[which[0]], which[1]
-        part, at = first_seeds(trials, question, n)
-        held = pair_trials(part, name, at)
-        sides = [part[side].get(seed) for side in (question.baseline, name) for seed in at.seeds]
+        (trials, question), name = settings[which[0]], which[1]
+        part, look_spec = first_seeds(trials, question, n)
+        paired = pair_trials(part, name, look_spec)
+        sides = [part[side].get(seed) for side in (question.baseline, name) for seed in look_spec.seeds]
         return LookData(
-            paired=paired_differences(part, name, held, at),
+            paired=paired_differences(part, name, paired, look_spec),
             ended=all(entry is not None and _ended(entry) for entry in sides),
             has_all_records=all(entry is not None and entry.record is not None for entry in sides),
-            withheld=bool(held.reason),
+            withheld=bool(paired.reason),
         )
 
-    first = asked[0][1]
-    found = decide_sequentially(
-        [(place, name) for place, (_, question) in enumerate(asked) for name in question.swapped],
+    first_spec = settings[0][1]
+    states = decide_sequentially(
+        [(place, name) for place, (_, question) in enumerate(settings) for name in question.swapped],
         see,
-        looks=first.look_seeds,
-        better=first.better,
-        margin=first.margin,
-        alpha=first.alpha,
+        looks=first_spec.look_seeds,
+        better=first_spec.better,
+        margin=first_spec.margin,
+        alpha=first_spec.alpha,
     )
-    return [{name: found[place, name] for name in question.swapped} for place, (_, question) in enumerate(asked)]
+    return [{name: states[place, name] for name in question.swapped} for place, (_, question) in enumerate(settings)]
 
 
 def _ended(entry: TrialEntry) -> bool:
@@ -80,15 +82,18 @@ def _ended(entry: TrialEntry) -> bool:
 def first_seeds(trials: TrialsByVariant, question: ComparisonSpec, n: int) -> tuple[TrialsByVariant, ComparisonSpec]:
     """Return the trials of the first `n` seeds, and the comparison restricted to them."""
     seeds = question.seeds[:n]
-    kept = frozenset(seeds)
-    part = {name: {seed: entry for seed, entry in own.items() if seed in kept} for name, own in trials.items()}
+    selected = frozenset(seeds)
+    part = {
+        name: {seed: entry for seed, entry in variant_trials.items() if seed in selected}
+        for name, variant_trials in trials.items()
+    }
     return part, replace(question, seeds=seeds)
 
 
 def seeds_by_variant(turns: Mapping[str, VariantState], question: ComparisonSpec) -> dict[str, int]:
     """Return how many seeds of each variant are needed now; the baseline needs as many as any variant."""
-    found = {name: turn.seeds_needed for name, turn in turns.items()}
-    return {question.baseline: max(found.values(), default=len(question.seeds)), **found}
+    counts = {name: turn.seeds_needed for name, turn in turns.items()}
+    return {question.baseline: max(counts.values(), default=len(question.seeds)), **counts}
 
 
 def is_needed(entry: TrialEntry, counts: Mapping[str, int], question: ComparisonSpec) -> bool:
@@ -102,5 +107,5 @@ def skipped_notes(counts: Mapping[str, int], question: ComparisonSpec) -> Iterat
     saved = {name: total - count for name, count in counts.items() if count < total}
     if saved:
         trials = plural(sum(saved.values()), "trial")
-        own = join_names((f"{name} after {counts[name]} seeds" for name in saved), MOST)
-        yield f"Not needed{' here' if question.setting else ''}: {trials} of {total * len(counts)} ({own})"
+        texts = join_names((f"{name} after {counts[name]} seeds" for name in saved), MOST)
+        yield f"Not needed{' here' if question.setting else ''}: {trials} of {total * len(counts)} ({texts})"

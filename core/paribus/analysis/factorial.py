@@ -40,30 +40,30 @@ class Level(NamedTuple):
     level: int
 
 
-def main_effect(cells: Sequence[Cell], of: Level) -> Weights:
+def main_effect(cells: Sequence[Cell], level: Level) -> Weights:
     """Return the weights of the mean of the cells with this level minus the mean of those with the base's."""
-    on = [cell for cell in cells if cell[of.factor] == of.level]
-    off = [cell for cell in cells if cell[of.factor] == 0]
+    on = [cell for cell in cells if cell[level.factor] == level.level]
+    off = [cell for cell in cells if cell[level.factor] == 0]
     return {**dict.fromkeys(on, 1 / len(on)), **dict.fromkeys(off, -1 / len(off))}
 
 
-def interaction(cells: Sequence[Cell], one: Level, other: Level) -> Weights:
+def interaction(cells: Sequence[Cell], first: Level, second: Level) -> Weights:
     """Return the weights of the effect of one level where the other is on, minus that where it is off."""
     weights: dict[Cell, float] = {}
-    for first, second in product((True, False), repeat=2):
-        wanted = (one.level if first else 0, other.level if second else 0)
-        found = [cell for cell in cells if (cell[one.factor], cell[other.factor]) == wanted]
-        weights |= dict.fromkeys(found, (1 if first == second else -1) / len(found))
+    for one_on, other_on in product((True, False), repeat=2):
+        levels = (first.level if one_on else 0, second.level if other_on else 0)
+        matching = [cell for cell in cells if (cell[first.factor], cell[second.factor]) == levels]
+        weights |= dict.fromkeys(matching, (1 if one_on == other_on else -1) / len(matching))
     return weights
 
 
-def shapley(factors: int, of: int) -> Weights:
+def shapley(factors: int, factor: int) -> Weights:
     """Return the weights of the Shapley share of a factor, where all factors are on or off."""
     weights: dict[Cell, float] = {}
     for cell in product((0, 1), repeat=factors):
-        others = sum(cell) - cell[of]
-        share = 1 / (factors * math.comb(factors - 1, others))
-        weights[cell] = share if cell[of] else -share
+        others_on = sum(cell) - cell[factor]
+        share = 1 / (factors * math.comb(factors - 1, others_on))
+        weights[cell] = share if cell[factor] else -share
     return weights
 
 
@@ -104,33 +104,33 @@ class FactorialCells:
         """All cells in the order of the study, including missing ones."""
         return sorted((*self.cells, *self.missing))
 
-    def name(self, *of: Level) -> str:
+    def name(self, *levels: Level) -> str:
         """Return the name of an effect in the table."""
-        return f" {TIMES} ".join(self.factors[each.factor][each.level - 1] for each in of)
+        return f" {TIMES} ".join(self.factors[level.factor][level.level - 1] for level in levels)
 
-    def aliases(self, *of: Level) -> tuple[str, ...]:
+    def aliases(self, *levels: Level) -> tuple[str, ...]:
         """Return the single factors and pairs that a fraction confounds with an effect."""
         if self.regular is None:
             return ()
-        found = self.regular.aliases(sum(1 << each.factor for each in of))
-        return tuple(self.name(*(Level(factor, 1) for factor in members(each))) for each in found)
+        masks = self.regular.aliases(sum(1 << mask.factor for mask in levels))
+        return tuple(self.name(*(Level(factor, 1) for factor in members(mask))) for mask in masks)
 
 
 def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
     """Return the cells of a factorial as planned."""
-    kept = {variant.name for variant in setting.variants}
-    left = {each.variant: each for each in setting.excluded}
-    found: dict[Cell, str] = {}
+    planned = {variant.name for variant in setting.variants}
+    excluded = {item.variant: item for item in setting.excluded}
+    cells: dict[Cell, str] = {}
     missing: dict[Cell, str] = {}
     for cell, variant in cells_with_variants(varied):
         name = variant.name
-        same = left[name].same_as if name in left else name
-        if same in kept:
-            found[cell] = same
+        same = excluded[name].same_as if name in excluded else name
+        if same in planned:
+            cells[cell] = same
         else:
             missing[cell] = f"{name} is excluded"
-    names = tuple(tuple(level.name for level in each) for each in varied.factors)
-    return FactorialCells(factors=names, cells=found, missing=missing, regular=varied.regular)
+    names = tuple(tuple(level.name for level in item) for item in varied.factors)
+    return FactorialCells(factors=names, cells=cells, missing=missing, regular=varied.regular)
 
 
 @final
@@ -149,31 +149,31 @@ class _Values:
     def __init__(
         self,
         trials: TrialsByVariant,
-        held: Mapping[str, PairedTrials],
+        paired: Mapping[str, PairedTrials],
         question: ComparisonSpec,
         crossed: FactorialCells,
     ) -> None:
         self.question = question
         self.crossed = crossed
         names = set(crossed.cells.values())
-        self.numbers = {name: _numbers(trials, held, name, question) for name in names}
+        self.numbers = {name: _numbers(trials, paired, name, question) for name in names}
         self.learned = {name: has_learned(list(trials[name].values()), question) for name in names}
-        self.faults = {name: fault for name in names if (fault := _fault(trials, held, name, question))}
+        self.faults = {name: fault for name in names if (fault := _fault(trials, paired, name, question))}
 
     def reason(self, weights: Weights) -> str:
         """Return why an effect of these cells is withheld; empty where it is not."""
         named = {self.crossed.cells[cell]: None for cell in weights if cell in self.crossed.cells}
-        found = [self.crossed.missing[cell] for cell in weights if cell in self.crossed.missing]
-        found += [self.faults[name] for name in named if name in self.faults]
-        if found:
-            more = f", and {len(found) - MOST} more cells" if len(found) > MOST else ""
-            return "; ".join(found[:MOST]) + more
+        reasons = [self.crossed.missing[cell] for cell in weights if cell in self.crossed.missing]
+        reasons += [self.faults[name] for name in named if name in self.faults]
+        if reasons:
+            suffix = f", and {len(reasons) - MOST} more cells" if len(reasons) > MOST else ""
+            return "; ".join(reasons[:MOST]) + suffix
         return "" if self.seeds(weights) else f"no seed has all {len(named)} cells that it needs"
 
     def seeds(self, weights: Weights) -> list[int]:
         """Return the seeds that have all cells."""
         have = [self.numbers[self.crossed.cells[cell]] for cell in weights]
-        return [seed for seed in self.question.seeds if all(seed in own for own in have)]
+        return [seed for seed in self.question.seeds if all(seed in values for values in have)]
 
     def differences(self, weights: Weights) -> tuple[float, ...]:
         """Return the effect on each seed."""
@@ -189,62 +189,68 @@ class _Values:
 
 
 def effects(
-    trials: TrialsByVariant, held: Mapping[str, PairedTrials], question: ComparisonSpec, settings: int = 1
+    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], question: ComparisonSpec, settings: int = 1
 ) -> Iterator[Family]:
     """Yield the families of a factorial; nothing for other designs. All `settings` of a study share its alpha."""
     crossed = question.factorial
     if crossed is None:
         return
-    values = _Values(trials, held, question, crossed)
+    values = _Values(trials, paired, question, crossed)
     families = [("main_effects", "main effects", _main(crossed)), ("interactions", "interactions", _pairs(crossed))]
     shared = _shares(crossed)
     families += [("shapley", "Shapley shares of full - none", shared)] if shared else []
-    asked = [each for each in families if each[2]]
-    own = replace(question, alpha=question.alpha / settings)
-    end = _end(crossed, len(asked), question, settings)
-    for place, (key, title, wanted) in enumerate(asked, start=1):
-        rows = _decided(wanted, values, own)
-        said = (*_captions(key, len(wanted), crossed, own), *(end if place == len(asked) else ()))
-        yield Family(key=key, title=title, rows=rows, caption=said)
+    requested = [family for family in families if family[2]]
+    settings_spec = replace(question, alpha=question.alpha / settings)
+    end = _end(crossed, len(requested), question, settings)
+    for place, (key, title, effects_of_family) in enumerate(requested, start=1):
+        rows = _decided(effects_of_family, values, settings_spec)
+        caption = (
+            *_captions(key, len(effects_of_family), crossed, settings_spec),
+            *(end if place == len(requested) else ()),
+        )
+        yield Family(key=key, title=title, rows=rows, caption=caption)
 
 
-def _decided(wanted: Sequence[_Effect], values: _Values, question: ComparisonSpec) -> tuple[Row, ...]:
+def _decided(effects: Sequence[_Effect], values: _Values, question: ComparisonSpec) -> tuple[Row, ...]:
     """Return the rows of a family; withheld effects stay in the family, where they prove nothing."""
-    reasons = [values.reason(each.weights) for each in wanted]
+    reasons = [values.reason(effect.weights) for effect in effects]
     paired = {
         str(place): PairedDifferences(
-            differences=() if reason else values.differences(each.weights), diverged=0, planned=len(question.seeds)
+            differences=() if reason else values.differences(effect.weights), diverged=0, planned=len(question.seeds)
         )
-        for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True))
+        for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True))
     }
-    found = decide(paired, better=question.better, margin=question.margin, alpha=question.alpha)
+    verdicts = decide(paired, better=question.better, margin=question.margin, alpha=question.alpha)
     rows: list[Row] = []
-    for place, (each, reason) in enumerate(zip(wanted, reasons, strict=True)):
-        verdict = found[str(place)]
-        empty_handed = not reason and values.unlearned(each.weights, verdict.kind)
-        why = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
-        told = {"kind": "withheld", "verdict": why} if why else verdict_fields(verdict)
-        rows.append(Row(variant=each.name, n=verdict.n, planned=len(question.seeds), aliases=each.aliases, **told))
+    for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True)):
+        verdict = verdicts[str(place)]
+        empty_handed = not reason and values.unlearned(effect.weights, verdict.kind)
+        text = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
+        fields = {"kind": "withheld", "verdict": text} if text else verdict_fields(verdict)
+        rows.append(
+            Row(variant=effect.name, n=verdict.n, planned=len(question.seeds), aliases=effect.aliases, **fields)
+        )
     return tuple(rows)
 
 
 def _main(crossed: FactorialCells) -> list[_Effect]:
     return [
-        _Effect(crossed.name(of), main_effect(crossed.all, of), crossed.aliases(of)) for of in levels(crossed.counts)
+        _Effect(crossed.name(level), main_effect(crossed.all, level), crossed.aliases(level))
+        for level in levels(crossed.counts)
     ]
 
 
 def _pairs(crossed: FactorialCells) -> list[_Effect]:
     """Return the interactions that are not aliases of main effects; one stands for all of its aliases."""
-    found: list[_Effect] = []
-    told: set[str] = set()
-    single = {crossed.name(of) for of in levels(crossed.counts)}
+    interactions: list[_Effect] = []
+    listed_names: set[str] = set()
+    single = {crossed.name(level) for level in levels(crossed.counts)}
     for one, other in level_pairs(crossed.counts):
         name, aliases = crossed.name(one, other), crossed.aliases(one, other)
-        if name not in told and not single & set(aliases):
-            told |= {name, *aliases}
-            found.append(_Effect(name, interaction(crossed.all, one, other), aliases))
-    return found
+        if name not in listed_names and not single & set(aliases):
+            listed_names |= {name, *aliases}
+            interactions.append(_Effect(name, interaction(crossed.all, one, other), aliases))
+    return interactions
 
 
 def _shares(crossed: FactorialCells) -> list[_Effect]:
@@ -281,33 +287,33 @@ def _end(crossed: FactorialCells, families: int, question: ComparisonSpec, setti
     elif any(count > 2 for count in crossed.counts):
         yield "There are no Shapley shares of a factor with more than two levels: a factor is on or off in them."
     every = families + 1
-    where = f"in all {settings} settings together" if settings > 1 else "by itself"
+    scope = f"in all {settings} settings together" if settings > 1 else "by itself"
     yield (
-        f"Each of these families holds at {percent(1 - question.alpha)} {where}, as do the verdicts above; all "
+        f"Each of these families holds at {percent(1 - question.alpha)} {scope}, as do the verdicts above; all "
         f"{every} together at {percent(max(0.0, 1 - every * question.alpha))}."
     )
 
 
 def _numbers(
-    trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str, question: ComparisonSpec
+    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, question: ComparisonSpec
 ) -> dict[int, float]:
     """Return the metric by seed, of the trials that may be compared with the baseline."""
     if name == question.baseline:
         entries = list(trials[name].values())
     else:
-        entries = [variant for _, variant in held[name].finished]
+        entries = [variant for _, variant in paired[name].finished]
     return {entry.seed: value for entry in entries if (value := entry.value(question.metric)) is not None}
 
 
-def _fault(trials: TrialsByVariant, held: Mapping[str, PairedTrials], name: str, question: ComparisonSpec) -> str:
+def _fault(trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, question: ComparisonSpec) -> str:
     """Return why a cell cannot be used; empty where it can."""
-    if name != question.baseline and held[name].reason:
-        return f"{name}: {held[name].reason}"
-    own = trials[name].values()
-    for what, seeds in (
-        ("diverged", [entry.seed for entry in own if entry.diverged(question.metric)]),
-        ("failed", [entry.seed for entry in own if entry.record is None and entry.state in FAILED_STATES]),
+    if name != question.baseline and paired[name].reason:
+        return f"{name}: {paired[name].reason}"
+    variant_trials = trials[name].values()
+    for outcome, seeds in (
+        ("diverged", [entry.seed for entry in variant_trials if entry.diverged(question.metric)]),
+        ("failed", [entry.seed for entry in variant_trials if entry.record is None and entry.state in FAILED_STATES]),
     ):
         if seeds:
-            return f"{name} {what} on seed {join_names(sorted(seeds), 4)}"
-    return "" if any(entry.record is not None for entry in own) else f"{name} has no result yet"
+            return f"{name} {outcome} on seed {join_names(sorted(seeds), 4)}"
+    return "" if any(entry.record is not None for entry in variant_trials) else f"{name} has no result yet"

@@ -53,9 +53,9 @@ class GateResult(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """One line for each row that tripped or is unclear, or one line if the gate held."""
-        said = [f"gate {self.gate.text} tripped: {each}" for each in self.tripped]
-        said += [f"gate {self.gate.text} cannot tell: {each}" for each in self.unclear]
-        return said or [f"gate {self.gate.text} held"]
+        lines = [f"gate {self.gate.text} tripped: {row}" for row in self.tripped]
+        lines += [f"gate {self.gate.text} cannot tell: {row}" for row in self.unclear]
+        return lines or [f"gate {self.gate.text} held"]
 
     def to_json(self) -> dict[str, object]:
         return {"gate": self.gate.text, "tripped": list(self.tripped), "inconclusive": list(self.unclear)}
@@ -63,32 +63,32 @@ class GateResult(NamedTuple):
 
 def parse_gates(texts: Sequence[str]) -> list[Gate]:
     """Parse the gates of `--fail-if`; all errors are reported at once."""
-    found: list[Gate] = []
+    gates: list[Gate] = []
     problems: list[Problem] = []
     for text in texts:
         try:
-            found.append(_gate(text))
+            gates.append(_gate(text))
         except SpecError as error:
             problems += error.problems
     if problems:
         raise SpecError(*problems)
-    return found
+    return gates
 
 
 def _gate(text: str) -> Gate:
     match = SHAPE.fullmatch(text)
     if match is None:
         raise _wrong(f"`{text}` is no gate", VALID)
-    of, number, percent = match.groups()
-    if of not in ("slower", "worse"):
-        raise _wrong(f"`{of}` is nothing that a gate is of", VALID, closest_match(of, ("slower", "worse")))
+    kind, number, percent = match.groups()
+    if kind not in ("slower", "worse"):
+        raise _wrong(f"`{kind}` is nothing that a gate is of", VALID, closest_match(kind, ("slower", "worse")))
     try:
         limit = float(number)
     except ValueError:
         raise _wrong(f"`{number}` in `{text}` is no number", VALID) from None
     if not 0 <= limit < math.inf:
         raise _wrong(f"the limit of `{text}` must be finite, and not below 0", VALID)
-    if of == "slower":
+    if kind == "slower":
         if not percent:
             raise _wrong(f"the limit of `{text}` is no percentage", f"`slower:{number}%`")
         return Gate("slower", limit / 100, f"slower:{limit:g}%")
@@ -97,21 +97,21 @@ def _gate(text: str) -> Gate:
     return Gate("worse", limit, f"worse:{limit:g}")
 
 
-def _wrong(what: str, valid: str, near: str = "") -> SpecError:
-    return SpecError(Problem(code="no-gate", path="--fail-if", message=what, valid=valid, suggestion=near))
+def _wrong(message: str, valid: str, near: str = "") -> SpecError:
+    return SpecError(Problem(code="no-gate", path="--fail-if", message=message, valid=valid, suggestion=near))
 
 
 def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
     """Return the result of each gate on benchmarks; a gate that could never trip is an error."""
     worse = [gate for gate in gates if gate.kind == "worse"]
     if worse:
-        what = f"`{worse[0].text}` is of a metric, and a benchmark has none"
-        raise SpecError(Problem(code="no-gate", path="--fail-if", message=what, valid="`slower:5%`"))
+        message = f"`{worse[0].text}` is of a metric, and a benchmark has none"
+        raise SpecError(Problem(code="no-gate", path="--fail-if", message=message, valid="`slower:5%`"))
     if gates and all(row.speed.low is None for row in table.rows):
-        why = "; ".join(dict.fromkeys(row.speed.reason for row in table.rows))
+        reasons = "; ".join(dict.fromkeys(row.speed.reason for row in table.rows))
         valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
-        what = f"no benchmark has an interval, so that no gate could ever trip ({why})"
-        raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=what, valid=valid))
+        message = f"no benchmark has an interval, so that no gate could ever trip ({reasons})"
+        raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=message, valid=valid))
     return [_held(gate, table.rows) for gate in gates]
 
 
@@ -123,31 +123,36 @@ def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
         if speed.low is None or speed.high is None or speed.ratio is None or speed.noise is None:
             unclear.append(f"{row.benchmark}: {speed.reason}")
             continue
-        told = f"{row.benchmark}: {speed.ratio:.3f} {format_interval(speed.low, speed.high)}"
+        text = f"{row.benchmark}: {speed.ratio:.3f} {format_interval(speed.low, speed.high)}"
         if speed.low > limit and speed.kind == "slower":
-            past.append(told)
+            past.append(text)
         elif speed.high > limit or speed.noise > limit:
-            unclear.append(f"{told}, A/A {format_noise(speed.noise)}")
+            unclear.append(f"{text}, A/A {format_noise(speed.noise)}")
     return GateResult(gate, tuple(past), tuple(unclear))
 
 
 def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") -> list[GateResult]:
     """Return the result of each gate on all rows; `called` is put before their names where there are several tables."""
-    found = [_worse(gate, table) if gate.kind == "worse" else _slower(gate, table) for gate in gates]
+    results = [_worse(gate, table) if gate.kind == "worse" else _slower(gate, table) for gate in gates]
     if not called:
-        return found
-    return [GateResult(each.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in each[1:])) for each in found]
+        return results
+    return [
+        GateResult(result.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in result[1:]))
+        for result in results
+    ]
 
 
 def check_study(gates: Sequence[Gate], table: Table) -> list[GateResult]:
     """Return the result of each gate on the variants of a study, in all of its settings."""
-    names = [clean(each.setting) if table.other_settings else "" for each in table.settings]
-    each = [check_table(gates, one, name) for one, name in zip(table.settings, names, strict=True)]
+    names = [clean(results.setting) if table.other_settings else "" for results in table.settings]
+    results = [check_table(gates, one, name) for one, name in zip(table.settings, names, strict=True)]
     return [
         GateResult(
-            gate, tuple(row for held in own for row in held.tripped), tuple(row for held in own for row in held.unclear)
+            gate,
+            tuple(row for result in gate_results for row in result.tripped),
+            tuple(row for result in gate_results for row in result.unclear),
         )
-        for gate, own in zip(gates, zip(*each, strict=True), strict=True)
+        for gate, gate_results in zip(gates, zip(*results, strict=True), strict=True)
     ]
 
 
@@ -159,11 +164,11 @@ def _worse(gate: Gate, table: VerdictTable) -> GateResult:
             unclear.append(f"{name}: {clean(row.verdict)}")
             continue
         low, high = (row.low, row.high) if table.better == "lower" else (-row.high, -row.low)
-        told = f"{name}: worse by [{low:+.4g}, {high:+.4g}]"
+        text = f"{name}: worse by [{low:+.4g}, {high:+.4g}]"
         if low > gate.limit:
-            past.append(told)
+            past.append(text)
         elif high > gate.limit:
-            unclear.append(told)
+            unclear.append(text)
     return GateResult(gate, tuple(past), tuple(unclear))
 
 
@@ -177,8 +182,8 @@ def _slower(gate: Gate, table: VerdictTable) -> GateResult:
             _timed(gate, name, cost, past, unclear)
             continue
         if cost.rough or not cost.pairs:
-            why = "trials shared a machine, or ran on several" if cost.rough else "no pair was timed on one machine"
-            unclear.append(f"{name}: {why}")
+            reason = "trials shared a machine, or ran on several" if cost.rough else "no pair was timed on one machine"
+            unclear.append(f"{name}: {reason}")
             continue
         logs = summarise([-math.log(ratio) for ratio in cost.pairs])
         bounds = interval(logs, 0.05 / len(table.rows))
@@ -186,11 +191,11 @@ def _slower(gate: Gate, table: VerdictTable) -> GateResult:
             unclear.append(f"{name}: too few seeds: n = {logs.n}")
             continue
         low, high = map(math.exp, bounds)
-        told = f"{name}: {math.exp(logs.mean):.3f} times as long [{low:.3f}, {high:.3f}]"
+        text = f"{name}: {math.exp(logs.mean):.3f} times as long [{low:.3f}, {high:.3f}]"
         if low > 1 + gate.limit:
-            past.append(told)
+            past.append(text)
         elif high > 1 + gate.limit:
-            unclear.append(told)
+            unclear.append(text)
     return GateResult(gate, tuple(past), tuple(unclear))
 
 
@@ -198,9 +203,9 @@ def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str
     """Use the timing pass after the study, where its noise is below the limit."""
     assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # the pass has all three
     low, high = 1 / cost.high, 1 / cost.low
-    told = f"{name}: {1 / cost.ratio:.3f} times as long [{low:.3f}, {high:.3f}]"
+    text = f"{name}: {1 / cost.ratio:.3f} times as long [{low:.3f}, {high:.3f}]"
     if low > 1 + gate.limit and cost.noise < gate.limit:
-        past.append(told)
+        past.append(text)
     elif high > 1 + gate.limit:
         noisy = "" if cost.noise < gate.limit else f", where the baseline itself differs by {cost.noise:.1%}"
-        unclear.append(told + noisy)
+        unclear.append(text + noisy)

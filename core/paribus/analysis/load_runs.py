@@ -44,7 +44,7 @@ def load_trial_set(text: str, store: Path) -> TrialSet | None:
         if (place / RECORD).is_file():
             return TrialSet(name=clean(str(place)), is_single=True, trials=_one(_entry(place)))
         for folder in (place, store / name):
-            if folder.is_dir() and any(each.is_dir() for each in folder.iterdir()):
+            if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
                 return _set(folder, code)
     except (OSError, ValueError):
         return None
@@ -64,9 +64,9 @@ def spec_key(spec: Mapping[str, Any]) -> str:
 
 def _entry(folder: Path) -> TrialEntry:
     record = read_json(folder / RECORD)
-    told = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
+    document_file = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
     try:
-        document = {"identity": record["identity"], "spec": record["spec"], "changes": {}, **told}
+        document = {"identity": record["identity"], "spec": record["spec"], "changes": {}, **document_file}
         return TrialEntry(
             variant=str(document.get("variant") or "trial"),
             seed=int(record["spec"]["seed"]),
@@ -75,42 +75,46 @@ def _entry(folder: Path) -> TrialEntry:
             state=record["result"]["state"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        what = f"this is the record of no trial: {type(error).__name__} {error}"
-        raise StoreError(Problem(code="damaged", location=str(folder / RECORD), message=what)) from error
+        message = f"this is the record of no trial: {type(error).__name__} {error}"
+        raise StoreError(Problem(code="damaged", location=str(folder / RECORD), message=message)) from error
 
 
 def _set(folder: Path, code: str) -> TrialSet:
     """Return the latest record of each spec and seed; damaged records, and those of other code, are named."""
-    found: dict[Key, list[TrialEntry]] = {}
+    entries_by_key: dict[Key, list[TrialEntry]] = {}
     damaged: list[str] = []
-    for each in _folders(folder):
+    for subfolder in _folders(folder):
         try:
-            entry = _entry(each)
+            entry = _entry(subfolder)
         except StoreError as error:
-            damaged.append(f"Left out: {clean(error.problems[0].message)} ({clean(each.name)})")
+            damaged.append(f"Left out: {clean(error.problems[0].message)} ({clean(subfolder.name)})")
             continue
-        found.setdefault((spec_key(entry.spec), entry.seed), []).append(entry)
-    codes = list(dict.fromkeys(_code(entry) for own in found.values() for entry in own))
+        entries_by_key.setdefault((spec_key(entry.spec), entry.seed), []).append(entry)
+    codes = list(dict.fromkeys(_code(entry) for versions in entries_by_key.values() for entry in versions))
     if code:
-        found = {key: kept for key, own in found.items() if (kept := _chosen(own, code))}
-    if not found:
-        of = f" of the code {clean(code)}" if code != PREVIOUS else " of an earlier code"
-        what = f"`{folder}` has no record" + (of if code else "")
+        entries_by_key = {
+            key: matching for key, versions in entries_by_key.items() if (matching := _chosen(versions, code))
+        }
+    if not entries_by_key:
+        suffix = f" of the code {clean(code)}" if code != PREVIOUS else " of an earlier code"
+        message = f"`{folder}` has no record" + (suffix if code else "")
         valid = (
-            f"the codes {join_names((each[:CODE_DIGITS] for each in codes), MOST)}" if codes else "a folder of trials"
+            f"the codes {join_names((subfolder[:CODE_DIGITS] for subfolder in codes), MOST)}"
+            if codes
+            else "a folder of trials"
         )
-        raise NotComparableError(Problem(code="no-records", message=what, valid=valid))
-    several = sum(len(own) > 1 for own in found.values())
+        raise NotComparableError(Problem(code="no-records", message=message, valid=valid))
+    several = sum(len(versions) > 1 for versions in entries_by_key.values())
     notes = [
         f"Of {several} trials with records of several codes the latest is taken; NAME@previous is the one before"
     ] * bool(several)
-    latest = {key: max(own, key=_ended) for key, own in found.items()}
+    latest = {key: max(versions, key=_ended) for key, versions in entries_by_key.items()}
     label = f"{clean(str(folder))}{f'@{clean(code)}' if code else ''}"
     return TrialSet(name=label, is_single=False, trials=latest, notes=(*damaged[:MOST], *notes))
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    yield from (each for each in sorted(folder.iterdir()) if (each / RECORD).is_file())
+    yield from (subfolder for subfolder in sorted(folder.iterdir()) if (subfolder / RECORD).is_file())
 
 
 def _ended(entry: TrialEntry) -> float:
@@ -121,8 +125,8 @@ def _code(entry: TrialEntry) -> str:
     return str(entry.trial.get("code") or "unknown")
 
 
-def _chosen(own: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
+def _chosen(versions: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
     if code == PREVIOUS:
-        latest = _code(max(own, key=_ended))
-        return [entry for entry in own if _code(entry) != latest]
-    return [entry for entry in own if len(code) >= MIN_CODE_DIGITS and _code(entry).startswith(code)]
+        latest = _code(max(versions, key=_ended))
+        return [entry for entry in versions if _code(entry) != latest]
+    return [entry for entry in versions if len(code) >= MIN_CODE_DIGITS and _code(entry).startswith(code)]

@@ -67,8 +67,10 @@ def _turned(certificate: Certificate, knob: str | None) -> Certificate:
 
 def _mixed(pair: tuple[TrialEntry, TrialEntry]) -> str:
     """Describe the differences of the runtimes of a pair; empty where there are none."""
-    before, after = (_runtime(entry) for entry in pair)
-    return ", ".join(f"{key} {before[key]} against {after[key]}" for key in before if before[key] != after.get(key))
+    baseline, variant = (_runtime(entry) for entry in pair)
+    return ", ".join(
+        f"{key} {baseline[key]} against {variant[key]}" for key in baseline if baseline[key] != variant.get(key)
+    )
 
 
 def _runtime(entry: TrialEntry) -> dict[str, str]:
@@ -82,20 +84,20 @@ def _runtime(entry: TrialEntry) -> dict[str, str]:
 
 def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:
     """Return the metrics of the baseline and of the variant, of finished pairs."""
-    found = [
+    sides = [
         [value for value in (entry.value(metric) for entry in side) if value is not None]
         for side in zip(*pairs, strict=True)
     ]
-    return (found[0], found[1]) if found else ([], [])
+    return (sides[0], sides[1]) if sides else ([], [])
 
 
 def paired_differences(
-    trials: TrialsByVariant, name: str, held: PairedTrials, question: ComparisonSpec
+    trials: TrialsByVariant, name: str, paired: PairedTrials, question: ComparisonSpec
 ) -> PairedDifferences:
     """Return the differences to decide on. A withheld variant stays in the family, where it proves nothing."""
-    before, after = _values(held.finished, question.metric)
+    baseline, variant = _values(paired.finished, question.metric)
     return PairedDifferences(
-        differences=() if held.reason else tuple(b - a for a, b in zip(before, after, strict=True)),
+        differences=() if paired.reason else tuple(b - a for a, b in zip(baseline, variant, strict=True)),
         diverged=_diverged(trials[name], question),
         baseline_diverged=_diverged(trials[question.baseline], question),
         planned=len(question.seeds),
@@ -103,21 +105,23 @@ def paired_differences(
 
 
 def variant_row(
-    trials: TrialsByVariant, name: str, held: PairedTrials, verdict: Verdict, question: ComparisonSpec
+    trials: TrialsByVariant, name: str, paired: PairedTrials, verdict: Verdict, question: ComparisonSpec
 ) -> Row:
     """Return the row of a variant, with its verdict or the reason why it has none."""
-    before, after = _values(held.finished, question.metric)
-    own = list(trials[name].values())
+    baseline_values, variant_values = _values(paired.finished, question.metric)
+    variant_trials = list(trials[name].values())
     common: dict[str, Any] = {
-        **count_outcomes(own, question),
+        **count_outcomes(variant_trials, question),
         "variant": name,
-        "n": len(after),
-        "mean": mean_or_none(after) if after else mean_or_none(metric_values(own, question)),
-        "learned": has_learned(own, question),
-        "costs": costs(own, list(trials[question.baseline].values()), held.pairs, question.throughput),
+        "n": len(variant_values),
+        "mean": mean_or_none(variant_values)
+        if variant_values
+        else mean_or_none(metric_values(variant_trials, question)),
+        "learned": has_learned(variant_trials, question),
+        "costs": costs(variant_trials, list(trials[question.baseline].values()), paired.pairs, question.throughput),
     }
-    if held.reason:
-        return Row(kind="withheld", verdict=f"withheld ({held.reason})", **common)
+    if paired.reason:
+        return Row(kind="withheld", verdict=f"withheld ({paired.reason})", **common)
     if text := _failed(common, count_outcomes(list(trials[question.baseline].values()), question)):
         return Row(kind="failed", verdict=text, **common)
     learned = (has_learned(list(trials[question.baseline].values()), question), common["learned"])
@@ -125,7 +129,7 @@ def variant_row(
         return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
         **verdict_fields(verdict),
-        variance_reduction=variance_reduction(before, after),
+        variance_reduction=variance_reduction(baseline_values, variant_values),
         **common,
     )
 
@@ -153,18 +157,18 @@ def is_vacuous(kind: str, baseline: bool | None, variant: bool | None) -> bool:
 
 def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
     """Return the row of the baseline."""
-    own = list(trials[question.baseline].values())
-    numbers = metric_values(own, question)
+    entries = list(trials[question.baseline].values())
+    numbers = metric_values(entries, question)
     return Row(
         variant=question.baseline,
-        label=_baseline_label(own, question),
+        label=_baseline_label(entries, question),
         kind="baseline",
         verdict="baseline",
         n=len(numbers),
         mean=mean_or_none(numbers),
-        learned=has_learned(own, question),
-        costs=costs(own, own, [(entry, entry) for entry in own], question.throughput),
-        **count_outcomes(own, question),
+        learned=has_learned(entries, question),
+        costs=costs(entries, entries, [(entry, entry) for entry in entries], question.throughput),
+        **count_outcomes(entries, question),
     )
 
 
@@ -187,12 +191,12 @@ def _short_value(value: Any) -> str:
     return "none" if value is None else format_value(value)
 
 
-def count_outcomes(own: Sequence[TrialEntry], question: ComparisonSpec) -> dict[str, Any]:
+def count_outcomes(entries: Sequence[TrialEntry], question: ComparisonSpec) -> dict[str, Any]:
     """Count how the trials of a variant ended."""
-    failed = sum(entry.record is None and entry.state in FAILED_STATES for entry in own)
-    diverged = sum(entry.diverged(question.metric) for entry in own)
-    done = sum(entry.done for entry in own)
-    unlearned = sum(map(partial(is_unlearned, metric=question.metric), own))
+    failed = sum(entry.record is None and entry.state in FAILED_STATES for entry in entries)
+    diverged = sum(entry.diverged(question.metric) for entry in entries)
+    done = sum(entry.done for entry in entries)
+    unlearned = sum(map(partial(is_unlearned, metric=question.metric), entries))
     return {
         "planned": len(question.seeds),
         "done": done,
@@ -208,13 +212,13 @@ def is_unlearned(entry: TrialEntry, metric: str) -> bool:
     return value is not None and frequencies is not None and value >= frequencies
 
 
-def _diverged(own: Mapping[int, TrialEntry], question: ComparisonSpec) -> int:
-    return sum(entry.diverged(question.metric) for entry in own.values())
+def _diverged(entries: Mapping[int, TrialEntry], question: ComparisonSpec) -> int:
+    return sum(entry.diverged(question.metric) for entry in entries.values())
 
 
-def metric_values(own: Sequence[TrialEntry], question: ComparisonSpec) -> list[float]:
+def metric_values(entries: Sequence[TrialEntry], question: ComparisonSpec) -> list[float]:
     """Return the metric of each finished trial."""
-    return [value for value in (entry.value(question.metric) for entry in own) if value is not None]
+    return [value for value in (entry.value(question.metric) for entry in entries) if value is not None]
 
 
 def mean_or_none(numbers: Sequence[float]) -> float | None:
@@ -222,8 +226,8 @@ def mean_or_none(numbers: Sequence[float]) -> float | None:
     return math.fsum(numbers) / len(numbers) if numbers else None
 
 
-def has_learned(own: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
+def has_learned(entries: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
     """Return whether the mean loss is below the unigram baseline; None where that is unknown."""
-    mean = mean_or_none(metric_values(own, question))
-    frequencies = next((entry.unigram_baseline(question.metric) for entry in own if entry.done), None)
+    mean = mean_or_none(metric_values(entries, question))
+    frequencies = next((entry.unigram_baseline(question.metric) for entry in entries if entry.done), None)
     return None if mean is None or frequencies is None else bool(mean < frequencies)

@@ -61,14 +61,14 @@ def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
     return high
 
 
-def seeds_for_power(reached: Callable[[int], float], power: float, most: int = MOST) -> int | None:
+def seeds_for_power(reached: Callable[[int], float], power: float, limit: int = MOST) -> int | None:
     """Return the fewest seeds that reach the power, by `reached` of a number of seeds; None beyond `most`."""
     check_rate("power", power)
     low, high = 1, 2
     while reached(high) < power:
-        if high >= most:
+        if high >= limit:
             return None
-        low, high = high, min(2 * high, most)
+        low, high = high, min(2 * high, limit)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if reached(middle) >= power else (middle, high)
@@ -87,9 +87,9 @@ def _expected(bound: Callable[[float], float], df: int, kinks: Sequence[float]) 
     """P(S ≤ bound(Z)) for a standard normal Z and an independent spread S of `df` degrees of freedom around 1."""
 
     def integrand(z: float) -> float:
-        most = bound(z)
+        upper = bound(z)
         density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return density * chi_squared_cdf(df * most * most, df) if most > 0 else 0.0
+        return density * chi_squared_cdf(df * upper * upper, df) if upper > 0 else 0.0
 
     inner = [place for place in kinks if -_FAR < place < _FAR]
     places = [-_FAR, *sorted(inner), _FAR]
@@ -151,7 +151,7 @@ def _fraction(a: float, x: float) -> float:
         factor = -k * (k - a)
         b += 2
         d, c = 1 / (factor * d + b), b + factor / c
-        before, value = value, value * d * c
-        if abs(value - before) <= 1e-16 * abs(value):
+        previous, value = value, value * d * c
+        if abs(value - previous) <= 1e-16 * abs(value):
             break
     return value

@@ -28,28 +28,28 @@ class Selection(NamedTuple):
 
 def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code: Collection[str] = ()) -> Selection:
     """Select a trial for each variant and seed; a stale one if its code was accepted and there is no fresh one."""
-    known: list[TrialEntry] = []
+    planned: list[TrialEntry] = []
     foreign = 0
     for entry in entries:
         if entry.variant in question.variants and entry.seed in question.seeds:
-            known.append(entry)
+            planned.append(entry)
         else:
             foreign += 1
-    _refuse_unknown(known, accept_code)
-    usable = [entry for entry in known if not entry.stale or is_accepted(entry, accept_code)]
+    _refuse_unknown(planned, accept_code)
+    usable = [entry for entry in planned if not entry.stale or is_accepted(entry, accept_code)]
     trials: dict[str, dict[int, TrialEntry]] = {name: {} for name in question.variants}
     for entry in sorted(usable, key=_rank):
         trials[entry.variant].setdefault(entry.seed, entry)
-    chosen = [entry for own in trials.values() for entry in own.values()]
-    left = [entry for entry in known if entry.stale and entry not in usable]
-    notes = (*_excluded(question.excluded), *_left_out(left, foreign), *_unfinished(chosen), *_failures(chosen))
+    chosen = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
+    skipped = [entry for entry in planned if entry.stale and entry not in usable]
+    notes = (*_excluded(question.excluded), *_left_out(skipped, foreign), *_unfinished(chosen), *_failures(chosen))
     return Selection(trials, notes, tuple(_readmitted(chosen)))
 
 
 def is_accepted(entry: TrialEntry, codes: Collection[str]) -> bool:
     """Return whether a stale record may be used: its code hash begins with one of `codes`."""
     code = str(entry.trial.get("code") or "")
-    return entry.stale == "code" and any(len(each) >= MIN_CODE_DIGITS and code.startswith(each) for each in codes)
+    return entry.stale == "code" and any(len(prefix) >= MIN_CODE_DIGITS and code.startswith(prefix) for prefix in codes)
 
 
 def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> None:
@@ -57,12 +57,12 @@ def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> No
     stale = [entry for entry in entries if entry.stale == "code"]
     unknown = [code for code in codes if not any(is_accepted(entry, [code]) for entry in stale)]
     if unknown:
-        what = f"no record that was left out is of the code {join_names(unknown)}"
+        message = f"no record that was left out is of the code {join_names(unknown)}"
         valid = (
             join_names(dict.fromkeys(str(entry.trial.get("code"))[:CODE_DIGITS] for entry in stale))
             or "none, as none was"
         )
-        raise SpecError(Problem(code="unknown-code", path="--accept-code", message=what, valid=valid))
+        raise SpecError(Problem(code="unknown-code", path="--accept-code", message=message, valid=valid))
 
 
 def _rank(entry: TrialEntry) -> tuple[bool, bool, float]:
@@ -84,8 +84,8 @@ def _left_out(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
 
 
 def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
-    for name, why in cells[:MOST]:
-        yield f"Excluded: {name}: {why}"
+    for name, reason in cells[:MOST]:
+        yield f"Excluded: {name}: {reason}"
     if len(cells) > MOST:
         yield f"{len(cells) - MOST} more excluded: `paribus check` lists them"
 
@@ -104,8 +104,8 @@ def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:
 def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
     failed = [entry for entry in chosen if entry.record is None and entry.state in FAILED_STATES]
     for entry in failed[:MOST]:
-        why = str((entry.failure or {}).get("reason") or "no reason is known").partition("\n")[0]
-        yield f"{entry.variant} seed {entry.seed}: {entry.state}: {why}"
+        reason = str((entry.failure or {}).get("reason") or "no reason is known").partition("\n")[0]
+        yield f"{entry.variant} seed {entry.seed}: {entry.state}: {reason}"
     if len(failed) > MOST:
         yield f"{len(failed) - MOST} more failed"
 
@@ -120,7 +120,7 @@ def _counted(entries: Sequence[TrialEntry]) -> str:
     seeds: dict[str, list[int]] = {}
     for entry in entries:
         seeds.setdefault(entry.variant, []).append(entry.seed)
-    places = "; ".join(f"{name}: seed {join_names(sorted(found), 8)}" for name, found in seeds.items())
+    places = "; ".join(f"{name}: seed {join_names(sorted(variant_seeds), 8)}" for name, variant_seeds in seeds.items())
     return f"{_plural(len(entries), 'record')} ({places})"
 
 

@@ -39,8 +39,8 @@ See = Callable[[Name, int], LookData]
 
 def alpha_shares(looks: Sequence[int]) -> tuple[float, ...]:
     """Return the share of alpha that each look spends: (n/N)² by n of N seeds (Kim and DeMets 1987)."""
-    last = looks[-1]
-    return tuple((after**2 - before**2) / last**2 for before, after in pairwise((0, *looks)))
+    total = looks[-1]
+    return tuple((current**2 - previous**2) / total**2 for previous, current in pairwise((0, *looks)))
 
 
 def decide_sequentially(
@@ -84,14 +84,14 @@ def decide_sequentially(
     turns = {name: _before(looks) for name in names}
     unsettled = list(names)
     for place, (n, share) in enumerate(zip(looks, alpha_shares(looks), strict=True)):
-        seen = {name: see(name, n) for name in names if not turns[name].decided}
-        judged = {name for name, each in seen.items() if each.ended and (each.has_all_records or n == looks[-1])}
-        family = {name: seen[name].paired if name in judged else _nothing(n) for name in unsettled}
+        look_data = {name: see(name, n) for name in names if not turns[name].decided}
+        judged = {name for name, data in look_data.items() if data.ended and (data.has_all_records or n == looks[-1])}
+        family = {name: look_data[name].paired if name in judged else _nothing(n) for name in unsettled}
         verdicts = decide(family, better=better, margin=margin, alpha=share * alpha)
-        complete = all(each.ended for each in seen.values())
+        complete = all(data.ended for data in look_data.values())
         following = looks[place + 1] if complete and place + 1 < len(looks) else n
-        for name, each in seen.items():
-            over = each.ended and (n == looks[-1] or each.withheld)
+        for name, data in look_data.items():
+            over = data.ended and (n == looks[-1] or data.withheld)
             if name in judged:
                 turns[name] = _judged(verdicts[name], share, n, following, over=over)
             else:
@@ -113,12 +113,12 @@ def _before(looks: Sequence[int]) -> VariantState:
     return _passed(VariantState(verdict=nothing, n=0, seeds_needed=0, decided=False), looks[0], over=False)
 
 
-def _judged(found: Verdict, share: float, n: int, following: int, *, over: bool) -> VariantState:
+def _judged(verdict: Verdict, share: float, n: int, following: int, *, over: bool) -> VariantState:
     """Return the state after a look; a p-value is corrected for the looks as well."""
-    found = replace(found, p=None if found.p is None else min(1.0, found.p / share))
-    if over or found.kind in FINAL_KINDS:
-        return VariantState(verdict=found, n=n, seeds_needed=n, decided=True)
-    return _passed(VariantState(verdict=found, n=n, seeds_needed=n, decided=False), following, over=False)
+    verdict = replace(verdict, p=None if verdict.p is None else min(1.0, verdict.p / share))
+    if over or verdict.kind in FINAL_KINDS:
+        return VariantState(verdict=verdict, n=n, seeds_needed=n, decided=True)
+    return _passed(VariantState(verdict=verdict, n=n, seeds_needed=n, decided=False), following, over=False)
 
 
 def _passed(turn: VariantState, following: int, *, over: bool) -> VariantState:

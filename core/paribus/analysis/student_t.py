@@ -53,10 +53,10 @@ def _upper_tail_inverse(tail: float, df: float) -> float:
         low, high = high, 2 * high
     t = (low + high) / 2
     for _ in range(200):  # bisection alone would end in some 60
-        found = _upper_tail(t, df)
-        low, high = (t, high) if found > tail else (low, t)
+        tail_at_t = _upper_tail(t, df)
+        low, high = (t, high) if tail_at_t > tail else (low, t)
         slope = _power(t / math.sqrt(df), (df + 1) / 2) * _gamma_ratio(df / 2) / math.sqrt(df * math.pi)
-        newton = t + math.log(found / tail) * found / slope if found and slope else math.inf
+        newton = t + math.log(tail_at_t / tail) * tail_at_t / slope if tail_at_t and slope else math.inf
         following = newton if low < newton < high else (low + high) / 2
         if abs(following - t) <= 1e-15 * t:
             break
@@ -84,12 +84,12 @@ def _continued_fraction(a: float, b: float, x: float) -> float:
     for m in range(1, 1000 + int(10 * math.sqrt(a + b))):  # it needs at most about the root of the larger of a and b
         even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
         odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        before = value
+        previous = value
         for coefficient in (even, odd):
             d = 1.0 / (1.0 + coefficient * d)
             c = 1.0 + coefficient / c
             value *= c * d
-        if abs(value - before) <= 1e-16 * value:
+        if abs(value - previous) <= 1e-16 * value:
             break
     return value
 
@@ -156,7 +156,7 @@ def equivalence_p(summary: Summary, margin: float) -> float:
     return half if abs(summary.mean) < margin else 1.0 - half
 
 
-def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None, most: int = 10_000) -> int | None:
+def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None, limit: int = 10_000) -> int | None:
     """Return the fewest seeds that settle a verdict at `alpha`, with the same mean and spread.
 
     Settled means clear of 0 or, where a margin is set, inside ±margin. None where `most` seeds would not do.
@@ -171,7 +171,7 @@ def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None,
         half, size = _half_width(n, summary.sd, alpha), abs(summary.mean)
         return half < size or (margin is not None and size + half < margin)
 
-    low, high = 1, most  # the half-width only shrinks with n, and one pair has none
+    low, high = 1, limit  # the half-width only shrinks with n, and one pair has none
     if not settled(high):
         return None
     while high - low > 1:
@@ -189,7 +189,9 @@ def variance_reduction(baseline: Sequence[float], variant: Sequence[float]) -> f
         raise ValueError(f"`variant` must have as many values as `baseline` ({len(baseline)}), but has {len(variant)}.")
     if len(baseline) < 2:
         return None
-    paired = summarise([after - before for before, after in zip(baseline, variant, strict=True)]).sd
+    paired = summarise(
+        [variant_value - baseline_value for baseline_value, variant_value in zip(baseline, variant, strict=True)]
+    ).sd
     independent = math.hypot(summarise(baseline).sd or 0.0, summarise(variant).sd or 0.0)
     return (independent / paired) ** 2 if paired else None
 
@@ -229,8 +231,8 @@ def holm(p_values: Sequence[float], alpha: float) -> tuple[HolmStep, ...]:
         raise ValueError(f"`p_values` must lie between 0 and 1, but are {', '.join(map(str, p_values))}.")
     steps: dict[float, HolmStep] = {}  # by p-value
     adjusted, stopped = 0.0, 0.0
-    for before, p in enumerate(sorted(p_values)):
-        remaining = len(p_values) - before
+    for index, p in enumerate(sorted(p_values)):
+        remaining = len(p_values) - index
         adjusted = min(1.0, max(adjusted, remaining * p))
         if not stopped and p not in steps and p > alpha / remaining:
             stopped = alpha / remaining

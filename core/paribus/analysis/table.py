@@ -122,7 +122,7 @@ class Family:
         return not self.withheld or all(row.kind != "withheld" for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        certificates = {name: each.to_json() for name, each in self.certificates.items()}
+        certificates = {name: certificate.to_json() for name, certificate in self.certificates.items()}
         return {
             "rows": [{"name": row.variant, **row.claim()} for row in self.rows],
             "caption": list(self.caption),
@@ -183,10 +183,10 @@ class Table:
     @property
     def ok(self) -> bool:
         """Return whether every planned trial has a result and no verdict is withheld, as exit code 0 reports."""
-        rows = [row for each in self.settings for row in (each.baseline, *each.rows)]
+        rows = [row for part in self.settings for row in (part.baseline, *part.rows)]
         whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
-        families = [family for each in self.settings for family in each.families]
-        return whole and all(each.ok for each in families) and all(each.ok for each in self.sections)
+        families = [family for part in self.settings for family in part.families]
+        return whole and all(part.ok for part in families) and all(part.ok for part in self.sections)
 
     def with_renderer(self, renderer: Renderer) -> Table:
         """Return the table of a study, and of its other settings, with the renderer that prints them."""
@@ -237,16 +237,16 @@ class Table:
 
     def _several(self) -> dict[str, Any]:
         """Return the rows of all settings together, and the rest by setting."""
-        alone = [replace(each, other_settings=(), sections=()).to_json() for each in self.settings]
+        alone = [replace(setting, other_settings=(), sections=()).to_json() for setting in self.settings]
         rows = [
-            {"setting": each.setting, **row}
-            for each, document in zip(self.settings, alone, strict=True)
+            {"setting": setting.setting, **row}
+            for setting, document in zip(self.settings, alone, strict=True)
             for row in document["rows"]
         ]
-        told = ("study", "metric", "alpha", "seeds", "rows")
+        shared = ("study", "metric", "alpha", "seeds", "rows")
         settings = [
-            {"setting": each.setting, **{key: value for key, value in document.items() if key not in told}}
-            for each, document in zip(self.settings, alone, strict=True)
+            {"setting": setting.setting, **{key: value for key, value in document.items() if key not in shared}}
+            for setting, document in zip(self.settings, alone, strict=True)
         ]
         sections = {section.key: section.document for section in self.sections}
         return {**alone[0], "rows": rows, "settings": settings, **sections}

@@ -45,9 +45,9 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
     None where one side has no order at all.
     """
     agree = tied_first = tied_second = pairs = 0
-    for place, (one, other) in enumerate(zip(first, second, strict=True)):
-        for before, after in zip(first[:place], second[:place], strict=True):
-            signs = _sign(one - before), _sign(other - after)
+    for place, (one, second_value) in enumerate(zip(first, second, strict=True)):
+        for first_earlier, second_earlier in zip(first[:place], second[:place], strict=True):
+            signs = _sign(one - first_earlier), _sign(second_value - second_earlier)
             agree += signs[0] * signs[1]
             tied_first += signs[0] == 0
             tied_second += signs[1] == 0
@@ -84,7 +84,10 @@ class _Scale(NamedTuple):
 
 
 def rank_agreement(
-    first: Mapping[str, Mapping[int, float]], second: Mapping[str, Mapping[int, float]], *, alpha: float = 0.05
+    first_scale: Mapping[str, Mapping[int, float]],
+    second_scale: Mapping[str, Mapping[int, float]],
+    *,
+    alpha: float = 0.05,
 ) -> RankAgreement:
     """Compare the order of the variants by mean difference at two scales; `first[variant][seed]` is a difference.
 
@@ -93,19 +96,19 @@ def rank_agreement(
     values resampled spread less than their mean is uncertain, so each resampled mean is moved away from the
     observed one until it spreads as Student's t requires. Both err towards undecided.
     """
-    names = [name for name in first if name in second]
-    scales = [_scale(each, names) for each in (first, second)]
+    names = [name for name in first_scale if name in second_scale]
+    scales = [_scale(differences, names) for differences in (first_scale, second_scale)]
     n = min((len(scale.differences[0]) for scale in scales if scale.differences), default=0)
     if len(names) < 2 or not n:
         return RankAgreement(tau=None, low=None, high=None, variants=len(names), seeds=n)
     tau = kendall_tau(scales[0].means, scales[1].means)
-    if n < 2 or tau is None or any(_alike(each, alpha) for scale in scales for each in scale.differences):
+    if n < 2 or tau is None or any(_alike(differences, alpha) for scale in scales for differences in scale.differences):
         return RankAgreement(tau=tau, low=None, high=None, variants=len(names), seeds=n)
     chance = random.Random(0)  # it keeps no secret, and the same records give the same interval
-    drawn = [kendall_tau(*(_drawn(scale, chance, alpha) for scale in scales)) or 0.0 for _ in range(DRAWS)]
-    drawn.sort()
+    resampled = [kendall_tau(*(_drawn(scale, chance, alpha) for scale in scales)) or 0.0 for _ in range(DRAWS)]
+    resampled.sort()
     tail = int(alpha / 2 * DRAWS)
-    return RankAgreement(tau=tau, low=drawn[tail], high=drawn[DRAWS - 1 - tail], variants=len(names), seeds=n)
+    return RankAgreement(tau=tau, low=resampled[tail], high=resampled[DRAWS - 1 - tail], variants=len(names), seeds=n)
 
 
 def _alike(differences: Sequence[float], alpha: float) -> bool:
@@ -113,10 +116,10 @@ def _alike(differences: Sequence[float], alpha: float) -> bool:
     return summarise(differences).sd == 0 and math.ldexp(2.0, -len(differences)) > alpha
 
 
-def _scale(found: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> _Scale:
-    seeds = sorted(set.intersection(*(set(found[name]) for name in names))) if names else []
-    differences = [[found[name][seed] for seed in seeds] for name in names]
-    return _Scale(differences, [math.fsum(each) / len(each) for each in differences if each])
+def _scale(by_variant: Mapping[str, Mapping[int, float]], names: Sequence[str]) -> _Scale:
+    seeds = sorted(set.intersection(*(set(by_variant[name]) for name in names))) if names else []
+    differences = [[by_variant[name][seed] for seed in seeds] for name in names]
+    return _Scale(differences, [math.fsum(values) / len(values) for values in differences if values])
 
 
 def _drawn(scale: _Scale, chance: random.Random, alpha: float) -> list[float]:
@@ -125,8 +128,8 @@ def _drawn(scale: _Scale, chance: random.Random, alpha: float) -> list[float]:
     wider = math.sqrt(n / (n - 1)) * -t_quantile(alpha / 2, n - 1) / NORMAL
     places = chance.choices(range(n), k=n)
     return [
-        mean + wider * (math.fsum(each[place] for place in places) / n - mean)
-        for each, mean in zip(scale.differences, scale.means, strict=True)
+        mean + wider * (math.fsum(values[place] for place in places) / n - mean)
+        for values, mean in zip(scale.differences, scale.means, strict=True)
     ]
 
 
@@ -138,23 +141,23 @@ MOST: Final = 12  # values that are told one by one
 def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
     """Yield for each kind of matching how verdicts and order transfer between scales."""
     ways: dict[str, dict[str, Table]] = {}
-    tables = {each.setting: each for each in table.settings}
+    tables = {setting_table.setting: setting_table for setting_table in table.settings}
     for setting in settings:
         if setting.scale and setting.name in tables:
             way = setting.name.removeprefix(setting.scale).removeprefix(", ")
             ways.setdefault(way, {})[setting.scale] = tables[setting.name]
-    found = {way: scales for way, scales in ways.items() if len(scales) > 1}
-    if not found:
+    comparable = {way: scales for way, scales in ways.items() if len(scales) > 1}
+    if not comparable:
         return
     lines: list[str] = []
     documents: list[dict[str, Any]] = []
-    for way, scales in found.items():
-        before = f"{way}: " if way else ""
+    for way, scales in comparable.items():
+        prefix = f"{way}: " if way else ""
         orders = () if settings[0].study.looks else _orders(scales, table.alpha)
         for line, document in (*_variants(scales), *orders):
-            lines.append(before + line)
+            lines.append(prefix + line)
             documents.append({**({"of": way} if way else {}), **document})
-    names = join_names(next(iter(found.values())))
+    names = join_names(next(iter(comparable.values())))
     yield Section(
         key="transfer",
         title=f"across the scales {names}",
@@ -184,12 +187,12 @@ def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]
         rows = {scale: _row(table, name) for scale, table in scales.items()}
         kinds = [row.kind if row is not None else "missing" for row in rows.values()]
         came_to = transfer_verdict(kinds)
-        shown = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
+        differences = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
         if len(set(kinds)) == 1 and None not in rows.values():
-            figures = f"{kinds[0]} at {join_names(f'{scale} ({each})' for scale, each in shown.items())}"
+            figures = f"{kinds[0]} at {join_names(f'{scale} ({text})' for scale, text in differences.items())}"
         else:
-            pairs = zip(kinds, shown.items(), strict=True)
-            figures = join_names(f"{kind} at {scale} ({each})" for kind, (scale, each) in pairs)
+            pairs = zip(kinds, differences.items(), strict=True)
+            figures = join_names(f"{kind} at {scale} ({text})" for kind, (scale, text) in pairs)
         verdicts = dict(zip(rows, kinds, strict=True))
         yield f"{name} {_said(came_to)}: {figures}", {"variant": name, "transfer": came_to, "verdicts": verdicts}
 
@@ -211,29 +214,32 @@ def _shown(table: Table, row: Row | None) -> str:
 def _orders(scales: Mapping[str, Table], alpha: float) -> Iterator[tuple[str, dict[str, Any]]]:
     if max(len(table.rows) for table in scales.values()) < 2:
         return  # one variant has no order
-    for (one, first), (other, second) in combinations(scales.items(), 2):
-        found = rank_agreement(first.differences, second.differences, alpha=alpha)
-        yield _order(one, other, found), {"scales": [one, other], "verdict": found.verdict, **_plain(found)}
+    for (one, first), (second_name, second) in combinations(scales.items(), 2):
+        agreement = rank_agreement(first.differences, second.differences, alpha=alpha)
+        yield (
+            _order(one, second_name, agreement),
+            {"scales": [one, second_name], "verdict": agreement.verdict, **_plain(agreement)},
+        )
 
 
-def _plain(found: RankAgreement) -> dict[str, Any]:
-    return {key: value for key, value in vars(found).items() if value is None or math.isfinite(value)}
+def _plain(agreement: RankAgreement) -> dict[str, Any]:
+    return {key: value for key, value in vars(agreement).items() if value is None or math.isfinite(value)}
 
 
-def _order(one: str, other: str, found: RankAgreement) -> str:
-    between = f"order of {plural(found.variants, 'variant')}, {one} to {other}"
-    if found.tau is None:
+def _order(one: str, second_name: str, agreement: RankAgreement) -> str:
+    between = f"order of {plural(agreement.variants, 'variant')}, {one} to {second_name}"
+    if agreement.tau is None:
         return f"{between}: undecided, as there is no order of fewer than two that differ"
-    tau = f"Kendall's tau {found.tau:+.2f}"
-    if found.low is None or found.high is None:
-        return f"{between}: undecided: {tau} of {plural(found.seeds, 'seed')}, too few for an interval"
-    tau = f"{tau} [{found.low:+.2f}, {found.high:+.2f}], n = {found.seeds}"
+    tau = f"Kendall's tau {agreement.tau:+.2f}"
+    if agreement.low is None or agreement.high is None:
+        return f"{between}: undecided: {tau} of {plural(agreement.seeds, 'seed')}, too few for an interval"
+    tau = f"{tau} [{agreement.low:+.2f}, {agreement.high:+.2f}], n = {agreement.seeds}"
     words = {
         "agree": "agrees",
         "reverse": "reverses",
         "undecided": "is undecided, as other seeds would order them otherwise",
     }
-    return f"{between} {words[found.verdict]}: {tau}"
+    return f"{between} {words[agreement.verdict]}: {tau}"
 
 
 # -------------------------------------------------------------------------------------------------------- matching
@@ -242,12 +248,19 @@ def matching_note(setting: Setting) -> str:
     match = setting.study.match
     if match is None or not setting.matched:
         return ""
-    found = (f"{name} {each.value:g} ({each.residual_text})" for name, each in setting.matched.items())
-    where = {each.timing.machine: each.timing.when for each in setting.matched.values() if each.timing}
-    measured = (
-        f"; measured in turns on {join_names(f'{name}, {when}' for name, when in where.items())}" if where else ""
+    texts = (
+        f"{name} {match_result.value:g} ({match_result.residual_text})"
+        for name, match_result in setting.matched.items()
     )
-    return f"Matched on {match.on} by {match.by}: {join_names(found, MOST)}{measured}."
+    machines = {
+        match_result.timing.machine: match_result.timing.when
+        for match_result in setting.matched.values()
+        if match_result.timing
+    }
+    measured = (
+        f"; measured in turns on {join_names(f'{name}, {when}' for name, when in machines.items())}" if machines else ""
+    )
+    return f"Matched on {match.on} by {match.by}: {join_names(texts, MOST)}{measured}."
 
 
 def knob_notes(setting: Setting) -> dict[str, str]:
@@ -255,16 +268,22 @@ def knob_notes(setting: Setting) -> dict[str, str]:
     match = setting.study.match
     if match is None:
         return {}
-    return {name: f"matched on {match.on} by {match.by}={each.value:g}: {each.residual_text}"
-            for name, each in setting.matched.items()}  # fmt: skip
+    return {name: f"matched on {match.on} by {match.by}={match_result.value:g}: {match_result.residual_text}"
+            for name, match_result in setting.matched.items()}  # fmt: skip
 
 
 def mismatch_note(setting: Setting) -> str:
     """Describe the variants that are more than 5 % off the baseline's budget, and changes since the match."""
     match = setting.study.match
-    since = dict.fromkeys(line for each in setting.matched.values() if each.timing for line in each.timing.changes)
+    since = dict.fromkeys(
+        line for match_result in setting.matched.values() if match_result.timing for line in match_result.timing.changes
+    )
     changed = f"The match on time is of then, and since then {join_names(since)}." if since else ""
-    far = [f"{name} ({each.residual:+.1%})" for name, each in setting.matched.items() if abs(each.residual) > FAR]
+    far = [
+        f"{name} ({match_result.residual:+.1%})"
+        for name, match_result in setting.matched.items()
+        if abs(match_result.residual) > FAR
+    ]
     if match is None or not far:
         return changed
     names = join_names(far, MOST)
@@ -287,31 +306,35 @@ def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
         title=f"tuned: {join_names(tune.values)}",
         lines=(
             f"`{SAME}`: every variant as it is written; `{BEST}`: each with what is chosen here.",
-            *(_chosen(each, plan) for each in plan.tuned),
+            *(_chosen(variant_tuning, plan) for variant_tuning in plan.tuned),
             *missing,
             _took(cost, seeds),
         ),
-        document={"seeds": list(tune.seeds), **cost, "choices": [_choice(each) for each in plan.tuned]},
+        document={
+            "seeds": list(tune.seeds),
+            **cost,
+            "choices": [_choice(variant_tuning) for variant_tuning in plan.tuned],
+        },
         ok=plan.is_complete and not any(tried.failed for tuned in plan.tuned for tried in tuned.candidates),
     )
 
 
 def _chosen(tuned: VariantTuning, plan: Plan) -> str:
     """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
-    before = plan.setting(tuned.setting).label
-    who = f"{tuned.variant}, {before}" if before else tuned.variant
-    others = join_names((_tried(each, tuned.better) for each in tuned.candidates), MOST)
+    setting_name = plan.setting(tuned.setting).label
+    who = f"{tuned.variant}, {setting_name}" if setting_name else tuned.variant
+    alternatives = join_names((_tried(tried, tuned.better) for tried in tuned.candidates), MOST)
     if tuned.best is None:
-        return f"{who}: not chosen yet ({others})"
-    chosen, own = tuned.candidates[tuned.best], tuned.best == tuned.default
+        return f"{who}: not chosen yet ({alternatives})"
+    chosen, is_default = tuned.candidates[tuned.best], tuned.best == tuned.default
     if chosen.mean is None:
-        return f"{who}: as it is, {format_cell(chosen.cell)}, as every value diverged or failed ({others})"
+        return f"{who}: as it is, {format_cell(chosen.cell)}, as every value diverged or failed ({alternatives})"
     edge = f"; best at the edge of what was tried: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
-    return f"{who}: best at {format_cell(chosen.cell)}{', as it is' if own else ''} ({others}){edge}"
+    return f"{who}: best at {format_cell(chosen.cell)}{', as it is' if is_default else ''} ({alternatives}){edge}"
 
 
 def _tried(tried: Candidate, better: str) -> str:
-    value = " ".join(format_value(each) for _, each in tried.cell)
+    value = " ".join(format_value(value_part) for _, value_part in tried.cell)
     if tried.pending:
         return f"{value}: {tried.pending} of {len(tried.trials)} without a record"
     if tried.failed:
@@ -324,17 +347,17 @@ def _tried(tried: Candidate, better: str) -> str:
 def _cost(plan: Plan, records: Records) -> dict[str, Any]:
     """Return the cost of the tuning, over all of its trials that have a record."""
     trials = {trial.identity for tuned in plan.tuned for trial in tuned.trials}
-    found = [records[identity] for identity in trials if identity in records]
-    flops = [record["result"].get("total_flops") for record in found]
-    seconds = [record["provenance"].get("training_seconds") or 0.0 for record in found]
-    whole = math.fsum(each for each in flops if each) if all(each is not None for each in flops) else None
-    return {"trials": len(trials), "records": len(found), "total_flops": whole, "seconds": math.fsum(seconds)}
+    records_found = [records[identity] for identity in trials if identity in records]
+    flops = [record["result"].get("total_flops") for record in records_found]
+    seconds = [record["provenance"].get("training_seconds") or 0.0 for record in records_found]
+    whole = math.fsum(amount for amount in flops if amount) if all(amount is not None for amount in flops) else None
+    return {"trials": len(trials), "records": len(records_found), "total_flops": whole, "seconds": math.fsum(seconds)}
 
 
 def _took(cost: Mapping[str, Any], seeds: str) -> str:
     flops = "" if not cost["total_flops"] else f", {cost['total_flops']:.3g} FLOPs"
-    of = "" if cost["records"] == cost["trials"] else f"{cost['records']} of "
-    took = f"{of}{plural(cost['trials'], 'trial')} on {seeds}{flops}, {cost['seconds']:.0f} s of training"
+    prefix = "" if cost["records"] == cost["trials"] else f"{cost['records']} of "
+    took = f"{prefix}{plural(cost['trials'], 'trial')} on {seeds}{flops}, {cost['seconds']:.0f} s of training"
     return f"Tuning took {took}; no verdict is of these, and no cost in a table counts them."
 
 
@@ -347,12 +370,12 @@ def _choice(tuned: VariantTuning) -> dict[str, Any]:
         "edges": list(tuned.edge_keys),
         "tried": [
             {
-                "values": dict(each.cell),
-                "mean": each.mean,
-                "diverged": each.diverged,
-                "failed": each.failed,
-                "left": each.pending,
+                "values": dict(tried.cell),
+                "mean": tried.mean,
+                "diverged": tried.diverged,
+                "failed": tried.failed,
+                "left": tried.pending,
             }
-            for each in tuned.candidates
+            for tried in tuned.candidates
         ],
     }

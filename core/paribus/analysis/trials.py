@@ -40,17 +40,17 @@ class Throughput:
         The interval is widened by the deviation of the baseline's twin.
         """
         for group in self._groups():
-            own = next((each for each in identities if each in group["rounds"]), None)
-            if own is not None and group["baseline"] in baseline:
+            variant_id = next((identity for identity in identities if identity in group["rounds"]), None)
+            if variant_id is not None and group["baseline"] in baseline:
                 tokens = self.document["tokens"]
-                size = tokens[own] / tokens[group["baseline"]]
-                found = _ratio(group["rounds"][group["baseline"]], group["rounds"][own], size)
-                return found if own == group["baseline"] else widen(found, _twin(group))
+                size = tokens[variant_id] / tokens[group["baseline"]]
+                ratio = _ratio(group["rounds"][group["baseline"]], group["rounds"][variant_id], size)
+                return ratio if variant_id == group["baseline"] else widen(ratio, _twin(group))
         return None
 
     def twins(self) -> list[Ratio]:
         """Return the ratio of the baseline to itself in each group, which measures noise."""
-        return [_twin(each) for each in self._groups()]
+        return [_twin(group) for group in self._groups()]
 
     @property
     def noise(self) -> float:
@@ -74,17 +74,19 @@ class Throughput:
         )
 
     def _groups(self) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = [each for each in self.document["groups"] if all(each["rounds"].values())]
-        return found
+        groups: Sequence[Mapping[str, Any]] = [
+            group for group in self.document["groups"] if all(group["rounds"].values())
+        ]
+        return groups
 
 
 def _twin(group: Mapping[str, Any]) -> Ratio:
     return _ratio(group["rounds"][group["baseline"]], group["rounds"][TWIN], 1.0)
 
 
-def _ratio(before: Sequence[float], after: Sequence[float], size: float) -> Ratio:
+def _ratio(baseline: Sequence[float], variant: Sequence[float], size: float) -> Ratio:
     """Return the ratio of speeds: half the time is twice the speed."""
-    return paired_ratio(after, [size * each for each in before])
+    return paired_ratio(variant, [size * seconds for seconds in baseline])
 
 
 Staleness = Literal["", "code", "data"]
@@ -186,14 +188,14 @@ class TrialEntry:
 
     def value(self, metric: str) -> float | None:
         """Return the metric at the end of the training; None where it is missing, or not a finite number."""
-        found = self.result["metrics"].get(metric) if self.done else None
-        value = parse_number(found) if found is not None else math.nan
+        metric_value = self.result["metrics"].get(metric) if self.done else None
+        value = parse_number(metric_value) if metric_value is not None else math.nan
         return value if abs(value) <= MAX_METRIC else None
 
     def unigram_baseline(self, metric: str) -> float | None:
         """Return the metric of a model that predicts by frequency only; None where it is unknown."""
-        found = self.result.get("frequencies", {}).get(metric)
-        return None if found is None else float(found)
+        loss = self.result.get("frequencies", {}).get(metric)
+        return None if loss is None else float(loss)
 
     def diverged(self, metric: str) -> bool:
         """Return whether the loss or the metric was not finite."""
@@ -205,20 +207,20 @@ class TrialEntry:
 def load_entries(
     store: Store,
     trials: Iterable[Trial],
-    others: Iterable[Trial] = (),
+    parents: Iterable[Trial] = (),
     records: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[TrialEntry]:
     """Return the trials of a study as `store` has them, and stale records of the same specs.
 
     `others` are trials that they begin from; `records` are all records of the store, where they were read already.
     """
-    wanted = {trial.identity: trial for trial in trials}
-    shelf = _Shelf(store, {**{trial.identity: trial for trial in others}, **wanted}, records)
-    entries = [shelf.entry(trial) for trial in wanted.values()]
-    same = {shelf.line(trial.spec): trial for trial in wanted.values()}
+    planned = {trial.identity: trial for trial in trials}
+    shelf = _Shelf(store, {**{trial.identity: trial for trial in parents}, **planned}, records)
+    entries = [shelf.entry(trial) for trial in planned.values()]
+    same = {shelf.line(trial.spec): trial for trial in planned.values()}
     for identity, record in shelf.records.items():
         document = store.trial(identity) or {}
-        trial = same.get(shelf.line(record["spec"])) if identity not in wanted else None
+        trial = same.get(shelf.line(record["spec"])) if identity not in planned else None
         if trial is not None and document:
             stale: Staleness = "code" if document["corpus"] == trial.corpus else "data"
             entries.append(shelf.entry(trial, {**document, "changes": dict(trial.changes)}, stale))
@@ -269,8 +271,10 @@ class _Shelf:
         if "trial" not in began:
             return identity_of(spec, "", "")
         plain = {**spec, "from": {key: value for key, value in began.items() if key != "trial"}}
-        before = self._spec(began["trial"])
-        return digest_json([identity_of(plain, "", ""), began["trial"] if before is None else self.line(before)])
+        parent_spec = self._spec(began["trial"])
+        return digest_json(
+            [identity_of(plain, "", ""), began["trial"] if parent_spec is None else self.line(parent_spec)]
+        )
 
     def _spec(self, identity: str) -> Mapping[str, Any] | None:
         if identity in self.planned:

@@ -47,10 +47,10 @@ class PairedDifferences:
                 "`diverged` and `baseline_diverged` must be 0 or more, "
                 f"but are {self.diverged} and {self.baseline_diverged}."
             )
-        least = len(self.differences) + max(self.diverged, self.baseline_diverged)
-        if self.planned < least:
+        minimum = len(self.differences) + max(self.diverged, self.baseline_diverged)
+        if self.planned < minimum:
             raise ValueError(
-                f"`planned` must be at least {least}, the pairs that finished and those that diverged, "
+                f"`planned` must be at least {minimum}, the pairs that finished and those that diverged, "
                 f"but is {self.planned}."
             )
         if self.differences:
@@ -147,7 +147,7 @@ def _verdict(
     kind = _kind(paired, bounds, better=better, margin=margin)
     needs = None
     if kind == "inconclusive" and summary is not None and summary.n >= LEAST_SEEDS:
-        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, most=MOST_SEEDS)
+        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, limit=MOST_SEEDS)
     return Verdict(
         kind=kind,
         text=_text(kind, paired, needs),

@@ -34,7 +34,7 @@ def _pieces(word: str, width: int) -> list[str]:
         return [word]
     chunks = [f"{chunk} " for chunk in textwrap.wrap(word, width, break_long_words=False, break_on_hyphens=False)]
     parts = [part for chunk in chunks for part in (PARTS.findall(chunk) if len(chunk) > width + 1 else [chunk])]
-    return [part[at : at + width] for part in parts for at in range(0, len(part.rstrip()), width)]
+    return [part[start : start + width] for part in parts for start in range(0, len(part.rstrip()), width)]
 
 
 def verdict(row: Row) -> str:
@@ -44,20 +44,20 @@ def verdict(row: Row) -> str:
 
 def cost(row: Row, name: str) -> str:
     """Return the cost of the baseline, or the ratio of a variant to it."""
-    found = row.costs[name]
-    rough = "~" if found.rough else ""
+    value = row.costs[name]
+    rough = "~" if value.rough else ""
     if row.kind != "baseline":
-        return NO_VALUE if found.ratio is None else f"{rough}{_ratio(found.ratio)}{TIMES}{_interval(found)}"
-    if found.value is None:
+        return NO_VALUE if value.ratio is None else f"{rough}{_ratio(value.ratio)}{TIMES}{_interval(value)}"
+    if value.value is None:
         return NO_VALUE
-    return rough + (compact(found.value, 1024, "BKMGT") if name in BYTES else compact(found.value, 1000, " kMGTPEZ"))
+    return rough + (compact(value.value, 1024, "BKMGT") if name in BYTES else compact(value.value, 1000, " kMGTPEZ"))
 
 
-def _interval(found: Cost) -> str:
+def _interval(cost: Cost) -> str:
     """` [1.02, 1.05]`, or empty without an interval."""
-    if found.low is None or found.high is None:
+    if cost.low is None or cost.high is None:
         return ""
-    return f" [{_ratio(found.low)}, {_ratio(found.high)}]"
+    return f" [{_ratio(cost.low)}, {_ratio(cost.high)}]"
 
 
 def costs(table: Table) -> list[str]:

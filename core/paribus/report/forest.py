@@ -29,12 +29,12 @@ class Forest:
         for value, sign in self._marks():
             self._put(places, value, sign)
         if row.low is not None and row.high is not None:
-            first, last = self._place(row.low), self._place(row.high)
-            for place in range(max(first, 0), min(last, self.width - 1) + 1):
+            start, end = self._place(row.low), self._place(row.high)
+            for place in range(max(start, 0), min(end, self.width - 1) + 1):
                 places[place] = "━"
-            if first < 0:
+            if start < 0:
                 places[0] = "◂"
-            if last >= self.width:
+            if end >= self.width:
                 places[-1] = "▸"
             self._put(places, 0.0, "┿")
         if row.difference is not None:
@@ -61,10 +61,10 @@ def bounds(table: Table) -> tuple[float, float]:
     rows = [row for row in table.rows if row.low is not None and row.high is not None]
     halves = [(row.high or 0) - (row.low or 0) for row in rows]
     reach = FAR / 2 * median(halves) if halves else 0.0
-    shown = [0.0, *(row.difference for row in table.rows if row.difference is not None)]
+    values = [0.0, *(row.difference for row in table.rows if row.difference is not None)]
     for row in rows:
         middle = row.difference or 0.0
-        shown += [max(row.low or 0.0, middle - reach), min(row.high or 0.0, middle + reach)]
+        values += [max(row.low or 0.0, middle - reach), min(row.high or 0.0, middle + reach)]
     if table.margin is not None:
-        shown += [-table.margin, table.margin] if rows else []
-    return (min(shown), max(shown)) if max(shown) > min(shown) else (-1.0, 1.0)
+        values += [-table.margin, table.margin] if rows else []
+    return (min(values), max(values)) if max(values) > min(values) else (-1.0, 1.0)

@@ -72,13 +72,13 @@ def _lines(table: Table, trials: Trials, commit: str) -> Iterator[str]:
 
 def _several(table: Table, trials: Trials) -> Iterator[str]:
     """Yield all settings in one overview, then each setting in full."""
-    common, own = table_views.split_notes(table)
+    common, tables = table_views.split_notes(table)
     yield from _warned(common)
     yield _table(table_views.overview_grid(table))
     yield from _sections(table)
-    for each in own:
-        yield f"<h2>{_said(each.setting)}</h2>"
-        yield from (*_warned(each), *_body(each, trials, "h3"), *_read(each, "h3"))
+    for setting in tables:
+        yield f"<h2>{_said(setting.setting)}</h2>"
+        yield from (*_warned(setting), *_body(setting, trials, "h3"), *_read(setting, "h3"))
     yield from _read(common)
 
 
@@ -102,8 +102,8 @@ def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
     if table.rows:
         yield under("Differences") + forest(table)
     names = [row.variant for row in (table.baseline, *table.rows)]
-    if drawn := curves(curve_points(trials.get(table.setting, ())), table.metric, names):
-        yield under(f"{table.metric} by step") + drawn
+    if plot := curves(curve_points(trials.get(table.setting, ())), table.metric, names):
+        yield under(f"{table.metric} by step") + plot
     if table.certificates:
         yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:
@@ -113,8 +113,8 @@ def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
         yield _list(family.caption, "small")
 
 
-def _certificates(found: Sequence[tuple[str, str, str]]) -> str:
-    return _list([f"{mark} {name}: {text}" for mark, name, text in found])
+def _certificates(lines: Sequence[tuple[str, str, str]]) -> str:
+    return _list([f"{mark} {name}: {text}" for mark, name, text in lines])
 
 
 def _read(table: Table, heading: str = "h2") -> Iterator[str]:
@@ -131,9 +131,10 @@ def _table(grid: Grid) -> str:
         return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
 
     kinds = ["right" if head.align_right else "folds" if head.wrap else "" for head in grid.columns]
-    heads = "".join(cell("th", head.name, own) for head, own in zip(grid.columns, kinds, strict=True))
+    heads = "".join(cell("th", head.name, align) for head, align in zip(grid.columns, kinds, strict=True))
     rows = (
-        "".join(cell("td", text, own, kind) for (text, kind), own in zip(row, kinds, strict=True)) for row in grid.rows
+        "".join(cell("td", text, align, kind) for (text, kind), align in zip(row, kinds, strict=True))
+        for row in grid.rows
     )
     return f'<div class="wide"><table>{"".join(f"<tr>{row}</tr>" for row in (heads, *rows))}</table></div>'
 

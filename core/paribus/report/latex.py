@@ -56,7 +56,7 @@ SIGN: Final = re.compile(r"(?<![\w}-])-(?=\d)")  # a minus, and no hyphen
 
 def latex(grid: Grid, label: str) -> str:
     r"""One `table` environment, and one for each further grid. It needs `\usepackage{booktabs}`, and nothing else."""
-    further = [latex(each, f"{label}-{each.title}") for each in grid.extra]
+    further = [latex(grid_of_extra, f"{label}-{grid_of_extra.title}") for grid_of_extra in grid.extra]
     return "\n".join([*_lines(grid, label), "", *further])
 
 
@@ -64,8 +64,8 @@ def _lines(grid: Grid, label: str) -> Iterator[str]:
     yield "% needs \\usepackage{booktabs}"
     yield r"\begin{table}[t]"
     yield r"  \centering"
-    said = [grid.title + ".", *(line for mark, lines in grid.remarks if mark == "·" for line in lines)]
-    yield rf"  \caption{{{escaped(' '.join(said))}}}"
+    sentences = [grid.title + ".", *(line for mark, lines in grid.remarks if mark == "·" for line in lines)]
+    yield rf"  \caption{{{escaped(' '.join(sentences))}}}"
     yield rf"  \label{{tab:{re.sub(r'[^a-z0-9]+', '-', label.lower()).strip('-') or 'table'}}}"
     yield rf"  \begin{{tabular}}{{{''.join('r' if head.align_right else 'l' for head in grid.columns)}}}"
     yield r"    \toprule"
@@ -85,14 +85,14 @@ def _lines(grid: Grid, label: str) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     """Return a cell; a leading `[` or `*` would be taken for an argument of the row before."""
-    shown = SIGN.sub("$-$", escaped(text))
-    return f"{{}}{shown}" if text.startswith(("[", "*")) else shown
+    escaped_text = SIGN.sub("$-$", escaped(text))
+    return f"{{}}{escaped_text}" if text.startswith(("[", "*")) else escaped_text
 
 
 def escaped(text: str) -> str:
     """Escape text for LaTeX; a letter that LaTeX may lack is replaced by its code point."""
-    shown = "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
-    return shown.replace("--", "-{}-").replace("--", "-{}-").replace("''", "'{}'").replace("''", "'{}'")
+    letters = "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
+    return letters.replace("--", "-{}-").replace("--", "-{}-").replace("''", "'{}'").replace("''", "'{}'")
 
 
 def _letter(letter: str) -> str:

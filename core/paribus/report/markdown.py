@@ -22,8 +22,8 @@ def markdown(table: Table, *, heading: int = 2) -> str:
 
 def grid_markdown(grid: Grid) -> str:
     """Return a grid with its header lines and remarks."""
-    first = (f"- {escaped(line)}" for line in grid.header)
-    return "\n".join([f"## {escaped(grid.title)}", "", *first, "", *_bars(grid), *_remarks(grid.remarks), ""])
+    header = (f"- {escaped(line)}" for line in grid.header)
+    return "\n".join([f"## {escaped(grid.title)}", "", *header, "", *_bars(grid), *_remarks(grid.remarks), ""])
 
 
 def _lines(table: Table, heading: int) -> Iterator[str]:
@@ -39,10 +39,10 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
     if not table.other_settings:
         yield from _body(table, heading + 1)
         return
-    common, own = table_views.split_notes(table)
-    for each in own:
-        yield from (f"{'#' * (heading + 1)} {escaped(each.setting)}", "")
-        yield from _body(each, heading + 2)
+    common, tables = table_views.split_notes(table)
+    for setting in tables:
+        yield from (f"{'#' * (heading + 1)} {escaped(setting.setting)}", "")
+        yield from _body(setting, heading + 2)
         yield ""
     yield f"{'#' * (heading + 1)} all of them"
     yield from _remarks(cells.remarks(common))
@@ -82,8 +82,8 @@ def _line(texts: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _certificates(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
-    yield from (f"- {mark} {code(name)}: {escaped(text)}" for mark, name, text in found)
+def _certificates(lines: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    yield from (f"- {mark} {code(name)}: {escaped(text)}" for mark, name, text in lines)
 
 
 def _remarks(remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
@@ -100,8 +100,8 @@ def escaped(text: str) -> str:
 
 def code(text: str, *, cell: bool = False) -> str:
     """Return text as a code span; in a cell, a vertical bar is escaped."""
-    shown = clean(text)
-    shown = shown.replace("|", "\\|") if cell else shown
-    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
-    room = " " if "`" in shown else ""
-    return f"{fence}{room}{shown}{room}{fence}"
+    cleaned = clean(text)
+    cleaned = cleaned.replace("|", "\\|") if cell else cleaned
+    fence = "`" * (1 + max(map(len, re.findall("`+", cleaned)), default=0))
+    room = " " if "`" in cleaned else ""
+    return f"{fence}{room}{cleaned}{room}{fence}"

@@ -41,9 +41,9 @@ def write_results(
 ) -> tuple[Path, Path]:
     """Write RESULTS.md and records.jsonl into a folder; `about` describes the study in a sentence or two."""
     trials = [(trial, planned.store.record(trial.identity)) for trial in planned.replan().plan.trials]
-    kept = [(trial, record) for trial, record in trials if record is not None]
-    text = "\n".join(_lines(table, kept, len(trials), about))
-    records = "".join(f"{json.dumps(record_line(trial, record), sort_keys=True)}\n" for trial, record in kept)
+    recorded = [(trial, record) for trial, record in trials if record is not None]
+    text = "\n".join(_lines(table, recorded, len(trials), about))
+    records = "".join(f"{json.dumps(record_line(trial, record), sort_keys=True)}\n" for trial, record in recorded)
     make_folder(folder, files=files)
     for name, content in ((RESULTS, text), (RECORDS, records)):
         write_bytes(folder / name, content.encode(), files=files)
@@ -61,15 +61,15 @@ def record_line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
 
 def leading_comment(path: Path) -> str:
     """Return the comment at the start of a file, as a paragraph."""
-    said = []
+    lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         if not text.startswith("#"):
             break
-        said.append(text.lstrip("# ").rstrip())
-    return " ".join(said)
+        lines.append(text.lstrip("# ").rstrip())
+    return " ".join(lines)
 
 
-def _lines(table: Table, kept: Kept, planned: int, about: str) -> Iterator[str]:
+def _lines(table: Table, recorded: Kept, planned: int, about: str) -> Iterator[str]:
     yield f"# {escaped(table.study)}"
     yield ""
     if about:
@@ -79,7 +79,7 @@ def _lines(table: Table, kept: Kept, planned: int, about: str) -> Iterator[str]:
     yield ""
     yield "## Where this is from"
     yield ""
-    runs = [TrialRun(trial.code, record["provenance"]) for trial, record in kept]
+    runs = [TrialRun(trial.code, record["provenance"]) for trial, record in recorded]
     for label, text in provenance_lines(runs, planned, git_commit()):
         commit, comma, changes = text.partition(",")
         yield f"- {label}: {code(commit) + comma + changes if label == 'commit' else escaped(text)}"

@@ -36,8 +36,8 @@ def forest(table: Table) -> str:
         left, right = max(x(-table.margin), LEFT), min(x(table.margin), WIDTH)
         lines.append(f'<rect x="{left:.1f}" y="0" width="{right - left:.1f}" height="{height - LINE}" class="margin"/>')
     lines.append(f'<line x1="{x(0):.1f}" y1="0" x2="{x(0):.1f}" y2="{height - LINE}" class="axis"/>')
-    for at, row in enumerate(table.rows):
-        lines += _interval(row, LINE * (at + 0.9), x)
+    for index, row in enumerate(table.rows):
+        lines += _interval(row, LINE * (index + 0.9), x)
     for value in (low, 0.0, high):
         lines.append(_text(x(value), height - 6, f"{value:+.3g}" if value else "0", anchor="middle", name="tick"))
     return "\n".join([*lines, "</svg>"])
@@ -46,8 +46,8 @@ def forest(table: Table) -> str:
 def _interval(row: Row, y: float, x: Any) -> Iterator[str]:
     yield _text(0, y + 4, _short(row.variant))
     if row.low is not None and row.high is not None:
-        first, last = max(x(row.low), LEFT), min(x(row.high), WIDTH - 4.0)
-        yield f'<line x1="{first:.1f}" y1="{y:.1f}" x2="{last:.1f}" y2="{y:.1f}" class="interval {row.kind}"/>'
+        start, end = max(x(row.low), LEFT), min(x(row.high), WIDTH - 4.0)
+        yield f'<line x1="{start:.1f}" y1="{y:.1f}" x2="{end:.1f}" y2="{y:.1f}" class="interval {row.kind}"/>'
         if x(row.low) < LEFT:
             yield _text(LEFT - 2, y + 4, "◂", anchor="middle")
         if x(row.high) > WIDTH - 4:
@@ -70,22 +70,22 @@ def curve_points(entries: Iterable[TrialEntry]) -> list[dict[str, Any]]:
 
 def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str]) -> str:
     """Return a plot of the metric of every trial by step: a colour for each variant, a line for each seed."""
-    known: dict[tuple[str, Any], list[tuple[float, float]]] = {}
+    lines_by_trial: dict[tuple[str, Any], list[tuple[float, float]]] = {}
     for point in points:
         value = point.get(metric)
         if isinstance(value, int | float) and math.isfinite(value) and point["variant"] in names:
-            known.setdefault((str(point["variant"]), point["identity"]), []).append(
+            lines_by_trial.setdefault((str(point["variant"]), point["identity"]), []).append(
                 (float(point["step"]), float(value))
             )
-    every = [pair for line in known.values() for pair in line]
-    if not any(len(line) > 1 for line in known.values()):
+    every = [pair for line in lines_by_trial.values() for pair in line]
+    if not any(len(line) > 1 for line in lines_by_trial.values()):
         return ""
     steps, values = [pair[0] for pair in every], [pair[1] for pair in every]
     low, high = min(values), max(values)
-    spread, most = (high - low) or 1.0, max(steps)
+    spread, last_step = (high - low) or 1.0, max(steps)
 
     def place(pair: tuple[float, float]) -> str:
-        return f"{60 + (WIDTH - 80) * pair[0] / most:.1f},{10 + (TALL - 50) * (high - pair[1]) / spread:.1f}"
+        return f"{60 + (WIDTH - 80) * pair[0] / last_step:.1f},{10 + (TALL - 50) * (high - pair[1]) / spread:.1f}"
 
     lines = [_opening(TALL + 20 * len(names), f"{metric} by step, a line a trial")]
     for share in (0, 0.25, 0.5, 0.75, 1):
@@ -93,23 +93,21 @@ def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str
         lines.append(f'<line x1="60" y1="{y:.1f}" x2="{WIDTH - 20}" y2="{y:.1f}" class="grid"/>')
         lines.append(_text(54, y + 4, f"{high - spread * share:.4g}", anchor="end", name="tick"))
         x = 60 + (WIDTH - 80) * share
-        lines.append(_text(x, TALL - 22, _step(most * share), anchor="middle", name="tick"))
-    colors = {name: COLORS[at % len(COLORS)] for at, name in enumerate(names)}
-    for (name, _), line in known.items():
-        drawn = " ".join(place(pair) for pair in sorted(line)[:: max(1, len(line) // MOST)])
-        lines.append(f'<polyline points="{drawn}" stroke="{colors[name]}" class="curve"/>')
-    for at, name in enumerate(names):
-        y = TALL + 20 * at
+        lines.append(_text(x, TALL - 22, _step(last_step * share), anchor="middle", name="tick"))
+    colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(names)}
+    for (name, _), line in lines_by_trial.items():
+        points_text = " ".join(place(pair) for pair in sorted(line)[:: max(1, len(line) // MOST)])
+        lines.append(f'<polyline points="{points_text}" stroke="{colors[name]}" class="curve"/>')
+    for index, name in enumerate(names):
+        y = TALL + 20 * index
         lines.append(f'<line x1="60" y1="{y}" x2="84" y2="{y}" stroke="{colors[name]}" stroke-width="3"/>')
         lines.append(_text(92, y + 4, clean(name)))
     return "\n".join([*lines, "</svg>"])
 
 
 def _opening(height: float, label: str) -> str:
-    told = escape(clean(label), quote=True)
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" role="img" aria-label="{told}">'
-    )
+    size = f'viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}"'
+    return f'<svg {size} role="img" aria-label="{escape(clean(label), quote=True)}">'
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", name: str = "name") -> str:
@@ -122,5 +120,5 @@ def _step(value: float) -> str:
 
 
 def _short(text: str) -> str:
-    shown = clean(text)
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
+    cleaned = clean(text)
+    return cleaned if len(cleaned) <= LONGEST else f"{cleaned[: LONGEST - 1]}…"

@@ -49,17 +49,19 @@ def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
 
 def family_grid(family: Family) -> Grid:
     """Return the rows of a family: steps with the rung below, effects with their aliases."""
-    digits = {name: min(each, MAX_DECIMALS) for name, each in row_decimals(family.rows).items()}  # finer is rounding
+    digits = {
+        name: min(decimals, MAX_DECIMALS) for name, decimals in row_decimals(family.rows).items()
+    }  # finer is rounding
     stepped = any(row.baseline for row in family.rows)
     names = [Column("rung", wrap="name"), Column("from", wrap="name")] if stepped else [Column("effect", wrap="name")]
     called = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.baseline)) for row in family.rows]
-    found = [(row, format_difference(row, digits[row.variant])) for row in family.rows]
+    rows = [(row, format_difference(row, digits[row.variant])) for row in family.rows]
     return Grid(
         title=clean(family.title),
         columns=[*names, Column("n", align_right=True), Column("difference"), Column("verdict", wrap="verdict")],
         rows=[
             row_cells([*name[: len(names)], format_count(row), difference, cells.verdict(row)], row.kind)
-            for name, (row, difference) in zip(called, found, strict=True)
+            for name, (row, difference) in zip(called, rows, strict=True)
         ],
         narrow_rows=[
             [
@@ -67,55 +69,64 @@ def family_grid(family: Family) -> Grid:
                 Cell(cells.verdict(row), row.kind),
                 Cell(f"{difference}, n {format_count(row)}"),
             ]
-            for name, (row, difference) in zip(called, found, strict=True)
+            for name, (row, difference) in zip(called, rows, strict=True)
         ],
     )
 
 
 def overview_grid(table: Table) -> Grid:
     """Return every variant of any setting, with its result in each."""
-    rows = [{row.variant: row for row in each.rows} for each in table.settings]
-    digits = [table_decimals(each) for each in table.settings]
-    names = list(dict.fromkeys(row.variant for each in table.settings for row in each.rows))
-    found = [
+    rows = [{row.variant: row for row in setting.rows} for setting in table.settings]
+    digits = [table_decimals(setting) for setting in table.settings]
+    names = list(dict.fromkeys(row.variant for setting in table.settings for row in setting.rows))
+    cells_by_variant = [
         [
-            Cell(_glance(own[name], decimals[name]), own[name].kind) if name in own else Cell(NO_VALUE)
-            for own, decimals in zip(rows, digits, strict=True)
+            Cell(_glance(rows_of_setting[name], decimals[name]), rows_of_setting[name].kind)
+            if name in rows_of_setting
+            else Cell(NO_VALUE)
+            for rows_of_setting, decimals in zip(rows, digits, strict=True)
         ]
         for name in names
     ]
     return Grid(
         title=cells.title(table),
-        columns=[Column("variant", wrap="name"), *(Column(clean(each.setting)) for each in table.settings)],
-        rows=[[Cell(clean(name)), *told] for name, told in zip(names, found, strict=True)],
+        columns=[Column("variant", wrap="name"), *(Column(clean(setting.setting)) for setting in table.settings)],
+        rows=[[Cell(clean(name)), *cells_of_row] for name, cells_of_row in zip(names, cells_by_variant, strict=True)],
     )
 
 
-def certificate_lines(found: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
+def certificate_lines(certificates: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
     """Return a mark, the name and the text of each certificate."""
-    return [("✓" if each.ok else "✗", clean(name), clean(each.text)) for name, each in found.items()]
+    return [
+        ("✓" if certificate.ok else "✗", clean(name), clean(certificate.text))
+        for name, certificate in certificates.items()
+    ]
 
 
 def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
     """Return the same for steps, with the rung that each is from."""
     below = {row.variant: row.baseline for row in family.rows}
-    return certificate_lines({f"{name}, from {below[name]}": each for name, each in family.certificates.items()})
+    return certificate_lines(
+        {f"{name}, from {below[name]}": certificate for name, certificate in family.certificates.items()}
+    )
 
 
 def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
-    first = (clean(row.name), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
+    texts = (clean(row.name), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
     kind = row.kind if row.kind == "baseline" else ""  # which is no verdict: all of its row is shown alike
-    told = [Cell(text, kind) for text in (*first, cells.verdict(row), *(cells.cost(row, name) for name in costs))]
-    told[len(first)] = told[len(first)]._replace(kind=row.kind)
-    return told
+    cells_of_row = [
+        Cell(text, kind) for text in (*texts, cells.verdict(row), *(cells.cost(row, name) for name in costs))
+    ]
+    cells_of_row[len(texts)] = cells_of_row[len(texts)]._replace(kind=row.kind)
+    return cells_of_row
 
 
 def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cell]:
-    told = [Cell(format_difference(row, digits))] if row.difference is not None else []
+    difference = [Cell(format_difference(row, digits))] if row.difference is not None else []
     return [
         Cell(clean(row.name)),
         Cell(cells.verdict(row), row.kind),
-        *told,
+        *difference,
         Cell(f"{metric} {format_number(row.mean, digits)}, n {format_count(row)}"),
         Cell(", ".join(f"{LABELS[name]} {cells.cost(row, name)}" for name in costs), "aside"),
     ]
@@ -129,32 +140,35 @@ def _glance(row: Row, decimals: int) -> str:
 def study_grid(table: Table) -> Grid:
     """Return the variants of all settings as one grid, for LaTeX and CSV."""
     costs = cells.costs(table)
-    every = [verdict_grid(each, costs) for each in table.settings]
+    every = [verdict_grid(setting, costs) for setting in table.settings]
     several = bool(table.other_settings)
     return replace(
         every[0],
         columns=[*([Column("setting")] if several else []), *every[0].columns],
         rows=[
-            [*([Cell(clean(each.setting))] if several else []), *row]
-            for each, grid in zip(table.settings, every, strict=True)
+            [*([Cell(clean(setting.setting))] if several else []), *row]
+            for setting, grid in zip(table.settings, every, strict=True)
             for row in grid.rows
         ],
         narrow_rows=(),
         cost_columns=0,
         remarks=_remarks(table),
         records=[*_records(table)],
-        extra=[_family(each, family) for each in table.settings for family in each.families],
+        extra=[_family(setting, family) for setting in table.settings for family in setting.families],
     )
 
 
 def _records(table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows as plain numbers, then steps and effects with the `family` that they belong to."""
-    settings = [({"setting": each.setting} if table.other_settings else {}, each) for each in table.settings]
-    for setting, each in settings:
-        for row in (each.baseline, *each.rows):
+    settings = [
+        ({"setting": setting_table.setting} if table.other_settings else {}, setting_table)
+        for setting_table in table.settings
+    ]
+    for setting, setting_table in settings:
+        for row in (setting_table.baseline, *setting_table.rows):
             yield {**setting, **row.to_json(table.metric)}
-    for setting, each in settings:
-        for family in each.families:
+    for setting, setting_table in settings:
+        for family in setting_table.families:
             for row in family.rows:
                 aliases = {"aliases": ", or ".join(row.aliases)} if row.aliases else {}
                 plain = {"variant": row.variant, "metric": table.metric, **row.claim(), **aliases}
@@ -169,30 +183,30 @@ def _family(table: Table, family: Family) -> Grid:
 
 def _remarks(table: Table) -> list[tuple[str, list[str]]]:
     """Return the remarks of all settings, each line once."""
-    found: dict[str, dict[str, None]] = {}
-    for each in table.settings:
-        for mark, lines in cells.remarks(each):
-            found.setdefault(mark, {}).update(dict.fromkeys(lines))
-    said = [clean(line) for section in table.sections for line in section.lines]
-    return [(mark, [*(said if mark == "-" else ()), *lines]) for mark, lines in found.items()]
+    lines_by_mark: dict[str, dict[str, None]] = {}
+    for setting in table.settings:
+        for mark, lines in cells.remarks(setting):
+            lines_by_mark.setdefault(mark, {}).update(dict.fromkeys(lines))
+    section_lines = [clean(line) for section in table.sections for line in section.lines]
+    return [(mark, [*(section_lines if mark == "-" else ()), *lines]) for mark, lines in lines_by_mark.items()]
 
 
 def split_notes(table: Table) -> tuple[Table, list[Table]]:
     """Return the notes that all settings share, and the tables with those that are their own."""
-    own: list[Table] = list(table.settings)
+    tables: list[Table] = list(table.settings)
     common = table
     for field in ("warnings", "notes", "caption"):
-        alike = _alike([getattr(each, field) for each in table.settings])
+        alike = _alike([getattr(setting, field) for setting in table.settings])
         common = replace(common, **{field: alike})  # type: ignore[arg-type]  # each of them is a tuple of lines
-        own = [
-            replace(each, **{field: tuple(line for line in getattr(each, field) if line not in alike)})  # type: ignore[arg-type]  # as above
-            for each in own
+        tables = [
+            replace(setting, **{field: tuple(line for line in getattr(setting, field) if line not in alike)})  # type: ignore[arg-type]  # as above
+            for setting in tables
         ]
-    return common, own
+    return common, tables
 
 
-def _alike(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(line for line in said[0] if all(line in lines for lines in said))
+def _alike(lines_of_settings: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(line for line in lines_of_settings[0] if all(line in lines for lines in lines_of_settings))
 
 
 FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text

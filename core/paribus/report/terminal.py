@@ -70,22 +70,22 @@ class Pen:
 
     def grid(self, grid: Grid, picture: Picture | None = None) -> Iterator[RenderableType]:
         """Yield the first arrangement that fits: one table, two, two without a plot, or a list."""
-        first, costs = grid.split_costs()
-        left = self._left(grid, {})
-        if left >= (LEAST if picture else -GAP):
-            yield self._table(grid.with_column(*picture(min(left, WIDEST))) if picture else grid, {})
+        main, costs = grid.split_costs()
+        free = self._left(grid, {})
+        if free >= (LEAST if picture else -GAP):
+            yield self._table(grid.with_column(*picture(min(free, WIDEST))) if picture else grid, {})
             return
         rooms = [(LEAST, VERDICTS[0])] if picture else []
         for room, verdict in (*rooms, *((-GAP, verdict) for verdict in VERDICTS)):
             for name in NAMES:
                 folds = {"name": name, "verdict": verdict}
-                left = self._left(first, folds)
-                if left < room or (costs is not None and self._left(costs, folds) < -GAP):
+                free = self._left(main, folds)
+                if free < room or (costs is not None and self._left(costs, folds) < -GAP):
                     continue
-                drawn = first.with_column(*picture(min(left, WIDEST))) if picture and room > 0 else first
-                told = self._needed(first, len(first.columns) - 1, folds)  # which may be less than it may have
-                wider = told + (max(left - WIDEST, 0) if room > 0 else left + GAP)
-                yield self._table(drawn, {**folds, "verdict": wider})
+                pictured = main.with_column(*picture(min(free, WIDEST))) if picture and room > 0 else main
+                verdict_width = self._needed(main, len(main.columns) - 1, folds)  # which may be less than it may have
+                wider = verdict_width + (max(free - WIDEST, 0) if room > 0 else free + GAP)
+                yield self._table(pictured, {**folds, "verdict": wider})
                 yield from ("", self._table(costs, folds)) if costs is not None else ()
                 return
         yield from self._stacked(grid)
@@ -99,8 +99,8 @@ class Pen:
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for mark, text in lines:
-            own, style = MARKS[mark]
-            table.add_row(Text(self.plain(mark), style=own), Text(self.plain(text), style=style))
+            mark_style, style = MARKS[mark]
+            table.add_row(Text(self.plain(mark), style=mark_style), Text(self.plain(text), style=style))
         return table
 
     def remarks(self, remarks: Sequence[tuple[str, Sequence[str]]]) -> Iterator[RenderableType]:
@@ -108,19 +108,22 @@ class Pen:
         for mark, lines in remarks:
             yield from ("", self.marked([(mark, line) for line in lines])) if lines else ()
 
-    def _text(self, grid: Grid, cell: Cell, at: int, folds: Folds) -> str:
-        text, how = self.plain(cell.text), grid.columns[at].wrap
-        return cells.folded(text, folds[how]) if how in folds else text
+    def _text(self, grid: Grid, cell: Cell, column: int, folds: Folds) -> str:
+        text, wrap = self.plain(cell.text), grid.columns[column].wrap
+        return cells.folded(text, folds[wrap]) if wrap in folds else text
 
     def _left(self, grid: Grid, folds: Folds) -> int:
         """Return the width that remains beside these columns for another one; -2 where they just fit."""
-        return self.width - sum(GAP + self._needed(grid, at, folds) for at in range(len(grid.columns)))
+        return self.width - sum(GAP + self._needed(grid, column, folds) for column in range(len(grid.columns)))
 
-    def _needed(self, grid: Grid, at: int, folds: Folds) -> int:
+    def _needed(self, grid: Grid, column: int, folds: Folds) -> int:
         """Return the width of a column."""
         from rich.cells import cell_len
 
-        texts = [self.plain(grid.columns[at].name), *(self._text(grid, row[at], at, folds) for row in grid.rows)]
+        texts = [
+            self.plain(grid.columns[column].name),
+            *(self._text(grid, row[column], column, folds) for row in grid.rows),
+        ]
         return max(cell_len(line) for text in texts for line in text.split("\n"))
 
     def _table(self, grid: Grid, folds: Folds) -> RenderableType:
@@ -131,7 +134,7 @@ class Pen:
         for head in grid.columns:
             table.add_column(Text(self.plain(head.name)), justify="right" if head.align_right else "left", no_wrap=True)
         for row in grid.rows:
-            texts = (self._text(grid, cell, at, folds) for at, cell in enumerate(row))
+            texts = (self._text(grid, cell, column, folds) for column, cell in enumerate(row))
             table.add_row(*(Text(text, STYLES.get(cell.kind, "")) for text, cell in zip(texts, row, strict=True)))
         return table
 
@@ -143,8 +146,8 @@ class Pen:
         for name, *lines in grid.stacked:
             yield Text(self.plain(name.text), style="bold")
             for text, kind in lines:
-                said = Text(self.plain(text), style=STYLES.get(kind, ""), overflow="fold")
-                yield Padding(said, (0, 0, 0, 2))
+                line = Text(self.plain(text), style=STYLES.get(kind, ""), overflow="fold")
+                yield Padding(line, (0, 0, 0, 2))
 
 
 Parts = Callable[[Pen], Iterator["RenderableType"]]
@@ -219,10 +222,10 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
         yield from ("",) if table.sections else ()
         yield from _body(table, pen)
         return
-    common, own = table_views.split_notes(table)
-    for each in own:
-        yield from ("", pen.title(clean(each.setting)), "")
-        yield from _body(each, pen)
+    common, tables = table_views.split_notes(table)
+    for setting in tables:
+        yield from ("", pen.title(clean(setting.setting)), "")
+        yield from _body(setting, pen)
     yield from pen.remarks(cells.remarks(common))
 
 
@@ -235,8 +238,8 @@ def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
     for family in table.families:
         yield from ("", pen.title(clean(family.title)))
         yield from pen.grid(table_views.family_grid(family))
-        told = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]
-        yield pen.marked([*told, *(("·", clean(line)) for line in family.caption)])
+        lines = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]
+        yield pen.marked([*lines, *(("·", clean(line)) for line in family.caption)])
     yield from pen.remarks(cells.remarks(table))
 
 

@@ -83,7 +83,7 @@ def test_as_many_seeds_as_are_needed_reach_the_power_and_one_less_does_not() -> 
     assert found is not None
     assert reached(found) >= 0.9 > reached(found - 1)
     assert seeds_for_power(lambda n: 1.0, 0.9) == 2
-    assert seeds_for_power(lambda n: 0.5, 0.9, most=50) is None
+    assert seeds_for_power(lambda n: 0.5, 0.9, limit=50) is None
 
 
 def test_more_seeds_than_anybody_runs_are_not_asked_for() -> None:

@@ -223,7 +223,7 @@ def test_the_seeds_needed_are_the_first_that_settle_it(sample: list[float], alph
         half = scipy.stats.t.ppf(1 - alpha / 2, n - 1) * summary.sd / math.sqrt(n)
         return bool(half < abs(summary.mean) or (margin is not None and abs(summary.mean) + half < margin))
 
-    assert seeds_needed(summary, alpha=alpha, margin=margin, most=40) == next(filter(settled, range(2, 41)), None)
+    assert seeds_needed(summary, alpha=alpha, margin=margin, limit=40) == next(filter(settled, range(2, 41)), None)
 
 
 @given(mean=st.floats(0.2, 5), sd=st.floats(0.1, 2), alpha=alphas)
@@ -238,7 +238,7 @@ def test_that_many_seeds_of_the_same_mean_and_spread_are_significant(mean: float
 
 def test_seeds_beyond_the_cap_are_not_promised() -> None:
     assert seeds_needed(summarise(with_moments(5, 1e-4, 1)), alpha=0.05) is None
-    assert seeds_needed(summarise(with_moments(5, 1, 1)), alpha=0.05, most=3) is None
+    assert seeds_needed(summarise(with_moments(5, 1, 1)), alpha=0.05, limit=3) is None
 
 
 # ---------------------------------------------------------------------------------------------------------- the family
