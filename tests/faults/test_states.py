@@ -98,7 +98,7 @@ def test_every_state_is_come_to_and_told(start: Start, tmp_path: Path) -> None:
     assert [found[f"baseline {seed}"] for seed in range(4)] == ["done", "failed", "out-of-memory", "timeout"]
     assert found["optimizer.lr=1000000000000.0 0"] == "diverged"
     assert "ValueError: this is what a plugin's mistake looks like" in err
-    assert "out of memory when 1152921504606846976 bytes more were asked for" in err
+    assert "out of memory when 1152921504606846976 bytes more were requested" in err
     assert "it was stopped after 20 s" in err
     assert all(len(line) <= 40 for line in out.splitlines() if "/" not in line and "paribus" not in line)
     assert start("run", path, plan={}).wait(900) == EXIT_FAILED  # the diverged ones stay so

@@ -1,4 +1,4 @@
-"""What a study matches on time is measured before its trials run: by one runner, whatever others there are."""
+"""Match variants on time: measure training steps before the trials run, in one runner of the study."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from paribus.studies.designs import BASELINE
 from paribus.studies.options import TIME
 
 PASS_FILE: Final = "pass.json"
-SETUP_SECONDS: Final = 3600.0  # seconds that a pass may take besides: without it the study has no trials
+SETUP_SECONDS: Final = 3600.0  # to build the models; long, because without a match the study has no trials
 
 
 def match_on_time(
@@ -54,35 +54,35 @@ def match_on_time(
     resume: str = "",
     patience: float = POLL_SECONDS,
 ) -> PlannedStudy:
-    """The study with every knob turned; those that nobody has turned yet are, in passes that `take` has taken."""
-    if not _untimed(planned):
+    """Return the study with all matches on time; missing ones are measured by passes of `take`."""
+    if not _unmeasured(planned):
         return planned
     store = planned.store
     make_folder(store.root / FOLDER, files=store.files)
-    with _alone(store, on_event, stop, resume, patience) as claim:
-        planned = planned.replan()  # another runner may have been faster
-        asked = _asked(planned)
+    with _exclusive(store, on_event, stop, resume, patience) as lock:
+        planned = planned.replan()  # another runner may have measured them meanwhile
+        asked = _missing_matches(planned)
         if not asked:
             return planned
-        on_event(Event(kind="note", text=_announced(asked)))
+        on_event(Event(kind="note", text=_announcement(asked)))
 
         def note(text: str) -> None:
             on_event(Event(kind="note", text=text))
 
         found, problems = search_matches(asked, take, note)
-        code, files = ComponentCode(planned.index), claim.fenced_files(store.files)
+        code, files = ComponentCode(planned.index), lock.fenced_files(store.files)
         for key, each in found.items():
             write_json(match_path(store, key), _document(asked[key], each, code), files=files)
     if problems:
         raise SpecError(*problems)
     before, planned = planned, planned.replan()
     more = tuple(trial for trial in planned.plan.trials if trial.identity not in before.plan.trial_by_identity)
-    on_event(Event(kind="planned", added=more, text=f"all knobs are turned: {len(more)} trials more"))
+    on_event(Event(kind="planned", added=more, text=f"matched on time: {len(more)} more trials"))
     return planned
 
 
 def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
-    """What of a study is not known before steps were timed."""
+    """Yield a message for each setting whose match on time is not measured yet."""
     for setting in planned.plan.settings:
         if setting.untimed and not setting.tuned:
             match = setting.study.match
@@ -98,24 +98,24 @@ def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
 
 
 def earlier_measurements(planned: PlannedStudy) -> Iterator[str]:
-    """Where what is matched on time was measured, and what is not now as it was then."""
+    """Yield a message for each machine that measured a match, and what has changed since."""
     every = (each for setting in planned.plan.settings for each in setting.matched.values())
     for found in dict.fromkeys(each.timing for each in every if each.timing is not None):
         since = f", and since then {join_names(found.changes)}" if found.changes else ""
         yield f"matched on time on {found.machine}, {found.when}{since}"
 
 
-def _untimed(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
+def _unmeasured(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
     return [
         (setting, trial) for setting in planned.plan.settings if not setting.tuned for trial in setting.untimed.values()
     ]
 
 
-def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
-    """Each once, by what its solution is kept under."""
+def _missing_matches(planned: PlannedStudy) -> dict[str, MatchTask]:
+    """Return the matches to measure, by the key of their result."""
     found: dict[str, MatchTask] = {}
     memory = ReadingCache()
-    for setting, trial in _untimed(planned):
+    for setting, trial in _unmeasured(planned):
         match = setting.study.match
         assert match is not None
         base = setting.trials_of(BASELINE)[0]
@@ -125,15 +125,15 @@ def _asked(planned: PlannedStudy) -> dict[str, MatchTask]:
             start=get_path(trial.spec, match.by),
             baseline=match_key(base.spec, base.spec, match.by),
             spec=dict(rehearsal.first_step(base).spec),
-            turned=partial(_turned, planned, setting, trial, memory),
+            turned=partial(_spec_with_value, planned, setting, trial, memory),
         )
     return found
 
 
-def _turned(
+def _spec_with_value(
     planned: PlannedStudy, setting: Setting, trial: Trial, memory: ReadingCache, value: float
 ) -> Mapping[str, Any]:
-    """The first step of a variant with its knob at a value; a `SpecError` where there is no such model."""
+    """Return the spec of a variant's first step with a value of the matched option, or raise a `SpecError`."""
     study = setting.study
     assert study.match is not None
     variant = next(each for each in setting.variants if each.name == trial.variant)
@@ -144,78 +144,78 @@ def _turned(
 
 
 def _document(asked: MatchTask, found: TimeMatch, code: ComponentCode) -> dict[str, Any]:
-    """A solution, with all values that were tried, and where that was."""
+    """Return the document of a match: its value, all values that were tried, and the machine."""
     strays = [abs(end - 1) for end in found.twin[:3] if math.isfinite(end)]
     return {
         "on": TIME,
         "by": asked.by,
         "variant": asked.variant,
         "value": found.value,
-        **_plain(found.ratio),
+        **_ratio_document(found.ratio),
         "twin": max(strays),
         "nanoseconds": list(found.nanoseconds),
-        "tried": [{"value": each.value, **_plain(each.ratio)} for each in found.tried],
+        "tried": [{"value": each.value, **_ratio_document(each.ratio)} for each in found.tried],
         "code": f"{code.hash(dict(asked.spec))} {code.hash(dict(asked.turned(found.value)))}",
         **{key: found.document[key] for key in ("started", "ended", "host", "machine", "versions", "clock")},
     }
 
 
-def _plain(ratio: Ratio) -> dict[str, Any]:
+def _ratio_document(ratio: Ratio) -> dict[str, Any]:
     ends = [end if math.isfinite(end) else None for end in (ratio.low, ratio.high)]
     return {"ratio": ratio.median, "interval": ends, "rounds": ratio.rounds}
 
 
-def _announced(asked: Mapping[str, MatchTask]) -> str:
+def _announcement(asked: Mapping[str, MatchTask]) -> str:
     names = join_names((each.variant for each in asked.values()), 8)
     return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
 
 
 @contextmanager
-def _alone(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, patience: float) -> Iterator[TrialLock]:
-    """While this runner, and no other, turns the knobs of this study."""
-    claim, watch = TrialLock(store.root / FOLDER, store.host), LeaseMonitor()
+def _exclusive(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, patience: float) -> Iterator[TrialLock]:
+    """Hold the lock of the study's matches, and wait for other runners."""
+    lock, watch = TrialLock(store.root / FOLDER, store.host), LeaseMonitor()
     expired = ""
     told = False
-    while not claim.try_acquire(expired):
+    while not lock.try_acquire(expired):
         if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
-        if claim.is_remote():
-            state, token = watch.judge(claim.lease)
+        if lock.is_remote():
+            state, token = watch.judge(lock.lease)
             expired = token if state == "expired" else ""
         if not told:
-            whose = claim.owner() or "another process"
-            on_event(Event(kind="note", text=f"{whose} matches this study on time: waiting for what it comes to"))
+            owner = lock.owner() or "another process"
+            on_event(Event(kind="note", text=f"waiting for {owner}, which matches this study on time"))
             told = True
         time.sleep(patience)
-    with claim:
-        yield claim
+    with lock:
+        yield lock
 
 
 def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: StopRequest, resume: str) -> MeasurePass:
-    """A pass in a process of its own, which the open launcher starts."""
+    """Return a function that runs a measuring pass in a job of the open launcher."""
 
     def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
-        turns = _turns(specs, groups, seconds)
+        turns = _timing_plan(specs, groups, seconds)
         (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
         ended = run_timing_job(store, turns, launcher, plugins, stop)
         if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
         found = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
         if found is None:
-            why = ended.last_line or "its process left nothing"
-            raise _failed(f"{why}; its log: {store.root / LOG}")
+            why = ended.last_line or "its process left no result"
+            raise _measurement_error(f"{why}; its log: {store.root / LOG}")
         return found
 
     return take
 
 
-def _turns(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
+def _timing_plan(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
     groups = [list(group) for group in groups]
     into = {"into": f"{FOLDER}/{PASS_FILE}", "patience": SETUP_SECONDS}
     return {"specs": dict(specs), "groups": groups, "seconds": seconds, **into}
 
 
-def _failed(why: str) -> ParibusError:
+def _measurement_error(why: str) -> ParibusError:
     return ParibusError(
-        Problem(code="not-timed", path="match", message=f"what is matched on time was not measured: {why}")
+        Problem(code="not-timed", path="match", message=f"cannot match on time, because the measurement failed: {why}")
     )

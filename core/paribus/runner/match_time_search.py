@@ -1,4 +1,4 @@
-"""A knob is turned until a training step takes as long as the baseline's, in passes in which all take turns."""
+"""Search for option values at which a training step takes as long as the baseline's, for all variants in turns."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from paribus.planning.match_search import CANNOT_MATCH, SearchRange
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.runner.timing import GROUP_SIZE
 
-TOLERANCE: Final = 0.01  # nearer than this a few rounds could not tell
+TOLERANCE: Final = 0.01  # of the ratio; a few rounds cannot resolve less
 MAX_PASSES: Final = 9
-SEARCH_SECONDS: Final = 0.5  # seconds for each contestant of a pass that looks for a value
-FINAL_SECONDS: Final = 2.0  # of the last one, which says how near it is
+SEARCH_SECONDS: Final = 0.5  # for each variant, in a pass of the search
+FINAL_SECONDS: Final = 2.0  # for each variant, in the last pass, which measures the result
 
 Spec = Mapping[str, Any]
 MeasurePass = Callable[[Mapping[str, Spec], Sequence[Sequence[str]], float], Mapping[str, Any]]
-"""Specs by name, groups of names whose first is the baseline, seconds for each: a document with the rounds of each."""
+"""Takes specs by name, groups of names that start with the baseline, and seconds; returns the rounds of each."""
 
 
 class MeasuredValue(NamedTuple):
-    """A value, and how many times as long as the baseline's a step with it takes."""
+    """Value of the option, and the ratio of its step time to the baseline's."""
 
     value: float
     ratio: Ratio
@@ -31,27 +31,27 @@ class MeasuredValue(NamedTuple):
 @final
 @dataclass(frozen=True)
 class TimeMatch:
-    """What came of it: the ratio is of a pass of its own, which had no part in the choice."""
+    """Result of a search; its ratio is from a separate pass, which did not select the value."""
 
     value: float
-    ratio: Ratio  # wider by what the twin strays
+    ratio: Ratio  # its interval includes the noise of the twin
     twin: Ratio
-    nanoseconds: tuple[int, int]  # of a step: the baseline's, the variant's
+    nanoseconds: tuple[int, int]  # of a step of the baseline, and of the variant
     tried: tuple[MeasuredValue, ...]
-    document: Mapping[str, Any]  # of that pass: where it was, and when
+    document: Mapping[str, Any]  # of that pass, with machine and time
 
 
 @final
 class Search:
-    """One variant's knob, and the values between which the one lies that is looked for."""
+    """Search for the value of one variant."""
 
     def __init__(self, knob: SearchRange, start: float) -> None:
         self.knob = knob
         self.tried: list[MeasuredValue] = []
         self.next: float | None = start
 
-    def hear(self, ratio: Ratio) -> None:
-        """What the value came to that was asked for last; a step's time grows with the knob, but for noise."""
+    def add_result(self, ratio: Ratio) -> None:
+        """Add the ratio of the value `next`, and select the following value; time grows with the value, noise aside."""
         assert self.next is not None
         self.tried.append(MeasuredValue(self.next, ratio))
         self.next = None if abs(ratio.median - 1) <= TOLERANCE or len(self.tried) == MAX_PASSES else self._following()
@@ -62,14 +62,14 @@ class Search:
             last = below or above
             assert last is not None
             return self.knob.step_from(last.value, up=above is None, limit=2.0 if len(self.tried) == 1 else 4.0)
-        if below.value >= above.value:  # noise: nothing lies between them
+        if below.value >= above.value:  # because of noise: no value is between them
             return None
         share = (1 - below.ratio.median) / (above.ratio.median - below.ratio.median)
         return self.knob.between(below.value, above.value, below.value + share * (above.value - below.value))
 
     @property
     def below(self) -> MeasuredValue | None:
-        """The greatest value that is too fast."""
+        """Return the largest value that is too fast."""
         return max((each for each in self.tried if each.ratio.median < 1), key=lambda each: each.value, default=None)
 
     @property
@@ -81,7 +81,7 @@ class Search:
         return min(self.tried, key=lambda each: abs(each.ratio.median - 1))
 
     def problem(self, variant: str, by: str) -> Problem | None:
-        """Why it cannot be matched: all values that it may have are on one side."""
+        """Return the error if all possible values are too fast, or all are too slow."""
         below, above, best = self.below, self.above, self.best
         if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.median - 1) <= TOLERANCE:
             return None
@@ -103,36 +103,36 @@ def _times(ratio: Ratio) -> str:
 @final
 @dataclass(frozen=True)
 class MatchTask:
-    """A variant whose knob is to be turned: what it and its baseline come to, and where the knob is now."""
+    """Variant to match: its option, the current value, and the specs of the baseline and of the variant."""
 
     variant: str
     by: str
     start: float
-    baseline: str  # a name of its spec: those that have it in common take turns with one
-    spec: Spec  # the baseline's
-    turned: Callable[[float], Spec]  # its own with the knob at a value; a `SpecError` where there is no such
+    baseline: str  # key of its spec; variants with the same baseline take turns with it
+    spec: Spec  # of the baseline
+    turned: Callable[[float], Spec]  # of the variant with a value; raises a `SpecError` for an impossible one
 
 
 def search_matches(
     asked: Mapping[str, MatchTask], take: MeasurePass, note: Callable[[str], None] = lambda text: None
 ) -> tuple[dict[str, TimeMatch], list[Problem]]:
-    """What each is to be turned to, and why some cannot be.
+    """Return the matches, and the problems of variants that cannot be matched.
 
-    Each pass tries one value of every variant that is still looked for. Where a straight line through the two nearest
-    values meets the baseline's time is the next one: a step's time is much like a line in what a knob adds to it.
+    Each pass measures one value of every unfinished variant. The next value is where the line through the two nearest
+    values meets the baseline's time, because step time is nearly linear in the option.
     """
     searches = {name: Search(_knob(each), each.start) for name, each in asked.items()}
     number = 0
     while values := {name: each.next for name, each in searches.items() if each.next is not None}:
         number += 1
-        found = _taken(asked, values, take, SEARCH_SECONDS)
+        found = _run_pass(asked, values, take, SEARCH_SECONDS)
         for name, (ratio, _, _, _) in found.items():
-            searches[name].hear(ratio)
+            searches[name].add_result(ratio)
         said = (f"{asked[name].variant} at {values[name]:g} takes {_times(found[name][0])}" for name in found)
         note(f"matching on time, pass {number}: {'; '.join(said)}")
     problems = {name: each.problem(asked[name].variant, asked[name].by) for name, each in searches.items()}
     best = {name: each.best.value for name, each in searches.items() if problems[name] is None}
-    last = _taken(asked, best, take, FINAL_SECONDS) if best else {}
+    last = _run_pass(asked, best, take, FINAL_SECONDS) if best else {}
     done = {
         name: TimeMatch(best[name], ratio, twin, nanoseconds, tuple(searches[name].tried), document)
         for name, (ratio, twin, nanoseconds, document) in last.items()
@@ -154,10 +154,10 @@ def _knob(asked: MatchTask) -> SearchRange:
 Found = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
 
 
-def _taken(
+def _run_pass(
     asked: Mapping[str, MatchTask], values: Mapping[str, float], take: MeasurePass, seconds: float
 ) -> dict[str, Found]:
-    """One pass: the ratio of each at its value, that of the twin, and the nanoseconds of a step."""
+    """Run one pass: return for each variant its ratio, the twin's ratio, the step times and the document."""
     specs: dict[str, Spec] = {}
     beside: dict[str, list[str]] = {}
     for name, value in values.items():

@@ -1,6 +1,6 @@
-"""The timing pass after a study: the steps of all variants in turns, alone on the machine, in a process of their own.
+"""Timing of training steps: all variants in turns, alone on the machine, in one job after the trials of a study.
 
-What is measured stands in a document of its own in the store, and in no record.
+The results are a document in the store, `timing.json`, and not part of any record.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 TIMING: Final = "timing.json"
 LOG: Final = "timing.log"
-MAX_SECONDS: Final = 2.0  # at most, for each contestant
+MAX_SECONDS: Final = 2.0  # for each variant
 MIN_SECONDS: Final = 0.25
-TRAINING_SHARE: Final = 0.1  # of what the trials trained for: the pass is to cost no more
-GROUP_SIZE: Final = 6  # variants that take turns with one baseline: so many models are in memory at once
-SETUP_SECONDS: Final = 120.0  # seconds that the pass may take besides, to build its models
+TRAINING_SHARE: Final = 0.1  # limit of the time of the pass, as a share of the training time
+GROUP_SIZE: Final = 6  # variants that take turns with one baseline, and are in memory at a time
+SETUP_SECONDS: Final = 120.0  # to build the models
 
 
 def timing_document(store: Store) -> dict[str, Any] | None:
-    """What the last pass measured; a damaged document is none, as another pass replaces it."""
+    """Return the results of the last pass; None if there are none, or if they are damaged."""
     path = store.root / TIMING
     try:
         return read_json(path) if path.is_file() else None
@@ -45,19 +45,19 @@ def timing_document(store: Store) -> dict[str, Any] | None:
 
 
 def timing_plan(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str, Any]:
-    """What is to be timed now: nothing, where all has been, or where the study was too short to be worth it.
+    """Return the specs to time; empty if all were timed, or if the study was too short.
 
-    `asked` says that it is wanted whatever it takes, or not at all.
+    `asked`: True to time them in any case, False never.
     """
     groups = _groups(planned) if asked is not False else []
-    if not groups or _known(planned.store, groups):
+    if not groups or _all_timed(planned.store, groups):
         return {}
-    contestants = sum(len(group) + 1 for group in groups)
+    variants = sum(len(group) + 1 for group in groups)
     trained = sum(map(_seconds, map(planned.store.record, planned.plan.trial_by_identity)))
-    seconds = MAX_SECONDS if asked else min(MAX_SECONDS, TRAINING_SHARE * trained / contestants)
+    seconds = MAX_SECONDS if asked else min(MAX_SECONDS, TRAINING_SHARE * trained / variants)
     if seconds < MIN_SECONDS:
         return {}
-    specs = {trial.identity: dict(rehearsal.first_step(trial).spec) for trial in _timed(planned).values()}
+    specs = {trial.identity: dict(rehearsal.first_step(trial).spec) for trial in _trials_to_time(planned).values()}
     return {"specs": specs, "groups": groups, "seconds": seconds}
 
 
@@ -69,20 +69,20 @@ def run_timing(
     on_event: OnEvent,
     stop: StopRequest,
 ) -> None:
-    """Has the open launcher start the pass, and waits for it: whatever becomes of it, the study has its verdicts."""
-    on_event(Event(kind="note", text=_announced(turns)))
+    """Run the pass in a job of the open launcher; a failure is reported as a note."""
+    on_event(Event(kind="note", text=_announcement(turns)))
     ended = run_timing_job(planned.store, turns, launcher, plugins, stop)
     if ended.code != EXIT_OK:
         log = planned.store.root / LOG
-        on_event(Event(kind="note", text=f"the timing pass came to nothing: {ended.last_line or log}"))
+        on_event(Event(kind="note", text=f"the timing pass failed: {ended.last_line or log}"))
 
 
 def run_timing_job(
     store: Store, turns: Mapping[str, Any], launcher: Launcher, plugins: Plugins, stop: StopRequest
 ) -> JobEnded:
-    """How the process of a pass ended, which the open launcher starts."""
+    """Run a pass in a job of the open launcher, and return the end of the job."""
     make_folder(store.root, files=store.files)
-    order = WorkerRequest(
+    request = WorkerRequest(
         store=str(store.root.parent.absolute()),
         study=store.root.name,
         identity="timing",
@@ -90,19 +90,18 @@ def run_timing_job(
         plugins=plugin_arguments(plugins),
         timing=turns,
     )
-    launcher.start(Job("timing", order.to_json(), str((store.root / LOG).absolute())))
-    until = time.monotonic() + float(turns.get("patience", SETUP_SECONDS)) + 4 * _wanted(turns)
-    asked = 0.0
+    launcher.start(Job("timing", request.to_json(), str((store.root / LOG).absolute())))
+    deadline = time.monotonic() + float(turns.get("patience", SETUP_SECONDS)) + 4 * _measured_seconds(turns)
+    stopped = 0.0  # when it got SIGTERM
     while True:
-        ended = next(
-            (each for each in launcher.poll(0.1) if isinstance(each, JobEnded) and each.name == "timing"), None
-        )
+        events = launcher.poll(0.1)
+        ended = next((event for event in events if isinstance(event, JobEnded) and event.name == "timing"), None)
         if ended is not None:
             return ended
-        if (stop.is_requested or time.monotonic() > until) and not asked:
-            asked = time.monotonic()
+        if (stop.is_requested or time.monotonic() > deadline) and not stopped:
+            stopped = time.monotonic()
             launcher.stop("timing", signal.SIGTERM)
-        elif asked and time.monotonic() > asked + 10:
+        elif stopped and time.monotonic() > stopped + 10:
             launcher.stop("timing", signal.SIGKILL)
 
 
@@ -120,7 +119,7 @@ def execute_timing(
 
 
 def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Callable[[], bool]) -> None:
-    """Measures, and writes it down with where that was."""
+    """Measure the steps of a timing plan, and write the results with the machine's description."""
     import torch
 
     from paribus.train.provenance import provenance
@@ -150,25 +149,27 @@ def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry
     write_json(path, {**found, **where, "left_out": left_out}, files=store.files)
 
 
-def _first(planned: PlannedStudy, setting: Setting, variant: str) -> Trial | None:
-    """A trial of a variant that has ended well enough to have a record: with another seed a step takes as long."""
+def _finished_trial(planned: PlannedStudy, setting: Setting, variant: str) -> Trial | None:
+    """Return a trial of a variant that has a record; any seed has the same step time."""
     trials = setting.trials.get((variant, planned.plan.study.metric.stage), ())
     return next((trial for trial in trials if planned.store.record(trial.identity) is not None), None)
 
 
-def _timed(planned: PlannedStudy) -> dict[str, Trial]:
-    """One trial of each variant of each setting, by its identity."""
+def _trials_to_time(planned: PlannedStudy) -> dict[str, Trial]:
+    """Return one trial of each variant of each setting, by identity."""
     there = (
-        _first(planned, setting, variant.name) for setting in planned.plan.settings for variant in setting.variants
+        _finished_trial(planned, setting, variant.name)
+        for setting in planned.plan.settings
+        for variant in setting.variants
     )
     return {trial.identity: trial for trial in there if trial is not None}
 
 
 def _groups(planned: PlannedStudy) -> list[list[str]]:
-    """Those that take turns: each time some variants of a setting, with its baseline first."""
+    """Return groups of identities that take turns: the baseline of a setting, then some variants."""
     groups: list[list[str]] = []
     for setting in planned.plan.settings:
-        found = [_first(planned, setting, variant.name) for variant in setting.variants]
+        found = [_finished_trial(planned, setting, variant.name) for variant in setting.variants]
         if not found or found[0] is None:
             continue
         first, *others = dict.fromkeys(trial.identity for trial in found if trial is not None)
@@ -176,8 +177,8 @@ def _groups(planned: PlannedStudy) -> list[list[str]]:
     return groups
 
 
-def _known(store: Store, groups: Sequence[Sequence[str]]) -> bool:
-    """Whether all of these were held against their baselines before."""
+def _all_timed(store: Store, groups: Sequence[Sequence[str]]) -> bool:
+    """Return whether all groups were timed before."""
     before = timing_document(store)
     pairs = {(each["baseline"], name) for each in (before or {}).get("groups", ()) for name in each["rounds"]}
     left_out = (before or {}).get("left_out", {})
@@ -188,10 +189,10 @@ def _seconds(record: Mapping[str, Any] | None) -> float:
     return 0.0 if record is None else float(record["provenance"].get("training_seconds") or 0.0)
 
 
-def _wanted(turns: Mapping[str, Any]) -> float:
-    """Seconds of taking turns."""
+def _measured_seconds(turns: Mapping[str, Any]) -> float:
+    """Return the seconds of the measurement itself."""
     return float(turns["seconds"]) * sum(len(group) + 1 for group in turns["groups"])
 
 
-def _announced(turns: Mapping[str, Any]) -> str:
-    return f"the steps of all variants are timed in turns, alone on the machine: about {_wanted(turns):.0f} s"
+def _announcement(turns: Mapping[str, Any]) -> str:
+    return f"the steps of all variants are timed in turns, alone on the machine: about {_measured_seconds(turns):.0f} s"
