@@ -11,7 +11,7 @@ from paribus_measure.associative_recall import AssociativeRecall
 from paribus_measure.steps_to_threshold import StepsToThreshold
 
 
-def shows(count: int, documents: Tensor | None = None) -> Batch:
+def random_batch(count: int, documents: Tensor | None = None) -> Batch:
     tokens = torch.randint(2, 6, (count, 16), generator=torch.Generator().manual_seed(count))
     return Batch({"body": Stream(tokens, documents)}, {}, torch.arange(count))
 
@@ -21,7 +21,7 @@ def logits_of(batch: Batch) -> Tensor:
     return torch.randn(*batch.streams["body"].tokens.shape, 24, generator=generator, dtype=torch.float64) * 3
 
 
-def looped(batches: list[Batch]) -> dict[str, float]:
+def recall_by_loop(batches: list[Batch]) -> dict[str, float]:
     repeats: list[tuple[float, bool]] = []
     others_losses: list[float] = []
     for batch in batches:
@@ -47,9 +47,9 @@ def looped(batches: list[Batch]) -> dict[str, float]:
 
 def test_loss_and_accuracy_equal_those_of_a_loop(fake_model: Any) -> None:
     documents = torch.tensor([[0] * 6 + [1] * 7 + [-1] * 3]).expand(4, -1)
-    for batches in ([shows(3), shows(2)], [shows(4, documents)]):
+    for batches in ([random_batch(3), random_batch(2)], [random_batch(4, documents)]):
         values = AssociativeRecall().measure(fake_model(batches, logits_of=logits_of))
-        assert values == pytest.approx(looped(batches), rel=1e-9)
+        assert values == pytest.approx(recall_by_loop(batches), rel=1e-9)
 
 
 def test_without_repeated_tokens_there_is_no_score(fake_model: Any) -> None:

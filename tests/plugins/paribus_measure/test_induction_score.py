@@ -17,7 +17,7 @@ def uniform(rows: int) -> Tensor:
     return torch.ones(rows, rows).tril() / torch.arange(1, rows + 1).unsqueeze(1)
 
 
-def wired(rows: int) -> Tensor:
+def induction_head(rows: int) -> Tensor:
     """Attention of an induction head: each token attends to the successor of its last occurrence."""
     weights = torch.eye(rows)
     for row in range(rows // 2, rows - 1):
@@ -44,7 +44,7 @@ def logits_of(batch: Batch) -> Tensor:
 
 def test_an_induction_head_scores_1_and_equal_weights_their_share(fake_model: Any) -> None:
     values = InductionScore(tokens=N).measure(
-        fake_model(attention_of=attention_of(uniform, wired, uniform), logits_of=logits_of)
+        fake_model(attention_of=attention_of(uniform, induction_head, uniform), logits_of=logits_of)
     )
     average = sum(1 / rows for rows in range(N + 1, 2 * N)) / (N - 1)
     assert values["score"] == pytest.approx(1.0)
@@ -55,7 +55,7 @@ def test_an_induction_head_scores_1_and_equal_weights_their_share(fake_model: An
 
 def test_a_head_that_attends_to_the_same_token_scores_0(fake_model: Any) -> None:
     values = InductionScore(tokens=N).measure(
-        fake_model(attention_of=attention_of(lambda rows: wired(rows).roll(-1, 1)), logits_of=logits_of)
+        fake_model(attention_of=attention_of(lambda rows: induction_head(rows).roll(-1, 1)), logits_of=logits_of)
     )
     assert values["score"] == 0.0
 

@@ -16,14 +16,14 @@ from paribus_objective import objective
 SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
 
 
-class Table:
+class TablePass:
     """Forward pass of an embedding table: each row depends on its token alone."""
 
     def __init__(self, formed: TrainingExamples, table: nn.Embedding) -> None:
         self.streams: Mapping[str, Stream] = formed.streams
         self.targets: Mapping[str, Tensor] = formed.targets
         self.table = table
-        self.made: dict[str, Tensor] = {}
+        self.cache: dict[str, Tensor] = {}
 
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
         tokens = self.streams[part].tokens if tokens is None else tokens
@@ -53,9 +53,9 @@ class Table:
         return nn.functional.linear(h, self.table.weight, bias)
 
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        if name not in self.made:
-            self.made[name] = make()
-        return self.made[name]
+        if name not in self.cache:
+            self.cache[name] = make()
+        return self.cache[name]
 
     def head_logits(self, of: str | None = None) -> Tensor:
         return self.unembed(self.hidden())
@@ -66,13 +66,13 @@ class Table:
 
 
 @dataclass
-class Taught:
+class GivenPass:
     """Forward pass with given rows and scores of student and teacher."""
 
     rows: Tensor
     scored: Tensor
     targets: Mapping[str, Tensor]
-    learned_from: ForwardPass | None = None
+    teacher_pass: ForwardPass | None = None
     layers: Mapping[tuple[int, str], Tensor] = dataclasses.field(default_factory=dict)
 
     @property
@@ -105,8 +105,8 @@ class Taught:
 
     @property
     def teacher(self) -> ForwardPass:
-        assert self.learned_from is not None
-        return self.learned_from
+        assert self.teacher_pass is not None
+        return self.teacher_pass
 
 
 @dataclass
@@ -151,7 +151,7 @@ def table() -> nn.Embedding:
 @pytest.fixture
 def passed(table: nn.Embedding) -> Callable[[TrainingExamples], ForwardPass]:
     """Run a small random model on the examples of an objective."""
-    return lambda formed: Table(formed, table)
+    return lambda formed: TablePass(formed, table)
 
 
 @pytest.fixture

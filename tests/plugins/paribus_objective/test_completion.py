@@ -109,15 +109,15 @@ def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabul
     guesses = labels.clamp(min=0)
     guesses[2, 3] = 99
 
-    def observed(guesses: Tensor) -> float:
+    def exact_match_of(guesses: Tensor) -> float:
         from paribus_objective import scoring
 
         metric = scoring.exact_match()
         scoring.update_exact_match(metric, functional.one_hot(guesses, 100).double(), labels)
         return float(metric.compute())
 
-    assert observed(labels.clamp(min=0)) == 1.0
-    assert observed(guesses) == pytest.approx(2 / 3)
+    assert exact_match_of(labels.clamp(min=0)) == 1.0
+    assert exact_match_of(guesses) == pytest.approx(2 / 3)
 
 
 def test_a_prompt_equals_that_of_a_training_example(build: Build, vocabulary: Vocabulary) -> None:

@@ -40,7 +40,7 @@ def tokens(corpus: Corpus) -> Any:
     return data
 
 
-def everything(objective: Objective, tokens: Tokens, length: int) -> TrainingExamples:
+def all_examples(objective: Objective, tokens: Tokens, length: int) -> TrainingExamples:
     count = objective.example_count(tokens, length)
     return objective.form(tokens, length, Draw(0, 0, torch.arange(count)))
 
@@ -57,7 +57,7 @@ def texts(tokens: Any) -> dict[int, list[int]]:
 
 @pytest.mark.parametrize("length", [2, 8, 16, 40])
 def test_pieces_are_a_control_code_and_text_of_its_class(length: int, build: Build, tokens: Any) -> None:
-    batch = everything(build("control", VOCABULARY, length), tokens, length)
+    batch = all_examples(build("control", VOCABULARY, length), tokens, length)
     rows, labels, special = batch.streams["body"].tokens, batch.targets["labels"], batch.streams["body"].special
     assert rows.shape == labels.shape == (len(rows), length)
     assert special is not None
@@ -76,7 +76,7 @@ def test_pieces_are_a_control_code_and_text_of_its_class(length: int, build: Bui
 
 
 def test_every_class_has_a_piece_and_every_piece_a_label(build: Build, tokens: Any) -> None:
-    batch = everything(build("control", VOCABULARY, 400), tokens, 400)
+    batch = all_examples(build("control", VOCABULARY, 400), tokens, 400)
     assert sorted(batch.streams["body"].tokens[:, 0].tolist()) == [CODES[0], CODES[2], CODES[4]]
     assert (batch.targets["labels"] != IGNORED).sum(1).tolist() == [
         len(text) for _, text in sorted(texts(tokens).items())
@@ -84,14 +84,14 @@ def test_every_class_has_a_piece_and_every_piece_a_label(build: Build, tokens: A
 
 
 def test_no_code_is_predicted(build: Build, tokens: Any) -> None:
-    labels = everything(build("control", VOCABULARY, 16), tokens, 16).targets["labels"]
+    labels = all_examples(build("control", VOCABULARY, 16), tokens, 16).targets["labels"]
     assert not set(CODES) & set(labels.flatten().tolist())
 
 
 def test_each_row_has_the_language_of_its_document(build: Build, tokens: Any) -> None:
     tokens.languages = np.arange(len(DOCUMENTS))
     objective = build("control", VOCABULARY, 8)
-    batch = everything(objective, tokens, 8)
+    batch = all_examples(objective, tokens, 8)
     languages = batch.streams["body"].languages
     assert languages is not None
     bounds = tokens.sentences[tokens.documents]
@@ -104,8 +104,8 @@ def test_each_row_has_the_language_of_its_document(build: Build, tokens: Any) ->
 
 def test_copies_of_the_objective_make_the_same_pieces(build: Build, tokens: Any) -> None:
     objective = build("control", VOCABULARY, 8)
-    whole = everything(objective, tokens, 8)
-    assert torch.equal(everything(copy.deepcopy(objective), tokens, 8).targets["labels"], whole.targets["labels"])
+    whole = all_examples(objective, tokens, 8)
+    assert torch.equal(all_examples(copy.deepcopy(objective), tokens, 8).targets["labels"], whole.targets["labels"])
     copied_cache = pickle.loads(pickle.dumps(PieceCache(3)))  # our own
     with pytest.raises(DataError, match="the tokenizer has 3"):
         copied_cache(tokens, 8)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.plugins.paribus_objective.conftest import Taught
+from tests.plugins.paribus_objective.conftest import GivenPass
 
 from paribus import IGNORED, Load, Objective, SpecError, Vocabulary
 
@@ -29,7 +29,7 @@ def test_the_loss_compares_each_row_with_the_teachers(
     counted = torch.zeros(2, 5, dtype=torch.long)
     counted[0, 4] = IGNORED
     objective = build("distill-hidden", vocabulary, loss=loss, weight=0.5)
-    term = objective(Taught(student, student, {"counted": counted}, Taught(teacher, teacher, {})))["loss"]
+    term = objective(GivenPass(student, student, {"counted": counted}, GivenPass(teacher, teacher, {})))["loss"]
     positions = [(b, t) for b in range(2) for t in range(5) if counted[b, t] != IGNORED]
     expected = sum(distance(student[position].tolist(), teacher[position].tolist()) for position in positions)
     assert float(term.total) == pytest.approx(expected, rel=1e-12)
@@ -45,14 +45,14 @@ def test_rows_are_projected_to_the_teachers_width(build: Build, vocabulary: Voca
     assert objective.cost(Load(4, 4, head_positions=4)).flops == 2 * 4 * 24 * width
     student, teacher = torch.randn(1, 3, width, dtype=torch.float64), torch.randn(1, 3, 24, dtype=torch.float64)
     targets = {"counted": torch.zeros(1, 3, dtype=torch.long)}
-    term = objective(Taught(student, student, targets, Taught(teacher, teacher, {})))["loss"]
+    term = objective(GivenPass(student, student, targets, GivenPass(teacher, teacher, {})))["loss"]
     expected = (student @ matrix.T - teacher).square().mean(-1).sum()
     assert float(term.total.detach()) == pytest.approx(float(expected.detach()), rel=1e-12)
 
 
 def test_a_teacher_of_another_width_is_refused_with_the_option(build: Build, vocabulary: Vocabulary) -> None:
     student, teacher = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
-    run = Taught(student, student, {"counted": torch.zeros(1, 2)}, Taught(teacher, teacher, {}))
+    run = GivenPass(student, student, {"counted": torch.zeros(1, 2)}, GivenPass(teacher, teacher, {}))
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model;"):
         build("distill-hidden", vocabulary)(run)
 
@@ -66,7 +66,7 @@ def test_rows_of_layers_are_compared_with_the_chosen_teacher_layers(build: Build
     teacher = {(layer, "hidden"): torch.randn(2, 3, 16, dtype=torch.float64) for layer in (0, 3, -1)}
     counted = torch.zeros(2, 3, dtype=torch.long)
     nothing = torch.empty(0)
-    run = Taught(nothing, nothing, {"counted": counted}, Taught(nothing, nothing, {}, layers=teacher), student)
+    run = GivenPass(nothing, nothing, {"counted": counted}, GivenPass(nothing, nothing, {}, layers=teacher), student)
     expected = 0.0
     for layer, teacher_layer in ((0, 0), (1, 3), (-1, -1)):
         matrix = objective.get_parameter("project.weight" if layer else "enter.weight")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.plugins.paribus_objective.conftest import Taught
+from tests.plugins.paribus_objective.conftest import GivenPass
 from torch import Tensor
 
 import paribus
@@ -30,7 +30,7 @@ def heads(layer: int, count: int, width: int, kv: int | None = None) -> Heads:
     return {(layer, name): torch.randn(2, size, 5, width, dtype=torch.float64) for name, size in sizes.items()}
 
 
-def cut(x: Tensor, b: int, t: int, head: int, query_heads: int, relation_heads: int) -> list[float]:
+def head_features(x: Tensor, b: int, t: int, head: int, query_heads: int, relation_heads: int) -> list[float]:
     """Features of one row in one relation head."""
     side: list[float] = []
     for h in range(query_heads):
@@ -46,19 +46,19 @@ def softmax(scores: list[float]) -> list[float]:
 
 
 def by_hand(
-    student: Heads, teacher: Heads, relation: str, relation_heads: int, sees: Callable[[int, int, int], bool]
+    student: Heads, teacher: Heads, relation: str, relation_heads: int, is_visible: Callable[[int, int, int], bool]
 ) -> float:
     total = 0.0
     for b in range(2):
         for t in range(5):
-            visible = [s for s in range(5) if sees(b, t, s)]
+            visible = [s for s in range(5) if is_visible(b, t, s)]
             for head in range(relation_heads) if visible else ():
                 distributions = []
                 for side in (student, teacher):
                     (layer, _), q = next((key, value) for key, value in side.items() if key[1] == "q")
                     left, right = (side[layer, name] for name in relation)
-                    x = cut(left, b, t, head, q.shape[1], relation_heads)
-                    rows = [cut(right, b, s, head, q.shape[1], relation_heads) for s in visible]
+                    x = head_features(left, b, t, head, q.shape[1], relation_heads)
+                    rows = [head_features(right, b, s, head, q.shape[1], relation_heads) for s in visible]
                     products = [sum(i * j for i, j in zip(x, y, strict=True)) / math.sqrt(len(x)) for y in rows]
                     distributions.append(softmax(products))
                 total += sum(p * math.log(p / q) for q, p in zip(*distributions, strict=True)) / relation_heads
@@ -80,18 +80,20 @@ def test_relations_equal_those_of_the_papers(
     )
     nothing = torch.empty(0)
 
-    class Streamed(Taught):
+    class StreamPass(GivenPass):
         @property
         def streams(self) -> dict[str, Stream]:
             return {"body": Stream(counted, documents)}
 
-    run = Streamed(nothing, nothing, {"counted": counted}, Taught(nothing, nothing, {}, layers=teacher), student)
+    run = StreamPass(
+        nothing, nothing, {"counted": counted}, GivenPass(nothing, nothing, {}, layers=teacher), student
+    )
     term = objective(run)["loss"]
 
-    def sees(b: int, t: int, s: int) -> bool:
+    def is_visible(b: int, t: int, s: int) -> bool:
         return bool(documents[b, t] == documents[b, s] and documents[b, t] >= 0)
 
-    expected = sum(by_hand(student, teacher, relation, relation_heads or 2, sees) for relation in relations)
+    expected = sum(by_hand(student, teacher, relation, relation_heads or 2, is_visible) for relation in relations)
     assert float(term.total) == pytest.approx(expected, rel=1e-9)
     assert (int(term.count), term.weight) == (9, 0.5)
     assert objective.captures == Capture(heads=(-1,))
@@ -120,15 +122,15 @@ def test_query_key_relations_are_attention_weights() -> None:
 def test_unfitting_options_are_refused_with_valid_ones(build: Build, vocabulary: Vocabulary) -> None:
     counted, nothing = torch.zeros(2, 5, dtype=torch.long), torch.empty(0)
 
-    class Streamed(Taught):
+    class StreamPass(GivenPass):
         @property
         def streams(self) -> dict[str, Stream]:
             return {"body": Stream(counted)}
 
     def run(**options: Any) -> None:
-        teacher = Taught(nothing, nothing, {}, layers=heads(-1, 3, 8))
+        teacher = GivenPass(nothing, nothing, {}, layers=heads(-1, 3, 8))
         objective = build("distill-relations", vocabulary, **options)
-        objective(Streamed(nothing, nothing, {"counted": counted}, teacher, heads(-1, 2, 4)))
+        objective(StreamPass(nothing, nothing, {"counted": counted}, teacher, heads(-1, 2, 4)))
 
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective: the teacher has 3 heads, and the model 2"):
         run()

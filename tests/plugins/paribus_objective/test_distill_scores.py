@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.plugins.paribus_objective.conftest import Taught
+from tests.plugins.paribus_objective.conftest import GivenPass
 from torch import Tensor
 
 from paribus import IGNORED, Draw, Objective, SpecError, Stream, Vocabulary
@@ -40,7 +40,7 @@ def test_the_loss_is_the_divergence_times_the_squared_temperature(
     counted = torch.zeros(2, 5, dtype=torch.long)
     counted[1, 3:] = IGNORED
     objective = build("distill-scores", vocabulary, temperature=temperature, weight=2.5)
-    term = objective(Taught(student, student, {"counted": counted}, Taught(teacher, teacher, {})))["loss"]
+    term = objective(GivenPass(student, student, {"counted": counted}, GivenPass(teacher, teacher, {})))["loss"]
     assert float(term.total) == pytest.approx(by_hand(student, teacher, counted, temperature), rel=1e-12)
     assert (int(term.count), term.weight) == (8, 2.5)
 
@@ -49,7 +49,7 @@ def test_equal_scores_have_no_loss(build: Build, vocabulary: Vocabulary) -> None
     scores = torch.randn(2, 5, 7, dtype=torch.float64).requires_grad_()
     rows = {"counted": torch.zeros(2, 5, dtype=torch.long)}
     shifted = scores.detach() + 3.0  # what all classes have in common says nothing
-    term = build("distill-scores", vocabulary)(Taught(scores, scores, rows, Taught(shifted, shifted, {})))["loss"]
+    term = build("distill-scores", vocabulary)(GivenPass(scores, scores, rows, GivenPass(shifted, shifted, {})))["loss"]
     term.total.backward()
     assert float(term.total.detach()) == pytest.approx(0, abs=1e-12)
     assert scores.grad is not None
@@ -63,7 +63,7 @@ def test_gradients_keep_their_size_at_high_temperatures(build: Build, vocabulary
         scores = student.clone().requires_grad_()
         objective = build("distill-scores", vocabulary, temperature=temperature)
         targets = {"counted": torch.zeros(1, 3, dtype=torch.long)}
-        objective(Taught(scores, scores, targets, Taught(teacher, teacher, {})))["loss"].total.backward()
+        objective(GivenPass(scores, scores, targets, GivenPass(teacher, teacher, {})))["loss"].total.backward()
         assert scores.grad is not None
         gradients.append(scores.grad)
     # equation 4: (z - v) / N, of scores less their means
@@ -81,6 +81,6 @@ def test_padding_has_no_loss(build: Build, vocabulary: Vocabulary) -> None:
 
 def test_another_vocabulary_is_refused(build: Build, vocabulary: Vocabulary) -> None:
     student, teacher = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
-    run = Taught(student, student, {"counted": torch.zeros(1, 2)}, Taught(teacher, teacher, {}))
+    run = GivenPass(student, student, {"counted": torch.zeros(1, 2)}, GivenPass(teacher, teacher, {}))
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model"):
         build("distill-scores", vocabulary)(run)

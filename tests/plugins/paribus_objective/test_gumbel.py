@@ -8,7 +8,7 @@ MASK = 2**64 - 1
 KEYS = torch.arange(400) * 7919 + 2**40
 
 
-def mixed(x: int) -> int:
+def finalized(x: int) -> int:
     """Finalizer of splitmix64 on unsigned integers."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -19,9 +19,9 @@ def test_numbers_equal_those_of_the_finalizer() -> None:
     keys = torch.tensor([0, 1, 2**61 + 12345])
     numbers = gumbel.uniform(keys, 3, 4)
     for row, key in enumerate(keys.tolist()):
-        base = mixed((key + 3 * 0x9E3779B97F4A7C15) & MASK)
+        base = finalized((key + 3 * 0x9E3779B97F4A7C15) & MASK)
         for entry in range(4):
-            bits = mixed((base + entry * 0xD1B54A32D192ED03) & MASK) >> 41
+            bits = finalized((base + entry * 0xD1B54A32D192ED03) & MASK) >> 41
             assert numbers[row, entry].item() == (bits + 0.5) * 2.0**-23
 
 

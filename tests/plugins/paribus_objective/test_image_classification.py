@@ -29,7 +29,7 @@ VALUES = 12
 
 
 @dataclass
-class Side:
+class ImageCorpus:
     ids: Any
     sentences: Any
     documents: Any
@@ -38,12 +38,12 @@ class Side:
     labels: Any = None
 
 
-def corpus(labels: list[int], sizes: list[int] | None = None) -> Side:
+def corpus(labels: list[int], sizes: list[int] | None = None) -> ImageCorpus:
     """Images with consecutive values, each of one sentence."""
     ends = np.cumsum([0, *(sizes or [VALUES] * len(labels))])
     numbers = np.arange(len(labels) + 1)
     image_labels = Labels(np.array(labels, np.float64), numbers)
-    return Side((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, labels=image_labels)
+    return ImageCorpus((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, labels=image_labels)
 
 
 class Pass:

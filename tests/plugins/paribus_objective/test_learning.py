@@ -36,7 +36,7 @@ def registry() -> Registry:
     return installed()
 
 
-def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
+def run_spec(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
     spec = resolved(*overrides, registry=registry)
     result: dict[str, Any] = run_trial(spec, registry, TrialContext(folder.name, folder))["result"]
     return result
@@ -46,7 +46,7 @@ def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
 def test_a_loss_is_below_that_of_label_frequencies(
     task_overrides: tuple[str, ...], share: float, registry: Registry, tmp_path: Path
 ) -> None:
-    result = ran(registry, tmp_path, *task_overrides)
+    result = run_spec(registry, tmp_path, *task_overrides)
     (name,) = result["frequencies"]
     assert result["metrics"][name] < share * result["frequencies"][name]
     assert result["metrics"][name.replace("loss", "matthews")] > 0.1
@@ -55,14 +55,14 @@ def test_a_loss_is_below_that_of_label_frequencies(
 def test_sentence_order_is_predicted_better_than_by_chance(registry: Registry, tmp_path: Path) -> None:
     """Measured: 0.605 of 0.693 nats, and 68 % of 512 pairs; 50 % is eight standard deviations away."""
     task_overrides = ("albert-tiny", "objective=sop", "corpus.docstrings=true", "trainer.max_steps=300")
-    metrics = ran(registry, tmp_path, *task_overrides)["metrics"]
+    metrics = run_spec(registry, tmp_path, *task_overrides)["metrics"]
     assert metrics["val/sop/loss"] < math.log(2) - 0.04
     assert metrics["val/sop/accuracy"] > 0.6
 
 
 def test_replaced_tokens_are_detected_better_than_by_frequency(registry: Registry, tmp_path: Path) -> None:
     """Measured: 0.36 nats; the share of replaced tokens alone gives 0.41."""
-    metrics = ran(registry, tmp_path, "electra-tiny", "trainer.max_steps=60", "data.validation=128")["metrics"]
+    metrics = run_spec(registry, tmp_path, "electra-tiny", "trainer.max_steps=60", "data.validation=128")["metrics"]
     share = metrics["val/rtd/replaced"]
     entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
     assert metrics["val/rtd/detection"] < 0.97 * entropy

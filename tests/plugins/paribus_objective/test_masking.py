@@ -48,7 +48,7 @@ def masked(epoch: int, index: Tensor, body: Stream) -> tuple[Tensor, Tensor, Ten
 
 
 @cache
-def many() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def many_epochs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Original and masked tokens, picked and eligible positions, over several epochs."""
     batches = [masked(epoch, torch.arange(B), stream()) for epoch in range(EPOCHS)]
     inputs, picked = torch.cat([batch[0] for batch in batches]), torch.cat([batch[2] for batch in batches])
@@ -56,7 +56,7 @@ def many() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def test_the_rate_is_exact_in_expectation() -> None:
-    _, _, picked, allowed = many()
+    _, _, picked, allowed = many_epochs()
     assert allowed.sum() > 200_000
     expected = RATE * allowed.sum(1).double()
     error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
@@ -72,7 +72,7 @@ def test_labels_are_the_masked_tokens_and_others_are_unchanged() -> None:
 
 
 def test_of_the_picked_tokens_80_percent_are_masked_10_random_and_10_kept() -> None:
-    tokens, inputs, picked, _ = many()
+    tokens, inputs, picked, _ = many_epochs()
     masked_count = (inputs[picked] == SPECIALS["mask"]).sum()
     unchanged = (inputs[picked] == tokens[picked]).sum()
     count = picked.sum()
@@ -85,7 +85,7 @@ def test_of_the_picked_tokens_80_percent_are_masked_10_random_and_10_kept() -> N
 
 
 def test_every_eligible_position_is_equally_likely() -> None:
-    _, _, picked, allowed = many()
+    _, _, picked, allowed = many_epochs()
     share = RATE * allowed.sum(0).double()
     is_eligible = share > 0
     statistic = ((picked.sum(0) - share)[is_eligible] ** 2 / (share[is_eligible] * (1 - RATE))).sum()
@@ -93,7 +93,7 @@ def test_every_eligible_position_is_equally_likely() -> None:
 
 
 def test_random_tokens_are_uniform_over_the_vocabulary() -> None:
-    tokens, inputs, picked, _ = many()
+    tokens, inputs, picked, _ = many_epochs()
     swapped = inputs[picked & (inputs != SPECIALS["mask"]) & (inputs != tokens)]
     words = sorted(set(range(100)) - VOCABULARY.reserved)
     counts = torch.bincount(swapped, minlength=100)[words]
@@ -101,14 +101,14 @@ def test_random_tokens_are_uniform_over_the_vocabulary() -> None:
 
 
 def test_special_tokens_are_never_picked_or_drawn_nor_padding_picked() -> None:
-    tokens, inputs, picked, allowed = many()
+    tokens, inputs, picked, allowed = many_epochs()
     assert not (picked & ~allowed).any()
     fresh = inputs[picked & (inputs != tokens)]
     assert set(fresh.tolist()) & VOCABULARY.reserved == {SPECIALS["mask"]}
 
 
 def test_masks_are_independent_in_every_epoch() -> None:
-    _, _, picked, allowed = many()
+    _, _, picked, allowed = many_epochs()
     first_epoch, second_epoch = picked[:B], picked[B : 2 * B]
     overlap = (first_epoch & second_epoch).sum() / allowed[:B].sum()
     assert overlap.item() == pytest.approx(RATE**2, abs=4 * RATE / allowed[:B].sum().item() ** 0.5)

@@ -101,7 +101,9 @@ def test_overlap_equals_squads_f1_without_repeated_words() -> None:
             assert span_f1(guesses, gold) == pytest.approx(squad(guesses, gold))
 
 
-def answered(exact: bool, rows: list[tuple[int, list[int], list[int], float, float]], threshold: float = 0.0) -> float:
+def span_match(
+    exact: bool, rows: list[tuple[int, list[int], list[int], float, float]], threshold: float = 0.0
+) -> float:
     metric = SpanMatch(exact=exact, threshold=threshold)
     for window in rows:
         question, guesses, gold, span_score, null_score = window
@@ -123,7 +125,7 @@ def test_the_best_span_of_all_windows_counts() -> None:
         (2, [4, 6], [-1, -1], 1.2, 1.3),
         (4, [1, 2], [1, 2], 0.0, 0.0),
     ]
-    assert answered(True, rows) == pytest.approx((0 + 1 + 1) / 3)
-    assert answered(False, rows) == pytest.approx((4 / 5 + 1 + 1) / 3)
-    assert answered(True, rows, threshold=1.0) == pytest.approx((0 + 0 + 1) / 3)
-    assert answered(True, rows, threshold=-2.0) == pytest.approx((0 + 1 + 0) / 3)
+    assert span_match(True, rows) == pytest.approx((0 + 1 + 1) / 3)
+    assert span_match(False, rows) == pytest.approx((4 / 5 + 1 + 1) / 3)
+    assert span_match(True, rows, threshold=1.0) == pytest.approx((0 + 0 + 1) / 3)
+    assert span_match(True, rows, threshold=-2.0) == pytest.approx((0 + 1 + 0) / 3)

@@ -61,7 +61,7 @@ def test_both_sides_together_are_the_original_in_every_mode(build: Build) -> Non
         assert merged(source, target) == list(range(10, 10 + N))
 
 
-def kind(source: list[int], target: list[int]) -> tuple[int, int]:
+def span_counts(source: list[int], target: list[int]) -> tuple[int, int]:
     return len(target) - sum(token in SENTINELS for token in target), sum(token in SENTINELS for token in source)
 
 
@@ -72,7 +72,7 @@ def test_denoisers_are_equally_likely_and_begin_with_their_mode_token(build: Bui
     counts = dict.fromkeys(amounts, 0)
     for epoch in range(8):
         for mode, source, target in rows(formed(objective, epoch)):
-            size = next(denoiser for denoiser in amounts if tuple(denoiser) == kind(source, target))
+            size = next(denoiser for denoiser in amounts if tuple(denoiser) == span_counts(source, target))
             assert MODES[amounts[size]] == mode
             counts[size] += 1
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
@@ -96,7 +96,7 @@ def test_the_sequential_mode_takes_the_last_quarter(build: Build) -> None:
 @pytest.mark.parametrize(("mode", "rates"), [("regular", {0.15}), ("extreme", {0.15, 0.5})])
 def test_regular_and_extreme_mode_remove_their_shares(mode: str, rates: set[float], build: Build) -> None:
     objective = build("ul2", VOCABULARY, 256, **{"regular": 0.0, "sequential": 0.0, "extreme": 0.0, mode: 1.0})
-    assert {kind(source, target)[0] / N for _, source, target in rows(formed(objective))} == rates
+    assert {span_counts(source, target)[0] / N for _, source, target in rows(formed(objective))} == rates
 
 
 def test_batches_of_any_mixture_have_one_size(build: Build) -> None:

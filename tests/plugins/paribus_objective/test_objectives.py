@@ -44,7 +44,7 @@ FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]
 
 
-def small(tokens: Tokens) -> Tokens:
+def small_vocabulary(tokens: Tokens) -> Tokens:
     """The corpus mapped to a vocabulary of 100 ids."""
     tokens.ids = tokens.ids % 74 + 6
     return tokens
@@ -69,20 +69,20 @@ def examples(
     draw = Draw(seed, epoch, index)
     if instance.traits.get("example_kind"):
         documents = DOCUMENTS * (3 if "labels" in instance.traits.get("needs", []) else 1)
-        tokens = label_documents(small(corpus(documents)))
-        tokens.targets = small(corpus(documents[::-1]))
+        tokens = label_documents(small_vocabulary(corpus(documents)))
+        tokens.targets = small_vocabulary(corpus(documents[::-1]))
         formed = instance.form(tokens, length, draw)
         return instance.corrupt(formed.streams, formed.targets, draw)
     flow = torch.arange(1000 * instance.text_length(length)).reshape(1000, -1) * 7 % 74 + 6
     return instance.corrupt({"body": Stream(flow[index])}, {}, draw)
 
 
-def summed(terms: Mapping[str, LossTerm]) -> Tensor:
+def total_loss(terms: Mapping[str, LossTerm]) -> Tensor:
     """Sum of the totals of all terms."""
     return torch.stack([term.total for term in terms.values()]).sum()
 
 
-def part(whole: TrainingExamples, rows: slice) -> TrainingExamples:
+def take_rows(whole: TrainingExamples, rows: slice) -> TrainingExamples:
     """A part of the examples of a batch."""
     streams = {
         path: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
@@ -91,7 +91,7 @@ def part(whole: TrainingExamples, rows: slice) -> TrainingExamples:
     return TrainingExamples(streams, {name: target[rows] for name, target in whole.targets.items()})
 
 
-def same(left: TrainingExamples, right: TrainingExamples) -> bool:
+def are_equal(left: TrainingExamples, right: TrainingExamples) -> bool:
     vectors = [
         (mine, theirs)
         for path, stream in left.streams.items()
@@ -133,7 +133,7 @@ def test_every_parameter_of_the_head_has_a_gradient(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
-    summed(instance(passed(formed(instance, corpus, 4)))).backward()
+    total_loss(instance(passed(formed(instance, corpus, 4)))).backward()
     assert [path for path, each in instance.named_parameters() if each.grad is None or not each.grad.any()] == []
 
 
@@ -158,7 +158,7 @@ def test_without_labels_loss_and_gradients_are_0(
     for term in terms.values():
         assert term.total == 0
         assert term.count == 0
-    summed(terms).backward()
+    total_loss(terms).backward()
     assert all(each.grad is None or not each.grad.any() for each in instance.parameters())
 
 
@@ -174,7 +174,7 @@ def test_a_row_whose_label_is_ignored_gets_no_gradient(
     run = passed(TrainingExamples(batch.streams, {**batch.targets, **labels}))
     hidden = run.hidden("body").detach().requires_grad_()
     run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
-    summed(instance(run)).backward()
+    total_loss(instance(run)).backward()
     assert hidden.grad is not None
     assert not hidden.grad[1].any()
     assert all(hidden.grad[row].any() for row in (0, 2, 3))
@@ -188,14 +188,14 @@ def test_micro_batches_of_unequal_counts_add_up_to_the_whole(
     parameters = [table.weight, *instance.parameters()]
     whole = formed(instance, corpus, 5)
     whole.targets["labels"][0] = IGNORED
-    terms = [instance(passed(part(whole, rows))) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
+    terms = [instance(passed(take_rows(whole, rows))) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
     full = instance(passed(whole))
     for of, term in full.items():
         assert term.count == sum(int(each[of].count) for each in terms)
         total = torch.stack([each[of].total for each in terms]).sum()
         torch.testing.assert_close(total, term.total, rtol=0, atol=1e-12)
-    one_by_one = torch.autograd.grad(torch.stack([summed(each) for each in terms]).sum(), parameters)
-    at_once = torch.autograd.grad(summed(full), parameters)
+    one_by_one = torch.autograd.grad(torch.stack([total_loss(each) for each in terms]).sum(), parameters)
+    at_once = torch.autograd.grad(total_loss(full), parameters)
     torch.testing.assert_close(one_by_one, at_once, rtol=0, atol=1e-12)
 
 
@@ -203,10 +203,10 @@ def test_micro_batches_of_unequal_counts_add_up_to_the_whole(
 def test_an_example_is_the_same_in_any_batch(name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary) -> None:
     instance = build(name, vocabulary)
     whole = formed(instance, corpus, 4)
-    assert same(formed(instance, corpus, 4), whole)
+    assert are_equal(formed(instance, corpus, 4), whole)
     for row in range(4):
         alone = examples(instance, corpus, torch.tensor([row]), length=32, seed=0, epoch=0)
-        assert same(alone, part(whole, slice(row, row + 1)))
+        assert are_equal(alone, take_rows(whole, slice(row, row + 1)))
 
 
 @pytest.mark.parametrize("name", ["mlm", "nsp", "sbo", "sop", "span-corruption"])
@@ -215,7 +215,7 @@ def test_an_example_is_drawn_anew_for_each_epoch_and_seed(
     name: str, fresh: dict[str, int], build: Build, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
-    assert not same(formed(instance, corpus, 4, **fresh), formed(instance, corpus, 4))
+    assert not are_equal(formed(instance, corpus, 4, **fresh), formed(instance, corpus, 4))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -222,7 +222,7 @@ def batch_of(model: Model, rows: int = 5) -> Batch:
     return Batch(batch.streams, {"rtd": batch.targets}, torch.arange(rows), counts)
 
 
-def taught(model: Model, term: str) -> set[str]:
+def parameters_with_gradient(model: Model, term: str) -> set[str]:
     """Names of parameters with a gradient (not None) of one term."""
     total = model.terms(BatchForward(model.topology, batch_of(model)), ["rtd"])[f"rtd/{term}"].total
     parameters = dict(model.named_parameters())
@@ -231,7 +231,7 @@ def taught(model: Model, term: str) -> set[str]:
 
 
 def test_detection_has_no_gradient_in_the_generator_nor_generation_in_the_body(model: Model) -> None:
-    detection, generator = taught(model, "detection"), taught(model, "generator")
+    detection, generator = parameters_with_gradient(model, "detection"), parameters_with_gradient(model, "generator")
     assert not {name for name in detection if "generator" in name}
     assert not {name for name in generator if "detector" in name or name.startswith(("body.layers", "offsets."))}
     assert detection | generator == {name for name, _ in model.named_parameters()}

@@ -55,10 +55,10 @@ def test_the_sampled_share_follows_the_schedule(growth: str, shares: list[float]
 def test_the_inverse_sigmoid_grows_from_about_0_to_about_1() -> None:
     share = paribus.installed(no_plugins=True).get("objective", "scheduled-sampling").share
 
-    class Half:
+    class HalfRate:
         rate, growth = 0.5, "sigmoid"
 
-    values = [share(Half, step / 10) for step in range(11)]
+    values = [share(HalfRate, step / 10) for step in range(11)]
     assert values == sorted(values)
     assert values[0] == pytest.approx(0.5 / (1 + 2.718281828**6), rel=1e-6)
     assert values[5] == pytest.approx(0.25)
@@ -180,12 +180,12 @@ def test_the_second_pass_reads_the_mixed_tokens(
     read: dict[int, Tensor] = {}
     original = objective.next_input
 
-    def noted(scores: Tensor, row: int, *others: Tensor) -> Any:
+    def recorded_sample(scores: Tensor, row: int, *others: Tensor) -> Any:
         fed = original(scores, row, *others)
         read[row] = fed.tokens
         return fed
 
-    objective.next_input = noted
+    objective.next_input = recorded_sample
     loss = model.train().loss(examples)
     tokens = examples.streams["body"].tokens.clone()
     for row, fed in read.items():
@@ -208,11 +208,11 @@ def test_evaluation_and_a_rate_of_0_feed_the_target_alone(
 ) -> None:
     model, examples = batch("objective.rate=1", "objective.growth=constant", "evaluate=[seq2seq]")
 
-    def never(*examples: Any) -> Any:
+    def fail_if_called(*examples: Any) -> Any:
         raise AssertionError("nothing is fed its own words here")
 
     trained = model.train().loss(examples)
-    monkeypatch.setattr(type(model.topology), "run_with_feedback", never)
+    monkeypatch.setattr(type(model.topology), "run_with_feedback", fail_if_called)
     evaluated = model.eval().loss(examples)
     objective: Any = model.objective("scheduled-sampling")
     objective.rate = 0.0

@@ -56,7 +56,7 @@ def masked(epoch: int, index: Tensor, body: Stream, mask_function: Masking | Non
 
 
 @cache
-def many(packed: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def many_epochs(packed: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Original and masked tokens, picked and eligible positions, over several epochs."""
     body = stream() if packed else plain()
     batches = [masked(epoch, torch.arange(B), body) for epoch in range(EPOCHS)]
@@ -90,7 +90,7 @@ def test_drawn_lengths_follow_the_distribution(spans: Spans) -> None:
 
 
 def test_the_rate_is_exact_in_expectation() -> None:
-    _, _, picked, allowed = many(packed=True)
+    _, _, picked, allowed = many_epochs(packed=True)
     assert allowed.sum() > 200_000
     expected = RATE * allowed.sum(1).double()
     error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
@@ -100,7 +100,7 @@ def test_the_rate_is_exact_in_expectation() -> None:
 
 def test_every_position_is_equally_likely() -> None:
     for packed in (False, True):
-        _, _, picked, allowed = many(packed)
+        _, _, picked, allowed = many_epochs(packed)
         share = RATE * allowed.sum(0).double()
         is_eligible = share > 0
         deviation = (picked.sum(0) - share)[is_eligible] / (share[is_eligible] * (1 - RATE)).sqrt()
@@ -109,20 +109,20 @@ def test_every_position_is_equally_likely() -> None:
 
 
 def test_a_span_has_its_drawn_length_unless_truncated() -> None:
-    _, _, picked, _ = many(packed=False)
+    _, _, picked, _ = many_epochs(packed=False)
     lengths = [end - start + 1 for _, start, end in spans_of(picked) if start > 0 and end < T - 1]
     assert max(lengths) == 10
     assert 3.0 < float(np.mean(lengths)) < 3.8  # the last span of each example is cut short
 
 
 def test_most_masked_tokens_are_adjacent() -> None:
-    _, _, picked, _ = many(packed=False)
+    _, _, picked, _ = many_epochs(packed=False)
     is_adjacent = picked & (torch.nn.functional.pad(picked, (1, -1)) | torch.nn.functional.pad(picked, (-1, 1)))
     assert is_adjacent.sum() / picked.sum() > 0.9
 
 
 def test_one_draw_decides_for_a_whole_span() -> None:
-    tokens, inputs, picked, _ = many(packed=True)
+    tokens, inputs, picked, _ = many_epochs(packed=True)
     fates = {"mask": 0, "kept": 0, "random": 0}
     documents = stream().documents
     assert documents is not None
@@ -149,7 +149,7 @@ def test_with_a_draw_per_token_spans_are_mixed() -> None:
 
 
 def test_special_tokens_are_never_picked_or_drawn_nor_padding_picked() -> None:
-    tokens, shown, picked, allowed = many(packed=True)
+    tokens, shown, picked, allowed = many_epochs(packed=True)
     assert not (picked & ~allowed).any()
     fresh = shown[picked & (shown != tokens)]
     assert set(fresh.tolist()) & VOCABULARY.reserved == {SPECIALS["mask"]}

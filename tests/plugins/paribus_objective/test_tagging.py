@@ -16,7 +16,7 @@ Corpus = Callable[[list[list[int]]], Tokens]
 DOCUMENTS = [[1, 3, 2], [4, 4, 4, 1], [30, 2], [1]]
 
 
-def tagged(tokens: Tokens) -> Tokens:
+def with_tags(tokens: Tokens) -> Tokens:
     tokens.labels = Labels(np.arange(float(len(tokens.sentences) - 1)), np.asarray(tokens.documents))
     return tokens
 
@@ -52,7 +52,7 @@ def test_a_run_fills_the_available_rows(corpus: Corpus) -> None:
 
 
 def test_only_the_first_piece_of_a_word_has_its_label(tag: Any, corpus: Corpus) -> None:
-    tokens = tagged(corpus(DOCUMENTS))
+    tokens = with_tags(corpus(DOCUMENTS))
     assert tag.example_count(tokens, 12) == 6  # of at most ten tokens
     formed = tag.form(tokens, 12, Draw(0, 0, torch.arange(6)))
     stream, labels = formed.streams["body"].tokens.tolist(), formed.targets["labels"].tolist()
@@ -68,7 +68,7 @@ def test_only_the_first_piece_of_a_word_has_its_label(tag: Any, corpus: Corpus) 
 
 
 def test_ignored_tags_of_the_corpus_are_ignored(tag: Any, corpus: Corpus) -> None:
-    tokens = tagged(corpus([[1, 2], [3]]))
+    tokens = with_tags(corpus([[1, 2], [3]]))
     assert tokens.labels is not None
     tokens.labels.values[1] = IGNORED
     assert tag.example_count(tokens, 12) == 2

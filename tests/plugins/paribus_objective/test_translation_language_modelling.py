@@ -36,12 +36,12 @@ def texts(side: Any) -> list[list[int]]:
     return [side.ids[start:end].tolist() for start, end in itertools.pairwise(bounds)]
 
 
-def laid(objective: Objective, tokens: Tokens, length: int = 32, epoch: int = 0) -> Stream:
+def unmasked_examples(objective: Objective, tokens: Tokens, length: int = 32, epoch: int = 0) -> Stream:
     """The examples before masking."""
     return objective.form(tokens, length, Draw(0, epoch, torch.arange(180))).streams["body"]
 
 
-def halves(row: list[int]) -> list[list[int]]:
+def segments_of(row: list[int]) -> list[list[int]]:
     """Tokens between each cls and its sep."""
     segments = []
     while CLS in row:
@@ -54,11 +54,11 @@ def halves(row: list[int]) -> list[list[int]]:
 
 
 def test_text_and_translation_share_one_sequence(build: Build, tokens: Any) -> None:
-    body = laid(build("tlm", VOCABULARY), tokens)
+    body = unmasked_examples(build("tlm", VOCABULARY), tokens)
     sources, targets = texts(tokens), texts(tokens.targets)
     target_first = []
     for document, row in enumerate(body.tokens.tolist()):
-        segments = halves(row)
+        segments = segments_of(row)
         assert len(segments) == 2
         target_first.append(segments[0][0] >= 5000)
         source, target = reversed(segments) if target_first[-1] else segments
@@ -73,13 +73,13 @@ def test_text_and_translation_share_one_sequence(build: Build, tokens: Any) -> N
 
 
 def test_positions_restart_and_rows_have_their_language(build: Build, tokens: Any) -> None:
-    body = laid(build("tlm", VOCABULARY), tokens)
+    body = unmasked_examples(build("tlm", VOCABULARY), tokens)
     assert body.positions is not None
     assert body.languages is not None
     assert body.documents is not None
     assert body.segments is None
     for document, row in enumerate(body.tokens.tolist()):
-        segments = halves(row)
+        segments = segments_of(row)
         first_length, second_length = len(segments[0]) + 2, len(segments[1]) + 2
         assert body.positions[document, : first_length + second_length].tolist() == [
             *range(first_length),
@@ -98,14 +98,21 @@ def test_positions_restart_and_rows_have_their_language(build: Build, tokens: An
 
 def test_a_share_of_the_examples_has_one_side_alone(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY, monolingual=0.5)
-    rows = [halves(row) for epoch in range(10) for row in laid(objective, tokens, epoch=epoch).tokens.tolist()]
+    rows = [
+        segments_of(row)
+        for epoch in range(10)
+        for row in unmasked_examples(objective, tokens, epoch=epoch).tokens.tolist()
+    ]
     single = [row[0] for row in rows if len(row) == 1]
     assert len(single) == pytest.approx(900, abs=4 * (1800 / 4) ** 0.5)
     target_count = sum(text[0] >= 5000 for text in single)
     assert target_count == pytest.approx(len(single) / 2, abs=4 * (len(single) / 4) ** 0.5)
     assert max(map(len, single)) == 30
     assert {
-        len(row) for row in map(halves, laid(build("tlm", VOCABULARY, monolingual=1.0), tokens).tokens.tolist())
+        len(row)
+        for row in map(
+            segments_of, unmasked_examples(build("tlm", VOCABULARY, monolingual=1.0), tokens).tokens.tolist()
+        )
     } == {1}
 
 
@@ -146,7 +153,7 @@ def test_lengths_of_examples_are_known_and_short_batches_hold_the_same(build: Bu
 
 def test_without_languages_rows_have_none(build: Build, tokens: Any) -> None:
     tokens.languages = None
-    assert laid(build("tlm", VOCABULARY), tokens).languages is None
+    assert unmasked_examples(build("tlm", VOCABULARY), tokens).languages is None
 
 
 def test_too_short_a_row_is_refused(build: Build) -> None:
@@ -165,7 +172,7 @@ def test_an_epoch_has_each_pair_once(build: Build, tokens: Any) -> None:
 
 def test_formed_batches_are_unchanged(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY)
-    body = laid(objective, tokens)
+    body = unmasked_examples(objective, tokens)
     original = body.tokens.clone()
     objective.corrupt(TrainingExamples({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
     assert torch.equal(body.tokens, original)

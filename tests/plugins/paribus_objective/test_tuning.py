@@ -18,7 +18,7 @@ def registry() -> Registry:
     return installed()
 
 
-def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
+def run_spec(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
     folder.mkdir()
     spec = resolved("bert-tiny", *SMALL, *overrides, registry=registry)
     result: dict[str, Any] = run_trial(spec, registry, TrialContext(folder.name, folder))["result"]
@@ -28,7 +28,7 @@ def ran(registry: Registry, folder: Path, *overrides: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def pretrained(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trials") / "pretrained"
-    ran(registry, folder, "trainer.max_steps=2")
+    run_spec(registry, folder, "trainer.max_steps=2")
     return folder
 
 
@@ -46,7 +46,7 @@ def test_tuning_keeps_the_body_and_replaces_the_head(
 ) -> None:
     objective, corpus = task
     task_overrides = (f"from={pretrained}", f"objective={objective}", f"corpus={corpus}", "trainer.max_steps=2")
-    result = ran(registry, tmp_path / "tuned", *task_overrides)
+    result = run_spec(registry, tmp_path / "tuned", *task_overrides)
     warm_start = result["from"]
     assert warm_start["converted"] == {}
     assert all(path.startswith(("body.", "embedding.")) for path in warm_start["kept"])

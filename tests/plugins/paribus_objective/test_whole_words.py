@@ -103,12 +103,12 @@ def test_picks_equal_those_of_the_papers_code(law: str) -> None:
 
 
 @cache
-def many(law: str) -> Tensor:
+def many_epochs(law: str) -> Tensor:
     return torch.cat([picked(law, epoch) for epoch in range(30)])
 
 
 def test_words_are_masked_whole_unless_longer_than_the_limit() -> None:
-    body, selected = stream(), many("words")
+    body, selected = stream(), many_epochs("words")
     assert body.documents is not None
     for b in range(B - 1):
         example_words = [
@@ -128,7 +128,7 @@ def test_words_of_one_piece_fill_the_rate(law: str) -> None:
     text = (~torch.isin(body.tokens, torch.tensor(sorted(VOCABULARY.reserved))) & (body.documents >= 0)).sum(1)
     expected = RATE * text.repeat(30).double()
     error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
-    missing = expected.sum() - many(law).sum()
+    missing = expected.sum() - many_epochs(law).sum()
     assert -4 * error < missing < 4 * error + 0.01 * expected.sum()  # words that would not have fitted are left out
 
 

@@ -45,7 +45,7 @@ REPORTED: Final = (  # heads of two classes that need not learn so soon
 BEATEN: Final = 0.02  # nats
 
 
-class Found(NamedTuple):
+class MeasuredLoss(NamedTuple):
     """One loss of one preset, and the loss of label frequencies."""
 
     command: str
@@ -61,9 +61,9 @@ def registry() -> Registry:
 
 
 @pytest.fixture(scope="module")
-def results() -> Iterator[list[Found]]:
+def results() -> Iterator[list[MeasuredLoss]]:
     """All measured losses; `make baselines` writes them to a table."""
-    rows: list[Found] = []
+    rows: list[MeasuredLoss] = []
     yield rows
     if TABLE in os.environ:
         Path(os.environ[TABLE]).write_text(table(rows), encoding="utf-8")
@@ -71,7 +71,7 @@ def results() -> Iterator[list[Found]]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_tiny_preset_is_better_than_label_frequencies(
-    command: str, registry: Registry, results: list[Found], tmp_path: Path
+    command: str, registry: Registry, results: list[MeasuredLoss], tmp_path: Path
 ) -> None:
     started = time.process_time()
     spec = resolved(*command.split(), registry=registry)
@@ -79,7 +79,7 @@ def test_a_tiny_preset_is_better_than_label_frequencies(
     seconds = time.process_time() - started
     frequency_losses = result["frequencies"] or of_two_networks(spec, registry, result["metrics"])
     for loss, frequencies in frequency_losses.items():
-        results.append(Found(command, loss, result["metrics"][loss], frequencies, seconds))
+        results.append(MeasuredLoss(command, loss, result["metrics"][loss], frequencies, seconds))
     for entry in results:
         if entry.command == command and (command, entry.loss) not in REPORTED:
             assert entry.value < entry.frequencies - BEATEN, entry
@@ -94,7 +94,7 @@ def of_two_networks(spec: dict[str, Any], registry: Registry, metrics: dict[str,
     return {"val/rtd/generator": tokens, "val/rtd/detection": entropy}
 
 
-def table(rows: list[Found]) -> str:
+def table(rows: list[MeasuredLoss]) -> str:
     lines = [
         "# What each tiny preset learns",
         "",

@@ -57,25 +57,25 @@ def closing_brackets(text: list[str]) -> list[str]:
     return [f"{kind})" for kind in reversed(open_)]
 
 
-def recalled(text: list[str], answer: list[str]) -> bool:
+def is_recall_answer(text: list[str], answer: list[str]) -> bool:
     value = dict(zip(text[:-1:2], text[1:-1:2], strict=True))
     keys = [text[-1], *answer[1::2]]
     return [value[key] for key in keys] == answer[::2] and len(set(keys)) == len(keys)
 
 
-def induced(text: list[str], answer: list[str]) -> bool:
-    place = text.index(text[-1])
-    return text.count(text[-1]) == 2 and place < len(text) - 2 and answer == [text[place + 1]]
+def is_induction_answer(text: list[str], answer: list[str]) -> bool:
+    position = text.index(text[-1])
+    return text.count(text[-1]) == 2 and position < len(text) - 2 and answer == [text[position + 1]]
 
 
 RIGHT: dict[str, Callable[[list[str], list[str]], bool]] = {
     "agreement": lambda text, answer: answer == ["are" if text[1].endswith("s") else "is"],
     "copy": lambda text, answer: answer == text,
     "dyck": lambda text, answer: answer == closing_brackets(text) and bool(answer),
-    "induction": induced,
+    "induction": is_induction_answer,
     "listops": lambda text, answer: answer == [str(evaluate_expression(text))],
     "mod-add": lambda text, answer: answer == [str(sum(map(int, text[:-1:2])) % 31)],
-    "recall": recalled,
+    "recall": is_recall_answer,
     "reverse": lambda text, answer: answer == text[::-1],
     "selective-copy": lambda text, answer: answer == [symbol for symbol in text if symbol != "."],
     "sort": lambda text, answer: answer == sorted(text, key=int),

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def both(corpus: Any) -> list[list[tuple[Any, ...]]]:
+def sorted_splits(corpus: Any) -> list[list[tuple[Any, ...]]]:
     """Contents of both splits, without names."""
     return [sorted((it.sentences, it.labels) for it in corpus.documents(split)) for split in ("train", "val")]
 
@@ -53,10 +53,10 @@ def test_only_a_pinned_commit_has_a_preview() -> None:
 def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
     corpus = Datasets(dataset="json", files=("a.jsonl",), label="label", streaming=streaming)
-    assert both(corpus) == both(Table(path=("a.jsonl",), label="label"))
+    assert sorted_splits(corpus) == sorted_splits(Table(path=("a.jsonl",), label="label"))
     assert corpus.fingerprint() == Table(path=("a.jsonl",), label="label").fingerprint()
     few = Datasets(dataset="json", files=("a.jsonl",), streaming=streaming, max_rows=5)
-    assert sum(map(len, both(few))) == 5
+    assert sum(map(len, sorted_splits(few))) == 5
 
 
 def test_load_errors_of_the_library_are_reported() -> None:

@@ -29,7 +29,7 @@ def documents(name: str, split: Split) -> tuple[Document, ...]:
     return tuple(build(name).documents(split))
 
 
-def both(name: str) -> list[Document]:
+def of_both_splits(name: str) -> list[Document]:
     return [*documents(name, "train"), *documents(name, "val")]
 
 
@@ -41,7 +41,7 @@ def topic(document: Document) -> str:
 def test_texts_are_unique_and_no_topic_is_in_both_splits(name: str) -> None:
     train, val = (documents(name, split) for split in ("train", "val"))
     assert {topic(document) for document in train}.isdisjoint(topic(document) for document in val)
-    texts = [document.text for document in both(name)]
+    texts = [document.text for document in of_both_splits(name)]
     assert len(set(texts)) == len(texts)
     assert len(train) > 200
     assert 0.1 < len(val) / len(texts) < 0.35
@@ -52,7 +52,7 @@ def test_labels_match_the_traits_of_their_corpus(name: str) -> None:
     provides = build(name).traits["provides"]
     classes = build(name).traits.get("document_facts", {}).get("classes")
     assert classes is None or len(build(name).classes()) == classes
-    for document in both(name):
+    for document in of_both_splits(name):
         assert bool(document.target) == ("pairs" in provides)
         if "tags" in provides:
             assert len(document.labels) == len(document.sentences)
@@ -71,8 +71,8 @@ def test_a_fingerprint_depends_on_the_options_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["follows", "word-order"])
 def test_two_classes_are_about_equally_frequent(name: str) -> None:
-    positives = sum(document.labels[0] for document in both(name))
-    count = len(both(name))
+    positives = sum(document.labels[0] for document in of_both_splits(name))
+    count = len(of_both_splits(name))
     assert abs(positives - count / 2) < 4 * (count / 4) ** 0.5  # four standard deviations
 
 
@@ -84,7 +84,8 @@ def test_a_share_of_each_section_is_held_out() -> None:
     for section in train:
         assert 0.05 < val[section] / (train[section] + val[section]) < 0.4
     assert all(
-        topic(document) in list(SECTIONS.values())[int(document.labels[0])].split() for document in both("sections")
+        topic(document) in list(SECTIONS.values())[int(document.labels[0])].split()
+        for document in of_both_splits("sections")
     )
 
 
@@ -96,7 +97,7 @@ def test_a_moved_sentence_keeps_its_words_and_its_last_word_in_place() -> None:
         for sentence in result.sentences
     }
     originals = {" ".join(sorted(sentence.split())): sentence.split() for sentence in sentences}
-    for document in both("word-order"):
+    for document in of_both_splits("word-order"):
         new_words = document.text.split()
         old_words = originals[" ".join(sorted(new_words))]
         if document.labels == (1,):
@@ -137,7 +138,7 @@ def test_negative_pairs_come_from_the_chosen_source(negatives: Any) -> None:
 
 
 def test_quotes_around_code_are_removed() -> None:
-    tagged = both("code-words")
+    tagged = of_both_splits("code-words")
     assert not any('"' in word for document in tagged for word in document.sentences)
     code = Counter(
         word for document in tagged for word, tag in zip(document.sentences, document.labels, strict=True) if tag
@@ -155,7 +156,7 @@ def test_the_answer_fills_the_blank_and_occurs_in_its_context_once() -> None:
         for sentence in result.sentences
     }
     unanswered = 0
-    for document in both("cloze"):
+    for document in of_both_splits("cloze"):
         first, last = (int(label) for label in document.labels)
         unanswered += first < 0
         if first < 0:
@@ -171,16 +172,16 @@ def test_the_answer_fills_the_blank_and_occurs_in_its_context_once() -> None:
         filled = " ".join(words(document.text.replace(BLANK, " ".join(answer), 1)))
         assert filled in sentences
         assert filled not in " ".join(document.target)
-    assert 0.1 < unanswered / len(both("cloze")) < 0.35
+    assert 0.1 < unanswered / len(of_both_splits("cloze")) < 0.35
     assert all(document.labels[0] >= 0 for document in Cloze(unanswered=0).documents("val"))
 
 
 def test_a_score_is_the_share_of_unchanged_words() -> None:
-    for document in both("overlap"):
+    for document in of_both_splits("overlap"):
         source_words, target_words = document.text.split(), document.target[0].split()
         unchanged = sum(a == b for a, b in zip(source_words, target_words, strict=True))
         assert document.labels[0] == pytest.approx(unchanged / len(source_words))
-    scores = [document.labels[0] for document in both("overlap")]
+    scores = [document.labels[0] for document in of_both_splits("overlap")]
     assert 0.45 < sum(scores) / len(scores) < 0.55
     assert {0.0, 1.0} < set(scores)
 

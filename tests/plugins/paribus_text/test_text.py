@@ -19,7 +19,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def both(corpus: Text) -> tuple[list[Document], list[Document]]:
+def both_splits(corpus: Text) -> tuple[list[Document], list[Document]]:
     return list(corpus.documents("train")), list(corpus.documents("val"))
 
 
@@ -40,7 +40,7 @@ def refusal(**options: object) -> str:
 def test_each_file_is_a_document_with_its_sentences(folder: Path) -> None:
     (folder / "a.txt").write_text("One. Two.\n\nThree\nfour.")
     (folder / "b.md").write_text("Five.\r\n\r\nSix.")
-    train, val = both(Text(path=("*.txt", "*.md")))
+    train, val = both_splits(Text(path=("*.txt", "*.md")))
     assert {document.name: document.sentences for document in train + val} == {
         "a.txt": ("One.", "Two.", "Three four."),
         "b.md": ("Five.", "Six."),
@@ -50,7 +50,7 @@ def test_each_file_is_a_document_with_its_sentences(folder: Path) -> None:
 
 def test_paragraphs_may_be_documents(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS))
-    train, val = both(Text(path=("a.txt",), documents="paragraph"))
+    train, val = both_splits(Text(path=("a.txt",), documents="paragraph"))
     assert sorted(document.text for document in train + val) == sorted(PARAGRAPHS)
     assert len(val) == 4
     assert {document.name for document in train + val} == {f"a.txt, paragraph {number}" for number in range(1, 41)}
@@ -61,15 +61,15 @@ def test_folders_may_be_languages(folder: Path) -> None:
         (folder / language).mkdir()
         (folder / language / "a.txt").write_text(text)
     with_languages, without_languages = Text(path=("*/a.txt",), languages=True), Text(path=("*/a.txt",))
-    train, val = both(with_languages)
+    train, val = both_splits(with_languages)
     assert {document.text[0]: document.language for document in train + val} == {"E": "de", "O": "en", "U": "fr"}
-    assert {document.language for documents in both(without_languages) for document in documents} == {""}
+    assert {document.language for documents in both_splits(without_languages) for document in documents} == {""}
     assert with_languages.fingerprint() != without_languages.fingerprint()
 
 
 def test_a_line_of_json_is_a_document(folder: Path) -> None:
     (folder / "a.jsonl").write_text(lines({"body": "One.\u2028Two."}, {"body": "Three.", "id": 7}) + "\n")
-    train, val = both(Text(path=("a.jsonl",), field="body"))
+    train, val = both_splits(Text(path=("a.jsonl",), field="body"))
     assert {document.name: document.sentences for document in train + val} == {
         "a.jsonl:1": ("One.", "Two."),
         "a.jsonl:2": ("Three.",),
@@ -79,7 +79,7 @@ def test_a_line_of_json_is_a_document(folder: Path) -> None:
 def test_validation_files_are_the_validation_split(folder: Path) -> None:
     (folder / "a.txt").write_text("One.")
     (folder / "b.txt").write_text("Two.")
-    train, val = both(Text(path=("a.txt",), validation=("b.txt",)))
+    train, val = both_splits(Text(path=("a.txt",), validation=("b.txt",)))
     assert [document.text for document in train] == ["One."]
     assert [document.text for document in val] == ["Two."]
 
@@ -88,7 +88,7 @@ def test_patterns_reach_into_folders_and_a_file_is_read_once(folder: Path) -> No
     (folder / "in" / "deep").mkdir(parents=True)
     (folder / "in" / "deep" / "a.txt").write_text("One.")
     (folder / "in" / "B.TXT").write_text("Two.")
-    train, val = both(Text(path=("in/**/*", "in/deep/a.txt", str(folder / "in" / "B.TXT"))))
+    train, val = both_splits(Text(path=("in/**/*", "in/deep/a.txt", str(folder / "in" / "B.TXT"))))
     assert sorted({document.text for document in train + val}) == ["One.", "Two."]
 
 
@@ -100,14 +100,14 @@ def test_every_document_lies_in_one_split_whatever_files_it_is_in(folder: Path) 
     held_out = {document.text for document in Text(path=("a.txt",), documents="paragraph").documents("val")}
     for place, text in enumerate(reversed(PARAGRAPHS)):
         (folder / f"{place}.md").write_text(text)
-    train, val = both(Text(path=("*.md",)))
+    train, val = both_splits(Text(path=("*.md",)))
     assert {document.text for document in val} == held_out
     assert {document.text for document in train} == set(PARAGRAPHS) - held_out
 
 
 def test_two_documents_with_one_text_lie_in_the_same_split(folder: Path) -> None:
     (folder / "a.txt").write_text("\n\n".join(PARAGRAPHS * 2))
-    train, val = both(Text(path=("a.txt",), documents="paragraph", held_out=0.4))
+    train, val = both_splits(Text(path=("a.txt",), documents="paragraph", held_out=0.4))
     assert len(val) == 2 * len({document.text for document in val})
     assert {document.text for document in train}.isdisjoint(document.text for document in val)
 
@@ -140,7 +140,7 @@ def test_dropped_files_and_documents_are_counted_by_reason(folder: Path) -> None
     (folder / "picture.png").write_bytes(b"\x89PNG")
     (folder / "a.jsonl").write_text(lines({"text": " "}, {"text": "One."}, {"text": "\ud800"}, {"text": "Two."}))
     corpus = Text(path=("*",))
-    train, val = both(corpus)
+    train, val = both_splits(corpus)
     assert len(train) + len(val) == 2
     assert corpus.skipped_inputs() == {
         "files without text": 2,
@@ -166,7 +166,7 @@ def test_a_single_document_is_refused(folder: Path) -> None:
     assert message.startswith("error[no-documents]")
     assert "got 1" in message
     assert "`documents: paragraph`" in message
-    assert [len(documents) for documents in both(Text(path=("a.txt",), documents="paragraph"))] == [1, 1]
+    assert [len(documents) for documents in both_splits(Text(path=("a.txt",), documents="paragraph"))] == [1, 1]
 
 
 # --- what is refused ---
@@ -196,7 +196,7 @@ def test_text_that_is_not_utf8_is_refused_with_its_line_and_offset(folder: Path)
 
 def test_a_byte_order_mark_is_removed(folder: Path) -> None:
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\n\nTwo.")
-    train, val = both(Text(path=("a.txt",), documents="paragraph"))
+    train, val = both_splits(Text(path=("a.txt",), documents="paragraph"))
     assert {document.text for document in train + val} == {"One.", "Two."}
 
 
