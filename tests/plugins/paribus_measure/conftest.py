@@ -18,9 +18,9 @@ class FakeModel:
     """Fake `paribus.EvaluatedModel` with given batches, weights and scores."""
 
     batch_list: Sequence[Batch] = ()
-    attention_of: Any = None  # of a batch: the weights of each layer
-    logits_of: Any = None  # of a batch: the scores of each row
-    generate_pairs: Any = None  # of how many pairs, and how: those, with what it made of them
+    attention_of: Any = None  # batch -> weights of each layer
+    logits_of: Any = None  # batch -> scores of each row
+    generate_pairs: Any = None  # number of pairs and options -> generated pairs
     causal: bool = True
     learning_curve: Sequence[Mapping[str, float]] = ()
     trial: TrialInfo = TrialInfo(("clm/loss",), 16)

@@ -50,7 +50,7 @@ def test_one_attended_row_has_no_entropy_and_heads_are_measured_apart(measure_mo
 def test_equal_weights_give_the_first_row_its_share(measure_model: MeasureModel) -> None:
     values = measure_model(SinkMass(), EVEN, causal=False)
     assert values == pytest.approx({"mean": 1 / N, "lowest": 1 / N, "highest": 1 / N, "nowhere": 0.0}, abs=1e-12)
-    values = measure_model(SinkMass(), PAST, causal=True)  # the first row itself has no choice, and is no evidence
+    values = measure_model(SinkMass(), PAST, causal=True)  # the first row sees only itself and is not counted
     assert values["mean"] == pytest.approx(sum(1 / rows for rows in range(2, N + 1)) / (N - 1), abs=1e-12)
 
 
@@ -69,12 +69,12 @@ def test_weight_on_a_learned_sink_changes_no_span_and_no_entropy(measure_model: 
 
 
 def test_a_span_is_the_mean_distance(measure_model: MeasureModel) -> None:
-    values = measure_model(EffectiveSpan(), PAST, causal=True)  # row i is i / 2 away from those up to itself
+    values = measure_model(EffectiveSpan(), PAST, causal=True)  # mean distance of row i to the rows up to itself: i / 2
     assert values["mean"] == pytest.approx(sum(row / 2 for row in range(1, N)) / (N - 1), abs=1e-9)
     values = measure_model(EffectiveSpan(), EVEN, causal=False)
     assert values["mean"] == pytest.approx((N**2 - 1) / (3 * N), abs=1e-9)
     weights = EVEN.clone()
-    weights[:, 0] = torch.eye(N).roll(2, 1).double()  # two rows ahead, and around the end
+    weights[:, 0] = torch.eye(N).roll(2, 1).double()  # two rows ahead, cyclically
     near = measure_model(EffectiveSpan(), weights, causal=False)["lowest"]
     assert near == pytest.approx((2 * (N - 2) + 2 * (N - 2)) / N, abs=1e-9)
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from paribus import Batch
 from paribus_measure.induction_score import InductionScore, repeated_sequences
 
-N = 7  # half of the rows that fit
+N = 7  # half of the sequence length
 
 
 def uniform(rows: int) -> Tensor:

@@ -27,7 +27,7 @@ from paribus import (
 Build = Callable[..., Objective]
 Passed = Callable[[TrainingExamples], ForwardPass]
 PAD, SEP, EOS = 0, 2, 5
-Pair = tuple[Sequence[int], Sequence[Sequence[int]]]  # a prompt, and the sentences of its answer
+Pair = tuple[Sequence[int], Sequence[Sequence[int]]]  # prompt and sentences of the answer
 PAIRS: list[Pair] = [([10, 11, 12], [[20, 21]]), ([13], [[22]]), ([14, 15], [[23], [24, 25], [26]])]
 
 
@@ -67,7 +67,7 @@ def test_labels_are_the_answer_and_its_end(build: Build, vocabulary: Vocabulary)
         [i, i, 23, 24, 25, 26, EOS, i],
     ]
     assert body.documents is not None
-    assert (body.documents != PADDING).sum(1).tolist() == [6, 3, 7]  # what ends an answer is read by nobody
+    assert (body.documents != PADDING).sum(1).tolist() == [6, 3, 7]  # the end token of an answer is not fed
 
 
 def test_without_a_separator_and_a_stop_there_is_the_text_alone(build: Build, vocabulary: Vocabulary) -> None:

@@ -106,7 +106,7 @@ def test_copies_of_the_objective_make_the_same_pieces(build: Build, tokens: Any)
     objective = build("control", VOCABULARY, 8)
     whole = all_examples(objective, tokens, 8)
     assert torch.equal(all_examples(copy.deepcopy(objective), tokens, 8).targets["labels"], whole.targets["labels"])
-    copied_cache = pickle.loads(pickle.dumps(PieceCache(3)))  # our own
+    copied_cache = pickle.loads(pickle.dumps(PieceCache(3)))  # pickled here
     with pytest.raises(DataError, match="the tokenizer has 3"):
         copied_cache(tokens, 8)
 

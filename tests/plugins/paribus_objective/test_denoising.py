@@ -75,7 +75,7 @@ def test_each_missing_span_is_replaced_by_one_mask(build: Build) -> None:
         text = [9, *(token if token != EOS else 50 for token in row), 10 + N]
         for token, next_token in itertools.pairwise(text):
             if MASK not in {token, next_token}:
-                assert next_token == token + 1  # nothing is missing without a mask
+                assert next_token == token + 1  # every missing token has a mask
         assert row.count(MASK) <= N - len(remaining)
 
 
@@ -98,7 +98,7 @@ def test_span_lengths_follow_the_poisson_distribution(build: Build) -> None:
     counts = np.bincount(lengths, minlength=20)
     expected = stats.poisson(3).pmf(np.arange(len(counts)))
     assert len(lengths) > 25_000
-    # Of some forty spans of a text one is cut short, and a mask behind the last token is left out.
+    # About one of forty spans of a text is truncated, and a mask after the last token is left out.
     assert abs(counts / counts.sum() - expected).max() < 0.008
     assert np.mean(lengths) == pytest.approx(3, abs=0.05)
 
@@ -122,7 +122,7 @@ def test_every_token_is_equally_likely_to_be_removed(build: Build) -> None:
         deleted = np.ones(40)
         deleted[np.array([token for token in row if token != MASK]) - 10] = 0
         counts += deleted
-    # Neighbours go together, so places vary more than coins would: by the mean length of the span that hides one.
+    # Neighbours are masked together, so the variance is larger than binomial by the mean length of a span.
     expected = counts.mean()
     assert abs(counts[1:-1] - expected).max() < 4 * (expected * 0.7 * 4) ** 0.5
 
@@ -164,7 +164,7 @@ def test_sentences_that_are_not_permuted_keep_their_positions(build: Build) -> N
         sum(row[number * 4] == 10 + number * 4 for number in range(10)) for row in encoder_texts(objective, body)
     ]
     assert min(unmoved) >= 5
-    assert np.mean(unmoved) == pytest.approx(6, abs=4 / 500**0.5)  # five, and of five others one on average
+    assert np.mean(unmoved) == pytest.approx(6, abs=4 / 500**0.5)  # five, and one of five others on average
 
 
 def test_a_rotated_text_begins_with_any_of_its_tokens(build: Build) -> None:
@@ -247,7 +247,7 @@ def test_separate_documents_stay_separate_on_both_sides(build: Build) -> None:
 def test_a_text_of_one_token_is_infilled_or_unchanged(build: Build) -> None:
     objective = build("denoise", VOCABULARY, 2)
     rows = encoder_texts(objective, Stream(torch.full((100, 1), 20)))
-    assert {tuple(row) for row in rows} == {(MASK,), (20,)}  # left where the first span that is drawn is of no tokens
+    assert {tuple(row) for row in rows} == {(MASK,), (20,)}  # unchanged if the first drawn span is empty
 
 
 def test_shares_that_sum_to_more_than_1_are_refused(build: Build) -> None:

@@ -22,7 +22,7 @@ def test_the_head_is_a_gelu_layer_and_one_score() -> None:
 
 
 def test_with_a_norm_the_first_token_is_added_to_each() -> None:
-    plain, objective = Detector(6, None).double(), Detector(6, lambda width=None: nn.LayerNorm(6)).double()  # type: ignore[arg-type]  # a norm, in all but name
+    plain, objective = Detector(6, None).double(), Detector(6, lambda width=None: nn.LayerNorm(6)).double()  # type: ignore[arg-type]  # a callable in place of a norm
     objective.load_state_dict(plain.state_dict(), strict=False)
     hidden = torch.randn(2, 5, 6, dtype=torch.float64)
     for position in range(5):

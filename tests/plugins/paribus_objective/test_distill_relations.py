@@ -85,9 +85,7 @@ def test_relations_equal_those_of_the_papers(
         def streams(self) -> dict[str, Stream]:
             return {"body": Stream(counted, documents)}
 
-    run = StreamPass(
-        nothing, nothing, {"counted": counted}, GivenPass(nothing, nothing, {}, layers=teacher), student
-    )
+    run = StreamPass(nothing, nothing, {"counted": counted}, GivenPass(nothing, nothing, {}, layers=teacher), student)
     term = objective(run)["loss"]
 
     def is_visible(b: int, t: int, s: int) -> bool:

@@ -48,7 +48,7 @@ def test_the_loss_is_the_divergence_times_the_squared_temperature(
 def test_equal_scores_have_no_loss(build: Build, vocabulary: Vocabulary) -> None:
     scores = torch.randn(2, 5, 7, dtype=torch.float64).requires_grad_()
     rows = {"counted": torch.zeros(2, 5, dtype=torch.long)}
-    shifted = scores.detach() + 3.0  # what all classes have in common says nothing
+    shifted = scores.detach() + 3.0  # a constant shift of all classes changes nothing
     term = build("distill-scores", vocabulary)(GivenPass(scores, scores, rows, GivenPass(shifted, shifted, {})))["loss"]
     term.total.backward()
     assert float(term.total.detach()) == pytest.approx(0, abs=1e-12)

@@ -113,7 +113,7 @@ def test_only_the_first_row_and_the_context_are_scored(extract: Any, questions: 
     formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
     segments, documents = formed.streams["body"].segments, formed.streams["body"].documents
     for row in range(count):
-        ends = (documents[row] >= 0).sum() - 1  # its last mark is none of the context
+        ends = (documents[row] >= 0).sum() - 1  # the last token is not of the context
         expected = [place == 0 or (bool(segments[row, place]) and place < ends) for place in range(23)]
         assert formed.targets["candidates"][row].tolist() == expected
     run = passed(formed)
@@ -173,7 +173,7 @@ def test_frequencies_are_those_of_unanswerable_questions(extract: Any, questions
         for row in range(count)
     ]
     assert extract.unigram_loss(questions, targets) == pytest.approx(sum(nats) / count)
-    two = {name: value[:2] for name, value in targets.items()}  # those that are evaluated, and no others
+    two = {name: value[:2] for name, value in targets.items()}  # the evaluated examples alone
     assert extract.unigram_loss(questions, two) == pytest.approx(sum(nats[:2]) / 2)
 
 

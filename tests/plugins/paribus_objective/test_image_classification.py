@@ -138,7 +138,7 @@ def test_the_loss_is_of_the_first_row_and_smoothed_only_in_training(
 def test_accuracy_is_the_share_of_right_classes(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=5)
     rows = torch.randn(6, 2, 8, dtype=torch.float64)
-    best = objective.head(rows[:, 0]).argmax(-1).tolist()  # type: ignore[operator]  # it is a module
+    best = objective.head(rows[:, 0]).argmax(-1).tolist()  # type: ignore[operator]  # a module
     labels = [*best[:4], *((guess + 1) % 5 for guess in best[4:])]
     metrics = objective.metrics()
     objective.update_metrics(Pass(rows, labels), metrics)

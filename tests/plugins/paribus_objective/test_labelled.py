@@ -69,7 +69,7 @@ def test_long_texts_are_truncated_the_longer_of_a_pair_first(
     objective = build("classify", vocabulary, 64)
     assert rows(objective, singles, 12)[1] == [CLS, *range(107, 117), SEP]
     assert pairs.targets is not None
-    cut = rows(objective, pairs, 33)  # 30 tokens: of 30 and 18 the longer loses 12, and then both lose 3
+    cut = rows(objective, pairs, 33)  # 30 tokens: of 30 and 18 the longer loses 12, then both lose 3
     assert cut[1] == [CLS, *range(107, 122), SEP, *document(pairs.targets, 1)[:15], SEP]
     assert cut[2] == [CLS, 137, SEP, *document(pairs.targets, 2)[:29], SEP]
 
@@ -202,7 +202,7 @@ def test_the_error_is_squared_and_summed(build: Build, passed: Passed, pairs: To
     expected = sum((predictions[row] - score) ** 2 for row, score in enumerate([0.25, -100.0, 3.5]))
     term = objective(run)["loss"]
     torch.testing.assert_close(term.total, expected, rtol=0, atol=1e-9)
-    assert int(term.count) == 3  # a score may be any number, that of an ignored label as well
+    assert int(term.count) == 3  # a score may be any number, even that of an ignored label
     metrics = objective.metrics()
     objective.update_metrics(run, metrics)
     wanted_r = np.corrcoef(predictions.detach().numpy(), [0.25, -100.0, 3.5])[0, 1]

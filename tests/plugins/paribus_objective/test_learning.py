@@ -12,8 +12,8 @@ from paribus.train.trial import TrialContext, run_trial
 
 pytestmark = pytest.mark.slow
 
-# Measured: 1.56 nats where frequencies come to 1.61, for both, and 0.23 of 0.45. With more steps the few texts are
-# learnt by heart.
+# Measured: 1.56 nats of 1.61 by frequencies for both, and 0.23 of 0.45. With more steps the model memorizes
+# the few texts.
 CLASSES = (
     "bert-tiny",
     "objective={name: classify, classes: 6, pool: mean, pooler: false}",

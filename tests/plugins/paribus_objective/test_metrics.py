@@ -120,7 +120,7 @@ def span_match(
 def test_the_best_span_of_all_windows_counts() -> None:
     rows = [
         (7, [3, 4], [3, 5], 2.0, 1.0),
-        (7, [9, 9], [3, 5], 1.5, 5.0),  # that nothing answers is said of this window alone
+        (7, [9, 9], [3, 5], 1.5, 5.0),  # no answer in this window alone
         (2, [0, 0], [-1, -1], 1.0, 1.5),
         (2, [4, 6], [-1, -1], 1.2, 1.3),
         (4, [1, 2], [1, 2], 0.0, 0.0),

@@ -58,7 +58,7 @@ def test_segments_are_runs_of_text_and_negatives_of_another_document(
 def test_positives_begin_where_the_first_segment_ends(nsp: Objective, corpus: Corpus) -> None:
     tokens = corpus(SENTENCES)
     starts = set((tokens.sentences + 100).tolist())
-    for batch in formed(nsp, tokens, 400, 20):  # nothing is cut at this length
+    for batch in formed(nsp, tokens, 400, 20):  # nothing is truncated at this length
         for row, label in enumerate(batch.targets["labels"].tolist()):
             a, b = sides(batch, row)
             assert {a[0], a[-1] + 1, b[0], b[-1] + 1} <= starts

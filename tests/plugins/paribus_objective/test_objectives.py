@@ -27,8 +27,8 @@ Build = Callable[..., Objective]
 Passed = Callable[[TrainingExamples], ForwardPass]
 Corpus = Callable[[list[list[int]]], Tokens]
 
-OF_IMAGES = {"image-classify"}  # which has a corpus of its own, and tests
-# Which need pairs, score rows and no classes, or learn from a teacher: the same is held of them in tests of their own.
+OF_IMAGES = {"image-classify"}  # tested in its own file with its own corpus
+# Objectives that need pairs, score rows without classes, or learn from a teacher have their own tests.
 APART = (
     "completion",
     "detection",
@@ -173,7 +173,7 @@ def test_a_row_whose_label_is_ignored_gets_no_gradient(
         label[1] = IGNORED
     run = passed(TrainingExamples(batch.streams, {**batch.targets, **labels}))
     hidden = run.hidden("body").detach().requires_grad_()
-    run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
+    run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # fake forward pass
     total_loss(instance(run)).backward()
     assert hidden.grad is not None
     assert not hidden.grad[1].any()
@@ -226,7 +226,7 @@ def test_every_vector_has_the_rows_of_its_stream(
     for stream in formed(instance, corpus, 3).streams.values():
         assert stream.tokens.dtype is torch.int64
         assert stream.tokens.shape[1] <= 32
-        vectors = stream._replace(query_positions=None)  # which are fewer
+        vectors = stream._replace(query_positions=None)  # fewer than the rows
         assert all(vector.shape == stream.tokens.shape for vector in vectors if vector is not None)
 
 
@@ -248,9 +248,7 @@ def test_rows_are_projected_to_the_embedding_width_at_the_counted_cost(
 ) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
-    instance = build(
-        name, vocabulary, table_width=table_width
-    ).eval()  # as what is evaluated: nobody is fed what was scored
+    instance = build(name, vocabulary, table_width=table_width).eval()  # evaluation: no fed predictions
     run = passed(formed(instance, corpus, 3))
     scored: list[Tensor] = []
 
@@ -258,7 +256,7 @@ def test_rows_are_projected_to_the_embedding_width_at_the_counted_cost(
         scored.append(h)
         return h.new_zeros(*h.shape[:-1], 100)
 
-    run.unembed = unembed  # type: ignore[method-assign]  # the fake pass, and meant
+    run.unembed = unembed  # type: ignore[method-assign]  # fake forward pass
     with FlopCounterMode(display=False) as counter:
         instance(run)
     assert (
@@ -294,7 +292,7 @@ def test_an_untrained_model_has_the_loss_of_a_uniform_guess(
 ) -> None:
     instance = build(name, vocabulary)
     run = passed(formed(instance, corpus, 8))
-    run.unembed = lambda h, bias=None: h.new_zeros(*h.shape[:-1], 100)  # type: ignore[method-assign]  # the fake pass, and meant
+    run.unembed = lambda h, bias=None: h.new_zeros(*h.shape[:-1], 100)  # type: ignore[method-assign]  # fake forward pass
     for parameter in instance.parameters():
         nn.init.zeros_(parameter)
     for term in instance(run).values():

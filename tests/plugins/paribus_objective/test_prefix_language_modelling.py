@@ -96,7 +96,7 @@ def test_separate_documents_have_their_own_prefixes(build: Build) -> None:
         assert label_counts.min() >= 1
         assert torch.equal(order[:, start], end - label_counts)
     lengths = torch.stack([order[:, 0], order[:, 10] - 10], dim=1).double()
-    assert abs(torch.corrcoef(lengths.T)[0, 1]) < 4 / B**0.5  # each drawn by itself
+    assert abs(torch.corrcoef(lengths.T)[0, 1]) < 4 / B**0.5  # independent draws
 
 
 def test_the_prefix_is_bidirectional_and_the_rest_causal() -> None:

@@ -43,7 +43,7 @@ def formed(objective: Any, tokens: Any, index: Tensor, progress: float) -> Any:
     return objective.corrupt(build_objective.streams, build_objective.targets, draw)
 
 
-# --- coins ---
+# --- random replacement ---
 
 
 @pytest.mark.parametrize(("growth", "shares"), [("constant", [0.4] * 3), ("linear", [0, 0.2, 0.4])])
@@ -98,7 +98,7 @@ def test_the_draws_of_an_example_depend_on_it_alone(build_objective: Build, toke
     assert len(set(more["keys"].tolist())) == 3
 
 
-# --- words ---
+# --- sampled tokens ---
 
 
 @pytest.mark.parametrize("feedback", FEEDBACK)

@@ -49,7 +49,7 @@ def test_labels_are_the_order_of_the_segments(length: int, sop: Objective, corpu
 
 
 def test_swapping_only_reorders_tokens(sop: Objective, corpus: Corpus) -> None:
-    tokens = corpus([[3, 4], [5, 2]])  # a chunk has one split, so an epoch is told by its label alone
+    tokens = corpus([[3, 4], [5, 2]])  # a chunk has one split, so epochs differ in the label alone
     orders: dict[int, set[tuple[tuple[int, ...], tuple[int, ...]]]] = {0: set(), 1: set()}
     for batch in batches(sop, tokens, 32, 20):
         a, b = sides(batch, 0)

@@ -25,7 +25,7 @@ from paribus import (
     Vocabulary,
 )
 
-Build = Callable[..., Any]  # an objective of whose own methods some are asked for
+Build = Callable[..., Any]  # Any: some tests call methods of the subclass
 Texts = Sequence[Sequence[int]]
 
 PAD, EOS, FIRST = 0, 5, 80  # and the first sentinel
@@ -123,7 +123,7 @@ def test_a_source_is_reversed_by_option(
     assert prompt.source == tuple(two.streams["encoder"].tokens[0, : start + 4].tolist())
 
 
-# --- texts that are too long ---
+# --- long texts ---
 
 
 def test_a_long_pair_is_truncated_on_its_long_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
@@ -208,7 +208,7 @@ def test_too_few_or_too_many_languages_are_refused(build: Build, pairs: Any, voc
         objective.example_count(pairs([[3]], [[2]], ([0], [2])), 32)
 
 
-# --- how it is asked to write ---
+# --- prompts ---
 
 
 def test_a_prompt_equals_the_beginning_of_an_example(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
@@ -285,7 +285,7 @@ def test_exact_counts_pairs_without_wrong_guesses(build: Build, pairs: Any, voca
     labels = formed.targets["labels"]
     scores = functional.one_hot(labels.clamp(min=0), 100).double()
     scores[1, 2] = scores[1, 2].roll(1)  # one wrong token
-    scores[2, 6] = scores[2, 6].roll(1)  # and one that nobody asks for
+    scores[2, 6] = scores[2, 6].roll(1)  # and a wrong token without a label
 
     class FixedLogits:
         targets = formed.targets

@@ -87,7 +87,7 @@ def test_the_second_head_sees_only_the_boundary_rows(build: Build, passed: Passe
     batch = corrupted(objective, rows=1)
     run = passed(batch)
     hidden = run.hidden().detach().requires_grad_()
-    run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # the fake pass, and meant
+    run.hidden = lambda part="body", **_: hidden  # type: ignore[method-assign]  # fake forward pass
     objective(run)["boundary"].total.backward()
     assert hidden.grad is not None
     is_predicted = batch.targets["boundary_labels"] != IGNORED

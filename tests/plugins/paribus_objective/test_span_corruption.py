@@ -105,7 +105,7 @@ def test_each_row_has_the_document_of_its_token(t5: Objective) -> None:
                     assert position == len(side_tokens[row]) - 1
                 elif token not in SENTINELS:
                     assert side.documents[row, position] == (token - 10) // 30
-                elif side is body:  # a sentinel stands with what follows it
+                elif side is body:  # a sentinel belongs to the document of the next token
                     assert side.documents[row, position] == side.documents[row, position + 1]
             assert (side.documents[row].diff() >= 0).all()
 

@@ -104,7 +104,7 @@ def test_every_position_is_equally_likely() -> None:
         share = RATE * allowed.sum(0).double()
         is_eligible = share > 0
         deviation = (picked.sum(0) - share)[is_eligible] / (share[is_eligible] * (1 - RATE)).sqrt()
-        assert float(deviation.abs().max()) < 4.5  # places of one span are not independent, so no chi-square
+        assert float(deviation.abs().max()) < 4.5  # positions of one span are dependent, so no chi-square
         assert abs(float(deviation.square().mean()) - 1) < 0.5
 
 
@@ -112,7 +112,7 @@ def test_a_span_has_its_drawn_length_unless_truncated() -> None:
     _, _, picked, _ = many_epochs(packed=False)
     lengths = [end - start + 1 for _, start, end in spans_of(picked) if start > 0 and end < T - 1]
     assert max(lengths) == 10
-    assert 3.0 < float(np.mean(lengths)) < 3.8  # the last span of each example is cut short
+    assert 3.0 < float(np.mean(lengths)) < 3.8  # the last span of each example is truncated
 
 
 def test_most_masked_tokens_are_adjacent() -> None:
@@ -168,7 +168,7 @@ def test_an_example_with_any_text_has_a_label() -> None:
 def test_spans_are_not_adjacent_even_at_half_the_text() -> None:
     objective = masking(Spans(max_length=2), rate=0.5)
     _, pick, labels = objective(plain(15), 8, Draw(0, 0, torch.arange(B)))
-    assert torch.isin((labels != IGNORED).sum(1), torch.tensor([7])).all()  # half of 15 would leave no room for 8
+    assert torch.isin((labels != IGNORED).sum(1), torch.tensor([7])).all()  # half of 15 would leave no gaps for 8
     chosen = torch.zeros(B, 15, dtype=torch.bool).scatter(1, pick, labels != IGNORED)
     assert max(last - first + 1 for _, first, last in spans_of(chosen)) == 2
 
@@ -176,7 +176,7 @@ def test_spans_are_not_adjacent_even_at_half_the_text() -> None:
 def test_a_rate_without_room_between_spans_is_refused() -> None:
     with pytest.raises(ValueError, match=r"`rate` ≤ 0.5 .* got 0.6"):
         selection(GEOMETRIC, 0.6, VOCABULARY)
-    selection(Spans(), 0.6, VOCABULARY)  # single tokens may touch
+    selection(Spans(), 0.6, VOCABULARY)  # single tokens may be adjacent
 
 
 def test_spans_depend_on_the_epoch_and_not_on_the_batch() -> None:

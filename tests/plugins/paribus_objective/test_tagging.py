@@ -64,7 +64,7 @@ def test_only_the_first_piece_of_a_word_has_its_label(tag: Any, corpus: Corpus) 
     assert tag.example_lengths(tokens, 12).tolist() == [sum(token != 0 for token in row) for row in stream]
     assert tag.skipped_documents(tokens, 12) == {"tokens truncated from words longer than the sequence": 20}
     long = next(row for row in stream if 100 + int(tokens.sentences[7]) in row)
-    assert long == [1, *range(119, 129), 2]  # a word that has no room is cut, and keeps its label
+    assert long == [1, *range(119, 129), 2]  # a long word is truncated and keeps its label
 
 
 def test_ignored_tags_of_the_corpus_are_ignored(tag: Any, corpus: Corpus) -> None:

@@ -133,7 +133,7 @@ def test_both_sides_are_masked_equally_but_not_special_tokens(build: Build, toke
         assert (labels[labels != IGNORED] > MASK).all()
     expected = totals * masked.sum() / totals.sum()
     assert stats.chisquare(masked, expected).pvalue > 1e-4
-    # At least one of each text is hidden, which is more than a fifth of some.
+    # At least one token of each text is masked: more than a fifth of short ones.
     assert masked.sum() / totals.sum() == pytest.approx(0.2, abs=0.01)
 
 
@@ -183,6 +183,6 @@ def test_frequencies_are_those_of_both_sides(build: Build, corpus: Corpus) -> No
     train.ids, train.targets = np.array([1, 1]), corpus([[1]])
     train.targets.ids = np.array([0])
     objective = build("tlm", Vocabulary(4, {"cls": 2, "sep": 2, "mask": 3}))
-    shares = np.array([2, 3, 1, 1]) / 7  # one more of each than there are
+    shares = np.array([2, 3, 1, 1]) / 7  # one more of each, for smoothing
     targets = {"labels": torch.tensor([[1, IGNORED], [0, 1]])}
     assert objective.unigram_loss(train, targets) == pytest.approx(-(np.log(shares[0]) + 2 * np.log(shares[1])) / 3)

@@ -32,7 +32,7 @@ def stream(start: int = 0, count: int = B) -> Stream:
     pieces = torch.tensor(sorted(set(range(100)) - VOCABULARY.reserved))
     tokens = pieces[torch.randint(0, len(pieces), (B, T), generator=generator)]
     tokens[:, 0], tokens[:, 60], tokens[:, -1] = 1, 50, 99
-    tokens[-1], tokens[-1, 50] = 60, 10  # two long words, too long for all the room there is
+    tokens[-1], tokens[-1, 50] = 60, 10  # two words longer than the limit
     documents = torch.zeros_like(tokens)
     documents[::4, 90:] = 1
     documents[:-1:3, 100:] = PADDING
@@ -118,7 +118,7 @@ def test_words_are_masked_whole_unless_longer_than_the_limit() -> None:
             assert set(selected[b::B][:, word].float().mean(1).tolist()) <= {0.0, 1.0}
     assert set(selected[B - 1 :: B].sum(1).tolist()) == {18}
     assert selected[B - 1 :: B, 0].any()
-    assert selected[B - 1 :: B, 50].any()  # the first word of its row, or the second, and of each the beginning
+    assert selected[B - 1 :: B, 50].any()  # the beginning of the first or second word of a row
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -129,7 +129,7 @@ def test_words_of_one_piece_fill_the_rate(law: str) -> None:
     expected = RATE * text.repeat(30).double()
     error = (expected % 1 * (1 - expected % 1)).sum().sqrt()
     missing = expected.sum() - many_epochs(law).sum()
-    assert -4 * error < missing < 4 * error + 0.01 * expected.sum()  # words that would not have fitted are left out
+    assert -4 * error < missing < 4 * error + 0.01 * expected.sum()  # words that exceed the limit are skipped
 
 
 def test_no_special_token_and_no_padding_is_picked() -> None:
@@ -151,11 +151,11 @@ def test_run_lengths_count_words_and_follow_the_distribution() -> None:
     edges = np.concatenate(
         [
             np.diff(_edges(word_selection, body, epoch), axis=1) for epoch in range(8)
-        ]  # 36 of 240 words, or fewer runs that touch
+        ]  # 36 of 240 words; adjacent runs count once
     )
     lengths = edges[:, ::2][edges[:, ::2] > 0]
     counts = np.bincount(lengths, minlength=4)[1:4]
-    # Runs that touch are seen as one, and a run that meets another is left out: long ones a little more often.
+    # Adjacent runs count as one, and overlapping runs are skipped, long ones a little more often.
     probabilities = LAWS["albert"].length_probabilities()
     assert counts[0] > counts[1] > counts[2]
     assert abs(counts / counts.sum() - probabilities).max() < 0.06

@@ -104,7 +104,7 @@ def test_longer_questions_use_the_same_symbols(name: str) -> None:
     short = [len(document.text.split()) for document in task.documents("train")]
     symbols = {word for it in task.documents("train") for text in (it.text, *it.target) for word in text.split()}
     lengths = [len(document.text.split()) for document in task.longer_documents(4)]
-    if name == "listops":  # how long an expression is follows from how it was nested
+    if name == "listops":  # the length of an expression depends on its nesting
         assert sum(lengths) / len(lengths) > 2 * sum(short) / len(short)
     else:
         assert min(lengths) > max(short)

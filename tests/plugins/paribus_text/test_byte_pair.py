@@ -36,7 +36,7 @@ def test_no_text_encodes_to_a_reserved_id(text: str) -> None:
 
 def test_frequent_pairs_are_merged() -> None:
     assert len(TOKENIZER.encode_batch([" the the"])[0]) == 2
-    assert TOKENIZER.vocabulary().size < 400  # there was no more to learn
+    assert TOKENIZER.vocabulary().size < 400  # no frequent pair is left
 
 
 @pytest.mark.parametrize("size", [266, 270, 280])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from paribus import DataError, SpecError
 from paribus_text.bytes import Bytes
 
-anything = st.text(st.characters(categories=None, exclude_categories=()))  # lone surrogates as well
+anything = st.text(st.characters(categories=None, exclude_categories=()))  # with lone surrogates
 
 
 @given(st.lists(anything))

@@ -14,7 +14,7 @@ TINY: dict[str, Any] = {"pairs": 400, "held_out": 100}
 EVERYBODY = tuple(FORMATS)
 MARCH = date(1998, 3, 4)
 
-WRITTEN: dict[Locale, tuple[str, str, str]] = {  # as whoever lives there would write the fourth of March 1998
+WRITTEN: dict[Locale, tuple[str, str, str]] = {  # 4 March 1998 in each place's formats
     "en-us": ("3/4/1998", "Mar 4, 1998", "March 4, 1998"),
     "en-gb": ("04/03/1998", "4 Mar 1998", "4 March 1998"),
     "de": ("04.03.1998", "4. Mär 1998", "4. März 1998"),
@@ -43,7 +43,7 @@ def test_a_written_date_is_parsed_with_its_fields(locale: Locale, style: str) ->
     for month in range(1, 13):
         for number in (1, 9, 10, 28):
             day_ = date(1987, month, number)
-            text = format_date(day_, locale, style)  # type: ignore[arg-type]  # pytest hands on what it was given
+            text = format_date(day_, locale, style)  # type: ignore[arg-type]  # values of parametrize
             parsed, fields = parse_date(text, locale)
             assert parsed == day_
             pieces = {field.name: text[field.start : field.end] for field in fields}

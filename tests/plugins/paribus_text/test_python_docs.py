@@ -37,7 +37,7 @@ def test_the_held_out_share_follows_the_option() -> None:
 
 
 def test_no_long_paragraph_is_in_both_splits() -> None:
-    # The reference repeats whole sections: without care a sixth of the text stands there twice.
+    # The reference repeats whole sections: naively, a sixth of the text is there twice.
     seen = {sentence for document in TRAIN for sentence in document.sentences if len(sentence) >= 200}
     assert [sentence for document in VAL for sentence in document.sentences if sentence in seen] == []
     assert next(iter(CORPUS.skipped_inputs().values())) > 0

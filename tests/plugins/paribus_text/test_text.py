@@ -29,12 +29,12 @@ def lines(*documents: object) -> str:
 
 def refusal(**options: object) -> str:
     with pytest.raises(DataError, match=r"corpus\.") as raised:
-        Text(**options).fingerprint()  # type: ignore[arg-type]  # what each test is about
+        Text(**options).fingerprint()  # type: ignore[arg-type]  # options of each test
     assert raised.value.exit_code == 4
     return str(raised.value)
 
 
-# --- what is read ---
+# --- documents ---
 
 
 def test_each_file_is_a_document_with_its_sentences(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_moving_a_text_to_the_validation_files_changes_the_fingerprint(folder: P
     assert fingerprint_a != fingerprint_b
 
 
-# --- what is left out, and counted ---
+# --- dropped files and documents ---
 
 
 def test_dropped_files_and_documents_are_counted_by_reason(folder: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_single_document_is_refused(folder: Path) -> None:
     assert [len(documents) for documents in both_splits(Text(path=("a.txt",), documents="paragraph"))] == [1, 1]
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 def test_a_missing_file_is_reported_with_the_searched_folder(folder: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_corpus_with_more_letters_than_ids_keeps_the_most_frequent() -> None:
 
 
 def test_the_same_texts_give_the_same_state_in_another_process() -> None:
-    # The library's own trainer gives another one each time.
+    # The library's own trainer is not deterministic.
     code = (
         "from paribus_text.word_piece import WordPiece; import sys\n"
         f"t = WordPiece(sentinels=4); t.train({TEXTS!r}, 200); sys.stdout.buffer.write(t.state())"
