@@ -1,4 +1,4 @@
-"""One forward pass as objectives see it: what two of them ask for is computed once."""
+"""Forward pass of a batch that objectives share: each output is computed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paribus.slots.topology import Topology, memory_of
 
 @final
 class BatchForward:
-    """A forward pass of one batch; `of(name)` is the same pass, as the objective of that name sees it."""
+    """Forward pass of one batch; `of(name)` is its view for one objective."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class BatchForward:
         self.topology = topology
         self.batch = batch
         self.capture = capture if isinstance(capture, Capture) else Capture(weights=capture)
-        self.outputs: dict[tuple[str, str], Output] = {}  # by part, and by what was read in place of its own tokens
-        self.made: dict[str, dict[str, Tensor]] = {}  # of each objective, what it asked for once
+        self.outputs: dict[tuple[str, str], Output] = {}  # by part and key of replacement tokens
+        self.made: dict[str, dict[str, Tensor]] = {}  # cached tensors of each objective
         self.heads = heads or {}
         self.teacher = teacher
 
     def output(self, part: str, tokens: Tensor | None = None, key: str = "") -> Output:
-        """What a part gives for the batch, or for `tokens` in place of its own, which `key` stands for."""
-        assert (tokens is None) == (not key), "tokens and what they are remembered by come together"
+        """Return the output of a part for the batch, or for `tokens` instead of its own, cached under `key`."""
+        assert (tokens is None) == (not key), "`tokens` and `key` come together"
         if (part, key) not in self.outputs:
             crosses = next(each.cross for each in self.topology.parts if each.path == part)
             memory = memory_of(self.output(crosses)) if crosses else None
@@ -49,7 +49,7 @@ class BatchForward:
         return self.outputs[part, key]
 
     def wanted(self, part: str) -> Capture:
-        """Objectives ask of the layers of the body, and of no other part's."""
+        """Return the tensors to capture in a part: layers are captured in the body only."""
         if part != "body":
             return Capture(weights=self.capture.weights)
         stack = self.topology.get_submodule("body")
@@ -59,7 +59,7 @@ class BatchForward:
             raise SpecError(Problem(code="no-layer", path="objective", message=str(error))) from None
 
     def captured(self, layer: int, name: str) -> Tensor:
-        """What was kept of a layer of the body."""
+        """Return a captured tensor of a layer of the body."""
         captured = self.output("body").captured
         found = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
         key = "input" if name == "hidden" and not layer else name
@@ -71,7 +71,7 @@ class BatchForward:
         return found[key]
 
     def auxiliary(self) -> Tensor | None:
-        """The sum of what the layers of all parts that ran add to the loss."""
+        """Return the sum of the auxiliary losses of all parts that ran."""
         found = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
         return sum(found[1:], found[0]) if found else None
 
@@ -89,7 +89,7 @@ class BatchForward:
         return self.topology.run_with_feedback(self.batch.streams, feed, memory).hidden
 
     def head_logits(self, of: str | None) -> Tensor:
-        """What a head says of all rows of the body; it may be asked of a model and of its teacher."""
+        """Return the logits of a head at all positions of the body."""
         known = [
             name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)
         ]
@@ -103,13 +103,13 @@ class BatchForward:
         return self.heads[name].logits(hidden, unembed)
 
     def of(self, name: str) -> ObjectiveRun:
-        # A new view each time: one that was kept would be a cycle, and hold the logits until the next collection.
+        # A new view each time: a stored one would be a reference cycle, and keep the logits until garbage collection.
         return ObjectiveRun(self, name, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
 
 
 @final
 class ObjectiveRun:
-    """A pass with one objective's own targets; it is a `slots.objective.Run`."""
+    """View of a forward pass with the targets of one objective; a `slots.objective.ForwardPass`."""
 
     def __init__(self, shared: BatchForward, name: str, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
         self.shared = shared
@@ -158,5 +158,5 @@ class ObjectiveRun:
 
 
 def needs_teacher(objective: Objective) -> bool:
-    """Whether it learns from a teacher."""
+    """Whether an objective needs a teacher."""
     return "teacher" in objective.traits.get("needs", [])

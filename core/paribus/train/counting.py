@@ -1,7 +1,4 @@
-"""What a study may match its variants on, counted of a resolved spec, with nothing allocated and nothing run.
-
-What a training takes, counted before it begins as it will be counted at its end.
-"""
+"""Quantities of a resolved spec that a study can match, and training FLOPs, without allocating the model."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from paribus.assembly.cost import constant_state, count_parameters, decoding_sta
 from paribus.storage.saved_model import read_model
 from paribus.train.assemble import meta_model
 
-BYTES: Final = 4  # an element, in float32
+BYTES: Final = 4  # per element, in float32
 
 QUANTITIES: Final[Mapping[str, Callable[[ModelParts, int], int]]] = {
     "params": lambda model, length: count_parameters(model.children()),
@@ -25,7 +22,7 @@ QUANTITIES: Final[Mapping[str, Callable[[ModelParts, int], int]]] = {
 
 
 def count_quantity(on: str, spec: Mapping[str, Any], classes: Classes) -> int:
-    """Parameters; operations of an example; bytes kept to decode one; and those of them that do not grow with it."""
+    """Return parameters, FLOPs per example, bytes of decoding state, or those that do not grow with the length."""
     return QUANTITIES[on](meta_model(spec, classes), spec["dims"]["length"])
 
 
@@ -33,8 +30,8 @@ Spec = Mapping[str, Any]
 
 
 def flops_per_step(spec: Spec, classes: Classes) -> int:
-    """The operations of one step of a resolved spec: of all its examples, with a forward pass of its teacher."""
-    taught = spec.get("teacher") or {}
-    teacher = meta_model(read_model(taught["name"]).spec, classes) if "name" in taught else None
+    """Return the FLOPs of one step of a resolved spec, including forward passes of its teacher."""
+    teacher_node = spec.get("teacher") or {}
+    teacher = meta_model(read_model(teacher_node["name"]).spec, classes) if "name" in teacher_node else None
     examples: int = spec["data"]["batch"]
     return examples * training_flops(meta_model(spec, classes), spec["dims"]["length"], teacher)

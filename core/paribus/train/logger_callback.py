@@ -1,4 +1,4 @@
-"""What a trial's loggers are told: each loss, each evaluation, and the spec. Nothing comes back from them."""
+"""Lightning callback that writes losses, evaluations and the spec of a trial to loggers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ WRITE_SECONDS: Final = 1.0  # seconds between entries
 
 @final
 class LoggerCallback(Callback):
-    """Reads what the keeper has; a trial that goes on from a checkpoint tells its loggers all of it once more.
+    """Logger callback of a trial; a resumed trial writes all entries again.
 
-    A logger that fails is left, with a note: it neither ends the trial nor changes a bit of its record. What it draws
-    of torch's random numbers is put back.
+    A logger that fails is dropped with a message: it neither ends the trial nor changes its record. The state of
+    torch's random generators is restored.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LoggerCallback(Callback):
         self._run = run
         self._note = note
         self._loggers: dict[str, Logger] = {}
-        self._losses = 0  # of them, those that were told
+        self._losses = 0  # number of losses that were written
         self._points = 0
         self._last = 0.0
 
@@ -94,7 +94,7 @@ def _tell(logger: Logger, entries: Sequence[tuple[dict[str, float], int]]) -> No
 
 
 def _flat(value: Any, way: str = "") -> dict[str, Any]:
-    """Dotted keys and plain values, as loggers show them."""
+    """Return dotted keys and plain values."""
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if pairs is None:
         return {way: value}

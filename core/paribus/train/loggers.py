@@ -1,6 +1,6 @@
-"""Which of Lightning's loggers a trial may be written to, and how each of them is made; read without torch.
+"""Lightning loggers that a study can name; imported without torch.
 
-Others come by a plugin's `configure_trainer`.
+Plugins add others by `configure_trainer`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME_LENGTH: Final = 80  # letters of a folder's name
 @final
 @dataclass(frozen=True)
 class LoggerRun:
-    """What a logger is to call a trial, and where it may write."""
+    """Name of a trial for loggers, and the folder of their files."""
 
     study: str
     variant: str
@@ -32,12 +32,12 @@ class LoggerRun:
 
     @property
     def name(self) -> str:
-        """Of letters that every file system takes; the identity tells apart what they make alike."""
+        """Name with characters that every file system allows; the identity makes it unique."""
         plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", self.variant).strip("-.")[:NAME_LENGTH]
         return f"{plain}-seed-{self.seed}-{self.identity[:6]}"
 
     def clean_folder(self, logger: str) -> Path:
-        """The logger's folder, without what an earlier try of the trial left there: it is told all of it again."""
+        """Return the folder of a logger, without files of an earlier attempt, whose entries are written again."""
         shutil.rmtree(self.folder / logger / self.name, ignore_errors=True)
         return self.folder / logger
 
@@ -75,7 +75,7 @@ def _wandb(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
 
 @final
 class LoggerType(NamedTuple):
-    """A logger: what makes it, the options that it takes here, and the package that it needs."""
+    """Type of logger: constructor, options, and required package."""
 
     make: Callable[[LoggerRun, Mapping[str, Any]], Logger]
     options: Mapping[str, type]
@@ -95,7 +95,7 @@ LOGGERS: Final[Mapping[str, LoggerType]] = {
 
 
 def make_logger(node: Mapping[str, Any], run: LoggerRun) -> Logger:
-    """The logger that a study names; W&B's is offline unless it is told otherwise."""
+    """Make the logger that a study names; W&B is offline by default."""
     options = {key: value for key, value in node.items() if key != "name"}
     if node["name"] == "wandb":
         options = {"offline": True, **options}

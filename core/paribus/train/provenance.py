@@ -1,4 +1,4 @@
-"""Where and how a trial ran: what a record says outside of its hash."""
+"""Provenance of a trial: machine, times and versions, outside of the record's hash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 
 
 def reset_peak_memory() -> None:
-    """Starts the peak anew, as a process forked from another inherits that one's."""
+    """Reset the peak memory, which a forked process inherits."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -34,7 +34,7 @@ def peak_memory() -> int:
 
 
 def provenance(started: float, training_seconds: float, contended: bool, device: torch.device) -> dict[str, Any]:
-    """Times, machine and versions."""
+    """Return times, machine and versions."""
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
     return {
         "started": started,
@@ -51,14 +51,14 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
 
 
 def machine(device: torch.device) -> dict[str, str]:
-    """What speed depends on."""
+    """Return the hardware that speed depends on."""
     name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
     return {"device": device.type, "name": name, "threads": str(torch.get_num_threads())}
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            versions[package] = importlib.metadata.version(package)
+    return versions

@@ -1,8 +1,8 @@
-"""Entries of the token store: one mapped file of arrays each, and the sealed document that says what is where.
+"""Entries of the token store: a memory-mapped file of arrays, and a sealed document with their places.
 
-The file is named by its hash, and so are its blocks in the document. What is small is read and hashed whole whenever it
-is opened. What is not was read whole when a stamp was left beside it: it is believed while the stamp is fresh and the
-file is, by all that the system says of it, the one that was read; and some of its blocks are read all the same.
+The document has the hashes of the file and of its blocks. A small file is hashed whenever it is opened. A large one is
+hashed once, and a stamp is written: while the stamp is recent and the file's metadata are unchanged, only some blocks
+are hashed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from paribus.train.corpus_shards import Shard
 from paribus.train.encoding import Array
 
 FORMAT: Final = 5
-FULL_CHECK_BYTES: Final = 256 << 20  # bytes that are read at each opening, whatever the stamp says
+FULL_CHECK_BYTES: Final = 256 << 20  # bytes up to which a file is hashed at each opening
 BLOCK: Final = 4 << 20
-SAMPLED_BLOCKS: Final = 8  # blocks that are read in spite of the stamp
-STAMP_SECONDS: Final = 24 * 3600.0  # seconds that a stamp is believed for
+SAMPLED_BLOCKS: Final = 8  # blocks that are hashed in spite of the stamp
+STAMP_SECONDS: Final = 24 * 3600.0  # validity of a stamp
 _ALIGNED: Final = 8
 
 META: Final = "meta.json"
@@ -35,7 +35,7 @@ Kept = TypeVar("Kept")
 
 
 class Column(NamedTuple):
-    """One array of an entry, made chunk by chunk whenever it is asked for."""
+    """One array of an entry, made chunk by chunk."""
 
     kind: str
     size: int
@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 def write_entry(folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]], said: Mapping[str, Json]) -> None:
-    """Writes the tokenizer's state and the arrays one behind the other, without holding more than a chunk of them."""
+    """Write the tokenizer's state and the arrays, with one chunk in memory at a time."""
     whole, blocks, size = _hashed(_bytes(state, sides))
     places: dict[str, Json] = {}
     end = _padded(len(state))
@@ -61,7 +61,7 @@ def write_entry(folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]
 
 
 def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
-    """What an entry says of itself, and its file mapped: or a `DamagedError`, where it is not what was written."""
+    """Return an entry's document and its mapped file; raise `DamagedError` if it is not as it was written."""
     meta = read_json(folder / META)
     path = folder / f"{meta['data']}.tokens"
     try:
@@ -72,8 +72,8 @@ def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
     if count != len(meta["blocks"]):
         raise damaged_error(path, f"it has {len(data):,} bytes, which is not what was written")
     believed = len(data) > FULL_CHECK_BYTES and _believed(folder, path)
-    asked = _some(count) if believed else range(count)
-    for number in asked:
+    numbers = _sampled_blocks(count) if believed else range(count)
+    for number in numbers:
         if digest(data[number * BLOCK : (number + 1) * BLOCK].data) != meta["blocks"][number]:
             raise damaged_error(
                 path, f"it does not have the hash that it was written with, from byte {number * BLOCK:,} on"
@@ -84,12 +84,12 @@ def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
 
 
 def side_columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int]) -> list[Column]:
-    """The arrays of one side of a split: lengths become places, and languages the numbers that all shards share."""
+    """Return the arrays of one side of a split; lengths become offsets, and languages numbers of the whole corpus."""
     sizes = [[len(array) for array in shard.side(side)] for shard in shards]
     total = [sum(column) for column in zip(*sizes, strict=True)]
     kind = shards[0].side(side).ids.dtype.str
 
-    def each(take: Callable[[Shard], Array]) -> Callable[[], Iterator[Array]]:
+    def per_shard(take: Callable[[Shard], Array]) -> Callable[[], Iterator[Array]]:
         return lambda: (take(shard) for shard in shards)
 
     def places(field: int) -> Callable[[], Iterator[Array]]:
@@ -97,25 +97,25 @@ def side_columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int
             yield np.zeros(1, np.int64)
             last = 0
             for shard in shards:
-                found = last + np.cumsum(shard.side(side)[field], dtype=np.int64)
-                yield found
-                last = int(found[-1]) if len(found) else last
+                offsets = last + np.cumsum(shard.side(side)[field], dtype=np.int64)
+                yield offsets
+                last = int(offsets[-1]) if len(offsets) else last
 
         return chunks
 
     def numbered(shard: Shard) -> Array:
-        own = np.array([languages[name] for name in shard.languages], np.int64)
-        found: Array = own[shard.side(side).languages]
-        return found
+        numbers = np.array([languages[name] for name in shard.languages], np.int64)
+        result: Array = numbers[shard.side(side).languages]
+        return result
 
     int64, float64 = np.dtype(np.int64).str, np.dtype(np.float64).str
     nothing = Column(int64, 0, lambda: iter(()))
     return [
-        Column(kind, total[0], each(lambda shard: shard.side(side).ids)),
+        Column(kind, total[0], per_shard(lambda shard: shard.side(side).ids)),
         Column(int64, total[1] + 1, places(1)),
         Column(int64, total[2] + 1, places(2)),
-        Column(int64, total[3], each(numbered)) if languages else nothing,
-        Column(float64, total[4], each(lambda shard: shard.side(side).labels)),
+        Column(int64, total[3], per_shard(numbered)) if languages else nothing,
+        Column(float64, total[4], per_shard(lambda shard: shard.side(side).labels)),
         Column(int64, total[5] + 1, places(5)) if total[4] else nothing,
     ]
 
@@ -140,7 +140,7 @@ def _padded(size: int) -> int:
 
 
 def _hashed(chunks: Iterable[bytes | memoryview]) -> tuple[str, list[str], int]:
-    """The hash of all, the hash of each block, and how many bytes there are."""
+    """Return the hash of all bytes, the hash of each block, and the number of bytes."""
     whole, block, blocks, size = sha256(), sha256(), [], 0
     for chunk in chunks:
         view = memoryview(chunk)
@@ -158,25 +158,25 @@ def _hashed(chunks: Iterable[bytes | memoryview]) -> tuple[str, list[str], int]:
     return whole.hexdigest(), blocks, size
 
 
-def _some(count: int) -> list[int]:
-    """The first and the last block, and others by luck: over many openings all of them."""
-    luck = np.random.default_rng()
-    return sorted({0, count - 1, *luck.integers(count, size=SAMPLED_BLOCKS).tolist()})
+def _sampled_blocks(count: int) -> list[int]:
+    """Return the first and the last block, and random others, so that many openings cover all of them."""
+    rng = np.random.default_rng()
+    return sorted({0, count - 1, *rng.integers(count, size=SAMPLED_BLOCKS).tolist()})
 
 
 # --- stamps ---
 
 
-def _look(path: Path) -> list[int]:
-    """What changes when a file does: the time of the last change of a file's entry is nobody's to set."""
-    found = path.stat()
-    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+def _file_state(path: Path) -> list[int]:
+    """Return the metadata that change with a file; no program can set its ctime."""
+    stat = path.stat()
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
 def _stamp(folder: Path, path: Path, size: int) -> None:
     if size > FULL_CHECK_BYTES:
-        with suppress(StoreError):  # in a cache that others fill, everything is read each time
-            write_json(folder / STAMP, {"file": list(_look(path)), "at": time.time()})
+        with suppress(StoreError):  # a read-only cache: everything is hashed each time
+            write_json(folder / STAMP, {"file": list(_file_state(path)), "at": time.time()})
 
 
 def _believed(folder: Path, path: Path) -> bool:
@@ -184,4 +184,4 @@ def _believed(folder: Path, path: Path) -> bool:
         stamp = read_json(folder / STAMP)
     except StoreError:
         return False
-    return bool(stamp["file"] == _look(path)) and 0 <= time.time() - float(stamp["at"]) < STAMP_SECONDS
+    return bool(stamp["file"] == _file_state(path)) and 0 <= time.time() - float(stamp["at"]) < STAMP_SECONDS

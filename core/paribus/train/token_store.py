@@ -1,9 +1,9 @@
-"""The token store: a corpus encoded once, memory-mapped by every trial that reads it.
+"""Token store: a cache of encoded corpora, which every trial memory-maps.
 
-An entry of the cache is a folder named by all that decided its contents. Its data file is named by its own sha256, and
-`meta.json`, written last and sealed, points at it: an entry that was cut, edited or damaged is seen and built anew. It
-is built shard by shard in a folder within, by one process and those that it starts; others wait for it. What was
-finished when it was killed is taken up again.
+An entry is a folder, named by a hash of everything that decides its contents. Its data file has its SHA-256 as name,
+and `meta.json`, sealed and written last, names the file: a truncated, edited or damaged entry is detected and rebuilt.
+One process builds an entry, shard by shard, with its workers; other processes wait. Finished shards of an interrupted
+build are reused.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("paribus")
 @final
 @dataclass
 class SplitTokens:
-    """The ids of one split, as `Tokens` has them.
+    """Ids of one split, as `Tokens` defines them.
 
     A document's ids are those of its sentences one after the other; the space between two belongs to the later one.
     """
@@ -59,7 +59,7 @@ class SplitTokens:
 @final
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """A corpus as ids, and the tokenizer that made them."""
+    """Encoded corpus with its trained tokenizer."""
 
     tokenizer: Tokenizer
     vocabulary: Vocabulary
@@ -67,21 +67,21 @@ class EncodedCorpus:
     val: Tokens
     fingerprint: str  # of the corpus
     tokenizer_fingerprint: str
-    dropped: Mapping[str, int]  # how many inputs were left out, by reason
-    overlap: int  # documents of the validation split whose text the training split has as well
-    languages: tuple[str, ...] = ()  # by their numbers, where there is more than one
-    classes: tuple[str, ...] = ()  # by their numbers, where they have names
-    built: bool = False  # whether it was encoded just now, and not found
-    bytes: int = 0  # of the validation split's text, in UTF-8; 0 where it is none
+    dropped: Mapping[str, int]  # number of inputs that were left out, by reason
+    overlap: int  # validation documents whose text is also in the training split
+    languages: tuple[str, ...] = ()  # names by number, if there are several
+    classes: tuple[str, ...] = ()  # names by number, if they have names
+    built: bool = False  # whether it was encoded now, and not read from the cache
+    bytes: int = 0  # of the validation split's text in UTF-8; 0 for other data
 
     @property
     def unknown(self) -> float:
-        """Which share of the validation split's tokens the tokenizer has no other name for than unknown."""
+        """Fraction of the validation split's tokens that are unknown to the tokenizer."""
         unknown = self.vocabulary.specials.get("unk")
         return 0.0 if unknown is None else float(np.mean(np.asarray(self.val.ids) == unknown))
 
     def show(self, tokens: Tokens, rows: slice) -> str:
-        """The text of some ids, for whoever wonders what a model was fed."""
+        """Return the text of some ids, for inspection."""
         return self.tokenizer.decode([int(token) for token in tokens.ids[rows]])
 
 
@@ -97,11 +97,11 @@ def encode_corpus(
     progress: Progress = lambda what, done: None,
     processes: int | None = None,
 ) -> EncodedCorpus:
-    """The corpus as ids, from the cache or built into it, by `processes` at once (None: one for each core).
+    """Return the encoded corpus from the cache, or build it with several processes (None: one per core).
 
-    `tokenizer` comes untrained and leaves trained, on the training split and to at most `size` ids. `spec` is what the
-    user wrote of corpus and tokenizer: with the corpus' fingerprint, the tokenizer's code and `size` it names the
-    entry. `learned` is a tokenizer's state that is kept: nothing is learned of this corpus then.
+    The tokenizer is trained on the training split, with at most `size` ids. `spec` has the options of corpus and
+    tokenizer: with the fingerprint of the corpus, the code of the tokenizer and `size` it names the entry. `learned` is
+    the state of a trained tokenizer, which is then not trained again.
     """
     fingerprint = _fingerprint(corpus, cache)
     encode_documents = tokenizer.external_fingerprint() if learned is None else digest(learned)
@@ -140,9 +140,9 @@ def encode_corpus(
 
 
 def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> SplitTokens:
-    """Documents of no split, as a tokenizer that is trained reads them; nothing of it is kept."""
-    found = list(documents)
-    part = encode(found, tokenizer, paired=is_paired(found, tokenizer))
+    """Encode documents with a trained tokenizer, without the cache."""
+    document_list = list(documents)
+    part = encode(document_list, tokenizer, paired=is_paired(document_list, tokenizer))
     sides: list[SplitTokens] = []
     for flat in reversed(part.sides):
         sentences, ends, labelled = (
@@ -157,7 +157,7 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Spl
 
 
 def _fingerprint(corpus: Corpus, cache: Path) -> str:
-    """The corpus' own, or what it was when a glance told the same: a large one is not read for each trial."""
+    """Return the fingerprint of the corpus, from the cache if its preview is unchanged, so that it is read once."""
     glance = corpus.quick_fingerprint()
     if glance is None:
         return corpus.fingerprint()
@@ -172,9 +172,9 @@ def _fingerprint(corpus: Corpus, cache: Path) -> str:
 
 
 def _code(component: Component) -> str:
-    """The component's class, with the files of its folder.
+    """Return the class of a component, with a digest of the files in its folder.
 
-    A notebook's class has none, and is never taken for one of another time.
+    A class from a notebook has no file, and gets a random digest.
     """
     kind = type(component)
     name = f"{kind.__module__}.{kind.__qualname__}"
@@ -191,11 +191,11 @@ def _code(component: Component) -> str:
 
 
 def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
-    """An entry, where there is one and it is whole."""
+    """Return an entry, if it exists and is undamaged."""
     try:
         return read_entry(folder)
     except DamagedError as error:
-        _log.warning("%s; it is built anew", error)
+        _log.warning("%s; it is rebuilt", error)
     except StoreError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
@@ -204,7 +204,7 @@ def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
-    """While one process builds an entry the others wait for it: whether this one had to."""
+    """Hold the lock of an entry, which one process builds at a time. The value is whether this process had to wait."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     waited = False
     try:
@@ -213,7 +213,7 @@ def _alone(folder: Path) -> Iterator[bool]:
         except BlockingIOError:
             waited = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:  # a file system without locks: whoever builds there at the same time writes the same
+        except OSError:  # a file system without locks: processes that build at the same time write the same
             pass
         yield waited
     finally:
@@ -236,7 +236,7 @@ def _build(
             for split in SPLITS
             for side, name in enumerate((split, f"{split} targets")[: found[split][0].sides])
         }
-        images = corpus.traits.get("modality") == "images"  # whose letters are no text
+        images = corpus.traits.get("modality") == "images"  # their documents are not text
         said: dict[str, Json] = {
             "dropped": {**corpus.skipped_inputs(), **dropped_counts(found)},
             "overlap": overlap([shard.keys() for shard in found["train"]], [shard.keys() for shard in found["val"]]),
@@ -247,32 +247,32 @@ def _build(
         }
         write_entry(folder, state, sides, said)
     except ParibusError as error:
-        if isinstance(error, DataError):  # the same again, whoever builds it next
+        if isinstance(error, DataError):  # rebuilding would give the same error
             shutil.rmtree(place, ignore_errors=True)
         raise
     shutil.rmtree(place, ignore_errors=True)
 
 
 def _numbered(shards: Iterable[Shard]) -> dict[str, int]:
-    """All languages by number, in the order in which they came; nothing where there is only one."""
-    found: dict[str, int] = {}
+    """Number the languages in their order; empty if there is only one."""
+    numbers: dict[str, int] = {}
     for shard in shards:
         for name in shard.languages:
-            found.setdefault(name, len(found))
-    return found if len(found) > 1 else {}
+            numbers.setdefault(name, len(numbers))
+    return numbers if len(numbers) > 1 else {}
 
 
 def overlap(train: Iterable[Array], val: Sequence[Array]) -> int:
-    """How many texts of the validation split the training split has as well, to the letter; keys of each, (N, KEY)."""
-    held, counts = np.unique(np.concatenate([_whole(keys) for keys in val]), return_counts=True)
-    found = np.zeros(len(held), bool)
+    """Return the number of validation texts that are also in the training split, from their keys, (N, KEY)."""
+    val_keys, counts = np.unique(np.concatenate([_whole(keys) for keys in val]), return_counts=True)
+    is_shared = np.zeros(len(val_keys), bool)
     for keys in train:
-        found |= np.isin(held, _whole(keys))
-    return int(counts[found].sum())
+        is_shared |= np.isin(val_keys, _whole(keys))
+    return int(counts[is_shared].sum())
 
 
 def _whole(keys: Array) -> Array:
-    """(N, KEY) bytes as N values: numpy drops zeros at their ends, which tells no two of one length apart."""
+    """Return (N, KEY) bytes as N values. Numpy ignores trailing zeros, which does not matter for equal lengths."""
     return np.ascontiguousarray(keys).view(f"S{KEY}").reshape(-1)
 
 
@@ -286,7 +286,7 @@ def _side(sides: Mapping[str, Any], data: Ints, name: str) -> SplitTokens:
     return SplitTokens(ids, sentences, documents, other, languages if len(languages) else None, told)
 
 
-# --- what can be wrong ---
+# --- errors ---
 
 
 def _changed() -> DataError:

@@ -66,7 +66,7 @@ def test_of_a_large_entry_that_was_read_whole_some_blocks_are_read(
 
 
 def test_over_many_openings_all_of_it_is_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {number for _ in range(60) for number in token_entries._some(8)}
+    asked = {number for _ in range(60) for number in token_entries._sampled_blocks(8)}
     assert asked == set(range(8))
 
 
@@ -90,12 +90,12 @@ def test_a_flipped_bit_whose_time_was_turned_back_is_found_at_once(entry: Path) 
 def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
     entry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked = token_entries._look
+    looked = token_entries._file_state
     (path,) = entry.glob("*.tokens")
     before = looked(path)
     flip(entry, 1000)
-    monkeypatch.setattr(token_entries, "_look", lambda path: before)
-    monkeypatch.setattr(token_entries, "_some", lambda count: [0])
+    monkeypatch.setattr(token_entries, "_file_state", lambda path: before)
+    monkeypatch.setattr(token_entries, "_sampled_blocks", lambda count: [0])
     read_entry(entry)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + token_entries.STAMP_SECONDS)

@@ -189,7 +189,7 @@ def test_a_damaged_entry_is_built_anew(
     with caplog.at_level(logging.WARNING):
         assert same(build(tmp_path, corpus), first)
     assert corpus.reads > 0
-    assert ("it is built anew" in caplog.text) == ((name, damage) != ("meta.json", "removed"))
+    assert ("it is rebuilt" in caplog.text) == ((name, damage) != ("meta.json", "removed"))
     assert {path: path.read_bytes() for path in files(tmp_path)} == written
 
 
