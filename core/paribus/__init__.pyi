@@ -21,14 +21,14 @@ from .errors import StoreError as StoreError
 from .errors import closest_match as closest_match
 from .errors import join_names as join_names
 from .hookspecs import hookimpl as hookimpl
-from .inference.attention_maps import Attended as Attended
+from .inference.attention_maps import AttentionMaps as AttentionMaps
 from .inference.attention_maps import attend as attend
-from .inference.embed import Embedded as Embedded
+from .inference.embed import Embeddings as Embeddings
 from .inference.embed import embed as embed
 from .inference.fill_mask import Candidate as Candidate
 from .inference.fill_mask import fill as fill
+from .inference.generate import GeneratedText as GeneratedText
 from .inference.generate import Generation as Generation
-from .inference.generate import Written as Written
 from .inference.generate import generate as generate
 from .inference.translate import ask as ask
 from .keyed import key32 as key32

@@ -14,7 +14,7 @@ import paribus
 from paribus import IGNORED, PADDING, Stream
 from paribus.assembly.forward_pass import BatchForward
 from paribus.conversion.api import families
-from paribus.conversion.tensor_mapping import into_theirs
+from paribus.conversion.tensor_mapping import export_tensors
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.train.model import Model
@@ -66,7 +66,7 @@ def test_loss_and_gradients_match(models: tuple[Model, Any], components: Registr
     expected.backward()
     gradients = {name: grad(parameter) for name, parameter in model.named_parameters()}
     hf_gradients = {name: grad(parameter) for name, parameter in hf_model.named_parameters()}
-    for name, gradient in into_theirs(families(components)["bert"].moves(model.spec), gradients).items():
+    for name, gradient in export_tensors(families(components)["bert"].moves(model.spec), gradients).items():
         if name in hf_gradients:
             same(gradient, hf_gradients[name], msg=f"{name} differs")
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import paribus
 from paribus import PADDING, Stream
 from paribus.conversion.api import families
-from paribus.conversion.tensor_mapping import into_theirs
+from paribus.conversion.tensor_mapping import export_tensors
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
@@ -109,7 +109,7 @@ def test_gradients_match_the_twin(family: str, case: Case, models: tuple[Model, 
     (logits(hf_output(hf_model, tokens)) * weights).sum().backward()
     named = dict(model.named_parameters())
     moves = [move for move in families(_registry())[family].moves(model.spec) if named[move.ours].grad is not None]
-    gradients = into_theirs(
+    gradients = export_tensors(
         moves, {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}
     )
     hf_parameters = dict(hf_model.named_parameters())

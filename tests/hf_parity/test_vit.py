@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import paribus
 from paribus import SpecError, StoreError
 from paribus.conversion.api import families
-from paribus.conversion.tensor_mapping import into_theirs
+from paribus.conversion.tensor_mapping import export_tensors
 from paribus.registry import Registry
 from paribus.train.model import Model
 
@@ -68,7 +68,7 @@ def test_gradients_match_the_twin(
     hf_model(pixel_values=pixels, labels=labels).loss.backward()
     named = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert named.keys() == dict(model.named_parameters()).keys()
-    gradients = into_theirs(families(components)[family].moves(model.spec), named)
+    gradients = export_tensors(families(components)[family].moves(model.spec), named)
     hf_parameters = dict(hf_model.named_parameters())
     assert gradients.keys() == hf_parameters.keys()
     for name, grad in gradients.items():

@@ -13,7 +13,7 @@ from paribus.cli.console import STORE, Session, out, out_json
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.inference.attention_maps import Attended
+    from paribus.inference.attention_maps import AttentionMaps
 
 _SAID = {
     "own": "each row is a token that is read, each column one that it weighs",
@@ -73,7 +73,9 @@ def verb(
     return EXIT_OK
 
 
-def _maps(shown: Attended, layer: int | None, head: int | None, every: bool) -> list[tuple[int | None, int | None]]:
+def _maps(
+    shown: AttentionMaps, layer: int | None, head: int | None, every: bool
+) -> list[tuple[int | None, int | None]]:
     """Which layer and which head each map is of."""
     if not every:
         return [(layer, head)]
@@ -85,7 +87,7 @@ def _maps(shown: Attended, layer: int | None, head: int | None, every: bool) -> 
     ]
 
 
-def _document(shown: Attended, layer: int | None, head: int | None) -> dict[str, Any]:
+def _document(shown: AttentionMaps, layer: int | None, head: int | None) -> dict[str, Any]:
     document: dict[str, Any] = {"of": shown.of, "rows": list(shown.rows), "columns": list(shown.columns)}
     if layer is None and head is None:
         every = [None if weights is None else weights.tolist() for weights in shown.layers]

@@ -56,9 +56,9 @@ def verb(
 
 def _read(session: Session, sources: list[Path], changes: tuple[str, ...], target: Path) -> dict[str, Any]:
     import paribus
-    from paribus.conversion.source_model import outside
+    from paribus.conversion.source_model import read_source
 
-    found = [outside(source) for source in sources]
+    found = [read_source(source) for source in sources]
     model = paribus.convert(found, registry=session.registry(), **_changes(changes))
     paribus.save(model, target)
     then = f'python -c "import paribus; model = paribus.load({str(target)!r})"'

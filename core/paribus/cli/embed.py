@@ -12,7 +12,7 @@ from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
 
 if TYPE_CHECKING:
-    from paribus.inference.embed import Embedded
+    from paribus.inference.embed import Embeddings
 
 _SHOWN = 4  # numbers of a vector that a line has
 
@@ -69,7 +69,7 @@ def verb(
     return EXIT_OK
 
 
-def _rows(texts: list[str], found: Embedded) -> list[list[str]]:
+def _rows(texts: list[str], found: Embeddings) -> list[list[str]]:
     """A line for each vector: what it is of, how long it is, and where it begins."""
     shown: list[list[str]] = []
     for text, tokens, vectors in zip(texts, found.tokens, found.vectors, strict=True):
@@ -93,7 +93,7 @@ def _writable(target: Path) -> None:
         raise StoreError(Problem(code="not-empty", location=str(target), message=what, valid="a new file"))
 
 
-def _write(target: Path, found: Embedded) -> None:
+def _write(target: Path, found: Embeddings) -> None:
     import io
 
     import numpy as np

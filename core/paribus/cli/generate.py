@@ -14,7 +14,7 @@ from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.inference.generate import Generation, Written
+    from paribus.inference.generate import GeneratedText, Generation
     from paribus.train.model import Model
 
 
@@ -63,7 +63,7 @@ def verb(
     began = time.perf_counter()
     generation = _generated(session, found, texts, cache=not no_cache, **manner)
     seconds = time.perf_counter() - began
-    count = sum(len(line.ids) for lines in generation.written for line in lines)
+    count = sum(len(line.ids) for lines in generation.results for line in lines)
     if as_json:
         out_json(_document(texts, generation))
     else:
@@ -94,8 +94,8 @@ def _goes_on(model: Model) -> bool:
 
 
 def _lines(texts: list[str], generation: Generation, *, goes_on: bool) -> Iterator[str]:
-    several = len(texts) > 1 or any(len(lines) > 1 for lines in generation.written)
-    for number, (text, lines) in enumerate(zip(texts, generation.written, strict=True), start=1):
+    several = len(texts) > 1 or any(len(lines) > 1 for lines in generation.results)
+    for number, (text, lines) in enumerate(zip(texts, generation.results, strict=True), start=1):
         for place, line in enumerate(lines, start=1):
             if several:
                 of = f", {place} of {len(lines)}" if len(lines) > 1 else ""
@@ -108,10 +108,10 @@ def _document(texts: list[str], generation: Generation) -> dict[str, Any]:
         "cache_bytes": generation.cache_bytes,
         "prompts": [
             {"prompt": text, "ids": list(ids), "written": [_written(line) for line in lines]}
-            for text, ids, lines in zip(texts, generation.prompts, generation.written, strict=True)
+            for text, ids, lines in zip(texts, generation.prompts, generation.results, strict=True)
         ],
     }
 
 
-def _written(line: Written) -> dict[str, Any]:
+def _written(line: GeneratedText) -> dict[str, Any]:
     return {"text": line.text, "ids": list(line.ids), "score": line.score, "ended": line.ended}

@@ -128,7 +128,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
     # Without a refreshing thread: a process that has threads cannot be forked for a trial on several devices.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     with store.lock(trial.identity) as claim, bar:
-        from paribus.inference.translate import translated
+        from paribus.inference.translate import translate_validation
         from paribus.runner.signals import StopRequest, catch_signals
         from paribus.specs.trainer_options import max_seconds
         from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
@@ -157,7 +157,7 @@ def _trained(session: Session, trial: Trial, store: Store, again: str) -> dict[s
                 on_message=note,
                 hooks=registry.hook,
                 files=claim.fenced_files(store.files),
-                writer=translated,
+                writer=translate_validation,
             )
             try:
                 return run_trial(trial.spec, registry, terms)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from paribus.conversion.family import Family
-from paribus.conversion.source_model import Outside, outside
-from paribus.conversion.tensor_mapping import into_ours, into_theirs
+from paribus.conversion.source_model import SourceModel, read_source
+from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
 from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
@@ -31,7 +31,7 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
     `changes` are keys of its configuration to be read otherwise: `paribus.convert(folder, attn_pdrop=0.0)`.
     """
     classes = registry or installed()
-    found = [outside(each) for each in (source if isinstance(source, (list, tuple)) else [source])]
+    found = [read_source(each) for each in (source if isinstance(source, (list, tuple)) else [source])]
     family = _family(classes, found[0])
     specs = {
         each.architecture: resolved(family.spec_of({**each.config, **changes}, each.architecture), registry=classes)
@@ -52,7 +52,7 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
 
 def _of_all(
     family: Family,
-    found: Sequence[Outside],
+    found: Sequence[SourceModel],
     specs: Mapping[str, Any],
     spec: Mapping[str, Any],
     shapes: Mapping[str, torch.Size],
@@ -65,7 +65,7 @@ def _of_all(
         names = {move.ours: whole(move.ours) for move in family.moves(own)}
         theirs = dict(_canonical(family, each))
         of = {name: shapes[path] for name, path in names.items()} if len(found) > 1 else shapes
-        for name, tensor in into_ours(family.moves(own), theirs, of, constants).items():
+        for name, tensor in convert_tensors(family.moves(own), theirs, of, constants).items():
             path = names[name]
             if path in made and not torch.equal(made[path], tensor):
                 what = f"all of {join_names(specs)} have `{path}`, and it is not the same in them"
@@ -79,7 +79,7 @@ def _of_all(
 
 def export(
     model: Model, family: str | None = None, *, architecture: str | None = None, registry: Registry | None = None
-) -> Outside:
+) -> SourceModel:
     """Our model as one of another library: its configuration and its tensors, or why no family can say it.
 
     `paribus.export(model).save("folder")` writes what `from_pretrained("folder")` reads. Of a model that is several
@@ -104,7 +104,9 @@ def export(
             if not isinstance(made, str):
                 ours = dict(model.named_parameters())
                 named = {move.ours: ours[one.whole(move.ours)] for move in known[name].moves(spec)}
-                return Outside(made, said, into_theirs(known[name].moves(spec), named, known[name].constants(spec)))
+                return SourceModel(
+                    made, said, export_tensors(known[name].moves(spec), named, known[name].constants(spec))
+                )
             if family is not None:
                 misfits.append(Problem(code="cannot-be-said", path=name, message=f"as {said}: {made}"))
     if not misfits:
@@ -121,7 +123,7 @@ def families(classes: Registry) -> dict[str, Family]:
     return dict(sorted(found.items()))
 
 
-def _family(classes: Registry, found: Outside) -> Family:
+def _family(classes: Registry, found: SourceModel) -> Family:
     known, kind = families(classes), found.config.get("model_type")
     if kind not in known:
         what = f"`model_type` is {kind!r}, a family that is not known here"
@@ -132,7 +134,7 @@ def _family(classes: Registry, found: Outside) -> Family:
     return known[kind]
 
 
-def _canonical(family: Family, found: Outside) -> Iterator[tuple[str, Tensor]]:
+def _canonical(family: Family, found: SourceModel) -> Iterator[tuple[str, Tensor]]:
     """Their tensors by the names that they have in the whole model, without what is computed, or what nothing reads."""
     about = family.of(found.architecture)
     for name, tensor in found.tensors.items():

@@ -23,7 +23,7 @@ INDEX: Final = "model.safetensors.index.json"
 
 @final
 @dataclass(frozen=True)
-class Outside:
+class SourceModel:
     """What `convert` reads, and what `export` makes."""
 
     config: Mapping[str, Any]
@@ -41,9 +41,9 @@ class Outside:
         write_bytes(place / CONFIG, text.encode(), files=files)
 
 
-def outside(source: Any) -> Outside:
+def read_source(source: Any) -> SourceModel:
     """A model in memory, with `config` and `state_dict`, or a folder with `config.json` and safetensors."""
-    if isinstance(source, Outside):
+    if isinstance(source, SourceModel):
         return source
     if isinstance(source, (str, Path)):
         return _folder(Path(source))
@@ -52,10 +52,10 @@ def outside(source: Any) -> Outside:
         raise StoreError(
             Problem(code="no-model", message=what, valid="a folder with config.json, or a model in memory")
         )
-    return Outside(source.config.to_dict(), type(source).__name__, source.state_dict())
+    return SourceModel(source.config.to_dict(), type(source).__name__, source.state_dict())
 
 
-def _folder(folder: Path) -> Outside:
+def _folder(folder: Path) -> SourceModel:
     if not (folder / CONFIG).is_file():
         what = f"there is no `{CONFIG}` here"
         raise _wrong("no-model", folder, what, "a folder as `save_pretrained` writes it")
@@ -68,7 +68,7 @@ def _folder(folder: Path) -> Outside:
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         what = f"`architectures` is {architectures!r}, so it is not known which heads the model has"
         raise _wrong("no-model", folder / CONFIG, what, 'a list of one class, such as ["GPT2LMHeadModel"]')
-    return Outside(config, architectures[0], _tensors(folder))
+    return SourceModel(config, architectures[0], _tensors(folder))
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

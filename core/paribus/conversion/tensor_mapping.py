@@ -28,7 +28,7 @@ class Move(NamedTuple):
     turns: int = 1  # the parts take turns so many times (DeBERTa: once for each head)
 
 
-def into_ours(
+def convert_tensors(
     moves: Iterable[Move], theirs: Tensors, shapes: Mapping[str, torch.Size], constants: Tensors = MappingProxyType({})
 ) -> dict[str, Tensor]:
     """Our tensors, of theirs; every tensor on either side is accounted for, or all that are not are told of.
@@ -61,7 +61,9 @@ def into_ours(
     return found
 
 
-def into_theirs(moves: Iterable[Move], ours: Tensors, constants: Tensors = MappingProxyType({})) -> dict[str, Tensor]:
+def export_tensors(
+    moves: Iterable[Move], ours: Tensors, constants: Tensors = MappingProxyType({})
+) -> dict[str, Tensor]:
     """Their tensors, of ours, each under every name that they have for it."""
     parts: dict[str, list[tuple[Move, Tensor]]] = {}
     for move in moves:

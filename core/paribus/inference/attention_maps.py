@@ -11,9 +11,18 @@ from torch import Tensor
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.inference.decoder import Reader
-from paribus.inference.generation_config import Manner
-from paribus.inference.prompts import Given, asked, asked_model, check_room, ids_of, text_needed, whole, wished
-from paribus.inference.search import written
+from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.prompts import (
+    Given,
+    asked,
+    check_room,
+    encode_prompts,
+    generation_target,
+    require_text,
+    resolve_model,
+    whole,
+)
+from paribus.inference.search import sample_texts
 from paribus.parts.batch import Stream
 from paribus.parts.context import Memory
 from paribus.registry import Registry
@@ -25,7 +34,7 @@ Of = Literal["own", "cross", "source"]
 OF: Final[tuple[Of, ...]] = ("own", "cross", "source")
 
 
-class Attended(NamedTuple):
+class AttentionMaps(NamedTuple):
     """Weights, layer by layer, and the tokens that stand for their rows and columns."""
 
     of: Of  # a text's rows among themselves, its rows and those of the source, or those of the source among themselves
@@ -58,12 +67,12 @@ def attend(
     language: str | None = None,
     source_language: str | None = None,
     registry: Registry | None = None,
-) -> Attended:
+) -> AttentionMaps:
     """How much each row of a text weighs which: its own rows, or those of a `source` (`cross`, the alignment matrix).
 
     A model that reads a source shows `cross` unless told otherwise, and writes the text itself where none is given.
     """
-    model = asked_model(model, registry)
+    model = resolve_model(model, registry)
     crosses = next(part.cross for part in model.topology.parts if part.path == "body")
     of = of or ("own" if crosses is None else "cross")
     _fits(of, crosses, text, source)
@@ -72,7 +81,7 @@ def attend(
     try:
         with torch.inference_mode():
             if source is not None:
-                wish = wished(model, language, source_language)
+                wish = generation_target(model, language, source_language)
                 return _with_source(model, of, text, source, wish, registry)
             assert text is not None, "there is a text where there is no source"
             ids = whole(model, text, registry)
@@ -84,9 +93,9 @@ def attend(
 
 def _with_source(
     model: Model, of: Of, text: Given | None, source: Given, wish: GenerationTarget, registry: Registry | None
-) -> Attended:
-    (given,) = ids_of(model, [source], registry)
-    voice, (prompt,), most = asked(model, [given], Manner(), wish)
+) -> AttentionMaps:
+    (given,) = encode_prompts(model, [source], registry)
+    voice, (prompt,), most = asked(model, [given], GenerationConfig(), wish)
     assert voice.source is not None, "it reads one"
     read = list(prompt.source or ())
     if of == "source":
@@ -94,9 +103,9 @@ def _with_source(
         return _shown(model, of, read, read, _weights(voice.topology, voice.source, stream), registry)
     if text is None:
         reader = Reader(voice, [prompt], most, cached=voice.steps)
-        ids = list(written(reader, Manner(), [0], lambda done, most: None)[0][0].ids)
+        ids = list(sample_texts(reader, GenerationConfig(), [0], lambda done, most: None)[0][0].ids)
     else:
-        (ids,) = ids_of(model, [text], registry)
+        (ids,) = encode_prompts(model, [text], registry)
     ended = ids if prompt.stop is None else [*ids, prompt.stop]
     rows = [*prompt.body, *ended[:-1]]
     check_room(model, rows if ended else [])
@@ -123,7 +132,7 @@ def _shown(
     columns: Sequence[int],
     weights: Sequence[Mapping[str, Tensor]],
     registry: Registry | None,
-) -> Attended:
+) -> AttentionMaps:
     key = "cross" if of == "cross" else "weights"
     layers = tuple(layer[key][0] if key in layer else None for layer in weights)
     if all(layer is None for layer in layers):
@@ -131,13 +140,13 @@ def _shown(
         others = [each for each in OF if each != of] if any(weights) else []
         raise SpecError(Problem(code="no-weights", path="of", message=what, valid=join_names(others)))
     named = _names(model, rows, registry), _names(model, columns, registry)
-    return Attended(of, *named, layers)
+    return AttentionMaps(of, *named, layers)
 
 
 def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple[str, ...]:
     if model.text is None and not model.tokenizer:
         return tuple(map(str, ids))
-    return tuple(text_needed(model, registry).decode([token]) for token in ids)
+    return tuple(require_text(model, registry).decode([token]) for token in ids)
 
 
 def _fits(of: Of, crosses: str | None, text: Given | None, source: Given | None) -> None:

@@ -15,7 +15,7 @@ from paribus.slots.objective import Prompt
 from paribus.slots.topology import Topology, memory_of
 
 
-class Voice(NamedTuple):
+class Decoder(NamedTuple):
     """What writes: a topology, and the head that scores its rows."""
 
     topology: Topology
@@ -57,7 +57,7 @@ class Reader:
     It keeps keys and values, so that a step reads one row; or, not `cached`, it reads all rows anew each time.
     """
 
-    def __init__(self, voice: Voice, prompts: Sequence[Prompt], most: Sequence[int], *, cached: bool = True) -> None:
+    def __init__(self, voice: Decoder, prompts: Sequence[Prompt], most: Sequence[int], *, cached: bool = True) -> None:
         self.voice = voice
         self.prompts, self.most = tuple(prompts), tuple(most)  # and how many tokens may follow each
         self.length = max(len(prompt.body) for prompt in prompts)
@@ -122,13 +122,13 @@ class Reader:
         given = [prompt.source for prompt in self.prompts]
         sources = [source for source in given if source]
         assert len(sources) == len(given), "whoever asks what attends to a source gives it one"
-        tokens, documents = padded(sources, self.voice.device, before=False)
+        tokens, documents = pad_left_or_right(sources, self.voice.device, before=False)
         stream = Stream(tokens, documents, languages=_all(tokens, self.voice.source_language))
         return memory_of(self.voice.topology.run({path: stream}, path))
 
     def _asked(self) -> Stream:
         """(B, T): prompts that end together, so that what is written stands in one column."""
-        tokens, documents = padded([prompt.body for prompt in self.prompts], self.voice.device, before=True)
+        tokens, documents = pad_left_or_right([prompt.body for prompt in self.prompts], self.voice.device, before=True)
         batch, length = tokens.shape
         columns = torch.arange(length, device=tokens.device).expand(batch, -1)
         positions, order = None, None
@@ -140,7 +140,9 @@ class Reader:
         return Stream(tokens, documents, positions, order, languages=_all(tokens, self.voice.language))
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device, *, before: bool) -> tuple[Tensor, Tensor | None]:
+def pad_left_or_right(
+    rows: Sequence[Sequence[int]], device: torch.device, *, before: bool
+) -> tuple[Tensor, Tensor | None]:
     """Rows of ids as (B, T), and their documents, (B, T), which are none where there is padding: before them or behind;
     None where all are as long."""
     longest = max(map(len, rows))

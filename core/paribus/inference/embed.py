@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus.errors import DataError, Problem, SpecError, join_names
-from paribus.inference.decoder import Voice, padded
-from paribus.inference.prompts import Given, asked_model, ids_of, listed_prompts, reach_of
+from paribus.inference.decoder import Decoder, pad_left_or_right
+from paribus.inference.prompts import Given, as_prompts, encode_prompts, position_limit, resolve_model
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
@@ -21,7 +21,7 @@ Pool = Literal["mean", "first", "last", "none"]
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
 
 
-class Embedded(NamedTuple):
+class Embeddings(NamedTuple):
     """What a layer made of some texts."""
 
     vectors: tuple[Tensor, ...]  # of each text (D,), or, where its rows are not pooled, (T, D), one for each of its ids
@@ -30,7 +30,7 @@ class Embedded(NamedTuple):
     layer: int  # which it was, counted from the embedding's rows, 0
 
 
-class Around(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a model, and the marks that a text stands between there."""
 
     model: Model
@@ -48,7 +48,7 @@ def embed(
     part: str | None = None,
     batch: int = 32,
     registry: Registry | None = None,
-) -> Embedded:
+) -> Embeddings:
     """What a layer of a trained model makes of texts, or of lists of ids: contextual embeddings.
 
     `paribus.embed("runs/bert", ["Two texts.", "Both at once."], layer=2).vectors`. Layer 0 is the embedding's rows, the
@@ -58,10 +58,10 @@ def embed(
     says which; unless it does, it is the one that reads a source.
     """
     _known(pool, batch)
-    model = asked_model(model, registry)
+    model = resolve_model(model, registry)
     around = _around(model, part)
     number = _layer(around, layer)
-    ids = ids_of(model, listed_prompts(texts), registry)
+    ids = encode_prompts(model, as_prompts(texts), registry)
     _fitting(around, ids)
     vectors: dict[int, Tensor] = {}
     training = model.training
@@ -74,7 +74,7 @@ def embed(
         model.train(training)
     decode = None if model.text is None else model.text.decode
     shown = tuple(() if decode is None else tuple(decode([token]) for token in row) for row in ids)
-    return Embedded(tuple(vectors[at] for at in range(len(ids))), tuple(map(tuple, ids)), shown, number)
+    return Embeddings(tuple(vectors[at] for at in range(len(ids))), tuple(map(tuple, ids)), shown, number)
 
 
 def _known(pool: str, batch: int) -> None:
@@ -84,7 +84,7 @@ def _known(pool: str, batch: int) -> None:
         raise SpecError(Problem(code="out-of-range", path="batch", message=f"it is {batch}", valid="≥ 1"))
 
 
-def _around(model: Model, part: str | None) -> Around:
+def _around(model: Model, part: str | None) -> TextPart:
     """The part that is asked: the one that the body attends to, if it attends to one."""
     if model.topology.embedding.values_per_example is not None:
         what = "this model reads images, and texts are to be embedded"
@@ -98,10 +98,10 @@ def _around(model: Model, part: str | None) -> Around:
     marked = any(model.objective(name).traits.get("segments") for name in model.trained)
     specials = model.text.vocabulary.specials if model.text is not None and marked and not parts[path].causal else {}
     before, behind = ((specials[name],) if name in specials else () for name in ("cls", "sep"))
-    return Around(model, path, before, behind)
+    return TextPart(model, path, before, behind)
 
 
-def _layer(around: Around, layer: int) -> int:
+def _layer(around: TextPart, layer: int) -> int:
     """The number of a layer, from 0, the embedding's rows, to as many as there are."""
     stage = around.model.topology.stage(around.path)
     layers = len(stage.layers) if isinstance(stage, Stack) else None
@@ -116,9 +116,9 @@ def _layer(around: Around, layer: int) -> int:
     return layer if layer >= 0 else layers + 1 + layer
 
 
-def _fitting(around: Around, ids: Sequence[Sequence[int]]) -> None:
+def _fitting(around: TextPart, ids: Sequence[Sequence[int]]) -> None:
     """Refuses what has no token, and what is longer than positions can tell apart."""
-    most = reach_of(around.model.topology, around.path)
+    most = position_limit(around.model.topology, around.path)
     marks = len(around.before) + len(around.behind)
     problems: list[Problem] = []
     for place, row in enumerate(ids):
@@ -132,22 +132,22 @@ def _fitting(around: Around, ids: Sequence[Sequence[int]]) -> None:
         raise DataError(*problems)
 
 
-def _batches(around: Around, ids: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
+def _batches(around: TextPart, ids: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
     """The numbers of texts that are read at once: of about one length, or of one where nothing may be padded."""
     order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
     alike: dict[int, list[int]] = {}
-    pads = Voice(around.model.topology, nn.Identity()).pads
+    pads = Decoder(around.model.topology, nn.Identity()).pads
     for at in order:
         alike.setdefault(0 if pads else len(ids[at]), []).append(at)
     for same in alike.values():
         yield from (same[at : at + batch] for at in range(0, len(same), batch))
 
 
-def _read(around: Around, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
+def _read(around: TextPart, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
     """The vectors of some texts, read at once."""
     rows = [(*around.before, *row, *around.behind) for row in ids]
     device = next(around.model.parameters()).device
-    hidden = _hidden(around, Stream(*padded(rows, device, before=False)), layer)
+    hidden = _hidden(around, Stream(*pad_left_or_right(rows, device, before=False)), layer)
     found: list[Tensor] = []
     for own, row in zip(hidden, rows, strict=True):
         if pool in ("first", "last"):
@@ -158,7 +158,7 @@ def _read(around: Around, ids: Sequence[Sequence[int]], layer: int, pool: Pool) 
     return found
 
 
-def _hidden(around: Around, stream: Stream, layer: int) -> Tensor:
+def _hidden(around: TextPart, stream: Stream, layer: int) -> Tensor:
     """(B, T, D) of one layer. It is taken as it passes: what is not asked for is kept by nobody."""
     stage = around.model.topology.stage(around.path)
     taken: list[Tensor] = []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.errors import DataError, Problem, SpecError, join_names
-from paribus.inference.prompts import Given, asked_model, text_needed, vocabulary_size, whole
+from paribus.inference.prompts import Given, require_text, resolve_model, vocabulary_size, whole
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
 from paribus.train.model import Model
@@ -33,7 +33,7 @@ def fill(
     """
     if top < 1:
         raise SpecError(Problem(code="out-of-range", path="top", message=f"it is {top}", valid="≥ 1"))
-    model = asked_model(model, registry)
+    model = resolve_model(model, registry)
     mask = _mask(model, text, registry)
     ids = whole(model, text, registry, joined=mask)
     places = [place for place, token in enumerate(ids) if token == mask]
@@ -52,7 +52,7 @@ def fill(
 
 
 def _mask(model: Model, text: Given, registry: Registry | None) -> int:
-    known = text_needed(model, registry) if isinstance(text, str) else model.text
+    known = require_text(model, registry) if isinstance(text, str) else model.text
     specials = known.vocabulary.specials if known is not None else {}
     if "mask" not in specials:
         what = f"its special tokens are {join_names(specials) or 'not known'}, and there is no mask among them"

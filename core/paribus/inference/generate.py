@@ -10,14 +10,22 @@ import torch
 
 from paribus.errors import Problem, SpecError
 from paribus.inference.decoder import Reader
-from paribus.inference.generation_config import Manner
-from paribus.inference.prompts import Asked, Given, asked, asked_model, ids_of, listed_prompts, wished
-from paribus.inference.search import Line, Tell, searched, written
+from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.prompts import (
+    GenerationRequest,
+    Given,
+    as_prompts,
+    asked,
+    encode_prompts,
+    generation_target,
+    resolve_model,
+)
+from paribus.inference.search import Hypothesis, OnProgress, beam_search, sample_texts
 from paribus.registry import Registry
 from paribus.train.model import Model
 
 
-class Written(NamedTuple):
+class GeneratedText(NamedTuple):
     """What was written behind one prompt."""
 
     text: str | None  # None where the model has no tokenizer, and was asked by ids
@@ -29,14 +37,14 @@ class Written(NamedTuple):
 class Generation(NamedTuple):
     """What a model wrote: for each prompt as many lines as were asked for, and in a beam the best one first."""
 
-    written: tuple[tuple[Written, ...], ...]
+    results: tuple[tuple[GeneratedText, ...], ...]
     prompts: tuple[tuple[int, ...], ...]  # as ids
     cache_bytes: int  # the most that keys, values and states took at once; 0: every step read all rows anew
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The first text of each prompt."""
-        return tuple(lines[0].text or "" for lines in self.written)
+        return tuple(lines[0].text or "" for lines in self.results)
 
 
 def generate(  # noqa: PLR0913  # all that may be said of a text, and each by its name
@@ -58,7 +66,7 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     label: str | None = None,
     batch: int = 32,
     cache: bool = True,
-    tell: Tell = lambda done, most: None,
+    tell: OnProgress = lambda done, most: None,
     registry: Registry | None = None,
 ) -> Generation:
     """What a trained model writes behind a prompt, or behind each of several: texts, or lists of ids.
@@ -68,32 +76,32 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     drawn depends on `seed`, on which prompt it is and on which token, and not on `batch`, how many are read at once.
     """
     cuts = (top_k, top_p, min_p)
-    manner = Manner(tokens, temperature, *cuts, repetition_penalty, beam, length_penalty, n, seed)
+    manner = GenerationConfig(tokens, temperature, *cuts, repetition_penalty, beam, length_penalty, n, seed)
     if batch < 1:
         raise SpecError(Problem(code="out-of-range", path="batch", message=f"it is {batch}", valid="≥ 1"))
-    model = asked_model(model, registry)
-    ids = ids_of(model, listed_prompts(prompt), registry)
-    found = asked(model, ids, manner, wished(model, language, source_language, label))
-    lines, kept = lines_of(model, found, manner, batch=batch, cache=cache, tell=tell)
+    model = resolve_model(model, registry)
+    ids = encode_prompts(model, as_prompts(prompt), registry)
+    found = asked(model, ids, manner, generation_target(model, language, source_language, label))
+    lines, kept = generate_hypotheses(model, found, manner, batch=batch, cache=cache, tell=tell)
     decode = None if model.text is None else model.text.decode
     whole = tuple(
-        tuple(Written(None if decode is None else decode(line.ids), *line) for line in lines[number])
+        tuple(GeneratedText(None if decode is None else decode(line.ids), *line) for line in lines[number])
         for number in range(len(found.prompts))
     )
     return Generation(whole, tuple(tuple(row) for row in ids), kept)
 
 
-def lines_of(
+def generate_hypotheses(
     model: Model,
-    found: Asked,
-    manner: Manner,
+    found: GenerationRequest,
+    manner: GenerationConfig,
     *,
     batch: int = 32,
     cache: bool = True,
-    tell: Tell = lambda done, most: None,
-) -> tuple[dict[int, list[Line]], int]:
+    tell: OnProgress = lambda done, most: None,
+) -> tuple[dict[int, list[Hypothesis]], int]:
     """By the number of each prompt what is written behind it, and the most bytes that states took on the way."""
-    lines: dict[int, list[Line]] = {}
+    lines: dict[int, list[Hypothesis]] = {}
     kept = 0
     training = model.training
     model.eval()
@@ -104,7 +112,11 @@ def lines_of(
                 most = [found.most[number] for number in numbers]
                 reader = Reader(found.voice, prompts, most, cached=cache and found.voice.steps)
                 told = _told(tell, of)
-                made = searched(reader, manner, told) if manner.beam > 1 else written(reader, manner, numbers, told)
+                made = (
+                    beam_search(reader, manner, told)
+                    if manner.beam > 1
+                    else sample_texts(reader, manner, numbers, told)
+                )
                 lines.update(zip(numbers, made, strict=True))
                 kept = max(kept, reader.most_bytes)
     finally:
@@ -112,7 +124,7 @@ def lines_of(
     return lines, kept
 
 
-def _batches(found: Asked, batch: int) -> Iterator[tuple[list[int], Share]]:
+def _batches(found: GenerationRequest, batch: int) -> Iterator[tuple[list[int], Progress]]:
     """The numbers of the prompts that are read at once, and what part of the whole they are: as they come, or, for a
     model that cannot take a row for none, those that are as long."""
     alike: dict[tuple[int, int], list[int]] = {}
@@ -122,15 +134,15 @@ def _batches(found: Asked, batch: int) -> Iterator[tuple[list[int], Share]]:
     parts = [same[at : at + batch] for same in alike.values() for at in range(0, len(same), batch)]
     sizes = [max(found.most[number] for number in part) for part in parts]
     for place, part in enumerate(parts):
-        yield part, Share(sum(sizes[:place]), sum(sizes))
+        yield part, Progress(sum(sizes[:place]), sum(sizes))
 
 
-class Share(NamedTuple):
+class Progress(NamedTuple):
     """How many steps came before those of some prompts, and how many there may be in all."""
 
     before: int
     all: int
 
 
-def _told(tell: Tell, of: Share) -> Tell:
+def _told(tell: OnProgress, of: Progress) -> OnProgress:
     return lambda done, most: tell(of.before + done, of.all)

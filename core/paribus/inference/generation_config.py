@@ -12,7 +12,7 @@ from paribus.errors import Problem, SpecError
 
 @final
 @dataclass(frozen=True)
-class Manner:
+class GenerationConfig:
     """Without any of it the most probable token is taken, each time."""
 
     tokens: int | None = None  # at most so many are written; None: until the model's length is full
@@ -55,7 +55,7 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 _CUTS: Final = ("top_k", "top_p", "min_p")
 
 
-def _outside(manner: Manner) -> Iterator[Problem]:
+def _outside(manner: GenerationConfig) -> Iterator[Problem]:
     """What no number may be."""
     for name, (holds, valid) in _LIMITS.items():
         value = getattr(manner, name)
@@ -63,7 +63,7 @@ def _outside(manner: Manner) -> Iterator[Problem]:
             yield Problem(code="out-of-range", path=name, message=f"it is {value}", valid=valid)
 
 
-def _unread(manner: Manner) -> Iterator[Problem]:
+def _unread(manner: GenerationConfig) -> Iterator[Problem]:
     """What would be ignored in silence."""
     if not manner.draws:
         for name in _CUTS:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from paribus.assembly.cost import scores_the_vocabulary
 from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
-from paribus.inference.decoder import Voice
-from paribus.inference.generation_config import Manner
+from paribus.inference.decoder import Decoder
+from paribus.inference.generation_config import GenerationConfig
 from paribus.registry import Registry, installed
 from paribus.slots.objective import GenerationTarget, Objective, Prompt
 from paribus.slots.position import Position
@@ -30,15 +30,15 @@ Given = str | Sequence[int]
 """A text, or its ids."""
 
 
-class Asked(NamedTuple):
+class GenerationRequest(NamedTuple):
     """A model that can write, its prompts, and how many tokens may follow each."""
 
-    voice: Voice
+    voice: Decoder
     prompts: tuple[Prompt, ...]
     most: tuple[int, ...]
 
 
-def text_needed(model: Model, registry: Registry | None = None) -> TextCodec:
+def require_text(model: Model, registry: Registry | None = None) -> TextCodec:
     """What makes the model's ids: what was kept beside its weights, or else its corpus read again."""
     if model.text is None:
         if not model.tokenizer:
@@ -54,12 +54,12 @@ def text_needed(model: Model, registry: Registry | None = None) -> TextCodec:
     return model.text
 
 
-def asked_model(model: Model | str | Path, registry: Registry | None = None) -> Model:
+def resolve_model(model: Model | str | Path, registry: Registry | None = None) -> Model:
     """A model, or what is in its folder."""
     return model if isinstance(model, Model) else load_model(read_model(model), registry or installed())
 
 
-def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
+def as_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
     """One prompt or several, as several."""
     if isinstance(prompt, str):
         return [prompt]
@@ -70,9 +70,9 @@ def listed_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
     return [item for item in items if not isinstance(item, int)]
 
 
-def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> list[list[int]]:
+def encode_prompts(model: Model, given: Sequence[Given], registry: Registry | None) -> list[list[int]]:
     """The ids of each prompt, all of them of the vocabulary."""
-    ids = [text_needed(model, registry).read(each) if isinstance(each, str) else list(each) for each in given]
+    ids = [require_text(model, registry).read(each) if isinstance(each, str) else list(each) for each in given]
     size = vocabulary_size(model)
     problems = [
         Problem(
@@ -90,20 +90,20 @@ def ids_of(model: Model, given: Sequence[Given], registry: Registry | None) -> l
 
 
 def asked(
-    model: Model, ids: Sequence[Sequence[int]], manner: Manner, wish: GenerationTarget = GenerationTarget()
-) -> Asked:
+    model: Model, ids: Sequence[Sequence[int]], manner: GenerationConfig, wish: GenerationTarget = GenerationTarget()
+) -> GenerationRequest:
     """How the model is asked to write behind `ids`."""
-    objective, prompts = prompted(model, ids, wish)
-    voice = Voice(model.topology, _head(model, objective), wish.language, wish.source_language)
+    objective, prompts = build_prompts(model, ids, wish)
+    voice = Decoder(model.topology, _head(model, objective), wish.language, wish.source_language)
     length = int(model.spec["dims"]["length"])
     most = tuple(manner.tokens or length + 1 - len(prompt.body) for prompt in prompts)
     problems = [*_empty(prompts, voice)] or [*_too_long(prompts, most, voice, manner, length)]
     if problems:
         raise DataError(*problems)
-    return Asked(voice, prompts, most)
+    return GenerationRequest(voice, prompts, most)
 
 
-def prompted(
+def build_prompts(
     model: Model, ids: Sequence[Sequence[int]], wish: GenerationTarget
 ) -> tuple[Objective, tuple[Prompt, ...]]:
     """The first objective that it was trained for which can write, and what that makes of each text."""
@@ -125,7 +125,7 @@ def prompted(
     )
 
 
-def wished(
+def generation_target(
     model: Model, language: str | None, source_language: str | None, label: str | None = None
 ) -> GenerationTarget:
     """The numbers of the languages and the class that a user names; of two languages, a source is in the other one."""
@@ -181,14 +181,14 @@ def vocabulary_size(model: Model) -> int:
 
 def check_room(model: Model, ids: Sequence[int], path: str = "body") -> None:
     """Refuses a text that is empty, or longer than the positions of a part can tell."""
-    reach = reach_of(model.topology, path)
+    reach = position_limit(model.topology, path)
     if not ids:
         raise DataError(Problem(code="empty-prompt", path="text", message="it is empty", valid="at least one token"))
     if reach is not None and len(ids) > reach:
         raise DataError(_past("text", f"it has {len(ids):,} tokens", reach, f"≤ {reach:,} tokens"))
 
 
-def _empty(prompts: Sequence[Prompt], voice: Voice) -> Iterator[Problem]:
+def _empty(prompts: Sequence[Prompt], voice: Decoder) -> Iterator[Problem]:
     for place, prompt in enumerate(prompts):
         if not prompt.body or (voice.source is not None and not prompt.source):
             what = "it is empty, and the tokenizer has no mark that a text begins or ends with"
@@ -196,10 +196,10 @@ def _empty(prompts: Sequence[Prompt], voice: Voice) -> Iterator[Problem]:
 
 
 def _too_long(
-    prompts: Sequence[Prompt], most: Sequence[int], voice: Voice, manner: Manner, length: int
+    prompts: Sequence[Prompt], most: Sequence[int], voice: Decoder, manner: GenerationConfig, length: int
 ) -> Iterator[Problem]:
-    reach = reach_of(voice.topology, "body")
-    far = None if voice.source is None else reach_of(voice.topology, voice.source)
+    reach = position_limit(voice.topology, "body")
+    far = None if voice.source is None else position_limit(voice.topology, voice.source)
     for place, (prompt, more) in enumerate(zip(prompts, most, strict=True)):
         path, rows = f"prompt {place + 1}", len(prompt.body)
         if far is not None and len(prompt.source or ()) > far:
@@ -220,7 +220,7 @@ def _past(path: str, what: str, reach: int, valid: str) -> Problem:
     return Problem(code="past-the-table", path=path, message=told, valid=valid)
 
 
-def reach_of(topology: Topology, path: str) -> int | None:
+def position_limit(topology: Topology, path: str) -> int | None:
     """How many rows the positions of a part can tell apart; None: any number."""
     own = [m for m in topology.get_submodule(path).modules() if isinstance(m, Position)]
     found = own or [m for m in topology.modules() if isinstance(m, Position)]  # another part may lend its own
@@ -235,9 +235,9 @@ def whole(model: Model, text: Given, registry: Registry | None = None, *, joined
     """
     if isinstance(text, str) and joined is not None:
         text = _joined(model, text, joined, registry)
-    (ids,) = ids_of(model, [text], registry)
+    (ids,) = encode_prompts(model, [text], registry)
     if isinstance(text, str) and any(model.objective(name).traits.get("segments") for name in model.trained):
-        specials = text_needed(model, registry).vocabulary.specials
+        specials = require_text(model, registry).vocabulary.specials
         marks = [specials.get(name) for name in ("cls", "sep")]
         ids = [token for token in (marks[0], *ids, marks[1]) if token is not None]
     check_room(model, ids)
@@ -245,6 +245,6 @@ def whole(model: Model, text: Given, registry: Registry | None = None, *, joined
 
 
 def _joined(model: Model, text: str, token: int, registry: Registry | None) -> str:
-    reads = text_needed(model, registry)
+    reads = require_text(model, registry)
     shown = reads.decode([token])
     return text.replace(f" {shown}", shown) if len(reads.encode(" a")) == 1 else text

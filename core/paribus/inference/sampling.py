@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paribus.inference.decoder import Reader
-from paribus.inference.generation_config import Manner
+from paribus.inference.generation_config import GenerationConfig
 from paribus.parts.draw import Draw
 
 WRITING: Final = -2  # the epoch that draws of written tokens are keyed by: no epoch of training has it
@@ -25,7 +25,7 @@ def discouraged(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
-def cut(scores: Tensor, manner: Manner) -> Tensor:
+def cut(scores: Tensor, manner: GenerationConfig) -> Tensor:
     """(N, V) -> (N, V): the same, and -inf where nothing may be drawn; each cut sees what the one before it left."""
     scores = scores / manner.temperature
     if manner.top_k is not None and manner.top_k < scores.shape[-1]:
@@ -48,7 +48,7 @@ def _nucleus(scores: Tensor, share: float) -> Tensor:
     return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, at, before < share)
 
 
-def drawn(scores: Tensor, manner: Manner, rows: Tensor, step: int) -> Tensor:
+def sample_tokens(scores: Tensor, manner: GenerationConfig, rows: Tensor, step: int) -> Tensor:
     """(N, V), (N,) -> (N,): a token for each, drawn as often as it is probable.
 
     What is drawn is keyed by (seed, row, step) and by nothing else: so it does not matter what else is in the batch.
@@ -62,10 +62,10 @@ def drawn(scores: Tensor, manner: Manner, rows: Tensor, step: int) -> Tensor:
 
 
 @final
-class Seen:
+class RepetitionPenalty:
     """A reader's sequences, prompts included, where what was there already is discouraged; else nothing at all."""
 
-    def __init__(self, reader: Reader, manner: Manner, scores: Tensor) -> None:
+    def __init__(self, reader: Reader, manner: GenerationConfig, scores: Tensor) -> None:
         """`scores` (B, V) are those that follow the prompts."""
         self.penalty = manner.repetition_penalty
         self.table: Tensor | None = None

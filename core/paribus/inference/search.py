@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from paribus.inference.decoder import Reader
-from paribus.inference.generation_config import Manner
-from paribus.inference.sampling import Seen, drawn
+from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.sampling import RepetitionPenalty, sample_tokens
 
-Tell = Callable[[int, int], None]  # how many tokens are written behind each prompt, and how many may be
+OnProgress = Callable[[int, int], None]  # how many tokens are written behind each prompt, and how many may be
 
 
-class Line(NamedTuple):
+class Hypothesis(NamedTuple):
     """What was written behind a prompt."""
 
     ids: tuple[int, ...]  # without the one that stopped it
@@ -26,10 +26,12 @@ class Line(NamedTuple):
     ended: bool  # by the stop token, and not as there was no more room
 
 
-def written(reader: Reader, manner: Manner, numbers: Sequence[int], tell: Tell) -> list[list[Line]]:
+def sample_texts(
+    reader: Reader, manner: GenerationConfig, numbers: Sequence[int], tell: OnProgress
+) -> list[list[Hypothesis]]:
     """For each of the reader's prompts, whose `numbers` among all prompts what is drawn is keyed by, its lines."""
     scores = reader.begin()
-    seen = Seen(reader, manner, scores)
+    seen = RepetitionPenalty(reader, manner, scores)
     index = torch.arange(len(scores), device=scores.device).repeat_interleave(manner.n)
     if manner.n > 1:  # each prompt was read once
         reader.take(index)
@@ -37,10 +39,10 @@ def written(reader: Reader, manner: Manner, numbers: Sequence[int], tell: Tell) 
         scores = scores[index]
     samples = torch.arange(manner.n).repeat(len(numbers))
     rows = torch.tensor(numbers).repeat_interleave(manner.n) + (samples << 32)
-    found = _Open(stops_of(reader)[index], torch.tensor(reader.most, device=index.device)[index])
+    found = _Open(stop_tokens(reader)[index], torch.tensor(reader.most, device=index.device)[index])
     for step in range(max(reader.most)):
         scores = seen.discouraged(scores)
-        tokens = drawn(scores, manner, rows[found.where.cpu()], step) if manner.draws else scores.argmax(-1)
+        tokens = sample_tokens(scores, manner, rows[found.where.cpu()], step) if manner.draws else scores.argmax(-1)
         kept = found.add(tokens, scores.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1))
         tell(step + 1, max(reader.most))
         if not len(kept):
@@ -54,7 +56,7 @@ def written(reader: Reader, manner: Manner, numbers: Sequence[int], tell: Tell) 
     return [found.lines[at : at + manner.n] for at in range(0, len(index), manner.n)]
 
 
-def stops_of(reader: Reader) -> Tensor:
+def stop_tokens(reader: Reader) -> Tensor:
     """(B,): the token that stops what is written behind each prompt; -1 where none does."""
     return torch.tensor([-1 if p.stop is None else p.stop for p in reader.prompts], device=reader.voice.device)
 
@@ -64,7 +66,7 @@ class _Open:
     """Lines while they are written. One that has ended is read no further: it might go past what positions reach."""
 
     def __init__(self, stops: Tensor, most: Tensor) -> None:
-        self.lines = [Line((), 0.0, ended=False)] * len(stops)
+        self.lines = [Hypothesis((), 0.0, ended=False)] * len(stops)
         self.stops, self.most = stops, most
         self.where = torch.arange(len(stops), device=stops.device)  # which line each sequence is
         self.length = 0
@@ -76,21 +78,21 @@ class _Open:
         columns = (each.tolist() for each in (self.where, tokens, logarithms, stopped))
         for at, token, logarithm, stop in zip(*columns, strict=True):
             line = self.lines[at]
-            self.lines[at] = Line(line.ids if stop else (*line.ids, token), line.score + logarithm, stop)
+            self.lines[at] = Hypothesis(line.ids if stop else (*line.ids, token), line.score + logarithm, stop)
         kept = (~stopped & (self.length < self.most)).nonzero().squeeze(1)
         self.where, self.stops, self.most = self.where[kept], self.stops[kept], self.most[kept]
         return kept
 
 
-def searched(reader: Reader, manner: Manner, tell: Tell) -> list[list[Line]]:
+def beam_search(reader: Reader, manner: GenerationConfig, tell: OnProgress) -> list[list[Hypothesis]]:
     """For each of the reader's prompts the `manner.n` best lines that a beam finds, the best one first.
 
     Of all continuations of the hypotheses of a prompt the `beam` best stay; one that stops leaves the beam, and its
     place is filled again by the next step. A prompt is done when no hypothesis can come to more than its lines have.
     """
     scores = reader.begin()
-    seen = Seen(reader, manner, scores)
-    search = _Search(manner, reader.most, stops_of(reader))
+    seen = RepetitionPenalty(reader, manner, scores)
+    search = _Search(manner, reader.most, stop_tokens(reader))
     index = torch.arange(len(scores), device=scores.device).repeat_interleave(manner.beam)
     reader.take(index)  # each prompt was read once
     seen.take(index)
@@ -111,10 +113,10 @@ def searched(reader: Reader, manner: Manner, tell: Tell) -> list[list[Line]]:
 class _Search:
     """Hypotheses of some prompts, W of each, and the lines that have come of them."""
 
-    def __init__(self, manner: Manner, most: Sequence[int], stops: Tensor) -> None:
+    def __init__(self, manner: GenerationConfig, most: Sequence[int], stops: Tensor) -> None:
         self.manner, self.most, self.stops = manner, most, stops
         prompts = len(most)
-        self.lines: list[list[Line]] = [[] for _ in range(prompts)]
+        self.lines: list[list[Hypothesis]] = [[] for _ in range(prompts)]
         self.open = torch.arange(prompts, device=stops.device)  # (P,): which prompts are not done
         self.totals = torch.full((prompts, manner.beam), -torch.inf, dtype=torch.float64, device=stops.device)
         self.totals[:, 0] = 0  # all hypotheses of a prompt are one as yet; -inf: there is none
@@ -139,7 +141,7 @@ class _Search:
         self.open, self.totals, self.ids = self.open[going], self.totals[going], self.ids[going]
         return tokens[going].flatten(), rows.flatten()
 
-    def best(self) -> list[list[Line]]:
+    def best(self) -> list[list[Hypothesis]]:
         return [sorted(lines, key=lambda line: -line.score)[: self.manner.n] for lines in self.lines]
 
     def _finish(self, totals: Tensor, which: Tensor, *, ended: bool) -> None:
@@ -148,7 +150,7 @@ class _Search:
         penalty = self.manner.penalty(length)
         for place, column in which.nonzero().tolist():
             ids = self.ids[place, column].tolist()
-            line = Line(tuple(ids[:-1] if ended else ids), float(totals[place, column]) / penalty, ended)
+            line = Hypothesis(tuple(ids[:-1] if ended else ids), float(totals[place, column]) / penalty, ended)
             self.lines[int(self.open[place])].append(line)
 
     def _going(self) -> Tensor:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paribus.errors import DataError, Problem
-from paribus.inference.generate import lines_of
-from paribus.inference.generation_config import Manner
-from paribus.inference.prompts import asked, prompted
+from paribus.inference.generate import generate_hypotheses
+from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.prompts import asked, build_prompts
 from paribus.registry import Registry, installed
 from paribus.slots.measure import GeneratedPair
 from paribus.slots.objective import GenerationTarget
@@ -32,11 +32,11 @@ def ask(model: Model, data: Data, *, registry: Registry | None = None) -> Measur
 
     `paribus.ask(paribus.load(trial), paribus.data(spec))`
     """
-    measures = measure_runner(model.spec, registry or installed(), model, data, translated)
+    measures = measure_runner(model.spec, registry or installed(), model, data, translate_validation)
     return measures() if measures is not None else MeasureResults({}, {})
 
 
-def translated(
+def translate_validation(
     model: Model,
     text: EncodedCorpus,
     examples: int,
@@ -50,7 +50,7 @@ def translated(
     A pair for whose two sides the model has no room is left out, as no model of its length could write it. Targets are
     what the tokenizer makes of them and back: where it knows all letters, their own text.
     """
-    manner = Manner(tokens=tokens, beam=beam, length_penalty=length_penalty)
+    manner = GenerationConfig(tokens=tokens, beam=beam, length_penalty=length_penalty)
     if text.val.targets is None:
         what = "the corpus has no pairs, so there is nothing that could be translated"
         raise DataError(Problem(code="no-pairs", path="corpus", message=what, valid="a corpus of pairs"))
@@ -58,7 +58,7 @@ def translated(
     written: dict[int, Sequence[int]] = {}
     for languages, numbers in _by_languages(pairs).items():  # a model is told them once for all that it reads
         found = asked(model, [pairs[number].source for number in numbers], manner, languages)
-        lines, _ = lines_of(model, found, manner)
+        lines, _ = generate_hypotheses(model, found, manner)
         written |= {number: lines[place][0].ids for place, number in enumerate(numbers)}
     shown = text.tokenizer.decode
     return [GeneratedPair(shown(pair.source), shown(pair.target), shown(written[at])) for at, pair in enumerate(pairs)]
@@ -71,7 +71,7 @@ def _fitting(model: Model, sources: Tokens, targets: Tokens, most: int) -> list[
     for pair in _pairs(sources, targets):
         if len(found) == most:
             break
-        _, (prompt,) = prompted(model, [pair.source], pair.languages)
+        _, (prompt,) = build_prompts(model, [pair.source], pair.languages)
         if len(prompt.source or ()) <= length and len(prompt.body) + len(pair.target) <= length:
             found.append(pair)
     return found

@@ -157,7 +157,7 @@ def run_request(
 
 
 def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_stop: Callable[[], bool]) -> int:
-    from paribus.inference.translate import translated
+    from paribus.inference.translate import translate_validation
     from paribus.train.loggers import LoggerRun
     from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
 
@@ -189,7 +189,7 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
         logger_run=LoggerRun(request.study, request.variant, seed, request.identity, store.root / LOGS)
         if has_loggers
         else None,
-        writer=translated,
+        writer=translate_validation,
     )
     if request.job_slot is not None:
         select_device(request.job_slot, trainer)

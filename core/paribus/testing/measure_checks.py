@@ -10,7 +10,7 @@ import torch
 
 from paribus.assembly.components import make
 from paribus.errors import ParibusError
-from paribus.inference.translate import translated
+from paribus.inference.translate import translate_validation
 from paribus.slots.measure import Measure
 from paribus.testing.host_models import Case, Cell
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
@@ -69,7 +69,7 @@ def _answers(case: Case, spec: Mapping[str, Any], model: Model, rows: int) -> tu
     """What is found with batches of so many examples, and what was to be found."""
     text = babbled(spec, case.registry)
     spec = {**spec, "data": {**spec["data"], "batch": rows}}
-    asked = ask(spec, case.registry, model, build_data(spec, case.registry, text), translated)
+    asked = ask(spec, case.registry, model, build_data(spec, case.registry, text), translate_validation)
     asked.learning_curve = [{"step": 1, **{f"val/{name}": 1.0 for name in asked.trial.metrics}}]
     (node,) = spec["measure"]
     measure = make(case.registry, "measure", node, kind=Measure)

@@ -12,7 +12,7 @@ import torch
 from tests.core.paribus.cli.conftest import Said
 
 import paribus
-from paribus.conversion.source_model import Outside
+from paribus.conversion.source_model import SourceModel
 
 Cli = Callable[..., Said]
 
@@ -170,6 +170,6 @@ def test_what_is_no_model_at_all_is_refused() -> None:
 
 def test_a_model_in_memory_need_not_be_written() -> None:
     made = paribus.export(paribus.assemble(paribus.spec("gpt2", *TINY, "tokenizer=bytes")))
-    assert isinstance(made, Outside)
+    assert isinstance(made, SourceModel)
     assert made.architecture == "GPT2LMHeadModel"
     assert paribus.convert(made).spec["dims"]["width"] == 12

@@ -56,7 +56,7 @@ def test_as_json_it_tells_ids_and_scores(cli: Cli, gpt: str) -> None:
     document = json.loads(said.out)
     wanted = paribus.generate(gpt, ["The 3", "A"], tokens=4, temperature=1, top_k=20, n=2, seed=3)
     assert document["cache_bytes"] == wanted.cache_bytes
-    for prompt, lines, text in zip(document["prompts"], wanted.written, ("The 3", "A"), strict=True):
+    for prompt, lines, text in zip(document["prompts"], wanted.results, ("The 3", "A"), strict=True):
         assert prompt["prompt"] == text
         assert [{**each, "ids": tuple(each["ids"])} for each in prompt["written"]] == [line._asdict() for line in lines]
 

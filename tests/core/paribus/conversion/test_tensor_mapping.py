@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from paribus import Move, StoreError
-from paribus.conversion.tensor_mapping import into_ours, into_theirs
+from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
 
 MOVES = (
     Move("table", "wte", also=("head",)),
@@ -21,9 +21,9 @@ def theirs() -> dict[str, Tensor]:
 
 def test_there_and_back_is_the_same() -> None:
     given = theirs()
-    ours = into_ours(MOVES, given, SHAPES)
+    ours = convert_tensors(MOVES, given, SHAPES)
     assert torch.equal(ours["k"], given["fused"][:, 4:8].T)
-    back = into_theirs(MOVES, ours)
+    back = export_tensors(MOVES, ours)
     assert back.keys() == given.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in given.items())
 
@@ -31,7 +31,7 @@ def test_there_and_back_is_the_same() -> None:
 def test_a_tied_tensor_may_be_there_once() -> None:
     given = theirs()
     del given["head"]
-    assert torch.equal(into_ours(MOVES, given, SHAPES)["table"], given["wte"])
+    assert torch.equal(convert_tensors(MOVES, given, SHAPES)["table"], given["wte"])
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_what_does_not_fit_is_told_of(name: str, tensor: Tensor | None, message:
     else:
         given[name] = tensor
     with pytest.raises(StoreError, match=message):
-        into_ours(MOVES, given, SHAPES)
+        convert_tensors(MOVES, given, SHAPES)
 
 
 def test_what_every_model_has_alike_is_given_back_and_may_be_left_out() -> None:
     given, constants = theirs(), {"alike": torch.zeros(1, 5)}
-    ours = into_ours(MOVES, given, SHAPES, constants)
+    ours = convert_tensors(MOVES, given, SHAPES, constants)
     assert ours.keys() == SHAPES.keys()
-    assert into_ours(MOVES, {**given, "alike": torch.zeros(1, 5)}, SHAPES, constants).keys() == ours.keys()
-    doubled = into_theirs(MOVES, {name: tensor.double() for name, tensor in ours.items()}, constants)
+    assert convert_tensors(MOVES, {**given, "alike": torch.zeros(1, 5)}, SHAPES, constants).keys() == ours.keys()
+    doubled = export_tensors(MOVES, {name: tensor.double() for name, tensor in ours.items()}, constants)
     assert torch.equal(doubled["alike"], torch.zeros(1, 5, dtype=torch.float64))
 
 
@@ -68,42 +68,42 @@ def test_what_every_model_has_alike_is_given_back_and_may_be_left_out() -> None:
 def test_what_every_model_has_alike_may_not_differ(tensor: Tensor) -> None:
     message = r"error\[not-constant\] alike: .*must be 0 everywhere, in the shape \(1, 5\), and is not"
     with pytest.raises(StoreError, match=message):
-        into_ours(MOVES, {**theirs(), "alike": tensor}, SHAPES, {"alike": torch.zeros(1, 5)})
+        convert_tensors(MOVES, {**theirs(), "alike": tensor}, SHAPES, {"alike": torch.zeros(1, 5)})
 
 
 def test_all_of_it_is_told_at_once() -> None:
     given = {"wte": torch.full((5, 2), torch.inf), "more": torch.zeros(1)}
     with pytest.raises(StoreError, match="missing-tensor") as wrong:
-        into_ours(MOVES, given, SHAPES)
+        convert_tensors(MOVES, given, SHAPES)
     assert {problem.code for problem in wrong.value.problems} == {"not-finite", "extra-tensor", "missing-tensor"}
 
 
 def test_a_tensor_of_more_dimensions_is_spread_and_gathered() -> None:
     moves, given = [Move("matrix", "filter", spread=(2, 1, 3, 3))], {"filter": torch.randn(2, 1, 3, 3)}
-    ours = into_ours(moves, given, {"matrix": torch.Size([2, 9])})
+    ours = convert_tensors(moves, given, {"matrix": torch.Size([2, 9])})
     assert torch.equal(ours["matrix"], given["filter"].flatten(1))
-    assert torch.equal(into_theirs(moves, ours)["filter"], given["filter"])
+    assert torch.equal(export_tensors(moves, ours)["filter"], given["filter"])
     with pytest.raises(StoreError, match=r"filter: this tensor is \(2, 9\); `matrix`.* is \(2, 8\)"):
-        into_ours(moves, {"filter": torch.zeros(2, 9)}, {"matrix": torch.Size([2, 8])})
+        convert_tensors(moves, {"filter": torch.zeros(2, 9)}, {"matrix": torch.Size([2, 8])})
 
 
 def test_parts_may_take_turns() -> None:
     moves = [Move(name, "fused", part=part, parts=3, turns=2) for part, name in enumerate("qkv")]
     fused = torch.arange(24.0).view(12, 2)  # two heads of two rows, of queries, keys and values each
-    ours = into_ours(moves, {"fused": fused}, {name: SHAPES[name] for name in "qkv"})
+    ours = convert_tensors(moves, {"fused": fused}, {name: SHAPES[name] for name in "qkv"})
     assert ours["k"].tolist() == fused[[2, 3, 8, 9]].tolist()
-    assert torch.equal(into_theirs(moves, ours)["fused"], fused)
+    assert torch.equal(export_tensors(moves, ours)["fused"], fused)
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_matrix_may_have_an_axis_for_heads_whichever_way_around_it_is(turned: bool) -> None:
     move = Move("q", "heads", turned, spread=(2, 2, 2) if turned else (4, 2, 1))
     theirs = torch.randn(move.spread)
-    ours = into_ours([move], {"heads": theirs}, {"q": torch.Size([4, 2])})["q"]
+    ours = convert_tensors([move], {"heads": theirs}, {"q": torch.Size([4, 2])})["q"]
     assert torch.equal(ours, theirs.view(2, 4).T if turned else theirs.view(4, 2))
-    assert torch.equal(into_theirs([move], {"q": ours})["heads"], theirs)
+    assert torch.equal(export_tensors([move], {"q": ours})["heads"], theirs)
     with pytest.raises(StoreError, match=r"error\[misshapen\] heads"):
-        into_ours([move], {"heads": torch.randn(2, 4)}, {"q": torch.Size([4, 2])})
+        convert_tensors([move], {"heads": torch.randn(2, 4)}, {"q": torch.Size([4, 2])})
 
 
 def test_a_tensor_may_go_by_another_name_and_is_written_by_the_first() -> None:
@@ -111,8 +111,8 @@ def test_a_tensor_may_go_by_another_name_and_is_written_by_the_first() -> None:
     shapes = {"table": torch.Size([5, 2])}
     for name in ("wte", "newer.wte"):
         theirs = {name: torch.randn(5, 2)}
-        ours = into_ours([move], theirs, shapes)
+        ours = convert_tensors([move], theirs, shapes)
         assert torch.equal(ours["table"], theirs[name])
-        assert into_theirs([move], ours).keys() == {"wte"}
+        assert export_tensors([move], ours).keys() == {"wte"}
     with pytest.raises(StoreError, match="the model has no tensor `wte`"):
-        into_ours([move], {}, shapes)
+        convert_tensors([move], {}, shapes)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import paribus
-from paribus.inference.decoder import Reader, Voice
-from paribus.inference.generation_config import Manner
-from paribus.inference.search import Line, written
+from paribus.inference.decoder import Decoder, Reader
+from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.search import Hypothesis, sample_texts
 from paribus.parts.batch import Stream
 from paribus.registry import installed
 from paribus.slots.objective import Prompt
@@ -47,10 +47,10 @@ class Cells:
                 seen |= kinds
         return kept
 
-    def voice(self, row: Row) -> Voice:
+    def voice(self, row: Row) -> Decoder:
         plain: dict[str, Any] = check(load(self.matrix.spec(row), (), self.matrix.index), self.matrix.index)
         made = Specimen(plain, self.matrix.registry)
-        return Voice(made.topology, made.scores)
+        return Decoder(made.topology, made.scores)
 
     def _writes(self, topology: str) -> bool:
         parts = self.matrix.index.entries["topology"][topology].parts
@@ -72,13 +72,13 @@ def cells() -> Cells:
     return Cells()
 
 
-def prompts_of(voice: Voice, stop: int | None = None) -> list[Prompt]:
+def prompts_of(voice: Decoder, stop: int | None = None) -> list[Prompt]:
     """Three, of different lengths on both sides."""
     sources = SOURCES if voice.source is not None else (None,) * len(PROMPTS)
     return [Prompt(body, source, stop) for body, source in zip(PROMPTS, sources, strict=True)]
 
 
-def followed(voice: Voice, prompt: Prompt, ids: Sequence[int]) -> Tensor:
+def followed(voice: Decoder, prompt: Prompt, ids: Sequence[int]) -> Tensor:
     """(len(ids) + 1, V): log p of what follows the prompt and each of `ids`, all at once and without any state."""
     memory = None
     if voice.source is not None and prompt.source is not None:
@@ -90,9 +90,9 @@ def followed(voice: Voice, prompt: Prompt, ids: Sequence[int]) -> Tensor:
     return voice.head(hidden[:, len(prompt.body) - 1 :]).log_softmax(-1)[0]
 
 
-def wrote(reader: Reader, manner: Manner) -> list[Line]:
+def wrote(reader: Reader, manner: GenerationConfig) -> list[Hypothesis]:
     """The first line of each prompt."""
-    return [lines[0] for lines in written(reader, manner, range(len(reader.prompts)), lambda done, most: None)]
+    return [lines[0] for lines in sample_texts(reader, manner, range(len(reader.prompts)), lambda done, most: None)]
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ def test_rows_that_read_a_source_are_called_by_what_they_write(assembled: Assemb
         torch.testing.assert_close(weights, layer["cross"][0], rtol=0, atol=0)
     written = paribus.generate(model, SOURCE)
     found = paribus.attend(model, source=SOURCE)
-    assert found.rows[:-1] == tuple(model.text.decode([token]) for token in written.written[0][0].ids)
+    assert found.rows[:-1] == tuple(model.text.decode([token]) for token in written.results[0][0].ids)
 
 
 def test_an_encoder_decoder_shows_all_three(assembled: Assembled) -> None:

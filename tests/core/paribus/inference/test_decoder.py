@@ -10,15 +10,15 @@ import torch
 from tests.core.paribus.inference.conftest import PROMPTS, Cells, followed, prompts_of, wrote
 from torch import nn
 
-from paribus.inference.decoder import Reader, Voice, padded
-from paribus.inference.generation_config import Manner
+from paribus.inference.decoder import Decoder, Reader, pad_left_or_right
+from paribus.inference.generation_config import GenerationConfig
 from paribus.parts.layer import Layer
 from paribus.slots.objective import Prompt
 from paribus.testing.matrix import Row
 from paribus.train.model import Model
 
 MOST = 5
-GREEDY = Manner()
+GREEDY = GenerationConfig()
 TOPOLOGIES = {
     "decoder": "gpt-tiny",
     "plain-decoder": "lstm-lm-tiny",
@@ -55,13 +55,13 @@ def test_cached_and_ragged_is_what_each_text_is_at_once_in_every_cell(cells: Cel
 
 
 @pytest.fixture(params=sorted(TOPOLOGIES))
-def voice(request: pytest.FixtureRequest, assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Voice:
+def voice(request: pytest.FixtureRequest, assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Decoder:
     """A model that writes, of each topology that can."""
     model = shake(assemble(TOPOLOGIES[request.param], "embedding.languages=2"))
-    return Voice(model.topology, model.topology.embedding.unembed)
+    return Decoder(model.topology, model.topology.embedding.unembed)
 
 
-def test_without_a_cache_it_reads_all_rows_anew_and_comes_to_the_same(voice: Voice) -> None:
+def test_without_a_cache_it_reads_all_rows_anew_and_comes_to_the_same(voice: Decoder) -> None:
     with torch.inference_mode():
         for prompts in (prompts_of(voice), prompts_of(voice)[1:2]):
             most = [MOST, 3, MOST][: len(prompts)]
@@ -73,16 +73,16 @@ def test_without_a_cache_it_reads_all_rows_anew_and_comes_to_the_same(voice: Voi
                 assert one.score == pytest.approx(other.score, abs=1e-10)
 
 
-def test_a_source_is_read_once_and_each_prompt_once_however_many_lines_there_are(voice: Voice) -> None:
+def test_a_source_is_read_once_and_each_prompt_once_however_many_lines_there_are(voice: Decoder) -> None:
     with torch.inference_mode():
-        read = rows_read(voice, lambda reader: wrote(reader, Manner(temperature=1.0, n=4, seed=1)))
+        read = rows_read(voice, lambda reader: wrote(reader, GenerationConfig(temperature=1.0, n=4, seed=1)))
     prompts = len(PROMPTS)
     longest = max(map(len, PROMPTS))
     assert read.pop("body") == [(prompts, longest), *[(4 * prompts, 1)] * (MOST - 1)]
     assert list(read.values()) in ([], [[(prompts, 4)]])
 
 
-def rows_read(voice: Voice, run: Callable[[Reader], Any]) -> dict[str, list[tuple[int, int]]]:
+def rows_read(voice: Decoder, run: Callable[[Reader], Any]) -> dict[str, list[tuple[int, int]]]:
     """The sizes (B, T) in which each part was read."""
     read: dict[str, list[tuple[int, int]]] = {}
 
@@ -98,7 +98,7 @@ def rows_read(voice: Voice, run: Callable[[Reader], Any]) -> dict[str, list[tupl
     return read
 
 
-def test_rows_are_of_the_language_that_is_asked_for(voice: Voice) -> None:
+def test_rows_are_of_the_language_that_is_asked_for(voice: Decoder) -> None:
     with torch.inference_mode():
         told = []
         for languages in ((0, 0), (1, 1), (None, None)):
@@ -113,7 +113,7 @@ def test_what_was_asked_may_see_itself_both_ways(
     assemble: Callable[..., Model], shake: Callable[[Model], Model]
 ) -> None:
     model = shake(assemble("gpt-tiny", "position=rope"))
-    voice = Voice(model.topology, model.topology.embedding.unembed)
+    voice = Decoder(model.topology, model.topology.embedding.unembed)
     prompts = [prompt._replace(bidirectional=True) for prompt in prompts_of(voice)]
     with torch.inference_mode():
         lines = wrote(Reader(voice, prompts, [MOST] * 3), GREEDY)
@@ -127,7 +127,7 @@ def test_what_was_asked_may_see_itself_both_ways(
             )
 
 
-def test_sequences_are_taken_apart_doubled_and_put_in_another_order(voice: Voice) -> None:
+def test_sequences_are_taken_apart_doubled_and_put_in_another_order(voice: Decoder) -> None:
     with torch.inference_mode():
         for cached in (True, False):
             prompts = prompts_of(voice)
@@ -148,7 +148,7 @@ def voice_layers(model: Model) -> list[Layer]:
 def test_cached_decoding_takes_as_many_rows_as_there_are_tokens(length: int, assemble: Callable[..., Model]) -> None:
     """Linear, and not quadratic: each row goes through each layer once, whatever comes behind it."""
     model = assemble("gpt-tiny", f"dims.length={length}")
-    voice = Voice(model.topology, model.topology.embedding.unembed)
+    voice = Decoder(model.topology, model.topology.embedding.unembed)
     rows: list[int] = []
     for layer in voice_layers(model):
         assert layer.feedforward is not None
@@ -164,8 +164,8 @@ def test_cached_decoding_takes_as_many_rows_as_there_are_tokens(length: int, ass
 
 def test_padding_stands_before_a_prompt_and_behind_a_source() -> None:
     cpu = torch.device("cpu")
-    tokens, documents = padded([(1, 2), (3,)], cpu, before=True)
+    tokens, documents = pad_left_or_right([(1, 2), (3,)], cpu, before=True)
     assert (tokens.tolist(), None if documents is None else documents.tolist()) == ([[1, 2], [0, 3]], [[0, 0], [-1, 0]])
-    tokens, documents = padded([(1, 2), (3,)], cpu, before=False)
+    tokens, documents = pad_left_or_right([(1, 2), (3,)], cpu, before=False)
     assert (tokens.tolist(), None if documents is None else documents.tolist()) == ([[1, 2], [3, 0]], [[0, 0], [0, -1]])
-    assert padded([(1, 2), (3, 4)], cpu, before=True)[1] is None
+    assert pad_left_or_right([(1, 2), (3, 4)], cpu, before=True)[1] is None

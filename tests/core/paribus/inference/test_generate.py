@@ -12,7 +12,7 @@ import torch
 
 import paribus
 from paribus.errors import DataError, SpecError, StoreError
-from paribus.inference.prompts import text_needed
+from paribus.inference.prompts import require_text
 from paribus.slots.tokenizer import Vocabulary
 from paribus.storage.saved_model import TEXT
 from paribus.testing.small_model import noise
@@ -41,7 +41,7 @@ def t5(assembled: Assembled) -> Model:
     return assembled("seq2seq-tiny")
 
 
-def same(found: Sequence[paribus.Written], wanted: Sequence[paribus.Written]) -> None:
+def same(found: Sequence[paribus.GeneratedText], wanted: Sequence[paribus.GeneratedText]) -> None:
     assert [line[:2] + line[3:] for line in found] == [line[:2] + line[3:] for line in wanted]
     assert [line.score for line in found] == pytest.approx([line.score for line in wanted], abs=1e-9)
 
@@ -52,11 +52,11 @@ def test_prompts_of_different_lengths_are_written_together_as_each_alone(
 ) -> None:
     for model in (gpt, t5):
         together = paribus.generate(model, PROMPTS, tokens=5, **said)
-        for prompt, lines in zip(PROMPTS, together.written, strict=True):
-            same(lines, paribus.generate(model, prompt, tokens=5, **said).written[0])
-            same(lines, paribus.generate(model, prompt, tokens=5, cache=False, **said).written[0])
+        for prompt, lines in zip(PROMPTS, together.results, strict=True):
+            same(lines, paribus.generate(model, prompt, tokens=5, **said).results[0])
+            same(lines, paribus.generate(model, prompt, tokens=5, cache=False, **said).results[0])
         few = paribus.generate(model, PROMPTS, tokens=5, batch=2, **said)
-        for lines, others in zip(together.written, few.written, strict=True):
+        for lines, others in zip(together.results, few.results, strict=True):
             same(lines, others)
 
 
@@ -66,12 +66,12 @@ def test_what_is_drawn_depends_on_the_seed_and_not_on_what_else_is_read(gpt: Mod
         found = paribus.generate(model, PROMPTS, seed=1, **said)
         for batch in (1, 2):
             other = paribus.generate(model, PROMPTS, seed=1, batch=batch, **said)
-            for lines, others in zip(found.written, other.written, strict=True):
+            for lines, others in zip(found.results, other.results, strict=True):
                 same(lines, others)
         more = paribus.generate(model, PROMPTS, seed=1, **{**said, "n": 3})
-        for lines, others in zip(found.written, more.written, strict=True):
+        for lines, others in zip(found.results, more.results, strict=True):
             same(lines, others[:2])
-        assert found.written[0][0].ids != found.written[0][1].ids
+        assert found.results[0][0].ids != found.results[0][1].ids
         assert found.texts != paribus.generate(model, PROMPTS, seed=2, **said).texts
         torch.manual_seed(5)
         assert paribus.generate(model, PROMPTS, seed=1, **said) == found
@@ -82,22 +82,22 @@ def test_a_text_and_its_ids_are_asked_alike(gpt: Model) -> None:
     ids = [gpt.text.encode(prompt) for prompt in PROMPTS]
     found = paribus.generate(gpt, PROMPTS, tokens=5)
     assert paribus.generate(gpt, ids, tokens=5) == found
-    assert paribus.generate(gpt, ids[0], tokens=5).written[0] == found.written[0]
+    assert paribus.generate(gpt, ids[0], tokens=5).results[0] == found.results[0]
     assert found.prompts == tuple(map(tuple, ids))
-    for lines in found.written:
+    for lines in found.results:
         assert lines[0].text == gpt.text.decode(lines[0].ids)
         assert len(lines[0].ids) == 5 or lines[0].ended
 
 
 def test_it_stops_at_the_mark_that_ends_a_text_and_at_the_length_of_the_model(gpt: Model) -> None:
-    (line,) = paribus.generate(gpt, PROMPTS[0]).written[0]
+    (line,) = paribus.generate(gpt, PROMPTS[0]).results[0]
     assert line.ended or len(line.ids) == 32 + 1 - len(PROMPTS[0])
     assert gpt.text is not None
     mark = gpt.text.vocabulary.specials["eos"]
     with torch.inference_mode():
         scores = gpt(torch.tensor([gpt.text.encode("A")]))[0][0, -1].clone()
     first = int(scores.argmax())
-    found = paribus.generate(gpt, "A", beam=300, n=300, tokens=1).written[0]
+    found = paribus.generate(gpt, "A", beam=300, n=300, tokens=1).results[0]
     ended = [line for line in found if line.ended]
     assert [line.ids for line in ended] == [()]
     assert ended[0].score == pytest.approx(float(scores.log_softmax(0)[mark]), abs=1e-9)
@@ -205,7 +205,7 @@ def test_a_prompt_that_is_too_long_is_told_with_what_would_do(gpt: Model, assemb
         "error[too-long] prompt 2: it has 40 tokens, and the model was made for 32 (dims.length); valid: ≤ 32 tokens, "
         "or `tokens`, which says how many may follow none the less",
     )
-    assert len(paribus.generate(gpt, long, tokens=3).written[0][0].ids) == 3
+    assert len(paribus.generate(gpt, long, tokens=3).results[0][0].ids) == 3
     past = "but the positions of this model end at 32; valid"
     refused(learned, long, f"error[past-the-table] prompt 1: it has 40 tokens, {past}: ≤ 32 tokens", tokens=3)
     refused(
@@ -214,8 +214,8 @@ def test_a_prompt_that_is_too_long_is_told_with_what_would_do(gpt: Model, assemb
         f"error[past-the-table] prompt 1: it has 30 tokens, and 4 more are asked for, {past}: `tokens` ≤ 3",
         tokens=4,
     )
-    assert len(paribus.generate(learned, ["x" * 30, "x"], tokens=3).written[0][0].ids) == 3
-    assert [len(w[0].ids) for w in paribus.generate(learned, ["x" * 30, "x"]).written] == [3, 32]
+    assert len(paribus.generate(learned, ["x" * 30, "x"], tokens=3).results[0][0].ids) == 3
+    assert [len(w[0].ids) for w in paribus.generate(learned, ["x" * 30, "x"]).results] == [3, 32]
     source = assembled("seq2seq-tiny", "position=learned")
     what = "its source has 41 tokens"
     refused(source, long, f"error[past-the-table] prompt 1: {what}, {past}: ≤ 32 tokens")
@@ -272,10 +272,10 @@ def test_options_that_are_no_options_are_told(gpt: Model) -> None:
 
 def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: Assembled) -> None:
     model = assembled("ctrl-tiny", "corpus=sections", "tokenizer.sentinels=6")
-    model.text = TextCodec(text_needed(model).tokenizer, classes=("library", "howto"))
+    model.text = TextCodec(require_text(model).tokenizer, classes=("library", "howto"))
     named, first = (paribus.generate(model, "A", tokens=5, label=label) for label in ("howto", None))
-    assert named.written == paribus.generate(model, "A", tokens=5, label="1").written
-    assert named.written[0][0].score != first.written[0][0].score
+    assert named.results == paribus.generate(model, "A", tokens=5, label="1").results
+    assert named.results[0][0].score != first.results[0][0].score
     refused(
         model,
         "A",
@@ -304,7 +304,7 @@ def test_a_class_that_nothing_reads_is_refused(gpt: Model) -> None:
 
 def test_a_model_without_a_tokenizer_is_asked_by_ids(assemble_bare: Model) -> None:
     found = paribus.generate(assemble_bare, [15, 16, 17], tokens=3)
-    assert found.written[0][0].text is None
+    assert found.results[0][0].text is None
     refused(
         assemble_bare,
         "A",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.inference.generation_config import Manner
+from paribus.inference.generation_config import GenerationConfig
 
 OUTSIDE: dict[str, tuple[Any, str]] = {
     "beam": (0, "it is 0; valid: ≥ 1; 1 takes the most probable token"),
@@ -29,9 +29,9 @@ def test_a_number_outside_its_limits_is_told_with_them(name: str) -> None:
     value, said = OUTSIDE[name]
     not_a_number: Any = math.nan
     with pytest.raises(SpecError, match=rf"(?m)^error\[out-of-range\] {name}: {re.escape(said)}$"):
-        Manner(**{name: value})
+        GenerationConfig(**{name: value})
     with pytest.raises(SpecError, match=rf"error\[out-of-range\] {name}: it is nan"):
-        Manner(**dict.fromkeys([name], not_a_number))
+        GenerationConfig(**dict.fromkeys([name], not_a_number))
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_a_number_outside_its_limits_is_told_with_them(name: str) -> None:
 )
 def test_what_would_be_ignored_is_refused(said: dict[str, Any], told: str) -> None:
     with pytest.raises(SpecError, match=rf"(?m)^error\[(unread|too-many)\] {re.escape(told)}"):
-        Manner(**said)
+        GenerationConfig(**said)
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(SpecError, match="temperature") as raised:
-        Manner(beam=0, temperature=-1.0, top_p=2.0)
+        GenerationConfig(beam=0, temperature=-1.0, top_p=2.0)
     assert [problem.path for problem in raised.value.problems][:3] == ["temperature", "top_p", "beam"]
 
 
@@ -61,6 +61,6 @@ def test_the_length_penalty_is_that_of_the_paper() -> None:
     for alpha in (0.0, 0.2, 0.6, 1.0):
         for length in (1, 2, 30):
             wanted = (5 + length) ** alpha / (5 + 1) ** alpha
-            assert Manner(beam=4, length_penalty=alpha).penalty(length) == pytest.approx(wanted, rel=1e-14)
-    assert Manner(n=3, beam=3).n == 3
-    assert Manner(n=3, temperature=1.0).draws
+            assert GenerationConfig(beam=4, length_penalty=alpha).penalty(length) == pytest.approx(wanted, rel=1e-14)
+    assert GenerationConfig(n=3, beam=3).n == 3
+    assert GenerationConfig(n=3, temperature=1.0).draws

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from paribus.inference.generation_config import Manner
-from paribus.inference.sampling import cut, discouraged, drawn
+from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.sampling import cut, discouraged, sample_tokens
 
 Array = np.ndarray[Any, Any]
 SCORES = torch.randn(50, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
@@ -23,7 +23,7 @@ def softmax(scores: Array) -> Array:
     return shares
 
 
-def reference(scores: Array, manner: Manner) -> Array:
+def reference(scores: Array, manner: GenerationConfig) -> Array:
     """One row, as one would explain it: which tokens are left, one cut after the other, and how probable each is."""
     scores = scores / manner.temperature
     left = list(range(len(scores)))
@@ -68,7 +68,7 @@ MANNERS = [
 
 @pytest.mark.parametrize("said", MANNERS, ids=str)
 def test_what_is_left_and_how_probable_it_is(said: dict[str, Any]) -> None:
-    manner = Manner(**{"temperature": 1.0, **said})
+    manner = GenerationConfig(**{"temperature": 1.0, **said})
     found = cut(SCORES, manner).softmax(-1).numpy()
     wanted = np.stack([reference(row, manner) for row in SCORES.numpy()])
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
@@ -78,7 +78,7 @@ def test_what_is_left_and_how_probable_it_is(said: dict[str, Any]) -> None:
 def test_another_library_cuts_off_the_same(said: dict[str, Any]) -> None:
     from transformers.generation import logits_process as theirs
 
-    manner = Manner(**{"temperature": 1.0, **said})
+    manner = GenerationConfig(**{"temperature": 1.0, **said})
     scores = theirs.TemperatureLogitsWarper(manner.temperature)(torch.empty(0), SCORES)
     if manner.top_k is not None:
         scores = theirs.TopKLogitsWarper(manner.top_k)(torch.empty(0), scores)
@@ -104,14 +104,14 @@ def test_what_was_there_is_discouraged_whatever_its_sign() -> None:
     assert (found <= SCORES).all()
 
 
-def tokens_drawn(scores: Tensor, manner: Manner, count: int, step: int = 0) -> Tensor:
+def tokens_drawn(scores: Tensor, manner: GenerationConfig, count: int, step: int = 0) -> Tensor:
     """So many rows that are asked the same."""
-    return drawn(scores.expand(count, -1), manner, torch.arange(count), step)
+    return sample_tokens(scores.expand(count, -1), manner, torch.arange(count), step)
 
 
 @pytest.mark.parametrize("said", [{}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}], ids=str)
 def test_tokens_are_drawn_as_often_as_they_are_probable(said: dict[str, Any]) -> None:
-    manner, count = Manner(**{"temperature": 1.0, "seed": 7, **said}), 20_000
+    manner, count = GenerationConfig(**{"temperature": 1.0, "seed": 7, **said}), 20_000
     wanted = reference(SCORES[1].numpy(), manner)
     found = np.bincount(tokens_drawn(SCORES[1], manner, count).numpy(), minlength=12)
     assert (found[wanted == 0] == 0).all()
@@ -122,20 +122,22 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(said: dict[str, Any]) ->
 
 
 def test_a_row_draws_the_same_whatever_else_is_drawn_for() -> None:
-    manner = Manner(temperature=1.0, seed=3)
+    manner = GenerationConfig(temperature=1.0, seed=3)
     rows = torch.tensor([8, 2, 30])
-    together = drawn(SCORES[rows], manner, rows, 4)
-    alone = [int(drawn(SCORES[row : row + 1], manner, torch.tensor([row]), 4)) for row in rows.tolist()]
+    together = sample_tokens(SCORES[rows], manner, rows, 4)
+    alone = [int(sample_tokens(SCORES[row : row + 1], manner, torch.tensor([row]), 4)) for row in rows.tolist()]
     assert together.tolist() == alone
-    everything = drawn(SCORES, manner, torch.arange(50), 4)
+    everything = sample_tokens(SCORES, manner, torch.arange(50), 4)
     assert everything[rows].tolist() == alone
-    assert not torch.equal(everything, drawn(SCORES, Manner(temperature=1.0, seed=4), torch.arange(50), 4))
-    assert not torch.equal(everything, drawn(SCORES, manner, torch.arange(50), 5))
+    assert not torch.equal(
+        everything, sample_tokens(SCORES, GenerationConfig(temperature=1.0, seed=4), torch.arange(50), 4)
+    )
+    assert not torch.equal(everything, sample_tokens(SCORES, manner, torch.arange(50), 5))
 
 
 def test_nothing_is_drawn_that_cannot_be_even_where_sums_are_rounded() -> None:
     scores = torch.full((1, 6), -torch.inf)
     scores[0, 2] = 0.0
-    assert (tokens_drawn(scores[0], Manner(temperature=1.0), 500) == 2).all()
+    assert (tokens_drawn(scores[0], GenerationConfig(temperature=1.0), 500) == 2).all()
     few = torch.tensor([0.0, 0.0, -90.0, -90.0, -800.0])
-    assert set(tokens_drawn(few, Manner(temperature=1.0), 500).tolist()) <= {0, 1}
+    assert set(tokens_drawn(few, GenerationConfig(temperature=1.0), 500).tolist()) <= {0, 1}

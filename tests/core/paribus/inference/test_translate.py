@@ -9,7 +9,7 @@ import torch
 
 import paribus
 from paribus.errors import DataError, SpecError
-from paribus.inference.translate import translated
+from paribus.inference.translate import translate_validation
 from paribus.testing.small_model import noise
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
@@ -33,7 +33,7 @@ def made(*overrides: str, preset: str = "transformer-tiny", corpus: str = DATES)
 @pytest.mark.parametrize("manner", [{"tokens": 6}, {"tokens": 6, "beam": 3, "length_penalty": 0.6}], ids=str)
 def test_what_is_written_is_what_is_written_for_each_source_alone(manner: dict[str, Any]) -> None:
     model, data = made()
-    found = translated(model, data.encoded, 5, **manner)
+    found = translate_validation(model, data.encoded, 5, **manner)
     assert len(found) == 5
     for each in found:
         assert each.generated == paribus.generate(model, each.source, **manner).texts[0]
@@ -44,15 +44,15 @@ def test_pairs_are_those_of_the_corpus_as_they_come() -> None:
     model, data = made()
     corpus = paribus.installed().get("corpus", "dates")(pairs=40, held_out=12)
     documents = list(corpus.documents("val"))
-    found = translated(model, data.encoded, len(documents) + 1, tokens=1)
+    found = translate_validation(model, data.encoded, len(documents) + 1, tokens=1)
     told = [(each.text, " ".join(each.target)) for each in documents]
     assert [(each.source, each.target) for each in found] == told
 
 
 def test_a_pair_for_which_there_is_no_room_is_left_out() -> None:
     model, data = made("dims.length=12")
-    found = translated(model, data.encoded, 100, tokens=1)
-    whole = translated(made()[0], data.encoded, 100, tokens=1)
+    found = translate_validation(model, data.encoded, 100, tokens=1)
+    whole = translate_validation(made()[0], data.encoded, 100, tokens=1)
     room = [each for each in whole if max(len(each.source), len(each.target)) <= 11]  # bytes, and a mark of each side
     assert [each[:2] for each in found] == [each[:2] for each in room]
     assert 0 < len(found) < len(whole)
@@ -62,7 +62,7 @@ def test_each_pair_is_read_and_written_in_its_own_languages() -> None:
     corpus = "corpus={name: dates, locales: [en-us, de, ja], directions: all, pairs: 40, held_out: 12}"
     objective = "objective={name: seq2seq, languages: 3}"
     model, data = made("dims.length=48", "embedding.languages=3", objective, corpus=corpus)
-    found = translated(model, data.encoded, 12, tokens=4)
+    found = translate_validation(model, data.encoded, 12, tokens=4)
     val, names = data.encoded.val, data.encoded.languages
     assert val.targets is not None
     ways = set()
@@ -78,7 +78,7 @@ def test_each_pair_is_read_and_written_in_its_own_languages() -> None:
 
 def test_a_decoder_writes_behind_the_source() -> None:
     model, data = made("objective=completion", "position=rope", "dims.length=64", preset="gpt-tiny")
-    found = translated(model, data.encoded, 3, tokens=4)
+    found = translate_validation(model, data.encoded, 3, tokens=4)
     assert [each.generated for each in found] == [
         paribus.generate(model, each.source, tokens=4).texts[0] for each in found
     ]
@@ -88,10 +88,10 @@ def test_who_cannot_write_is_told() -> None:
     model, _ = made()
     _, alone = made(preset="gpt-tiny", corpus="corpus=python-docs")
     with pytest.raises(DataError, match=r"error\[no-pairs\] corpus: the corpus has no pairs, so there is nothing that"):
-        translated(model, alone.encoded, 1)
+        translate_validation(model, alone.encoded, 1)
     encoder, data = made("objective=mlm", preset="encoder-tiny")
     with pytest.raises(SpecError, match="trained for mlm cannot write: nothing taught it what comes next"):
-        translated(encoder, data.encoded, 1)
+        translate_validation(encoder, data.encoded, 1)
 
 
 def test_a_trained_model_is_asked_by_the_public_door() -> None:
