@@ -1,1 +1,1 @@
-"""Models that are written elsewhere become a spec and our tensors, and back: one family a plugin's file."""
+"""Conversion of Hugging Face models to specs and weights, and back."""

@@ -1,4 +1,4 @@
-"""The public way from a model of another library to ours, and back."""
+"""Conversion of Hugging Face models: `paribus.convert` and `paribus.export`."""
 
 from __future__ import annotations
 
@@ -20,160 +20,178 @@ from paribus.train.model import Model
 _SAID: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout", "parts",
 )  # fmt: skip
-"""What of a spec another library's configuration must say as well."""
+"""Keys of a spec that a configuration must express."""
 
 
 def convert(source: Any, *, registry: Registry | None = None, **changes: Any) -> Model:
-    """A model of another library as ours: its spec, its weights, and the same numbers that come out.
+    """Convert a Hugging Face model to a paribus model with the same outputs.
 
     `source` is a folder with `config.json` and safetensors, or a model in memory: `paribus.convert(hf_model)`. Networks
     that were trained together are a list, as ELECTRA's: `paribus.convert([discriminator, generator])`.
     `changes` are keys of its configuration to be read otherwise: `paribus.convert(folder, attn_pdrop=0.0)`.
     """
     classes = registry or installed()
-    found = [read_source(each) for each in (source if isinstance(source, (list, tuple)) else [source])]
-    family = _family(classes, found[0])
+    sources = [
+        read_source(model_source) for model_source in (source if isinstance(source, (list, tuple)) else [source])
+    ]
+    family = _family(classes, sources[0])
     specs = {
-        each.architecture: resolved(family.spec_of({**each.config, **changes}, each.architecture), registry=classes)
-        for each in found
+        model_source.architecture: resolved(
+            family.spec_of({**model_source.config, **changes}, model_source.architecture), registry=classes
+        )
+        for model_source in sources
     }
-    spec = specs[found[0].architecture]
-    if len(found) > 1:
+    spec = specs[sources[0].architecture]
+    if len(sources) > 1:
         spec = resolved(family.together(specs), registry=classes)
     model = build_model(spec, classes, expected_vocabulary(spec, classes))
-    if any(tensor.dtype == torch.float64 for tensor in found[0].tensors.values()):
+    if any(tensor.dtype == torch.float64 for tensor in sources[0].tensors.values()):
         model.double()
     named = dict(model.named_parameters())
     with torch.no_grad():
-        for name, tensor in _of_all(family, found, specs, spec, {name: each.shape for name, each in named.items()}):
+        for name, tensor in _of_all(
+            family, sources, specs, spec, {name: model_source.shape for name, model_source in named.items()}
+        ):
             named[name].copy_(tensor)
     return model
 
 
 def _of_all(
     family: Family,
-    found: Sequence[SourceModel],
+    sources: Sequence[SourceModel],
     specs: Mapping[str, Any],
     spec: Mapping[str, Any],
     shapes: Mapping[str, torch.Size],
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a model, of all that it was found in; one that two have must be the same in both."""
-    made: dict[str, Tensor] = {}
-    for each in found:
-        whole = family.alone(spec, each.architecture).whole
-        own, constants = specs[each.architecture], family.constants(specs[each.architecture])
-        names = {move.ours: whole(move.ours) for move in family.moves(own)}
-        theirs = dict(_canonical(family, each))
-        of = {name: shapes[path] for name, path in names.items()} if len(found) > 1 else shapes
-        for name, tensor in convert_tensors(family.moves(own), theirs, of, constants).items():
+    """Yield the parameters of a model from all of its networks; shared ones must be equal."""
+    tensors: dict[str, Tensor] = {}
+    for model_source in sources:
+        whole = family.alone(spec, model_source.architecture).whole
+        own_spec, constants = specs[model_source.architecture], family.constants(specs[model_source.architecture])
+        names = {move.ours: whole(move.ours) for move in family.moves(own_spec)}
+        source_tensors = dict(_canonical(family, model_source))
+        part_shapes = {name: shapes[path] for name, path in names.items()} if len(sources) > 1 else shapes
+        for name, tensor in convert_tensors(family.moves(own_spec), source_tensors, part_shapes, constants).items():
             path = names[name]
-            if path in made and not torch.equal(made[path], tensor):
-                what = f"all of {join_names(specs)} have `{path}`, and it is not the same in them"
+            if path in tensors and not torch.equal(tensors[path], tensor):
+                message = f"all of {join_names(specs)} have `{path}`, but their values differ"
                 raise StoreError(
-                    Problem(code="wrongly-tied", path=name, message=what, valid="networks trained together")
+                    Problem(code="wrongly-tied", path=name, message=message, valid="networks trained together")
                 )
-            made[path] = tensor
-    assert made.keys() == shapes.keys(), "every tensor of the whole is in one of its networks"
-    yield from made.items()
+            tensors[path] = tensor
+    assert tensors.keys() == shapes.keys(), "every tensor of the whole is in one of its networks"
+    yield from tensors.items()
 
 
 def export(
     model: Model, family: str | None = None, *, architecture: str | None = None, registry: Registry | None = None
 ) -> SourceModel:
-    """Our model as one of another library: its configuration and its tensors, or why no family can say it.
+    """Export a paribus model to a Hugging Face configuration and tensors, or raise the reason why no family fits.
 
     `paribus.export(model).save("folder")` writes what `from_pretrained("folder")` reads. Of a model that is several
     there, `architecture` names the class of one: `paribus.export(model, architecture="ElectraForMaskedLM")`.
     """
-    known = families(registry or installed())
-    if family is not None and family not in known:
-        what = f'unknown family "{family}"'
+    families_by_name = families(registry or installed())
+    if family is not None and family not in families_by_name:
+        message = f'unknown family "{family}"'
         raise SpecError(
             Problem(
-                code="unknown-family", message=what, valid=join_names(known), suggestion=closest_match(family, known)
+                code="unknown-family",
+                message=message,
+                valid=join_names(families_by_name),
+                suggestion=closest_match(family, families_by_name),
             )
         )
     misfits: list[Problem] = []
-    for name in [family] if family is not None else known:
-        for said, about in known[name].architectures.items():
-            if about.prefix or said != (architecture or said):  # the whole model says a body without its head as well
+    for name in [family] if family is not None else families_by_name:
+        for architecture_name, architecture_info in families_by_name[name].architectures.items():
+            if architecture_info.prefix or architecture_name != (
+                architecture or architecture_name
+            ):  # the whole model also covers a body without a head
                 continue
-            one = known[name].alone(model.spec, said)
-            spec = one.spec if one.spec is model.spec else resolved(one.spec, registry=registry)
-            made = _said(known[name], said, spec, registry)
-            if not isinstance(made, str):
-                ours = dict(model.named_parameters())
-                named = {move.ours: ours[one.whole(move.ours)] for move in known[name].moves(spec)}
+            network = families_by_name[name].alone(model.spec, architecture_name)
+            spec = network.spec if network.spec is model.spec else resolved(network.spec, registry=registry)
+            config = _said(families_by_name[name], architecture_name, spec, registry)
+            if not isinstance(config, str):
+                parameters = dict(model.named_parameters())
+                named = {move.ours: parameters[network.whole(move.ours)] for move in families_by_name[name].moves(spec)}
                 return SourceModel(
-                    made, said, export_tensors(known[name].moves(spec), named, known[name].constants(spec))
+                    config,
+                    architecture_name,
+                    export_tensors(families_by_name[name].moves(spec), named, families_by_name[name].constants(spec)),
                 )
             if family is not None:
-                misfits.append(Problem(code="cannot-be-said", path=name, message=f"as {said}: {made}"))
+                misfits.append(Problem(code="cannot-export", path=name, message=f"as {architecture_name}: {config}"))
     if not misfits:
-        what = "no family that is known here can say this model"
-        misfits = [Problem(code="cannot-be-said", message=what, valid="name a family, and it says why")]
+        message = "no family can express this model"
+        misfits = [Problem(code="cannot-export", message=message, valid="name a family, to see the reason")]
     raise SpecError(*misfits)
 
 
 def families(classes: Registry) -> dict[str, Family]:
-    """All families that are installed, by the name that their configurations give them."""
-    found: dict[str, Family] = {}
-    for offered in classes.hook.families():
-        found.update({kind: family() for kind, family in offered.items()})
-    return dict(sorted(found.items()))
+    """Return the installed families, by `model_type`."""
+    families_by_type: dict[str, Family] = {}
+    for plugin_families in classes.hook.families():
+        families_by_type.update({kind: family() for kind, family in plugin_families.items()})
+    return dict(sorted(families_by_type.items()))
 
 
-def _family(classes: Registry, found: SourceModel) -> Family:
-    known, kind = families(classes), found.config.get("model_type")
-    if kind not in known:
-        what = f"`model_type` is {kind!r}, a family that is not known here"
-        near = closest_match(str(kind), known)
+def _family(classes: Registry, model_source: SourceModel) -> Family:
+    families_by_type, kind = families(classes), model_source.config.get("model_type")
+    if kind not in families_by_type:
+        message = f"`model_type` is {kind!r}, a family that is not known here"
+        near = closest_match(str(kind), families_by_type)
         raise SpecError(
-            Problem(code="unknown-family", path="model_type", message=what, valid=join_names(known), suggestion=near)
+            Problem(
+                code="unknown-family",
+                path="model_type",
+                message=message,
+                valid=join_names(families_by_type),
+                suggestion=near,
+            )
         )
-    return known[kind]
+    return families_by_type[kind]
 
 
-def _canonical(family: Family, found: SourceModel) -> Iterator[tuple[str, Tensor]]:
-    """Their tensors by the names that they have in the whole model, without what is computed, or what nothing reads."""
-    about = family.of(found.architecture)
-    for name, tensor in found.tensors.items():
-        if name not in about.unread and not name.endswith(family.buffers):
-            yield family.name_of(name, found.architecture), tensor
+def _canonical(family: Family, model_source: SourceModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors by their names in the whole model, without buffers and unused tensors."""
+    architecture_info = family.of(model_source.architecture)
+    for name, tensor in model_source.tensors.items():
+        if name not in architecture_info.unread and not name.endswith(family.buffers):
+            yield family.name_of(name, model_source.architecture), tensor
 
 
 def _said(
     family: Family, architecture: str, spec: Mapping[str, Any], registry: Registry | None
 ) -> dict[str, Any] | str:
-    """The configuration of a spec, or what of it the family cannot say."""
+    """Return the configuration of a spec, or the reason why the family cannot express it."""
     stranger = family.stranger(spec)
     if stranger:
         return f"`{stranger}` would be {_short(family.spec[stranger])}, and is {_short(spec.get(stranger))}"
     spec = family.settled(spec)
     config = family.config_of(spec, architecture)
     try:
-        said = family.spec_of(config, architecture)
-        back = family.settled(resolved(said, registry=registry))
+        exported = family.spec_of(config, architecture)
+        reimported = family.settled(resolved(exported, registry=registry))
     except SpecError as error:
         return str(error.problems[0].message)
     for key in _SAID:
-        if back.get(key) != spec.get(key):
-            return f"`{key}` would be {_short(back.get(key))}, and is {_short(spec.get(key))}"
-    ours, theirs = (_heads(each["objective"]) for each in (spec, back))
-    if [head["name"] for head in ours] != [head["name"] for head in theirs]:
-        return (
-            f"its objectives are {join_names(h['name'] for h in theirs)}, and not {join_names(h['name'] for h in ours)}"
-        )
-    for head, meant in zip(ours, _heads(said["objective"]), strict=True):
-        for key in meant:  # an option that the family is silent of is one of data, and none of the head
-            if head[key] != meant[key]:
-                return f"`{key}` of objective `{head['name']}` would be {meant[key]}, and is {head[key]}"
+        if reimported.get(key) != spec.get(key):
+            return f"`{key}` would be {_short(reimported.get(key))}, and is {_short(spec.get(key))}"
+    heads, exported_heads = (_heads(objective_spec["objective"]) for objective_spec in (spec, reimported))
+    if [head["name"] for head in heads] != [head["name"] for head in exported_heads]:
+        names, exported_names = ([head["name"] for head in each] for each in (heads, exported_heads))
+        return f"expected the objectives {join_names(exported_names)}, got {join_names(names)}"
+    for head, exported_head in zip(heads, _heads(exported["objective"]), strict=True):
+        for key in exported_head:  # other options concern the data, not the head
+            if head[key] != exported_head[key]:
+                return f"`{key}` of objective `{head['name']}` would be {exported_head[key]}, and is {head[key]}"
     return config
 
 
 def _heads(node: Any) -> list[dict[str, Any]]:
     nodes = node if isinstance(node, (list, tuple)) else [node]
-    return [{"name": each} if isinstance(each, str) else dict(each) for each in nodes]
+    return [{"name": item} if isinstance(item, str) else dict(item) for item in nodes]
 
 
 def _short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The configuration of a model elsewhere, read key by key: what nobody reads is told of, and never dropped."""
+"""Hugging Face configurations, read key by key. Unread keys are errors, so that none is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GENERIC: Final = frozenset(
         "torchscript", "transformers_version", "typical_p", "use_bfloat16", "use_cache",
     }
 )  # fmt: skip
-"""What every family of the `transformers` library may have, and what changes nothing that a model computes."""
+"""Keys that every family of `transformers` may have and that do not change the outputs."""
 
 
 def same(value: Any) -> Any:
@@ -28,13 +28,13 @@ def same(value: Any) -> Any:
 
 
 class Key(NamedTuple):
-    """One of their keys and the place in a spec that says the same."""
+    """Key of a configuration, and its path in a spec."""
 
     theirs: str
     ours: str  # dotted: "dims.width"
-    default: Any  # theirs, where a configuration leaves it out
-    values: Mapping[Any, Any] | None = None  # ours by theirs, where the two spell it differently
-    read: Callable[[Any], Any] = same  # theirs -> ours, where it is a number that is counted differently
+    default: Any  # value if the configuration does not have the key
+    values: Mapping[Any, Any] | None = None  # values of the spec by those of the configuration
+    read: Callable[[Any], Any] = same  # from configuration to spec
     write: Callable[[Any], Any] = same
     times: tuple[str, str] | None = (
         None  # where ours is null, it is the one place times the other: a width, by `expand`
@@ -43,72 +43,73 @@ class Key(NamedTuple):
 
 @final
 class Config:
-    """Their configuration, which remembers what was read of it, and collects what cannot be."""
+    """Configuration that records which keys were read, and collects problems."""
 
-    def __init__(self, given: Mapping[str, Any], family: str) -> None:
-        self.given = given
+    def __init__(self, values: Mapping[str, Any], family: str) -> None:
+        self.given = values
         self.family = family
         self.problems: list[Problem] = []
         self._read: set[str] = set(GENERIC)
-        self._said: dict[str, str] = {}  # which of their keys decided a place of ours
+        self._said: dict[str, str] = {}  # the configuration key of each path of the spec
 
     def take(self, name: str, default: Any) -> Any:
-        """Their value, or what they mean where they leave it out."""
+        """Return a value, or its default."""
         self._read.add(name)
         return self.given.get(name, default)
 
     def only(self, name: str, value: Any) -> None:
-        """A key that we have at one value alone."""
-        found = self.take(name, value)
-        if found != value:
-            self.wrong(name, f"`{name}` is {found!r}, which no component here does", repr(value))
+        """Require that a key has the only supported value."""
+        actual = self.take(name, value)
+        if actual != value:
+            self.wrong(name, f"`{name}` is {actual!r}, which no component supports", repr(value))
 
     def ignore(self, names: Iterable[str]) -> None:
         self._read.update(names)
 
     def put(self, spec: MutableMapping[str, Any], key: Key) -> None:
-        """What one of their keys says, where the spec says it."""
-        found = self.take(key.theirs, key.default)
+        """Read a key into the spec."""
+        hf_value = self.take(key.theirs, key.default)
         if key.values is not None:
-            if found not in key.values:
+            if hf_value not in key.values:
                 self.wrong(
-                    key.theirs, f"`{key.theirs}` is {found!r}, which no component here does", join_names(key.values)
+                    key.theirs, f"`{key.theirs}` is {hf_value!r}, which no component supports", join_names(key.values)
                 )
                 return
-            value = key.values[found]
+            value = key.values[hf_value]
         else:
-            value = key.read(found)
-        before = at(spec, key.ours)
-        if key.ours in self._said and before != value:
-            what = f"`{key.theirs}` is {found!r} and `{self._said[key.ours]}` {before!r}, but here `{key.ours}` is both"
-            self.wrong(key.theirs, what, f"one value for the two: {key.theirs}={before!r} when you convert")
+            value = key.read(hf_value)
+        previous = at(spec, key.ours)
+        if key.ours in self._said and previous != value:
+            other = self._said[key.ours]
+            message = f"`{key.theirs}` is {hf_value!r} and `{other}` {previous!r}, but `{key.ours}` has one value"
+            self.wrong(key.theirs, message, f"one value for the two: {key.theirs}={previous!r} when you convert")
             return
         self._said[key.ours] = key.theirs
         place(spec, key.ours, value)
 
-    def wrong(self, name: str, what: str, valid: str = "") -> None:
-        self.problems.append(Problem(code="unsupported-option", path=name, message=what, valid=valid))
+    def wrong(self, name: str, message: str, valid: str = "") -> None:
+        self.problems.append(Problem(code="unsupported-option", path=name, message=message, valid=valid))
 
     def done(self) -> None:
-        """Raises what could not be read, and what nobody read: an option of theirs that we would lose."""
+        """Raise all problems, with one for each unread key."""
         for name in sorted(set(self.given) - self._read):
-            what = f"`{name}` ({self.given[name]!r}) is an option that is not known here of the family `{self.family}`"
-            self.problems.append(Problem(code="unknown-option", path=name, message=what))
+            message = f"`{name}` ({self.given[name]!r}) is an unknown option of the family `{self.family}`"
+            self.problems.append(Problem(code="unknown-option", path=name, message=message))
         if self.problems:
             raise SpecError(*self.problems)
 
 
 def at(spec: Mapping[str, Any], dotted: str) -> Any:
-    """What a spec says at a place; None where it says nothing."""
-    found: Any = spec
+    """Return the value of a spec at a dotted path, or None."""
+    value: Any = spec
     for word in dotted.split("."):
-        found = found.get(word) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(word) if isinstance(value, Mapping) else None
+    return value
 
 
 def place(spec: MutableMapping[str, Any], dotted: str, value: Any) -> None:
-    *outer, last = dotted.split(".")
+    *outer, last_key = dotted.split(".")
     inner: Any = spec
     for word in outer:
         inner = inner.setdefault(word, {})
-    inner[last] = value
+    inner[last_key] = value

@@ -1,4 +1,4 @@
-"""How tensors of two models correspond, said once and applied in both directions."""
+"""Mapping between the tensors of two models, applied in both directions."""
 
 from __future__ import annotations
 
@@ -15,84 +15,93 @@ Tensors = Mapping[str, Tensor]
 
 
 class Move(NamedTuple):
-    """One of our tensors, and where theirs has it."""
+    """Mapping of one parameter to a tensor of the original model."""
 
     ours: str
     theirs: str
-    turned: bool = False  # theirs keeps the matrix the other way around
-    part: int = 0  # which of
-    parts: int = 1  # so many equal parts, along the rows of the matrix as we keep it
-    also: tuple[str, ...] = ()  # further names that theirs has for the same tensor
-    spread: tuple[int, ...] = ()  # the shape that theirs has, where it has more dimensions than ours
-    otherwise: str = ""  # what it may be called in place of that; read, and never written
-    turns: int = 1  # the parts take turns so many times (DeBERTa: once for each head)
+    turned: bool = False  # the original matrix is transposed
+    part: int = 0  # index of the part,
+    parts: int = 1  # of this many equal parts along the first dimension
+    also: tuple[str, ...] = ()  # further names of the same tensor
+    spread: tuple[int, ...] = ()  # original shape, if it has more dimensions
+    otherwise: str = ""  # alternative name; read, but never written
+    turns: int = 1  # number of times that the parts interleave (DeBERTa: once for each head)
 
 
 def convert_tensors(
-    moves: Iterable[Move], theirs: Tensors, shapes: Mapping[str, torch.Size], constants: Tensors = MappingProxyType({})
+    moves: Iterable[Move],
+    hf_tensors: Tensors,
+    shapes: Mapping[str, torch.Size],
+    constants: Tensors = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """Our tensors, of theirs; every tensor on either side is accounted for, or all that are not are told of.
+    """Convert the original tensors to parameters, or raise a problem for each tensor without a counterpart.
 
-    `constants` are tensors of theirs that nothing is made of, as every model has them alike.
+    `constants` are original tensors without a parameter, which are equal in every model.
     """
     moves = list(moves)
-    problems = [*_strays(moves, theirs, constants), *_varied(constants, theirs)]
-    found: dict[str, Tensor] = {}
-    for move in [_called(move, theirs) for move in moves]:
-        if move.theirs not in theirs:
-            problems.append(_problem("missing-tensor", move.theirs, f"the model has no tensor `{move.theirs}`"))
+    problems = [*_strays(moves, hf_tensors, constants), *_varied(constants, hf_tensors)]
+    tensors: dict[str, Tensor] = {}
+    for move in [_called(move, hf_tensors) for move in moves]:
+        if move.theirs not in hf_tensors:
+            problems.append(_problem("missing-tensor", move.theirs, f"missing tensor `{move.theirs}`"))
             continue
-        tensor = theirs[move.theirs]
-        problems += _untied(move, theirs)
+        tensor = hf_tensors[move.theirs]
+        problems += _untied(move, hf_tensors)
         if not torch.isfinite(tensor).all():
-            problems.append(_problem("not-finite", move.theirs, "this tensor holds NaN or infinity"))
-        wanted = shapes[move.ours]
-        made = _part(tensor, move, wanted)
-        if made is None or made.shape != wanted:
-            what = f"this tensor is {tuple(tensor.shape)}; `{move.ours}`, which comes of it, is {tuple(wanted)}"
-            problems.append(_problem("misshapen", move.theirs, what))
+            problems.append(_problem("not-finite", move.theirs, "this tensor contains NaN or infinity"))
+        shape = shapes[move.ours]
+        part = _part(tensor, move, shape)
+        if part is None or part.shape != shape:
+            message = f"expected the shape {tuple(shape)} of `{move.ours}`, got {tuple(tensor.shape)}"
+            problems.append(_problem("misshapen", move.theirs, message))
             continue
-        found[move.ours] = made
+        tensors[move.ours] = part
     problems = list(dict.fromkeys(problems))  # a tensor of three parts has one problem
     if problems:
         raise StoreError(*problems)
-    left = sorted(set(shapes) - set(found))
-    assert not left, f"no move leads to {join_names(left)}"
-    return found
+    missing = sorted(set(shapes) - set(tensors))
+    assert not missing, f"no move leads to {join_names(missing)}"
+    return tensors
 
 
 def export_tensors(
-    moves: Iterable[Move], ours: Tensors, constants: Tensors = MappingProxyType({})
+    moves: Iterable[Move], parameters: Tensors, constants: Tensors = MappingProxyType({})
 ) -> dict[str, Tensor]:
-    """Their tensors, of ours, each under every name that they have for it."""
+    """Convert parameters to original tensors, under all of their names."""
     parts: dict[str, list[tuple[Move, Tensor]]] = {}
     for move in moves:
-        parts.setdefault(move.theirs, []).append((move, ours[move.ours]))
-    made: dict[str, Tensor] = {}
-    for name, found in parts.items():
-        found.sort(key=lambda each: each[0].part)
-        move = found[0][0]
-        assert [each.part for each, _ in found] == list(range(move.parts)), name
-        tensor = found[0][1].detach() if move.parts == 1 else _joined([each.detach() for _, each in found], move.turns)
+        parts.setdefault(move.theirs, []).append((move, parameters[move.ours]))
+    tensors: dict[str, Tensor] = {}
+    for name, moves_and_tensors in parts.items():
+        moves_and_tensors.sort(key=lambda name_or_part: name_or_part[0].part)
+        move = moves_and_tensors[0][0]
+        assert [name_or_part.part for name_or_part, _ in moves_and_tensors] == list(range(move.parts)), name
+        tensor = (
+            moves_and_tensors[0][1].detach()
+            if move.parts == 1
+            else _joined([name_or_part.detach() for _, name_or_part in moves_and_tensors], move.turns)
+        )
         tensor = (tensor.mT if move.turned and tensor.ndim == 2 else tensor).contiguous()
         tensor = tensor.reshape(move.spread) if move.spread else tensor
-        for each in (name, *move.also):
-            made[each] = tensor
-    like = next(iter(made.values()))
-    return made | {name: constant.to(like) for name, constant in constants.items()}
+        for name_or_part in (name, *move.also):
+            tensors[name_or_part] = tensor
+    like = next(iter(tensors.values()))
+    return tensors | {name: constant.to(like) for name, constant in constants.items()}
 
 
-def _called(move: Move, theirs: Tensors) -> Move:
-    """The move, by the name that theirs has."""
-    return move._replace(theirs=move.otherwise) if move.theirs not in theirs and move.otherwise in theirs else move
+def _called(move: Move, hf_tensors: Tensors) -> Move:
+    """Return the mapping with the name that the original model has."""
+    return (
+        move._replace(theirs=move.otherwise) if move.theirs not in hf_tensors and move.otherwise in hf_tensors else move
+    )
 
 
-def _part(tensor: Tensor, move: Move, wanted: torch.Size) -> Tensor | None:
-    """The part of their tensor that ours is; None where it has no such part."""
+def _part(tensor: Tensor, move: Move, shape: torch.Size) -> Tensor | None:
+    """Return the part of an original tensor that a parameter equals, or None if the shapes do not fit."""
     if move.spread:
-        if tensor.shape != move.spread or tensor.numel() != wanted.numel():
+        if tensor.shape != move.spread or tensor.numel() != shape.numel():
             return None
-        tensor = tensor.reshape(tuple(reversed(wanted)) if move.turned else wanted)
+        tensor = tensor.reshape(tuple(reversed(shape)) if move.turned else shape)
     whole = tensor.mT if move.turned and tensor.ndim == 2 else tensor
     if move.parts == 1:
         return whole
@@ -103,24 +112,24 @@ def _part(tensor: Tensor, move: Move, wanted: torch.Size) -> Tensor | None:
 
 
 def _joined(parts: list[Tensor], turns: int) -> Tensor:
-    """Parts one behind the other, or in turns."""
+    """Concatenate parts, interleaved if `turns` > 1."""
     joined: Tensor = torch.cat([part.unflatten(0, (turns, -1)) for part in parts], dim=1)
     return joined.flatten(0, 1)
 
 
-def _strays(moves: Collection[Move], theirs: Tensors, constants: Tensors) -> list[Problem]:
-    known = {name for move in moves for name in (move.theirs, move.otherwise, *move.also)} | set(constants)
-    strays = sorted(set(theirs) - known)
-    what = "the model has this tensor, which its configuration does not account for"
-    return [_problem("extra-tensor", name, what) for name in strays]
+def _strays(moves: Collection[Move], hf_tensors: Tensors, constants: Tensors) -> list[Problem]:
+    known_names = {name for move in moves for name in (move.theirs, move.otherwise, *move.also)} | set(constants)
+    strays = sorted(set(hf_tensors) - known_names)
+    message = "unexpected tensor, which the configuration does not explain"
+    return [_problem("extra-tensor", name, message) for name in strays]
 
 
-def _varied(constants: Tensors, theirs: Tensors) -> list[Problem]:
-    """What nothing here is made of may not say anything."""
+def _varied(constants: Tensors, hf_tensors: Tensors) -> list[Problem]:
+    """Return a problem for each constant with another value."""
     return [
-        _problem("not-constant", name, f"there is no such tensor here: it must be {_shown(constant)}, and is not")
+        _problem("not-constant", name, f"expected {_shown(constant)}, got other values")
         for name, constant in constants.items()
-        if name in theirs and not torch.equal(theirs[name], constant.to(theirs[name]))
+        if name in hf_tensors and not torch.equal(hf_tensors[name], constant.to(hf_tensors[name]))
     ]
 
 
@@ -128,14 +137,14 @@ def _shown(constant: Tensor) -> str:
     return f"{float(constant.flatten()[0]):g} everywhere, in the shape {tuple(constant.shape)}"
 
 
-def _untied(move: Move, theirs: Tensors) -> list[Problem]:
-    """What is one tensor by the configuration must not be two in the file."""
+def _untied(move: Move, hf_tensors: Tensors) -> list[Problem]:
+    """Return a problem for each tied tensor with another value."""
     return [
-        _problem("wrongly-tied", name, f"by its configuration this is `{move.theirs}`, but the two differ")
+        _problem("wrongly-tied", name, f"expected a tensor equal to `{move.theirs}`, as the configuration ties them")
         for name in move.also
-        if name in theirs and not torch.equal(theirs[name], theirs[move.theirs])
+        if name in hf_tensors and not torch.equal(hf_tensors[name], hf_tensors[move.theirs])
     ]
 
 
-def _problem(code: str, path: str, what: str) -> Problem:
-    return Problem(code=code, path=path, message=what)
+def _problem(code: str, path: str, message: str) -> Problem:
+    return Problem(code=code, path=path, message=message)

@@ -1,4 +1,4 @@
-"""What each row of a text weighs of which other: `paribus.attend(model, "The import statement")`."""
+"""Attention weights of a text: `paribus.attend(model, "The import statement")`."""
 
 from __future__ import annotations
 
@@ -35,26 +35,28 @@ OF: Final[tuple[Of, ...]] = ("own", "cross", "source")
 
 
 class AttentionMaps(NamedTuple):
-    """Weights, layer by layer, and the tokens that stand for their rows and columns."""
+    """Attention weights of each layer, with the tokens of queries and keys."""
 
-    of: Of  # a text's rows among themselves, its rows and those of the source, or those of the source among themselves
-    rows: tuple[str, ...]  # of `cross`, what each row writes; else what it reads
+    of: Of  # self-attention of the text, cross-attention, or self-attention of the source
+    rows: tuple[str, ...]  # query tokens; for `cross`, the tokens that each query predicts
     columns: tuple[str, ...]
-    layers: tuple[Tensor | None, ...]  # (H, T, S) each; None: this layer has none to show
+    layers: tuple[Tensor | None, ...]  # (H, T, S) each; None: the layer has no weights
 
     def map(self, layer: int | None = None, head: int | None = None) -> tuple[int, Tensor]:
-        """(T, S): of one head, or the mean of all, of a layer, or of the last that has weights; and its number."""
-        shown = [place for place, weights in enumerate(self.layers) if weights is not None]
+        """Return a layer, by default the last with weights, and the weights (T, S) of one head or their mean."""
+        layers_with_weights = [index for index, weights in enumerate(self.layers) if weights is not None]
         if layer is None:
-            layer = shown[-1]
-        if layer not in shown:
-            what = f"it is {layer}" if not 0 <= layer < len(self.layers) else f"layer {layer} has no weights to show"
-            raise SpecError(Problem(code="out-of-range", path="layer", message=what, valid=join_names(shown)))
+            layer = layers_with_weights[-1]
+        if layer not in layers_with_weights:
+            message = f"unknown layer {layer}" if not 0 <= layer < len(self.layers) else f"layer {layer} has no weights"
+            raise SpecError(
+                Problem(code="out-of-range", path="layer", message=message, valid=join_names(layers_with_weights))
+            )
         weights = self.layers[layer]
         assert weights is not None, "one that is shown has some"
         if head is not None and not 0 <= head < len(weights):
             valid = join_names(range(len(weights)))
-            raise SpecError(Problem(code="out-of-range", path="head", message=f"it is {head}", valid=valid))
+            raise SpecError(Problem(code="out-of-range", path="head", message=f"unknown head {head}", valid=valid))
         return layer, weights.mean(0) if head is None else weights[head]
 
 
@@ -68,21 +70,21 @@ def attend(
     source_language: str | None = None,
     registry: Registry | None = None,
 ) -> AttentionMaps:
-    """How much each row of a text weighs which: its own rows, or those of a `source` (`cross`, the alignment matrix).
+    """Return the attention weights of a text: self-attention, or cross-attention to a `source` (the alignment matrix).
 
-    A model that reads a source shows `cross` unless told otherwise, and writes the text itself where none is given.
+    The default of a model with a source is `cross`. Such a model generates the text if none is given.
     """
     model = resolve_model(model, registry)
-    crosses = next(part.cross for part in model.topology.parts if part.path == "body")
-    of = of or ("own" if crosses is None else "cross")
-    _fits(of, crosses, text, source)
+    source_path = next(part.cross for part in model.topology.parts if part.path == "body")
+    of = of or ("own" if source_path is None else "cross")
+    _fits(of, source_path, text, source)
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
             if source is not None:
-                wish = generation_target(model, language, source_language)
-                return _with_source(model, of, text, source, wish, registry)
+                target = generation_target(model, language, source_language)
+                return _with_source(model, of, text, source, target, registry)
             assert text is not None, "there is a text where there is no source"
             ids = whole(model, text, registry)
             rows = Stream(torch.tensor([ids], device=model.device))
@@ -92,28 +94,30 @@ def attend(
 
 
 def _with_source(
-    model: Model, of: Of, text: Given | None, source: Given, wish: GenerationTarget, registry: Registry | None
+    model: Model, of: Of, text: Given | None, source: Given, target: GenerationTarget, registry: Registry | None
 ) -> AttentionMaps:
-    (given,) = encode_prompts(model, [source], registry)
-    voice, (prompt,), most = asked(model, [given], GenerationConfig(), wish)
+    (source_ids,) = encode_prompts(model, [source], registry)
+    voice, (prompt,), limits = asked(model, [source_ids], GenerationConfig(), target)
     assert voice.source is not None, "it reads one"
-    read = list(prompt.source or ())
+    source_tokens = list(prompt.source or ())
     if of == "source":
-        stream = voice.stream(read, voice.source_language)
-        return _shown(model, of, read, read, _weights(voice.topology, voice.source, stream), registry)
+        stream = voice.stream(source_tokens, voice.source_language)
+        return _shown(model, of, source_tokens, source_tokens, _weights(voice.topology, voice.source, stream), registry)
     if text is None:
-        reader = Reader(voice, [prompt], most, cached=voice.steps)
-        ids = list(sample_texts(reader, GenerationConfig(), [0], lambda done, most: None)[0][0].ids)
+        reader = Reader(voice, [prompt], limits, cached=voice.steps)
+        ids = list(sample_texts(reader, GenerationConfig(), [0], lambda done, limits: None)[0][0].ids)
     else:
         (ids,) = encode_prompts(model, [text], registry)
-    ended = ids if prompt.stop is None else [*ids, prompt.stop]
-    rows = [*prompt.body, *ended[:-1]]
-    check_room(model, rows if ended else [])
-    memory = memory_of(voice.topology.run({voice.source: voice.stream(read, voice.source_language)}, voice.source))
-    weights = _weights(voice.topology, "body", voice.stream(rows, voice.language), memory)
+    target_tokens = ids if prompt.stop is None else [*ids, prompt.stop]
+    input_ids = [*prompt.body, *target_tokens[:-1]]
+    check_room(model, input_ids if target_tokens else [])
+    memory = memory_of(
+        voice.topology.run({voice.source: voice.stream(source_tokens, voice.source_language)}, voice.source)
+    )
+    weights = _weights(voice.topology, "body", voice.stream(input_ids, voice.language), memory)
     if of == "own":
-        return _shown(model, of, rows, rows, weights, registry)
-    return _shown(model, of, [*rows[1:], ended[-1]], read, weights, registry)
+        return _shown(model, of, input_ids, input_ids, weights, registry)
+    return _shown(model, of, [*input_ids[1:], target_tokens[-1]], source_tokens, weights, registry)
 
 
 def _weights(
@@ -136,11 +140,11 @@ def _shown(
     key = "cross" if of == "cross" else "weights"
     layers = tuple(layer[key][0] if key in layer else None for layer in weights)
     if all(layer is None for layer in layers):
-        what = "there are no attention weights to show: no layer says how much a row weighs another"
-        others = [each for each in OF if each != of] if any(weights) else []
-        raise SpecError(Problem(code="no-weights", path="of", message=what, valid=join_names(others)))
-    named = _names(model, rows, registry), _names(model, columns, registry)
-    return AttentionMaps(of, *named, layers)
+        message = "this model has no attention weights"
+        other_kinds = [kind for kind in OF if kind != of] if any(weights) else []
+        raise SpecError(Problem(code="no-weights", path="of", message=message, valid=join_names(other_kinds)))
+    names = _names(model, rows, registry), _names(model, columns, registry)
+    return AttentionMaps(of, *names, layers)
 
 
 def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple[str, ...]:
@@ -149,13 +153,15 @@ def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple
     return tuple(require_text(model, registry).decode([token]) for token in ids)
 
 
-def _fits(of: Of, crosses: str | None, text: Given | None, source: Given | None) -> None:
-    """Refuses a source that nobody would read, and the lack of one, or of a text."""
-    if of not in OF or (crosses is None and of != "own"):
-        valid = join_names(OF if crosses is not None else ["own"])
-        raise SpecError(Problem(code="no-weights", path="of", message=f"this model has no `{of}` to show", valid=valid))
-    if (source is None) != (crosses is None):
-        what = "this model reads a source, and there is none" if crosses else "this model reads no source"
-        raise SpecError(Problem(code="source", path="source", message=what, valid="a text" if crosses else "none"))
-    if crosses is None and text is None:
-        raise SpecError(Problem(code="no-text", path="text", message="there is none", valid="a text"))
+def _fits(of: Of, source_path: str | None, text: Given | None, source: Given | None) -> None:
+    """Validate `of`, and that text and source match the model."""
+    if of not in OF or (source_path is None and of != "own"):
+        valid = join_names(OF if source_path is not None else ["own"])
+        raise SpecError(Problem(code="no-weights", path="of", message=f"this model has no `{of}` weights", valid=valid))
+    if (source is None) != (source_path is None):
+        message = "expected a source" if source_path else "this model has no source"
+        raise SpecError(
+            Problem(code="source", path="source", message=message, valid="a text" if source_path else "none")
+        )
+    if source_path is None and text is None:
+        raise SpecError(Problem(code="no-text", path="text", message="expected a text", valid="a text"))

@@ -1,4 +1,4 @@
-"""A model that reads prompts and what is written behind them, a row at a time, and says what may follow."""
+"""Incremental decoding: next-token scores of prompts and of generated tokens, with a cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from paribus.slots.topology import Topology, memory_of
 
 
 class Decoder(NamedTuple):
-    """What writes: a topology, and the head that scores its rows."""
+    """Topology and head of a model that generates."""
 
     topology: Topology
     head: Callable[[Tensor], Tensor]  # (N, D) -> (N, V)
-    language: int | None = None  # that its rows are of, where it tells languages apart
+    language: int | None = None  # of the generated tokens, if the model has languages
     source_language: int | None = None
 
     @property
     def source(self) -> str | None:
-        """The path of what it attends to, if it attends to another stack."""
+        """Path of the stack that the body attends to, or None."""
         return next(part.cross for part in self.topology.parts if part.path == "body")
 
     @property
@@ -33,125 +33,124 @@ class Decoder(NamedTuple):
         return next(self.topology.parameters()).device
 
     def stream(self, ids: Sequence[int], language: int | None) -> Stream:
-        """One sequence, of a language."""
+        """Return one sequence of a language as a stream."""
         tokens = torch.tensor([list(ids)], device=self.device)
         return Stream(tokens, languages=_all(tokens, language))
 
     @property
     def pads(self) -> bool:
-        """Whether prompts of different lengths can be read at once: all attentions take rows for none."""
-        found = [module for module in self.topology.modules() if isinstance(module, Attention)]
-        return all(each.traits.get("documents") or each.traits.get("padding") for each in found)
+        """Whether all attentions can mask padding, so that prompts of different lengths fit in one batch."""
+        attentions = [module for module in self.topology.modules() if isinstance(module, Attention)]
+        return all(attention.traits.get("documents") or attention.traits.get("padding") for attention in attentions)
 
     @property
     def steps(self) -> bool:
-        """Whether all attentions of the body keep what they need of earlier rows."""
+        """Whether all attentions of the body have a cache."""
         body = self.topology.get_submodule("body")
         return all(m.traits.get("decodes") for m in body.modules() if isinstance(m, Attention))
 
 
 @final
 class Reader:
-    """Some prompts, and behind each of them room for what is written. Shorter ones have padding before them.
+    """Decoding state of a batch of prompts, padded on the left.
 
-    It keeps keys and values, so that a step reads one row; or, not `cached`, it reads all rows anew each time.
+    With `cached`, keys and values are kept, so that a step computes one token, otherwise the whole sequence.
     """
 
-    def __init__(self, voice: Decoder, prompts: Sequence[Prompt], most: Sequence[int], *, cached: bool = True) -> None:
-        self.voice = voice
-        self.prompts, self.most = tuple(prompts), tuple(most)  # and how many tokens may follow each
+    def __init__(
+        self, decoder: Decoder, prompts: Sequence[Prompt], limits: Sequence[int], *, cached: bool = True
+    ) -> None:
+        self.voice = decoder
+        self.prompts, self.most = tuple(prompts), tuple(limits)  # and the maximum number of new tokens of each
         self.length = max(len(prompt.body) for prompt in prompts)
         self.memory = self._memory()
-        self.states = voice.topology.start(len(prompts), self.length + max(most) - 1) if cached else None
+        self.states = decoder.topology.start(len(prompts), self.length + max(limits) - 1) if cached else None
         if self.states is not None:
             self.states.memory = self.memory
-        self.stream = self._asked()  # all rows so far, or the last ones where states remember the others
+        self.stream = self._asked()  # all tokens so far, or only the new ones if there is a cache
         self.read = 0
-        self.most_bytes = 0  # what states took at most, between two steps
+        self.most_bytes = 0  # peak size of the cache between two steps
 
     def begin(self) -> Tensor:
-        """(B, V): what may follow each prompt."""
+        """Return the scores (B, V) of the first new tokens."""
         return self._scores()
 
     def step(self, tokens: Tensor) -> Tensor:
-        """(B,) -> (B, V): what may follow these, each behind its own prompt."""
+        """Append tokens (B,), and return the scores (B, V) of the next ones."""
         shape = (len(tokens), 1)
         stream = self.stream
 
-        def told(vector: Tensor | None, value: int) -> Tensor | None:
+        def filled(vector: Tensor | None, value: int) -> Tensor | None:
             return None if vector is None else torch.full(shape, value, device=tokens.device)
 
-        fresh = Stream(
+        new_stream = Stream(
             tokens.unsqueeze(1),
-            documents=told(stream.documents, 0),
+            documents=filled(stream.documents, 0),
             positions=None if stream.positions is None else stream.positions[:, -1:] + 1,
-            order=told(stream.order, self.read),
-            languages=told(stream.languages, self.voice.language or 0),
+            order=filled(stream.order, self.read),
+            languages=filled(stream.languages, self.voice.language or 0),
         )
         if self.states is None:
-            pairs = zip(stream, fresh, strict=True)
-            fresh = Stream(*(old if new is None else torch.cat([old, new], 1) for old, new in pairs))  # type: ignore[arg-type,list-item]  # a NamedTuple loses which field may be None
-        self.stream = fresh
+            pairs = zip(stream, new_stream, strict=True)
+            new_stream = Stream(*(old if new is None else torch.cat([old, new], 1) for old, new in pairs))  # type: ignore[arg-type,list-item]  # a NamedTuple loses which field may be None
+        self.stream = new_stream
         return self._scores()
 
     def take(self, index: Tensor) -> None:
-        """Goes on with the sequences (B',) of those that there are, each as often as it comes, in this order."""
+        """Select sequences (B',) by index; an index may repeat."""
         self.stream = Stream(*(None if vector is None else vector[index] for vector in self.stream))  # type: ignore[arg-type]  # as above
         if self.states is not None:
             self.states.take(index)
         elif self.memory is not None:
-            rows = self.memory.layout
-            taken = type(rows)(*(v if v is None or len(v) == 1 else v[index] for v in rows))  # type: ignore[arg-type]  # as above
-            handed = None if self.memory.extra is None else self.memory.extra[index]
-            self.memory = Memory(self.memory.hidden[index], taken, handed)
+            memory_layout = self.memory.layout
+            layout = type(memory_layout)(*(v if v is None or len(v) == 1 else v[index] for v in memory_layout))  # type: ignore[arg-type]  # as above
+            extra = None if self.memory.extra is None else self.memory.extra[index]
+            self.memory = Memory(self.memory.hidden[index], layout, extra)
 
     def _scores(self) -> Tensor:
         memory = self.memory if self.states is None else self.states.memory
         output = self.voice.topology.run({"body": self.stream}, "body", memory=memory, states=self.states)
-        fresh = self.stream.tokens.shape[1]
-        self.read = fresh if self.states is None else self.read + fresh
+        new_tokens = self.stream.tokens.shape[1]
+        self.read = new_tokens if self.states is None else self.read + new_tokens
         if self.states is not None:
             self.most_bytes = max(self.most_bytes, self.states.bytes)
         return self.voice.head(output.hidden[:, -1])
 
     def _memory(self) -> Memory | None:
-        """The sources, read once."""
+        """Encode the sources."""
         path = self.voice.source
         if path is None:
             return None
-        given = [prompt.source for prompt in self.prompts]
-        sources = [source for source in given if source]
-        assert len(sources) == len(given), "whoever asks what attends to a source gives it one"
-        tokens, documents = pad_left_or_right(sources, self.voice.device, before=False)
+        all_sources = [prompt.source for prompt in self.prompts]
+        sources = [source for source in all_sources if source]
+        assert len(sources) == len(all_sources), "every prompt of such a model has a source"
+        tokens, documents = pad_ids(sources, self.voice.device, on_left=False)
         stream = Stream(tokens, documents, languages=_all(tokens, self.voice.source_language))
         return memory_of(self.voice.topology.run({path: stream}, path))
 
     def _asked(self) -> Stream:
-        """(B, T): prompts that end together, so that what is written stands in one column."""
-        tokens, documents = pad_left_or_right([prompt.body for prompt in self.prompts], self.voice.device, before=True)
+        """Return the prompts (B, T), padded on the left."""
+        tokens, documents = pad_ids([prompt.body for prompt in self.prompts], self.voice.device, on_left=True)
         batch, length = tokens.shape
-        columns = torch.arange(length, device=tokens.device).expand(batch, -1)
+        indices = torch.arange(length, device=tokens.device).expand(batch, -1)
         positions, order = None, None
         if documents is not None:
-            positions = columns - (documents < 0).sum(1, keepdim=True)
-        both = torch.tensor([[prompt.bidirectional] for prompt in self.prompts], device=tokens.device)
-        if both.any():
-            order = torch.where(both, length - 1, columns)
+            positions = indices - (documents < 0).sum(1, keepdim=True)
+        bidirectional = torch.tensor([[prompt.bidirectional] for prompt in self.prompts], device=tokens.device)
+        if bidirectional.any():
+            order = torch.where(bidirectional, length - 1, indices)
         return Stream(tokens, documents, positions, order, languages=_all(tokens, self.voice.language))
 
 
-def pad_left_or_right(
-    rows: Sequence[Sequence[int]], device: torch.device, *, before: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Rows of ids as (B, T), and their documents, (B, T), which are none where there is padding: before them or behind;
-    None where all are as long."""
+def pad_ids(rows: Sequence[Sequence[int]], device: torch.device, *, on_left: bool) -> tuple[Tensor, Tensor | None]:
+    """Return ids as (B, T), padded on the left or on the right, and their documents, or None without padding."""
     longest = max(map(len, rows))
     tokens, documents = (torch.zeros(len(rows), longest, dtype=torch.long) for _ in range(2))
     documents.fill_(PADDING)
-    for place, row in enumerate(rows):
-        own = slice(longest - len(row), longest) if before else slice(0, len(row))
-        tokens[place, own] = torch.tensor(row, dtype=torch.long)
-        documents[place, own] = 0
+    for index, row in enumerate(rows):
+        text_slice = slice(longest - len(row), longest) if on_left else slice(0, len(row))
+        tokens[index, text_slice] = torch.tensor(row, dtype=torch.long)
+        documents[index, text_slice] = 0
     ragged = bool((documents < 0).any())
     return tokens.to(device), documents.to(device) if ragged else None
 

@@ -1,4 +1,4 @@
-"""The public way to what a model makes of texts: `paribus.embed(model, texts)`."""
+"""Contextual embeddings of texts: `paribus.embed(model, texts)`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.errors import DataError, Problem, SpecError, join_names
-from paribus.inference.decoder import Decoder, pad_left_or_right
+from paribus.inference.decoder import Decoder, pad_ids
 from paribus.inference.prompts import Given, as_prompts, encode_prompts, position_limit, resolve_model
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Stack
@@ -22,16 +22,16 @@ POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
 
 
 class Embeddings(NamedTuple):
-    """What a layer made of some texts."""
+    """Embeddings of texts from one layer."""
 
-    vectors: tuple[Tensor, ...]  # of each text (D,), or, where its rows are not pooled, (T, D), one for each of its ids
-    ids: tuple[tuple[int, ...], ...]  # of each text, without marks around it
-    tokens: tuple[tuple[str, ...], ...]  # the same, as they are shown; empty where the model has no tokenizer
-    layer: int  # which it was, counted from the embedding's rows, 0
+    vectors: tuple[Tensor, ...]  # (D,) for each text, or (T, D) without pooling
+    ids: tuple[tuple[int, ...], ...]  # of each text, without special tokens
+    tokens: tuple[tuple[str, ...], ...]  # the same as text; empty if the model has no tokenizer
+    layer: int  # index of the layer; 0 is the embedding
 
 
 class TextPart(NamedTuple):
-    """A part of a model, and the marks that a text stands between there."""
+    """Part of a model, and the special tokens around its texts."""
 
     model: Model
     path: str
@@ -49,7 +49,7 @@ def embed(
     batch: int = 32,
     registry: Registry | None = None,
 ) -> Embeddings:
-    """What a layer of a trained model makes of texts, or of lists of ids: contextual embeddings.
+    """Return contextual embeddings of texts, or of lists of ids, from one layer of a trained model.
 
     `paribus.embed("runs/bert", ["Two texts.", "Both at once."], layer=2).vectors`. Layer 0 is the embedding's rows, the
     last one the stack's output, behind its final norm if it has one, and -1 is that as well. Pooled are the rows of the
@@ -69,113 +69,131 @@ def embed(
     try:
         with torch.inference_mode():
             for numbers in _batches(around, ids, batch):
-                vectors.update(zip(numbers, _read(around, [ids[at] for at in numbers], number, pool), strict=True))
+                vectors.update(
+                    zip(numbers, _read(around, [ids[index] for index in numbers], number, pool), strict=True)
+                )
     finally:
         model.train(training)
     decode = None if model.text is None else model.text.decode
-    shown = tuple(() if decode is None else tuple(decode([token]) for token in row) for row in ids)
-    return Embeddings(tuple(vectors[at] for at in range(len(ids))), tuple(map(tuple, ids)), shown, number)
+    tokens = tuple(() if decode is None else tuple(decode([token]) for token in row) for row in ids)
+    return Embeddings(tuple(vectors[index] for index in range(len(ids))), tuple(map(tuple, ids)), tokens, number)
 
 
 def _known(pool: str, batch: int) -> None:
     if pool not in POOLS:
-        raise SpecError(Problem(code="unknown-pool", path="pool", message=f"it is {pool!r}", valid=join_names(POOLS)))
+        raise SpecError(
+            Problem(code="unknown-pool", path="pool", message=f'unknown pool "{pool}"', valid=join_names(POOLS))
+        )
     if batch < 1:
-        raise SpecError(Problem(code="out-of-range", path="batch", message=f"it is {batch}", valid="≥ 1"))
+        raise SpecError(
+            Problem(code="out-of-range", path="batch", message=f"expected at least 1, got {batch}", valid="≥ 1")
+        )
 
 
 def _around(model: Model, part: str | None) -> TextPart:
-    """The part that is asked: the one that the body attends to, if it attends to one."""
+    """Return the requested part; the default is the encoder, if the body attends to one."""
     if model.topology.embedding.values_per_example is not None:
-        what = "this model reads images, and texts are to be embedded"
-        raise SpecError(Problem(code="no-text", path="embedding", message=what, valid="a model of text"))
-    parts = {each.path: each for each in model.topology.parts}
+        message = "expected a model of text, got one of images"
+        raise SpecError(Problem(code="no-text", path="embedding", message=message, valid="a model of text"))
+    parts = {stack_part.path: stack_part for stack_part in model.topology.parts}
     path = part or parts["body"].cross or "body"
     if path not in parts or parts[path].cross is not None:
-        what = "it reads a source besides" if path in parts else "there is no such part"
-        valid = join_names(name for name, each in parts.items() if each.cross is None)
-        raise SpecError(Problem(code="no-part", path="part", message=f"`{path}`: {what}", valid=valid))
-    marked = any(model.objective(name).traits.get("segments") for name in model.trained)
-    specials = model.text.vocabulary.specials if model.text is not None and marked and not parts[path].causal else {}
-    before, behind = ((specials[name],) if name in specials else () for name in ("cls", "sep"))
-    return TextPart(model, path, before, behind)
+        message = "this part needs a source" if path in parts else "unknown part"
+        valid = join_names(name for name, stack_part in parts.items() if stack_part.cross is None)
+        raise SpecError(Problem(code="no-part", path="part", message=f"`{path}`: {message}", valid=valid))
+    uses_marks = any(model.objective(name).traits.get("segments") for name in model.trained)
+    specials = (
+        model.text.vocabulary.specials if model.text is not None and uses_marks and not parts[path].causal else {}
+    )
+    prefix, suffix = ((specials[name],) if name in specials else () for name in ("cls", "sep"))
+    return TextPart(model, path, prefix, suffix)
 
 
 def _layer(around: TextPart, layer: int) -> int:
-    """The number of a layer, from 0, the embedding's rows, to as many as there are."""
+    """Return the index of a layer, from 0, the embedding, to the number of layers."""
     stage = around.model.topology.stage(around.path)
     layers = len(stage.layers) if isinstance(stage, Stack) else None
     if layers is None and layer != -1:
-        what = f"the part `{around.path}` is no stack of layers, and layer {layer} is asked for"
-        raise SpecError(Problem(code="no-layer", path="layer", message=what, valid="-1, its output"))
+        message = f"the part `{around.path}` has no layers, got layer {layer}"
+        raise SpecError(Problem(code="no-layer", path="layer", message=message, valid="-1, its output"))
     layers = layers or 0
     if not -layers - 1 <= layer <= layers:
-        what = f"there is no layer {layer} in `{around.path}`, which has {layers}"
+        message = f"unknown layer {layer} of `{around.path}`, which has {layers}"
         valid = f"from 0, the embedding's rows, to {layers}; or from -1, the last, to {-layers - 1}"
-        raise SpecError(Problem(code="no-layer", path="layer", message=what, valid=valid))
+        raise SpecError(Problem(code="no-layer", path="layer", message=message, valid=valid))
     return layer if layer >= 0 else layers + 1 + layer
 
 
 def _fitting(around: TextPart, ids: Sequence[Sequence[int]]) -> None:
-    """Refuses what has no token, and what is longer than positions can tell apart."""
-    most = position_limit(around.model.topology, around.path)
-    marks = len(around.before) + len(around.behind)
+    """Raise an error for texts that are empty or longer than the positions."""
+    limit = position_limit(around.model.topology, around.path)
+    mark_count = len(around.before) + len(around.behind)
     problems: list[Problem] = []
-    for place, row in enumerate(ids):
-        path = f"text {place + 1}"
+    for index, row in enumerate(ids):
+        path = f"text {index + 1}"
         if not row:
-            problems.append(Problem(code="empty-text", path=path, message="it has no token", valid="at least one"))
-        elif most is not None and len(row) + marks > most:
-            what = f"it has {len(row):,} tokens and {marks} marks, but the positions of this model end at {most:,}"
-            problems.append(Problem(code="past-the-table", path=path, message=what, valid=f"≤ {most - marks:,} tokens"))
+            problems.append(
+                Problem(
+                    code="empty-text", path=path, message="expected at least one token, got none", valid="at least one"
+                )
+            )
+        elif limit is not None and len(row) + mark_count > limit:
+            message = (
+                f"it has {len(row):,} tokens and {mark_count} marks, but the positions of this model end at {limit:,}"
+            )
+            problems.append(
+                Problem(code="past-the-table", path=path, message=message, valid=f"≤ {limit - mark_count:,} tokens")
+            )
     if problems:
         raise DataError(*problems)
 
 
 def _batches(around: TextPart, ids: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
-    """The numbers of texts that are read at once: of about one length, or of one where nothing may be padded."""
-    order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
-    alike: dict[int, list[int]] = {}
+    """Yield batches of texts of similar length, or of equal length if padding cannot be masked."""
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    groups: dict[int, list[int]] = {}
     pads = Decoder(around.model.topology, nn.Identity()).pads
-    for at in order:
-        alike.setdefault(0 if pads else len(ids[at]), []).append(at)
-    for same in alike.values():
-        yield from (same[at : at + batch] for at in range(0, len(same), batch))
+    for index in order:
+        groups.setdefault(0 if pads else len(ids[index]), []).append(index)
+    for group in groups.values():
+        yield from (group[index : index + batch] for index in range(0, len(group), batch))
 
 
 def _read(around: TextPart, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
-    """The vectors of some texts, read at once."""
+    """Return the vectors of one batch of texts."""
     rows = [(*around.before, *row, *around.behind) for row in ids]
     device = next(around.model.parameters()).device
-    hidden = _hidden(around, Stream(*pad_left_or_right(rows, device, before=False)), layer)
-    found: list[Tensor] = []
-    for own, row in zip(hidden, rows, strict=True):
+    hidden = _hidden(around, Stream(*pad_ids(rows, device, on_left=False)), layer)
+    hidden_states: list[Tensor] = []
+    for text_states, row in zip(hidden, rows, strict=True):
         if pool in ("first", "last"):
-            found.append(own[0 if pool == "first" else len(row) - 1].clone())
+            hidden_states.append(text_states[0 if pool == "first" else len(row) - 1].clone())
             continue
-        text = own[len(around.before) : len(row) - len(around.behind)]
-        found.append(text.mean(0) if pool == "mean" else text.clone())
-    return found
+        text = text_states[len(around.before) : len(row) - len(around.behind)]
+        hidden_states.append(text.mean(0) if pool == "mean" else text.clone())
+    return hidden_states
 
 
 def _hidden(around: TextPart, stream: Stream, layer: int) -> Tensor:
-    """(B, T, D) of one layer. It is taken as it passes: what is not asked for is kept by nobody."""
+    """Return the output (B, T, D) of one layer, captured by a hook."""
     stage = around.model.topology.stage(around.path)
     taken: list[Tensor] = []
     met = 0
 
-    def take(module: nn.Module, given: tuple[Any, ...], made: tuple[Tensor, ...]) -> None:
+    def take(module: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
         nonlocal met
         met += 1
         if met == 1 and layer == 0:
-            taken.append(given[0])
+            taken.append(inputs[0])
         elif met == layer:
-            taken.append(made[0])
+            taken.append(outputs[0])
 
     layers: list[nn.Module] = []
     if isinstance(stage, Stack) and layer < len(stage.layers):
-        layers = list({id(each): each for each in stage.layers}.values())  # one that is met again is one
-    handles = [each.register_forward_hook(take) for each in layers]
+        layers = list(
+            {id(part_stream): part_stream for part_stream in stage.layers}.values()
+        )  # one that is met again is one
+    handles = [part_stream.register_forward_hook(take) for part_stream in layers]
     try:
         hidden = around.model.topology.run({around.path: stream}, around.path).hidden
     finally:

@@ -1,4 +1,4 @@
-"""What stands behind a mask: `paribus.fill(model, "The <mask> statement")`."""
+"""Prediction of masked tokens: `paribus.fill(model, "The <mask> statement")`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from paribus.train.model import Model
 
 
 class Candidate(NamedTuple):
-    """A token that may stand behind a mask."""
+    """Candidate token for a mask."""
 
-    text: str | None  # None where the model has no tokenizer, and was asked by ids
+    text: str | None  # None if the model has no tokenizer
     id: int
     probability: float
 
@@ -27,20 +27,22 @@ class Candidate(NamedTuple):
 def fill(
     model: Model | str | Path, text: Given, *, top: int = 5, registry: Registry | None = None
 ) -> tuple[tuple[Candidate, ...], ...]:
-    """For each `<mask>` of a text the `top` most probable tokens, the most probable first.
+    """Return the `top` most probable tokens of each `<mask>` of a text, the most probable first.
 
-    A text may be given as ids as well. All masks are filled by one pass, none of which sees what another may hide.
+    The text may also be a list of ids. All masks are filled independently, in one pass.
     """
     if top < 1:
-        raise SpecError(Problem(code="out-of-range", path="top", message=f"it is {top}", valid="≥ 1"))
+        raise SpecError(
+            Problem(code="out-of-range", path="top", message=f"expected at least 1, got {top}", valid="≥ 1")
+        )
     model = resolve_model(model, registry)
     mask = _mask(model, text, registry)
     ids = whole(model, text, registry, joined=mask)
-    places = [place for place, token in enumerate(ids) if token == mask]
-    if not places:
-        what = "there is no mask in it"
-        raise DataError(Problem(code="no-mask", path="text", message=what, valid="`<mask>` where a token is asked for"))
-    best = _scores(model, ids, places).double().softmax(-1).topk(min(top, vocabulary_size(model)), dim=-1)
+    positions = [position for position, token in enumerate(ids) if token == mask]
+    if not positions:
+        message = "expected at least one `<mask>`, got none"
+        raise DataError(Problem(code="no-mask", path="text", message=message, valid="`<mask>` in place of a token"))
+    best = _scores(model, ids, positions).double().softmax(-1).topk(min(top, vocabulary_size(model)), dim=-1)
     decode = None if model.text is None else model.text.decode
     return tuple(
         tuple(
@@ -52,18 +54,18 @@ def fill(
 
 
 def _mask(model: Model, text: Given, registry: Registry | None) -> int:
-    known = require_text(model, registry) if isinstance(text, str) else model.text
-    specials = known.vocabulary.specials if known is not None else {}
+    tokenizer = require_text(model, registry) if isinstance(text, str) else model.text
+    specials = tokenizer.vocabulary.specials if tokenizer is not None else {}
     if "mask" not in specials:
-        what = f"its special tokens are {join_names(specials) or 'not known'}, and there is no mask among them"
-        raise DataError(Problem(code="no-mask", path="tokenizer", message=what, valid="a tokenizer with a mask"))
+        message = f"its special tokens are {join_names(specials) or 'not known'}, without a mask"
+        raise DataError(Problem(code="no-mask", path="tokenizer", message=message, valid="a tokenizer with a mask"))
     return specials["mask"]
 
 
-def _scores(model: Model, ids: Sequence[int], places: Sequence[int]) -> Tensor:
-    """(N, V): by the head of the first objective that fills gaps."""
+def _scores(model: Model, ids: Sequence[int], positions: Sequence[int]) -> Tensor:
+    """Return the scores (N, V) of the first objective that predicts masked tokens."""
     device, training = model.device, model.training
-    rows, pick = torch.tensor([ids], device=device), torch.tensor([places], device=device)
+    rows, pick = torch.tensor([ids], device=device), torch.tensor([positions], device=device)
     streams = {part.path: Stream(rows) for part in model.topology.parts}
     targets = {name: {"pick": pick, "labels": torch.full_like(pick, IGNORED)} for name in model.trained}
     model.eval()
@@ -76,5 +78,5 @@ def _scores(model: Model, ids: Sequence[int], places: Sequence[int]) -> Tensor:
                     return scores[0]
     finally:
         model.train(training)
-    what = f"a model that was trained for {join_names(model.trained)} fills no gaps"
-    raise SpecError(Problem(code="cannot-fill", path="objective", message=what, valid="a model that was trained to"))
+    message = f"a model that was trained for {join_names(model.trained)} cannot predict masked tokens"
+    raise SpecError(Problem(code="cannot-fill", path="objective", message=message, valid="a model that was trained to"))

@@ -1,4 +1,4 @@
-"""The public way to a text: `paribus.generate(model, prompt)`."""
+"""Text generation: `paribus.generate(model, prompt)`."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from paribus.train.model import Model
 
 
 class GeneratedText(NamedTuple):
-    """What was written behind one prompt."""
+    """Generated continuation of a prompt."""
 
-    text: str | None  # None where the model has no tokenizer, and was asked by ids
-    ids: tuple[int, ...]  # without the token that stopped it
-    score: float  # its logarithmic probability in nats, the stop included; in a beam, over the length penalty
-    ended: bool  # by the stop token, and not as there was no more room
+    text: str | None  # None if the model has no tokenizer
+    ids: tuple[int, ...]  # without the stop token
+    score: float  # log-probability in nats, with the stop token; in beam search, divided by the length penalty
+    ended: bool  # whether the stop token ended it, not the length limit
 
 
 class Generation(NamedTuple):
-    """What a model wrote: for each prompt as many lines as were asked for, and in a beam the best one first."""
+    """Generated texts of each prompt; in beam search, the best first."""
 
     results: tuple[tuple[GeneratedText, ...], ...]
     prompts: tuple[tuple[int, ...], ...]  # as ids
-    cache_bytes: int  # the most that keys, values and states took at once; 0: every step read all rows anew
+    cache_bytes: int  # peak size of the cache; 0: without a cache
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The first text of each prompt."""
+        """First text of each prompt."""
         return tuple(lines[0].text or "" for lines in self.results)
 
 
-def generate(  # noqa: PLR0913  # all that may be said of a text, and each by its name
+def generate(  # noqa: PLR0913  # one keyword for each option
     model: Model | str | Path,
     prompt: Given | Sequence[Given],
     *,
@@ -66,83 +66,84 @@ def generate(  # noqa: PLR0913  # all that may be said of a text, and each by it
     label: str | None = None,
     batch: int = 32,
     cache: bool = True,
-    tell: OnProgress = lambda done, most: None,
+    on_progress: OnProgress = lambda done, limit: None,
     registry: Registry | None = None,
 ) -> Generation:
-    """What a trained model writes behind a prompt, or behind each of several: texts, or lists of ids.
+    """Generate text after one prompt or several, which are texts or lists of ids.
 
-    `paribus.generate(model, "The import statement", temperature=0.8, top_p=0.9).texts`. Without a temperature the most
-    probable token is taken each time, and with a `beam` the most probable of so many hypotheses goes on. Whatever is
-    drawn depends on `seed`, on which prompt it is and on which token, and not on `batch`, how many are read at once.
+    `paribus.generate(model, "The import statement", temperature=0.8, top_p=0.9).texts`. Without a temperature
+    decoding is greedy, or beam search with `beam` > 1. Samples depend on `seed`, on the index of the prompt and on the
+    position, not on the `batch` size.
     """
-    cuts = (top_k, top_p, min_p)
-    manner = GenerationConfig(tokens, temperature, *cuts, repetition_penalty, beam, length_penalty, n, seed)
+    cutoffs = (top_k, top_p, min_p)
+    config = GenerationConfig(tokens, temperature, *cutoffs, repetition_penalty, beam, length_penalty, n, seed)
     if batch < 1:
-        raise SpecError(Problem(code="out-of-range", path="batch", message=f"it is {batch}", valid="≥ 1"))
+        raise SpecError(
+            Problem(code="out-of-range", path="batch", message=f"expected at least 1, got {batch}", valid="≥ 1")
+        )
     model = resolve_model(model, registry)
     ids = encode_prompts(model, as_prompts(prompt), registry)
-    found = asked(model, ids, manner, generation_target(model, language, source_language, label))
-    lines, kept = generate_hypotheses(model, found, manner, batch=batch, cache=cache, tell=tell)
+    request = asked(model, ids, config, generation_target(model, language, source_language, label))
+    lines, cache_bytes = generate_hypotheses(model, request, config, batch=batch, cache=cache, on_progress=on_progress)
     decode = None if model.text is None else model.text.decode
-    whole = tuple(
+    results = tuple(
         tuple(GeneratedText(None if decode is None else decode(line.ids), *line) for line in lines[number])
-        for number in range(len(found.prompts))
+        for number in range(len(request.prompts))
     )
-    return Generation(whole, tuple(tuple(row) for row in ids), kept)
+    return Generation(results, tuple(tuple(row) for row in ids), cache_bytes)
 
 
 def generate_hypotheses(
     model: Model,
-    found: GenerationRequest,
-    manner: GenerationConfig,
+    request: GenerationRequest,
+    config: GenerationConfig,
     *,
     batch: int = 32,
     cache: bool = True,
-    tell: OnProgress = lambda done, most: None,
+    on_progress: OnProgress = lambda done, limits: None,
 ) -> tuple[dict[int, list[Hypothesis]], int]:
-    """By the number of each prompt what is written behind it, and the most bytes that states took on the way."""
+    """Return the hypotheses of each prompt, by its index, and the peak size of the cache in bytes."""
     lines: dict[int, list[Hypothesis]] = {}
-    kept = 0
+    cache_bytes = 0
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            for numbers, of in _batches(found, batch):
-                prompts = [found.prompts[number] for number in numbers]
-                most = [found.most[number] for number in numbers]
-                reader = Reader(found.voice, prompts, most, cached=cache and found.voice.steps)
-                told = _told(tell, of)
-                made = (
-                    beam_search(reader, manner, told)
-                    if manner.beam > 1
-                    else sample_texts(reader, manner, numbers, told)
+            for numbers, progress in _batches(request, batch):
+                prompts = [request.prompts[number] for number in numbers]
+                limits = [request.most[number] for number in numbers]
+                reader = Reader(request.voice, prompts, limits, cached=cache and request.voice.steps)
+                report = _told(on_progress, progress)
+                hypotheses = (
+                    beam_search(reader, config, report)
+                    if config.beam > 1
+                    else sample_texts(reader, config, numbers, report)
                 )
-                lines.update(zip(numbers, made, strict=True))
-                kept = max(kept, reader.most_bytes)
+                lines.update(zip(numbers, hypotheses, strict=True))
+                cache_bytes = max(cache_bytes, reader.most_bytes)
     finally:
         model.train(training)
-    return lines, kept
+    return lines, cache_bytes
 
 
-def _batches(found: GenerationRequest, batch: int) -> Iterator[tuple[list[int], Progress]]:
-    """The numbers of the prompts that are read at once, and what part of the whole they are: as they come, or, for a
-    model that cannot take a row for none, those that are as long."""
-    alike: dict[tuple[int, int], list[int]] = {}
-    for number, prompt in enumerate(found.prompts):
-        size = (0, 0) if found.voice.pads else (len(prompt.body), len(prompt.source or ()))
-        alike.setdefault(size, []).append(number)
-    parts = [same[at : at + batch] for same in alike.values() for at in range(0, len(same), batch)]
-    sizes = [max(found.most[number] for number in part) for part in parts]
-    for place, part in enumerate(parts):
-        yield part, Progress(sum(sizes[:place]), sum(sizes))
+def _batches(request: GenerationRequest, batch: int) -> Iterator[tuple[list[int], Progress]]:
+    """Yield batches of prompts, in order, or of equal length if padding cannot be masked, with their progress."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for number, prompt in enumerate(request.prompts):
+        size = (0, 0) if request.voice.pads else (len(prompt.body), len(prompt.source or ()))
+        groups.setdefault(size, []).append(number)
+    parts = [group[start : start + batch] for group in groups.values() for start in range(0, len(group), batch)]
+    sizes = [max(request.most[number] for number in part) for part in parts]
+    for index, part in enumerate(parts):
+        yield part, Progress(sum(sizes[:index]), sum(sizes))
 
 
 class Progress(NamedTuple):
-    """How many steps came before those of some prompts, and how many there may be in all."""
+    """Number of steps of previous batches, and of all."""
 
     before: int
     all: int
 
 
-def _told(tell: OnProgress, of: Progress) -> OnProgress:
-    return lambda done, most: tell(of.before + done, of.all)
+def _told(on_progress: OnProgress, progress: Progress) -> OnProgress:
+    return lambda done, limit: on_progress(progress.before + done, progress.all)

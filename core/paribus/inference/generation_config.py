@@ -1,4 +1,4 @@
-"""How a text is written: what may be said of that, and what is refused before anything runs."""
+"""Options of text generation, validated before anything runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from paribus.errors import Problem, SpecError
 @final
 @dataclass(frozen=True)
 class GenerationConfig:
-    """Without any of it the most probable token is taken, each time."""
+    """Options of text generation; the default is greedy decoding."""
 
-    tokens: int | None = None  # at most so many are written; None: until the model's length is full
-    temperature: float = 0.0  # scores are divided by it, and a token is drawn; 0: the most probable one is taken
-    top_k: int | None = None  # of the so many most probable
-    top_p: float | None = None  # of the fewest that are as probable as this together
-    min_p: float | None = None  # of those that are at least this probable, as a share of what the most probable is
+    tokens: int | None = None  # maximum number of new tokens; None: up to the model's sequence length
+    temperature: float = 0.0  # 0: greedy
+    top_k: int | None = None  # sample from the k most probable tokens
+    top_p: float | None = None  # sample from the fewest tokens with this total probability
+    min_p: float | None = None  # minimum probability relative to the most probable token
     repetition_penalty: float = 1.0  # CTRL: 1.2
     beam: int = 1
     length_penalty: float = 0.0
@@ -36,8 +36,7 @@ class GenerationConfig:
         return self.temperature > 0
 
     def penalty(self, length: int) -> float:
-        """What a score of so many tokens is divided by: ((5 + length) / 6) ^ length_penalty, "Google's Neural Machine
-        Translation System" (Wu et al. 2016), equation 14."""
+        """Return the divisor of a score, ((5 + length) / 6) ^ length_penalty (Wu et al. 2016, eq. 14)."""
         return float(((5 + length) / 6) ** self.length_penalty)
 
 
@@ -55,27 +54,27 @@ _LIMITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 _CUTS: Final = ("top_k", "top_p", "min_p")
 
 
-def _outside(manner: GenerationConfig) -> Iterator[Problem]:
-    """What no number may be."""
-    for name, (holds, valid) in _LIMITS.items():
-        value = getattr(manner, name)
-        if value is not None and not (math.isfinite(value) and holds(value)):
-            yield Problem(code="out-of-range", path=name, message=f"it is {value}", valid=valid)
+def _outside(config: GenerationConfig) -> Iterator[Problem]:
+    """Yield options outside of their limits."""
+    for name, (is_valid, valid) in _LIMITS.items():
+        value = getattr(config, name)
+        if value is not None and not (math.isfinite(value) and is_valid(value)):
+            yield Problem(code="out-of-range", path=name, message=f"got {value}", valid=valid)
 
 
-def _unread(manner: GenerationConfig) -> Iterator[Problem]:
-    """What would be ignored in silence."""
-    if not manner.draws:
+def _unread(config: GenerationConfig) -> Iterator[Problem]:
+    """Yield options that would have no effect."""
+    if not config.draws:
         for name in _CUTS:
-            if getattr(manner, name) is not None:
-                what = "it says which tokens may be drawn, and none is drawn at a temperature of 0"
-                yield Problem(code="unread", path=name, message=what, valid="a temperature above 0")
-    if manner.beam > 1 and manner.draws:
-        what = f"a beam of {manner.beam} keeps the most probable, and nothing is drawn, so a temperature has no meaning"
-        yield Problem(code="unread", path="temperature", message=what, valid="0, or a beam of 1")
-    if manner.beam == 1 and manner.length_penalty:
-        what = "it compares the hypotheses of a beam, and there is one"
-        yield Problem(code="unread", path="length_penalty", message=what, valid="a beam of at least 2")
-    if manner.n > 1 and not manner.draws and manner.n > manner.beam:
-        what = f"{manner.n} texts are asked for, and a beam of {manner.beam} keeps no more than it is wide"
-        yield Problem(code="too-many", path="n", message=what, valid="as many as `beam`, or a temperature above 0")
+            if getattr(config, name) is not None:
+                message = "it has no effect at temperature 0"
+                yield Problem(code="unread", path=name, message=message, valid="a temperature above 0")
+    if config.beam > 1 and config.draws:
+        message = "beam search does not sample, so a temperature has no effect"
+        yield Problem(code="unread", path="temperature", message=message, valid="0, or a beam of 1")
+    if config.beam == 1 and config.length_penalty:
+        message = "it has no effect without beam search"
+        yield Problem(code="unread", path="length_penalty", message=message, valid="a beam of at least 2")
+    if config.n > 1 and not config.draws and config.n > config.beam:
+        message = f"expected at most {config.beam} texts from a beam of {config.beam}, got {config.n}"
+        yield Problem(code="too-many", path="n", message=message, valid="as many as `beam`, or a temperature above 0")

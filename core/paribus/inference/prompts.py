@@ -1,7 +1,4 @@
-"""From what a user hands over to prompts that the model can read; whatever cannot be is told here, all at once.
-
-A text as a model reads it that goes on from nothing: whole, and with the marks that it was trained with.
-"""
+"""Prompts: from user input to token ids, with all problems reported at once."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ from paribus.train.model import Model
 from paribus.train.tokenizer_state import TextCodec
 
 Given = str | Sequence[int]
-"""A text, or its ids."""
+"""Text or token ids."""
 
 
 class GenerationRequest(NamedTuple):
-    """A model that can write, its prompts, and how many tokens may follow each."""
+    """Decoder, prompts, and the maximum number of new tokens of each."""
 
     voice: Decoder
     prompts: tuple[Prompt, ...]
@@ -39,28 +36,30 @@ class GenerationRequest(NamedTuple):
 
 
 def require_text(model: Model, registry: Registry | None = None) -> TextCodec:
-    """What makes the model's ids: what was kept beside its weights, or else its corpus read again."""
+    """Return the tokenizer of a model, saved with it or learned again from its corpus."""
     if model.text is None:
         if not model.tokenizer:
-            what = "which tokenizer this model reads is not known: it came from another library, or was never given one"
+            message = "this model has no tokenizer: it was converted or made without one"
             valid = "ids in place of text, or a model that was trained or adapted here"
-            raise DataError(Problem(code="no-tokenizer", path="tokenizer", message=what, valid=valid))
+            raise DataError(Problem(code="no-tokenizer", path="tokenizer", message=message, valid=valid))
         classes = registry or installed()
         read = load_corpus(resolved(model.spec, registry=classes), classes)
         if read.tokenizer_fingerprint != model.tokenizer:
-            what = "the corpus gives another tokenizer than the model was trained with, and none was kept beside it"
-            raise DataError(Problem(code="other-tokenizer", path="tokenizer", message=what, valid="the corpus of then"))
+            message = "the corpus gives another tokenizer than that of the training, and none was saved"
+            raise DataError(
+                Problem(code="other-tokenizer", path="tokenizer", message=message, valid="the corpus of the training")
+            )
         model.text = TextCodec.of(read)
     return model.text
 
 
 def resolve_model(model: Model | str | Path, registry: Registry | None = None) -> Model:
-    """A model, or what is in its folder."""
+    """Return a model, loaded if a folder is given."""
     return model if isinstance(model, Model) else load_model(read_model(model), registry or installed())
 
 
 def as_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
-    """One prompt or several, as several."""
+    """Return one prompt or several as a list."""
     if isinstance(prompt, str):
         return [prompt]
     items: list[int | Given] = list(prompt)
@@ -70,19 +69,23 @@ def as_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
     return [item for item in items if not isinstance(item, int)]
 
 
-def encode_prompts(model: Model, given: Sequence[Given], registry: Registry | None) -> list[list[int]]:
-    """The ids of each prompt, all of them of the vocabulary."""
-    ids = [require_text(model, registry).read(each) if isinstance(each, str) else list(each) for each in given]
+def encode_prompts(model: Model, prompts: Sequence[Given], registry: Registry | None) -> list[list[int]]:
+    """Return the ids of each prompt, after checking that the vocabulary contains them."""
+    ids = [
+        require_text(model, registry).read(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts
+    ]
     size = vocabulary_size(model)
     problems = [
         Problem(
             code="id-outside",
-            path=f"prompt {place + 1}",
-            message=f"it has the id {token} at position {at}, of a vocabulary of {size:,}",
+            path=f"prompt {index + 1}",
+            message=f"unknown id {token} at position {position}, of a vocabulary of {size:,}",
             valid=f"ids from 0 to {size - 1:,}",
         )
-        for place, row in enumerate(ids)
-        for at, token in islice(((at, token) for at, token in enumerate(row) if not 0 <= token < size), 1)
+        for index, row in enumerate(ids)
+        for position, token in islice(
+            ((position, token) for position, token in enumerate(row) if not 0 <= token < size), 1
+        )
     ]
     if problems:
         raise DataError(*problems)
@@ -90,52 +93,56 @@ def encode_prompts(model: Model, given: Sequence[Given], registry: Registry | No
 
 
 def asked(
-    model: Model, ids: Sequence[Sequence[int]], manner: GenerationConfig, wish: GenerationTarget = GenerationTarget()
+    model: Model, ids: Sequence[Sequence[int]], config: GenerationConfig, target: GenerationTarget = GenerationTarget()
 ) -> GenerationRequest:
-    """How the model is asked to write behind `ids`."""
-    objective, prompts = build_prompts(model, ids, wish)
-    voice = Decoder(model.topology, _head(model, objective), wish.language, wish.source_language)
+    """Return the request to continue `ids`."""
+    objective, prompts = build_prompts(model, ids, target)
+    decoder = Decoder(model.topology, _head(model, objective), target.language, target.source_language)
     length = int(model.spec["dims"]["length"])
-    most = tuple(manner.tokens or length + 1 - len(prompt.body) for prompt in prompts)
-    problems = [*_empty(prompts, voice)] or [*_too_long(prompts, most, voice, manner, length)]
+    limits = tuple(config.tokens or length + 1 - len(prompt.body) for prompt in prompts)
+    problems = [*_empty(prompts, decoder)] or [*_too_long(prompts, limits, decoder, config, length)]
     if problems:
         raise DataError(*problems)
-    return GenerationRequest(voice, prompts, most)
+    return GenerationRequest(decoder, prompts, limits)
 
 
 def build_prompts(
-    model: Model, ids: Sequence[Sequence[int]], wish: GenerationTarget
+    model: Model, ids: Sequence[Sequence[int]], target: GenerationTarget
 ) -> tuple[Objective, tuple[Prompt, ...]]:
-    """The first objective that it was trained for which can write, and what that makes of each text."""
+    """Return the first trained objective that can generate, and its prompts."""
     for name in model.trained:
         objective = model.objective(name)
-        told = "labels" in objective.traits.get("needs", [])
-        found = [objective.prompt(row, wish if told else wish._replace(label=None)) for row in ids]
-        prompts = tuple(prompt for prompt in found if prompt is not None)
-        if len(prompts) == len(found):
-            if wish.label is not None and not told:
-                what = f"a model that writes as it was trained for {name} was told no classes, so this would be ignored"
-                raise SpecError(Problem(code="not-read", path="label", message=what, valid="none"))
+        uses_labels = "labels" in objective.traits.get("needs", [])
+        results = [objective.prompt(row, target if uses_labels else target._replace(label=None)) for row in ids]
+        prompts = tuple(prompt for prompt in results if prompt is not None)
+        if len(prompts) == len(results):
+            if target.label is not None and not uses_labels:
+                message = f"a model that writes as it was trained for {name} has no classes, so this has no effect"
+                raise SpecError(Problem(code="not-read", path="label", message=message, valid="none"))
             return objective, prompts
     scores = any(scores_the_vocabulary(model.objective(name), model.assembled) for name in model.trained)
-    why = "nothing taught it what comes next" if scores else "its head scores no tokens that could come next"
-    what = f"a model that was trained for {join_names(model.trained)} cannot write: {why}"
+    reason = "it was not trained to predict the next token" if scores else "its head does not score next tokens"
+    message = f"a model that was trained for {join_names(model.trained)} cannot generate: {reason}"
     raise SpecError(
-        Problem(code="cannot-write", path="objective", message=what, valid="a model that was trained to write")
+        Problem(code="cannot-write", path="objective", message=message, valid="a model that was trained to generate")
     )
 
 
 def generation_target(
     model: Model, language: str | None, source_language: str | None, label: str | None = None
 ) -> GenerationTarget:
-    """The numbers of the languages and the class that a user names; of two languages, a source is in the other one."""
-    to, of = _language(model, language, "language"), _language(model, source_language, "source_language")
-    kind = _class(model, label)
-    known = () if model.text is None else model.text.languages
-    crosses = any(part.cross for part in model.topology.parts if part.path == "body")
-    if crosses and len(known) == 2 and (to is None) != (of is None):
-        return GenerationTarget(1 - of, of, kind) if of is not None else GenerationTarget(to, 1 - (to or 0), kind)
-    return GenerationTarget(to, of, kind)
+    """Return the ids of the requested languages and class; with two languages, the source has the other one."""
+    target_id, source_id = _language(model, language, "language"), _language(model, source_language, "source_language")
+    class_id = _class(model, label)
+    languages = () if model.text is None else model.text.languages
+    reads_source = any(part.cross for part in model.topology.parts if part.path == "body")
+    if reads_source and len(languages) == 2 and (target_id is None) != (source_id is None):
+        return (
+            GenerationTarget(1 - source_id, source_id, class_id)
+            if source_id is not None
+            else GenerationTarget(target_id, 1 - (target_id or 0), class_id)
+        )
+    return GenerationTarget(target_id, source_id, class_id)
 
 
 def _head(model: Model, objective: Objective) -> Callable[[Tensor], Tensor]:
@@ -146,32 +153,40 @@ def _head(model: Model, objective: Objective) -> Callable[[Tensor], Tensor]:
 
 
 def _language(model: Model, name: str | None, key: str) -> int | None:
-    """The number of a language that the corpus tells apart."""
+    """Return the id of a language."""
     if name is None:
         return None
-    known = model.text.languages if model.text is not None else ()
-    if name.isdecimal() and int(name) < len(known):
+    languages = model.text.languages if model.text is not None else ()
+    if name.isdecimal() and int(name) < len(languages):
         return int(name)
-    if name not in known:
-        what = f"there is no language `{name}` in what the model was trained on"
-        valid = join_names(known) or "none, as it tells no languages apart"
+    if name not in languages:
+        message = f'unknown language "{name}"'
+        valid = join_names(languages) or "none: the model has no languages"
         raise SpecError(
-            Problem(code="unknown-language", path=key, message=what, valid=valid, suggestion=closest_match(name, known))
+            Problem(
+                code="unknown-language",
+                path=key,
+                message=message,
+                valid=valid,
+                suggestion=closest_match(name, languages),
+            )
         )
-    return known.index(name)
+    return languages.index(name)
 
 
 def _class(model: Model, name: str | None) -> int | None:
-    """The number of a class, by its name where the corpus gives any."""
-    known = model.text.classes if model.text is not None else ()
-    if name is None or name in known:
-        return None if name is None else known.index(name)
-    if name.isdecimal() and (not known or int(name) < len(known)):
+    """Return the id of a class, by name if the corpus has names."""
+    classes = model.text.classes if model.text is not None else ()
+    if name is None or name in classes:
+        return None if name is None else classes.index(name)
+    if name.isdecimal() and (not classes or int(name) < len(classes)):
         return int(name)
-    what = f"there is no class `{name}` in what the model was trained on"
-    valid = join_names(known) or "its number, as the corpus has no names for them"
+    message = f'unknown class "{name}"'
+    valid = join_names(classes) or "its number: the corpus has no names of classes"
     raise SpecError(
-        Problem(code="unknown-class", path="label", message=what, valid=valid, suggestion=closest_match(name, known))
+        Problem(
+            code="unknown-class", path="label", message=message, valid=valid, suggestion=closest_match(name, classes)
+        )
     )
 
 
@@ -180,7 +195,7 @@ def vocabulary_size(model: Model) -> int:
 
 
 def check_room(model: Model, ids: Sequence[int], path: str = "body") -> None:
-    """Refuses a text that is empty, or longer than the positions of a part can tell."""
+    """Raise an error if a text is empty, or longer than the positions of a part."""
     reach = position_limit(model.topology, path)
     if not ids:
         raise DataError(Problem(code="empty-prompt", path="text", message="it is empty", valid="at least one token"))
@@ -188,48 +203,54 @@ def check_room(model: Model, ids: Sequence[int], path: str = "body") -> None:
         raise DataError(_past("text", f"it has {len(ids):,} tokens", reach, f"≤ {reach:,} tokens"))
 
 
-def _empty(prompts: Sequence[Prompt], voice: Decoder) -> Iterator[Problem]:
-    for place, prompt in enumerate(prompts):
-        if not prompt.body or (voice.source is not None and not prompt.source):
-            what = "it is empty, and the tokenizer has no mark that a text begins or ends with"
-            yield Problem(code="empty-prompt", path=f"prompt {place + 1}", message=what, valid="at least one token")
+def _empty(prompts: Sequence[Prompt], decoder: Decoder) -> Iterator[Problem]:
+    for index, prompt in enumerate(prompts):
+        if not prompt.body or (decoder.source is not None and not prompt.source):
+            message = "it is empty, and the tokenizer has no special token to start from"
+            yield Problem(code="empty-prompt", path=f"prompt {index + 1}", message=message, valid="at least one token")
 
 
 def _too_long(
-    prompts: Sequence[Prompt], most: Sequence[int], voice: Decoder, manner: GenerationConfig, length: int
+    prompts: Sequence[Prompt], limits: Sequence[int], decoder: Decoder, config: GenerationConfig, length: int
 ) -> Iterator[Problem]:
-    reach = position_limit(voice.topology, "body")
-    far = None if voice.source is None else position_limit(voice.topology, voice.source)
-    for place, (prompt, more) in enumerate(zip(prompts, most, strict=True)):
-        path, rows = f"prompt {place + 1}", len(prompt.body)
-        if far is not None and len(prompt.source or ()) > far:
-            yield _past(path, f"its source has {len(prompt.source or ()):,} tokens", far, f"≤ {far:,} tokens")
-        elif reach is not None and rows > reach:
-            yield _past(path, f"it has {rows:,} tokens", reach, f"≤ {reach:,} tokens")
-        elif more < 1:
-            what = f"it has {rows:,} tokens, and the model was made for {length:,} (dims.length)"
-            valid = f"≤ {length:,} tokens, or `tokens`, which says how many may follow none the less"
-            yield Problem(code="too-long", path=path, message=what, valid=valid)
-        elif reach is not None and rows + more - 1 > reach:
-            what = f"it has {rows:,} tokens, and {more:,} more are asked for"
-            yield _past(path, what, reach, f"`tokens` ≤ {reach + 1 - rows:,}")
+    limit_of_positions = position_limit(decoder.topology, "body")
+    source_limit = None if decoder.source is None else position_limit(decoder.topology, decoder.source)
+    for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
+        path, length_of_prompt = f"prompt {index + 1}", len(prompt.body)
+        if source_limit is not None and len(prompt.source or ()) > source_limit:
+            yield _past(
+                path, f"its source has {len(prompt.source or ()):,} tokens", source_limit, f"≤ {source_limit:,} tokens"
+            )
+        elif limit_of_positions is not None and length_of_prompt > limit_of_positions:
+            yield _past(
+                path, f"it has {length_of_prompt:,} tokens", limit_of_positions, f"≤ {limit_of_positions:,} tokens"
+            )
+        elif limit < 1:
+            message = f"it has {length_of_prompt:,} tokens, got a model of length {length:,} (dims.length)"
+            valid = f"≤ {length:,} tokens, or set `tokens`"
+            yield Problem(code="too-long", path=path, message=message, valid=valid)
+        elif limit_of_positions is not None and length_of_prompt + limit - 1 > limit_of_positions:
+            message = f"it has {length_of_prompt:,} tokens, and {limit:,} new ones are requested"
+            yield _past(path, message, limit_of_positions, f"`tokens` ≤ {limit_of_positions + 1 - length_of_prompt:,}")
 
 
-def _past(path: str, what: str, reach: int, valid: str) -> Problem:
-    told = f"{what}, but the positions of this model end at {reach:,}"
-    return Problem(code="past-the-table", path=path, message=told, valid=valid)
+def _past(path: str, message: str, limit: int, valid: str) -> Problem:
+    text = f"{message}, but the positions of this model end at {limit:,}"
+    return Problem(code="past-the-table", path=path, message=text, valid=valid)
 
 
 def position_limit(topology: Topology, path: str) -> int | None:
-    """How many rows the positions of a part can tell apart; None: any number."""
-    own = [m for m in topology.get_submodule(path).modules() if isinstance(m, Position)]
-    found = own or [m for m in topology.modules() if isinstance(m, Position)]  # another part may lend its own
-    reaches = [reach for position in found if (reach := position.position_limit()) is not None]
-    return min(reaches, default=None)
+    """Return the maximum sequence length of the positions of a part, or None."""
+    part_positions = [m for m in topology.get_submodule(path).modules() if isinstance(m, Position)]
+    positions = part_positions or [
+        m for m in topology.modules() if isinstance(m, Position)
+    ]  # a part may share those of another
+    limits = [reach for position in positions if (reach := position.position_limit()) is not None]
+    return min(limits, default=None)
 
 
 def whole(model: Model, text: Given, registry: Registry | None = None, *, joined: int | None = None) -> list[int]:
-    """The ids of a text, between the marks of one segment where the model was trained on such.
+    """Return the ids of a text, between the special tokens of one segment if the model was trained with them.
 
     Where words carry the space before them, the one before a `joined` token, which stands for a word, is its own.
     """
@@ -245,6 +266,6 @@ def whole(model: Model, text: Given, registry: Registry | None = None, *, joined
 
 
 def _joined(model: Model, text: str, token: int, registry: Registry | None) -> str:
-    reads = require_text(model, registry)
-    shown = reads.decode([token])
-    return text.replace(f" {shown}", shown) if len(reads.encode(" a")) == 1 else text
+    tokenizer = require_text(model, registry)
+    word = tokenizer.decode([token])
+    return text.replace(f" {word}", word) if len(tokenizer.encode(" a")) == 1 else text

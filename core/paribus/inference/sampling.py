@@ -1,7 +1,4 @@
-"""From scores to a token: what is made unlikely, what is cut off, and what is drawn.
-
-Which tokens each sequence has had, and what that makes of its scores.
-"""
+"""Sampling of tokens from scores: repetition penalty, top-k, top-p and min-p."""
 
 from __future__ import annotations
 
@@ -14,60 +11,59 @@ from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import GenerationConfig
 from paribus.parts.draw import Draw
 
-WRITING: Final = -2  # the epoch that draws of written tokens are keyed by: no epoch of training has it
+WRITING: Final = -2  # epoch in the keys of these draws, which no epoch of training has
 
 
-def discouraged(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """(N, V), (N, V) bool: what was there already is divided by the penalty: "CTRL" (Keskar et al. 2019), section 4.1.
+def discouraged(scores: Tensor, used: Tensor, penalty: float) -> Tensor:
+    """Divide the scores (N, V) of used tokens, (N, V) bool, by the penalty (Keskar et al. 2019, section 4.1).
 
     A score below 0 is multiplied by it: to divide that would encourage it.
     """
-    return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
+    return torch.where(used, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
-def cut(scores: Tensor, manner: GenerationConfig) -> Tensor:
-    """(N, V) -> (N, V): the same, and -inf where nothing may be drawn; each cut sees what the one before it left."""
-    scores = scores / manner.temperature
-    if manner.top_k is not None and manner.top_k < scores.shape[-1]:
-        least = scores.topk(manner.top_k, dim=-1).values[..., -1:]
-        scores = scores.masked_fill(scores < least, -torch.inf)
-    if manner.top_p is not None and manner.top_p < 1:
-        scores = scores.masked_fill(~_nucleus(scores, manner.top_p), -torch.inf)
-    if manner.min_p is not None:
+def cut(scores: Tensor, config: GenerationConfig) -> Tensor:
+    """Return the scores (N, V), with -inf for tokens that top-k, top-p and min-p exclude, in this order."""
+    scores = scores / config.temperature
+    if config.top_k is not None and config.top_k < scores.shape[-1]:
+        minimum = scores.topk(config.top_k, dim=-1).values[..., -1:]
+        scores = scores.masked_fill(scores < minimum, -torch.inf)
+    if config.top_p is not None and config.top_p < 1:
+        scores = scores.masked_fill(~_nucleus(scores, config.top_p), -torch.inf)
+    if config.min_p is not None:
         probable = scores.softmax(-1)
-        scores = scores.masked_fill(probable < manner.min_p * probable.amax(-1, keepdim=True), -torch.inf)
+        scores = scores.masked_fill(probable < config.min_p * probable.amax(-1, keepdim=True), -torch.inf)
     return scores
 
 
 def _nucleus(scores: Tensor, share: float) -> Tensor:
-    """The fewest tokens that are as probable as `share` together: "The Curious Case of Neural Text Degeneration"
-    (Holtzman et al. 2020)."""
-    ranked, at = scores.sort(dim=-1, descending=True, stable=True)
+    """Return a mask of the fewest tokens with the total probability `share` (Holtzman et al. 2020)."""
+    ranked, order = scores.sort(dim=-1, descending=True, stable=True)
     probable = ranked.softmax(-1)
-    before = probable.cumsum(-1) - probable  # what those that are more probable come to
-    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, at, before < share)
+    cumulative = probable.cumsum(-1) - probable  # total probability of the more probable tokens
+    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, cumulative < share)
 
 
-def sample_tokens(scores: Tensor, manner: GenerationConfig, rows: Tensor, step: int) -> Tensor:
-    """(N, V), (N,) -> (N,): a token for each, drawn as often as it is probable.
+def sample_tokens(scores: Tensor, config: GenerationConfig, rows: Tensor, step: int) -> Tensor:
+    """Sample one token from each of the scores (N, V).
 
-    What is drawn is keyed by (seed, row, step) and by nothing else: so it does not matter what else is in the batch.
+    Draws are keyed by (seed, row, step), so that the rest of the batch does not matter.
     """
-    probable = cut(scores.double(), manner).softmax(-1).cpu()
+    probable = cut(scores.double(), config).softmax(-1).cpu()
     upto = probable.cumsum(-1)
-    at = Draw(manner.seed, WRITING, rows.cpu()).uniform(f"token {step}", 1).double() * upto[:, -1:]
-    found = torch.searchsorted(upto, at, right=True).squeeze(-1)
-    last = (probable > 0).long().mul(torch.arange(probable.shape[-1])).amax(-1)  # where rounding would go past it
-    return torch.minimum(found, last).to(scores.device)
+    index = Draw(config.seed, WRITING, rows.cpu()).uniform(f"token {step}", 1).double() * upto[:, -1:]
+    tokens = torch.searchsorted(upto, index, right=True).squeeze(-1)
+    lower = (probable > 0).long().mul(torch.arange(probable.shape[-1])).amax(-1)  # against rounding
+    return torch.minimum(tokens, lower).to(scores.device)
 
 
 @final
 class RepetitionPenalty:
-    """A reader's sequences, prompts included, where what was there already is discouraged; else nothing at all."""
+    """Repetition penalty for the tokens of each sequence, with its prompt."""
 
-    def __init__(self, reader: Reader, manner: GenerationConfig, scores: Tensor) -> None:
-        """`scores` (B, V) are those that follow the prompts."""
-        self.penalty = manner.repetition_penalty
+    def __init__(self, reader: Reader, config: GenerationConfig, scores: Tensor) -> None:
+        """`scores` (B, V) are those of the first new tokens."""
+        self.penalty = config.repetition_penalty
         self.table: Tensor | None = None
         if self.penalty != 1:
             self.table = torch.zeros_like(scores, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""The other side of pairs, as a model writes it: what measures are told of a model that writes."""
+"""Translation of validation pairs, for measures such as BLEU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paribus.train.token_store import EncodedCorpus
 
 
 class _Pair(NamedTuple):
-    """Both sides as ids, and which languages they are of, where a corpus tells them apart."""
+    """Both sides of a pair as ids, with their languages."""
 
     source: list[int]
     target: list[int]
@@ -28,7 +28,7 @@ class _Pair(NamedTuple):
 
 
 def ask(model: Model, data: Data, *, registry: Registry | None = None) -> MeasureResults:
-    """What the measures of a model's spec find: `metrics`, and in `unmeasured` why there is no number.
+    """Evaluate the measures of a model's spec: `metrics`, and in `unmeasured` the reason for each missing number.
 
     `paribus.ask(paribus.load(trial), paribus.data(spec))`
     """
@@ -45,52 +45,58 @@ def translate_validation(
     length_penalty: float = 0.0,
     tokens: int | None = None,
 ) -> list[GeneratedPair]:
-    """The first pairs of the validation split, with what a model writes for their sources; it is a `Writer`.
+    """Translate the first pairs of the validation split.
 
-    A pair for whose two sides the model has no room is left out, as no model of its length could write it. Targets are
-    what the tokenizer makes of them and back: where it knows all letters, their own text.
+    Pairs that exceed the model's sequence length are skipped. Targets are encoded and decoded by the tokenizer.
     """
-    manner = GenerationConfig(tokens=tokens, beam=beam, length_penalty=length_penalty)
+    config = GenerationConfig(tokens=tokens, beam=beam, length_penalty=length_penalty)
     if text.val.targets is None:
-        what = "the corpus has no pairs, so there is nothing that could be translated"
-        raise DataError(Problem(code="no-pairs", path="corpus", message=what, valid="a corpus of pairs"))
+        message = "expected a corpus of pairs"
+        raise DataError(Problem(code="no-pairs", path="corpus", message=message, valid="a corpus of pairs"))
     pairs = _fitting(model, text.val, text.val.targets, examples)
-    written: dict[int, Sequence[int]] = {}
-    for languages, numbers in _by_languages(pairs).items():  # a model is told them once for all that it reads
-        found = asked(model, [pairs[number].source for number in numbers], manner, languages)
-        lines, _ = generate_hypotheses(model, found, manner)
-        written |= {number: lines[place][0].ids for place, number in enumerate(numbers)}
-    shown = text.tokenizer.decode
-    return [GeneratedPair(shown(pair.source), shown(pair.target), shown(written[at])) for at, pair in enumerate(pairs)]
+    outputs: dict[int, Sequence[int]] = {}
+    for languages, numbers in _by_languages(pairs).items():  # one batch for each pair of languages
+        request = asked(model, [pairs[number].source for number in numbers], config, languages)
+        lines, _ = generate_hypotheses(model, request, config)
+        outputs |= {number: lines[index][0].ids for index, number in enumerate(numbers)}
+    decode = text.tokenizer.decode
+    return [
+        GeneratedPair(decode(pair.source), decode(pair.target), decode(outputs[index]))
+        for index, pair in enumerate(pairs)
+    ]
 
 
-def _fitting(model: Model, sources: Tokens, targets: Tokens, most: int) -> list[_Pair]:
-    """The first pairs of which the model can read one side and has room for the other."""
+def _fitting(model: Model, sources: Tokens, targets: Tokens, limit: int) -> list[_Pair]:
+    """Return the first pairs that fit the model's sequence length."""
     length = int(model.spec["dims"]["length"])
-    found: list[_Pair] = []
+    fitting: list[_Pair] = []
     for pair in _pairs(sources, targets):
-        if len(found) == most:
+        if len(fitting) == limit:
             break
         _, (prompt,) = build_prompts(model, [pair.source], pair.languages)
         if len(prompt.source or ()) <= length and len(prompt.body) + len(pair.target) <= length:
-            found.append(pair)
-    return found
+            fitting.append(pair)
+    return fitting
 
 
 def _pairs(sources: Tokens, targets: Tokens) -> Iterator[_Pair]:
     for document in range(len(sources.documents) - 1):
-        of, to = (None if it.languages is None else int(it.languages[document]) for it in (sources, targets))
-        yield _Pair(_ids(sources, document), _ids(targets, document), GenerationTarget(to, of))
+        source_language, target_language = (
+            None if it.languages is None else int(it.languages[document]) for it in (sources, targets)
+        )
+        yield _Pair(
+            _ids(sources, document), _ids(targets, document), GenerationTarget(target_language, source_language)
+        )
 
 
 def _ids(tokens: Tokens, document: int) -> list[int]:
-    first, last = (int(tokens.sentences[tokens.documents[at]]) for at in (document, document + 1))
-    return [int(token) for token in tokens.ids[first:last]]
+    start, end = (int(tokens.sentences[tokens.documents[index]]) for index in (document, document + 1))
+    return [int(token) for token in tokens.ids[start:end]]
 
 
 def _by_languages(pairs: Sequence[_Pair]) -> Mapping[GenerationTarget, list[int]]:
-    """The numbers of the pairs from each language to each."""
-    found: dict[GenerationTarget, list[int]] = {}
+    """Group the indices of pairs by their languages."""
+    numbers: dict[GenerationTarget, list[int]] = {}
     for number, pair in enumerate(pairs):
-        found.setdefault(pair.languages, []).append(number)
-    return found
+        numbers.setdefault(pair.languages, []).append(number)
+    return numbers

@@ -91,7 +91,7 @@ def test_prompts_stand_in_a_file_or_on_stdin(
 def test_what_is_wrong_is_told_with_its_place_and_its_exit_code(cli: Cli, models: Path, gpt: str) -> None:
     said = cli("generate", gpt, "A", "--beam", "0")
     assert (said.code, said.out) == (2, "")
-    assert said.err == "error[out-of-range] beam: it is 0; valid: ≥ 1; 1 takes the most probable token\n"
+    assert said.err == "error[out-of-range] beam: got 0; valid: ≥ 1; 1 takes the most probable token\n"
     assert cli("generate", "nowhere", "A").code == 5
     assert cli("generate", gpt, "x" * 60).code == 4
     Path("odd.txt").write_bytes(b"fine\nnot \xff fine\n")

@@ -21,8 +21,8 @@ from paribus.registry import installed
         ),
         ("m2m_100", "M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.05}, "`encoder_layerdrop` is 0.05"),
         ("bart", "BartForConditionalGeneration", {"normalize_before": True}, "`normalize_before` is True"),
-        ("bart", "BartForConditionalGeneration", {"attention_dropout": 0.2}, "but here `dropout` is both"),
-        ("bart", "BartModel", {}, "`BartModel` is a class of the family `bart` with heads that are not known here"),
+        ("bart", "BartForConditionalGeneration", {"attention_dropout": 0.2}, "but `dropout` has one value"),
+        ("bart", "BartModel", {}, r"`BartModel` is an unknown class of the family `bart`"),
     ],
 )
 def test_what_no_component_does_is_refused(family: str, architecture: str, said: dict[str, Any], message: str) -> None:

@@ -70,26 +70,26 @@ def test_layers_without_weights_are_passed_over(assembled: Assembled) -> None:
     shown = paribus.attend(model, TEXT)
     assert shown.layers[1] is None
     assert shown.map()[0] == 0
-    with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: layer 1 has no weights to show; valid: 0"):
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: layer 1 has no weights; valid: 0"):
         shown.map(1)
-    with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: it is 7; valid: 0"):
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: unknown layer 7; valid: 0"):
         shown.map(7)
-    with pytest.raises(SpecError, match=r"error\[out-of-range\] head: it is 4; valid: 0, 1, 2, 3"):
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] head: unknown head 4; valid: 0, 1, 2, 3"):
         shown.map(0, 4)
 
 
 def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
     gpt, seq2seq = assembled("gpt-tiny"), assembled("seq2seq-tiny")
     said: list[tuple[Model, str | None, dict[str, Any], str]] = [
-        (gpt, TEXT, {"source": SOURCE}, "error[source] source: this model reads no source; valid: none"),
-        (gpt, None, {}, "error[no-text] text: there is none; valid: a text"),
-        (gpt, TEXT, {"of": "cross"}, "error[no-weights] of: this model has no `cross` to show; valid: own"),
-        (seq2seq, TEXT, {}, "error[source] source: this model reads a source, and there is none; valid: a text"),
+        (gpt, TEXT, {"source": SOURCE}, "error[source] source: this model has no source; valid: none"),
+        (gpt, None, {}, "error[no-text] text: expected a text; valid: a text"),
+        (gpt, TEXT, {"of": "cross"}, "error[no-weights] of: this model has no `cross` weights; valid: own"),
+        (seq2seq, TEXT, {}, "error[source] source: expected a source; valid: a text"),
         (
             seq2seq,
             TEXT,
             {"source": SOURCE, "of": "all"},
-            "error[no-weights] of: this model has no `all` to show",
+            "error[no-weights] of: this model has no `all` weights",
         ),
         (
             assembled("gpt-tiny", "attention=linear", "position=none"),
@@ -101,8 +101,7 @@ def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
             assembled("rnnsearch-tiny", "objective=span-corruption"),
             TEXT,
             {"source": SOURCE, "of": "own"},
-            "error[no-weights] of: there are no attention weights to show: no layer says how much a row weighs another"
-            "; valid: cross, source",
+            "error[no-weights] of: this model has no attention weights; valid: cross, source",
         ),
     ]
     for model, text, options, message in said:

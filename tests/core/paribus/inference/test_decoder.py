@@ -10,7 +10,7 @@ import torch
 from tests.core.paribus.inference.conftest import PROMPTS, Cells, followed, prompts_of, wrote
 from torch import nn
 
-from paribus.inference.decoder import Decoder, Reader, pad_left_or_right
+from paribus.inference.decoder import Decoder, Reader, pad_ids
 from paribus.inference.generation_config import GenerationConfig
 from paribus.parts.layer import Layer
 from paribus.slots.objective import Prompt
@@ -164,8 +164,8 @@ def test_cached_decoding_takes_as_many_rows_as_there_are_tokens(length: int, ass
 
 def test_padding_stands_before_a_prompt_and_behind_a_source() -> None:
     cpu = torch.device("cpu")
-    tokens, documents = pad_left_or_right([(1, 2), (3,)], cpu, before=True)
+    tokens, documents = pad_ids([(1, 2), (3,)], cpu, on_left=True)
     assert (tokens.tolist(), None if documents is None else documents.tolist()) == ([[1, 2], [0, 3]], [[0, 0], [-1, 0]])
-    tokens, documents = pad_left_or_right([(1, 2), (3,)], cpu, before=False)
+    tokens, documents = pad_ids([(1, 2), (3,)], cpu, on_left=False)
     assert (tokens.tolist(), None if documents is None else documents.tolist()) == ([[1, 2], [3, 0]], [[0, 0], [0, -1]])
-    assert pad_left_or_right([(1, 2), (3, 4)], cpu, before=True)[1] is None
+    assert pad_ids([(1, 2), (3, 4)], cpu, on_left=True)[1] is None

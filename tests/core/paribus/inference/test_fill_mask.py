@@ -78,9 +78,11 @@ def test_a_mask_that_stands_for_a_word_takes_the_space_before_it(assembled: Asse
 
 def test_what_cannot_be_filled_is_told(assembled: Assembled) -> None:
     encoder, gpt = assembled("encoder-tiny"), assembled("gpt-tiny")
-    with pytest.raises(DataError, match=r"error\[no-mask\] text: there is no mask in it; valid: `<mask>`"):
+    with pytest.raises(
+        DataError, match=r"error\[no-mask\] text: expected at least one `<mask>`, got none; valid: `<mask>`"
+    ):
         paribus.fill(encoder, "The statement")
-    with pytest.raises(SpecError, match=r"error\[out-of-range\] top: it is 0; valid: ≥ 1"):
+    with pytest.raises(SpecError, match=r"error\[out-of-range\] top: expected at least 1, got 0; valid: ≥ 1"):
         paribus.fill(encoder, TEXT, top=0)
     with pytest.raises(SpecError, match=r"error\[cannot-fill\] objective: a model that was trained for clm fills"):
         paribus.fill(gpt, TEXT)

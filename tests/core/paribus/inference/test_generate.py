@@ -121,7 +121,7 @@ def test_an_encoder_decoder_is_asked_by_its_source(t5: Model) -> None:
 
 def test_progress_is_told_for_all_prompts_at_once(gpt: Model) -> None:
     told: list[tuple[int, int]] = []
-    paribus.generate(gpt, PROMPTS, tokens=3, batch=1, tell=lambda done, most: told.append((done, most)))
+    paribus.generate(gpt, PROMPTS, tokens=3, batch=1, on_progress=lambda done, most: told.append((done, most)))
     assert {most for _, most in told} == {9}
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
@@ -181,8 +181,7 @@ def test_languages_are_asked_for_by_name_and_of_two_the_other_is_read(locales: t
     refused(
         model,
         "1",
-        f"error[unknown-language] language: there is no language `d` in what the model was trained on; "
-        f'did you mean "de"? valid: {known}',
+        f'error[unknown-language] language: unknown language "d"; did you mean "de"? valid: {known}',
         language="d",
     )
 
@@ -202,7 +201,7 @@ def test_a_prompt_that_is_too_long_is_told_with_what_would_do(gpt: Model, assemb
     refused(
         gpt,
         ["A", long],
-        "error[too-long] prompt 2: it has 40 tokens, and the model was made for 32 (dims.length); valid: ≤ 32 tokens, "
+        "error[too-long] prompt 2: it has 40 tokens, got a model of length 32 (dims.length); valid: ≤ 32 tokens, "
         "or `tokens`, which says how many may follow none the less",
     )
     assert len(paribus.generate(gpt, long, tokens=3).results[0][0].ids) == 3
@@ -237,7 +236,7 @@ def test_what_is_no_token_is_told_with_its_place(gpt: Model) -> None:
     refused(
         gpt,
         [[1, 2], [3, 999, -1]],
-        "error[id-outside] prompt 2: it has the id 999 at position 1, of a vocabulary of 294; valid: ids from 0 to 293",
+        "error[id-outside] prompt 2: unknown id 999 at position 1, of a vocabulary of 294; valid: ids from 0 to 293",
     )
 
 
@@ -246,7 +245,7 @@ def test_a_model_that_was_not_trained_to_write_is_told_so(assembled: Assembled) 
         assembled("encoder-tiny"),
         "A",
         "error[cannot-write] objective: a model that was trained for mlm cannot write: nothing taught it what comes "
-        "next; valid: a model that was trained to write",
+        "next; valid: a model that was trained to generate",
     )
     refused(
         assembled(
@@ -254,18 +253,18 @@ def test_a_model_that_was_not_trained_to_write_is_told_so(assembled: Assembled) 
         ),
         [[5]],
         "error[cannot-write] objective: a model that was trained for classify-causal cannot write: its head scores no "
-        "tokens that could come next; valid: a model that was trained to write",
+        "tokens that could come next; valid: a model that was trained to generate",
     )
 
 
 def test_options_that_are_no_options_are_told(gpt: Model) -> None:
-    refused(gpt, "A", "error[out-of-range] batch: it is 0; valid: ≥ 1", batch=0)
-    refused(gpt, "A", "error[out-of-range] beam: it is 0; valid: ≥ 1; 1 takes the most probable token", beam=0)
+    refused(gpt, "A", "error[out-of-range] batch: expected at least 1, got 0; valid: ≥ 1", batch=0)
+    refused(gpt, "A", "error[out-of-range] beam: got 0; valid: ≥ 1; 1 takes the most probable token", beam=0)
     refused(
         gpt,
         "A",
         "error[unknown-language] language: there is no language `de` in what the model was trained on; "
-        "valid: none, as it tells no languages apart",
+        "valid: none: the model has no languages",
         language="de",
     )
 
@@ -279,8 +278,7 @@ def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: A
     refused(
         model,
         "A",
-        "error[unknown-class] label: there is no class `howtoo` in what the model was trained on; "
-        'did you mean "howto"? valid: library, howto',
+        'error[unknown-class] label: unknown class "howtoo"; did you mean "howto"? valid: library, howto',
         label="howtoo",
     )
     model.text = TextCodec(model.text.tokenizer)
@@ -308,7 +306,7 @@ def test_a_model_without_a_tokenizer_is_asked_by_ids(assemble_bare: Model) -> No
     refused(
         assemble_bare,
         "A",
-        "error[no-tokenizer] tokenizer: which tokenizer this model reads is not known: it came from another library, "
+        "error[no-tokenizer] tokenizer: this model has no tokenizer: it was converted "
         "or was never given one; valid: ids in place of text, or a model that was trained or adapted here",
     )
 

@@ -12,15 +12,15 @@ from paribus.errors import SpecError
 from paribus.inference.generation_config import GenerationConfig
 
 OUTSIDE: dict[str, tuple[Any, str]] = {
-    "beam": (0, "it is 0; valid: ≥ 1; 1 takes the most probable token"),
-    "temperature": (-0.5, "it is -0.5; valid: ≥ 0; 0 takes the most probable token"),
-    "top_p": (1.2, "it is 1.2; valid: above 0, up to 1"),
-    "top_k": (0, "it is 0; valid: ≥ 1"),
-    "min_p": (-0.1, "it is -0.1; valid: 0 to 1"),
-    "repetition_penalty": (0.0, "it is 0.0; valid: above 0; 1 changes nothing"),
-    "length_penalty": (-1.0, "it is -1.0; valid: ≥ 0; 0 is a sum of logarithms"),
-    "tokens": (0, "it is 0; valid: ≥ 1"),
-    "n": (0, "it is 0; valid: ≥ 1"),
+    "beam": (0, "got 0; valid: ≥ 1; 1 takes the most probable token"),
+    "temperature": (-0.5, "got -0.5; valid: ≥ 0; 0 takes the most probable token"),
+    "top_p": (1.2, "got 1.2; valid: above 0, up to 1"),
+    "top_k": (0, "got 0; valid: ≥ 1"),
+    "min_p": (-0.1, "got -0.1; valid: 0 to 1"),
+    "repetition_penalty": (0.0, "got 0.0; valid: above 0; 1 changes nothing"),
+    "length_penalty": (-1.0, "got -1.0; valid: ≥ 0; 0 is a sum of logarithms"),
+    "tokens": (0, "got 0; valid: ≥ 1"),
+    "n": (0, "got 0; valid: ≥ 1"),
 }
 
 
@@ -30,20 +30,20 @@ def test_a_number_outside_its_limits_is_told_with_them(name: str) -> None:
     not_a_number: Any = math.nan
     with pytest.raises(SpecError, match=rf"(?m)^error\[out-of-range\] {name}: {re.escape(said)}$"):
         GenerationConfig(**{name: value})
-    with pytest.raises(SpecError, match=rf"error\[out-of-range\] {name}: it is nan"):
+    with pytest.raises(SpecError, match=rf"error\[out-of-range\] {name}: got nan"):
         GenerationConfig(**dict.fromkeys([name], not_a_number))
 
 
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ({"top_k": 5}, "top_k: it says which tokens may be drawn, and none is drawn at a temperature of 0; valid: a t"),
-        ({"top_p": 0.5}, "top_p: it says which tokens may be drawn"),
-        ({"min_p": 0.5}, "min_p: it says which tokens may be drawn"),
-        ({"beam": 2, "temperature": 1.0}, "temperature: a beam of 2 keeps the most probable, and nothing is drawn"),
-        ({"length_penalty": 0.6}, "length_penalty: it compares the hypotheses of a beam, and there is one; valid: a b"),
-        ({"n": 2}, "n: 2 texts are asked for, and a beam of 1 keeps no more than it is wide; valid: as many as `beam`"),
-        ({"n": 4, "beam": 3}, "n: 4 texts are asked for, and a beam of 3 keeps no more than it is wide"),
+        ({"top_k": 5}, "top_k: it has no effect at temperature 0; valid: a t"),
+        ({"top_p": 0.5}, "top_p: it has no effect"),
+        ({"min_p": 0.5}, "min_p: it has no effect"),
+        ({"beam": 2, "temperature": 1.0}, "temperature: beam search does not sample"),
+        ({"length_penalty": 0.6}, "length_penalty: it has no effect without beam search; valid: a b"),
+        ({"n": 2}, "n: expected at most 1 texts from a beam of 1, got 2; valid: as many as `beam`"),
+        ({"n": 4, "beam": 3}, "n: expected at most 3 texts from a beam of 3, got 4"),
     ],
 )
 def test_what_would_be_ignored_is_refused(said: dict[str, Any], told: str) -> None:
