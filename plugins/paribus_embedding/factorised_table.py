@@ -72,14 +72,14 @@ class FactorisedTable(Embedding, WeightConverter):
         return None if shape.width == self.width else nn.ModuleDict({"project": nn.Linear(self.width, shape.width)})
 
     def forward(
-        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+        self, stream: Stream, past: int, place: AddPositions, part: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         layout = token_layout(stream, past)
         x = place(look_up(stream, self.tables), layout.positions)
         if self.norm is not None:
             x = self.norm(x)
         x = dropout(x, self.dropout, self.training)
-        return x if own is None else own["project"](x), layout
+        return x if part is None else part["project"](x), layout
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return score_tokens(h, self.tokens, self.head, bias)

@@ -55,7 +55,7 @@ class Patches(Embedding):
         self.dropout = shape.dropout
 
     def forward(
-        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+        self, stream: Stream, past: int, place: AddPositions, part: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         patches = self.patches(self.cut(stream.tokens))
         x = torch.cat([self.cls.expand(len(patches), 1, -1), patches], dim=1)

@@ -84,12 +84,12 @@ class TokenTable(Embedding, WeightConverter):
         return nn.ModuleDict({"norm": norm()}) if self.normed else None
 
     def forward(
-        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+        self, stream: Stream, past: int, place: AddPositions, part: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         layout = token_layout(stream, past)
         x = place(look_up(stream, self.tables, self.scale), layout.positions)
-        if own is not None:
-            x = own["norm"](x)
+        if part is not None:
+            x = part["norm"](x)
         return dropout(x, self.dropout, self.training), layout
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:

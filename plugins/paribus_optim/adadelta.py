@@ -33,6 +33,6 @@ class Adadelta(Optimizer):
         self.rho = rho
         self.eps = eps
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [{"params": list(matrices)}, {"params": list(others)}]
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [{"params": list(matrices)}, {"params": list(vectors)}]
         return torch.optim.Adadelta(groups, lr=self.lr, rho=self.rho, eps=self.eps, foreach=True)

@@ -36,8 +36,8 @@ class Adafactor(Optimizer):
         self.min_rms = min_rms
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = decay_groups(matrices, others, self.weight_decay)
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = decay_groups(matrices, vectors, self.weight_decay)
         return torch.optim.Adafactor(
             groups, lr=self.lr, beta2_decay=-self.decay, eps=(None, self.min_rms), d=self.clip, foreach=True
         )

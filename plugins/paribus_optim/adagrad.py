@@ -31,8 +31,8 @@ class Adagrad(Optimizer):
         self.initial = initial
         self.eps = eps
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [{"params": list(matrices)}, {"params": list(others)}]
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = [{"params": list(matrices)}, {"params": list(vectors)}]
         return torch.optim.Adagrad(
             groups, lr=self.lr, initial_accumulator_value=self.initial, eps=self.eps, foreach=True
         )

@@ -37,10 +37,10 @@ class LayerAdaptiveMoments(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         groups = [
             {"params": list(matrices), "weight_decay": self.weight_decay, "adaptive": True},
-            {"params": list(others), "weight_decay": 0.0, "adaptive": False},
+            {"params": list(vectors), "weight_decay": 0.0, "adaptive": False},
         ]
         return Lamb(groups, {"lr": self.lr, "betas": self.betas, "eps": self.eps})
 

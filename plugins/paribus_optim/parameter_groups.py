@@ -10,12 +10,12 @@ from torch import nn
 
 
 def decay_groups(
-    matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter], weight_decay: float
+    matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter], weight_decay: float
 ) -> list[dict[str, Any]]:
     """Return the groups of an optimizer in which only matrices decay."""
     return [
         {"params": list(matrices), "weight_decay": weight_decay},
-        {"params": list(others), "weight_decay": 0.0},
+        {"params": list(vectors), "weight_decay": 0.0},
     ]
 
 

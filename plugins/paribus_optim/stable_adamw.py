@@ -36,8 +36,8 @@ class StableAdamW(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = decay_groups(matrices, others, self.weight_decay)
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = decay_groups(matrices, vectors, self.weight_decay)
         return ClippedAdamW(groups, {"lr": self.lr, "betas": self.betas, "eps": self.eps})
 
 

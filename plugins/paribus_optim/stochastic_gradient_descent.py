@@ -30,6 +30,6 @@ class StochasticGradientDescent(Optimizer):
         self.momentum = momentum
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = decay_groups(matrices, others, self.weight_decay)
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        groups = decay_groups(matrices, vectors, self.weight_decay)
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)

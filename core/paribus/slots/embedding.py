@@ -54,9 +54,9 @@ class Embedding(Component, nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+        self, stream: Stream, past: int, place: AddPositions, part: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
-        """Return the hidden states, (B, T) -> (B, T, D), and the layout; `own` is the `stack_part` of the stack."""
+        """Return the hidden states, (B, T) -> (B, T, D), and the layout; `part` is the `stack_part` of the stack."""
 
     @abstractmethod
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:

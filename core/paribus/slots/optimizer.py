@@ -26,5 +26,5 @@ class Optimizer(Component, ABC):
     traits: ClassVar[OptimizerTraits] = {}
 
     @abstractmethod
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the optimizer. `others` are biases, gains and all other parameters with fewer than two axes."""
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the optimizer. `vectors` are biases, gains and all parameters with fewer than two axes."""
