@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.kernels.sdpa import added, fused, with_sinks
+from paribus.kernels.sdpa import additive_mask, fused_attention, with_sinks
 from paribus.parts.attention_weights import DensePlan
 from paribus.parts.batch import PADDING, TokenLayout
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
@@ -37,7 +37,7 @@ class Grid(NamedTuple):
         return -(-rows // self.size)
 
 
-class Blocks(NamedTuple):
+class BlockedMask(NamedTuple):
     """A grid, and what each block of queries sees of its stretch of keys (W)."""
 
     grid: Grid
@@ -50,29 +50,36 @@ class Blocked:
 
     name = "blocked"
 
-    def serves(self, demand: KernelRequest) -> bool:
-        if demand.visibility.window is None or not demand.visibility.is_contiguous:
+    def serves(self, request: KernelRequest) -> bool:
+        if request.visibility.window is None or not request.visibility.is_contiguous:
             return False
-        if not demand.aligned or demand.has_order or demand.bias == "content":
+        if not request.aligned or request.has_order or request.bias == "content":
             return False
-        if demand.needs_weights or demand.has_mix or demand.soft_cap or demand.has_score_functions:
+        if request.needs_weights or request.has_mix or request.soft_cap or request.has_score_functions:
             return False
         return (
-            demand.queries == 0 or demand.queries >= 2 * grid_of(demand.visibility).stretch
+            request.queries == 0 or request.queries >= 2 * grid_of(request.visibility).stretch
         )  # of fewer, a mask is faster
 
-    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Blocks:
+    def prepare(
+        self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
+    ) -> BlockedMask:
         grid = grid_of(plan.request.visibility)
-        q, k = _cut(plan.q, grid)
+        q, k = _blocks(plan.q, grid)
         offset = None
         if bias is not None:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
             offset = bias(pair).to(like.dtype)
-        by_row = plan.k.documents is None  # as for the whole: here only the padding has a document of its own
-        mask = added(DensePlan(visibility_mask(plan.request.visibility, q, k, by_row=by_row), offset), like.dtype)
+        window_by_index = plan.k.documents is None  # as for the whole: here only the padding has a document of its own
+        mask = additive_mask(
+            DensePlan(visibility_mask(plan.request.visibility, q, k, window_by_index=window_by_index), offset),
+            like.dtype,
+        )
         assert mask is not None, "padding is hidden, so there is something to hide"
         blocks = grid.count(like.shape[1])
-        return Blocks(grid, mask if mask.shape[0] == blocks * like.shape[0] else mask.repeat(like.shape[0], 1, 1, 1))
+        return BlockedMask(
+            grid, mask if mask.shape[0] == blocks * like.shape[0] else mask.repeat(like.shape[0], 1, 1, 1)
+        )
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
@@ -81,65 +88,65 @@ class Blocked:
         grid, mask = plan.kernel_data
         batch, heads, rows, width = q.shape
         blocks = grid.count(rows)
-        by_row = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - rows))
-        queries = by_row.reshape(batch * blocks, grid.size, heads, width).transpose(1, 2)
-        keys, values = stretches(k, grid), stretches(v, grid)
+        padded = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - rows))
+        queries = padded.reshape(batch * blocks, grid.size, heads, width).transpose(1, 2)
+        keys, values = key_windows(k, grid), key_windows(v, grid)
         if content is not None and content.sinks is not None:
             keys, values, mask = with_sinks(keys, values, mask, content.sinks, grid.size)
-        mixed = fused(queries, keys, values, mask, plan.scale, dropout)  # (B * blocks, H, size, K)
+        mixed = fused_attention(queries, keys, values, mask, plan.scale, dropout)  # (B * blocks, H, size, K)
         return mixed.transpose(1, 2).reshape(batch, -1, heads, v.shape[-1])[:, :rows].transpose(1, 2)
 
 
-def grid_of(sight: Visibility) -> Grid:
+def grid_of(visibility: Visibility) -> Grid:
     """Blocks of half a window's span: smaller ones do less in vain, larger ones do it in fewer and larger products."""
-    assert sight.window is not None, "only a window makes blocks"
-    reach = sight.window - 1
-    span = reach if sight.causal else 2 * reach
+    assert visibility.window is not None, "only a window makes blocks"
+    reach = visibility.window - 1
+    span = reach if visibility.causal else 2 * reach
     size = 2 ** round(math.log2(max(span, 1) / 2))
     side = -(-reach // _ALIGNED) * _ALIGNED
-    return Grid(min(max(size, 32), 128), side, 0 if sight.causal else side)
+    return Grid(min(max(size, 32), 128), side, 0 if visibility.causal else side)
 
 
 _ALIGNED = 16  # rows of a mask begin where vector units like it
 
 
-def _cut(rows: TokenLayout, grid: Grid) -> tuple[TokenLayout, TokenLayout]:
+def _blocks(layout: TokenLayout, grid: Grid) -> tuple[TokenLayout, TokenLayout]:
     """Rows as blocks of queries and as the stretches of keys that they meet: (B|1 * blocks, size) and (…, W).
 
     What is added around is padding, whose positions run on in both directions.
     """
-    length = rows.positions.shape[-1]
-    index = torch.arange(-grid.left, grid.count(length) * grid.size + grid.right, device=rows.positions.device)
+    length = layout.positions.shape[-1]
+    index = torch.arange(-grid.left, grid.count(length) * grid.size + grid.right, device=layout.positions.device)
     nearest = index.clamp(0, length - 1)
-    positions = rows.positions[:, nearest] + (index - nearest)
-    documents = torch.zeros_like(positions) if rows.documents is None else rows.documents[:, nearest]
+    positions = layout.positions[:, nearest] + (index - nearest)
+    documents = torch.zeros_like(positions) if layout.documents is None else layout.documents[:, nearest]
     documents = documents.where(index == nearest, PADDING)
     batch = max(positions.shape[0], documents.shape[0])
     padded = [vector.expand(batch, -1) for vector in (positions, documents, index.unsqueeze(0))]
-    own = slice(grid.left, index.shape[0] - grid.right)
-    queries = [vector[:, own].reshape(-1, grid.size) for vector in padded]
+    inner = slice(grid.left, index.shape[0] - grid.right)
+    queries = [vector[:, inner].reshape(-1, grid.size) for vector in padded]
     keys = [vector.unfold(-1, grid.stretch, grid.size).flatten(0, 1) for vector in padded]
     return TokenLayout(*queries), TokenLayout(*keys)
 
 
-def stretches(x: Tensor, grid: Grid) -> Tensor:
+def key_windows(x: Tensor, grid: Grid) -> Tensor:
     """(B, G, T, K) -> (B * blocks, G, W, K): the rows within reach of each block, as a view of one padded copy."""
     if torch.compiler.is_compiling():  # torch.compile derives a backward as good, and warns of itself at a Function
-        return unfolded(x, grid)
-    made: Tensor = _Stretches.apply(x, grid)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return made
+        return unfolded_windows(x, grid)
+    windows: Tensor = _KeyWindows.apply(x, grid)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return windows
 
 
-def unfolded(x: Tensor, grid: Grid) -> Tensor:
+def unfolded_windows(x: Tensor, grid: Grid) -> Tensor:
     """The same, said in torch's own words: rows of a batch end to end, and of these what lies around each block."""
     _, groups, rows, width = x.shape
-    filled = functional.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, grid.count(rows) * grid.size - rows))
-    laid = functional.pad(filled.reshape(-1, groups, width), (0, 0, 0, 0, grid.left, grid.right))
-    return laid.unfold(0, grid.stretch, grid.size).transpose(-1, -2)
+    padded = functional.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, grid.count(rows) * grid.size - rows))
+    joined = functional.pad(padded.reshape(-1, groups, width), (0, 0, 0, 0, grid.left, grid.right))
+    return joined.unfold(0, grid.stretch, grid.size).transpose(-1, -2)
 
 
 @final
-class _Stretches(torch.autograd.Function):
+class _KeyWindows(torch.autograd.Function):
     """`unfolded`, written out for its backward: that of `unfold` takes a third of the whole step."""
 
     @staticmethod
@@ -147,10 +154,10 @@ class _Stretches(torch.autograd.Function):
         batch, groups, rows, width = x.shape
         blocks = grid.count(rows)
         ctx.grid, ctx.shape = grid, x.shape
-        laid = x.new_zeros(grid.left + batch * blocks * grid.size + grid.right, groups, width)
-        _own(laid, grid, x.shape).copy_(x)
+        joined = x.new_zeros(grid.left + batch * blocks * grid.size + grid.right, groups, width)
+        _without_padding(joined, grid, x.shape).copy_(x)
         step = groups * width
-        return laid.as_strided((batch * blocks, groups, grid.stretch, width), (grid.size * step, width, step, 1))
+        return joined.as_strided((batch * blocks, groups, grid.stretch, width), (grid.size * step, width, step, 1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -161,11 +168,11 @@ class _Stretches(torch.autograd.Function):
         for piece in range(pieces):  # row r of block b is row r + size of the block before
             part = grad[:, :, piece * grid.size : (piece + 1) * grid.size].transpose(1, 2)
             summed[piece : piece + blocks, : part.shape[1]] += part
-        return _own(summed.flatten(0, 1), grid, ctx.shape), None
+        return _without_padding(summed.flatten(0, 1), grid, ctx.shape), None
 
 
-def _own(laid: Tensor, grid: Grid, shape: torch.Size) -> Tensor:
+def _without_padding(joined: Tensor, grid: Grid, shape: torch.Size) -> Tensor:
     """The rows of a batch in what `_Stretches` lays end to end: (…, G, K) -> (B, G, T, K)."""
     batch, groups, rows, width = shape
-    own = laid[grid.left : grid.left + batch * grid.count(rows) * grid.size]
-    return own.view(batch, -1, groups, width)[:, :rows].transpose(1, 2)
+    inner = joined[grid.left : grid.left + batch * grid.count(rows) * grid.size]
+    return inner.view(batch, -1, groups, width)[:, :rows].transpose(1, 2)

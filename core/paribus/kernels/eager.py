@@ -19,7 +19,7 @@ class Eager:
 
     name = "eager"
 
-    def serves(self, demand: KernelRequest) -> bool:
+    def serves(self, request: KernelRequest) -> bool:
         return True
 
     def prepare(

@@ -16,7 +16,7 @@ from paribus.parts.heads import repeat_heads
 from paribus.parts.visibility import Visibility
 
 
-class Masked(NamedTuple):
+class MaskPlan(NamedTuple):
     """What is masked: nothing, the future (which torch can do without a mask), or what `mask` says."""
 
     causal: bool = False
@@ -30,33 +30,38 @@ class Sdpa:
 
     name = "sdpa"
 
-    def serves(self, demand: KernelRequest) -> bool:
-        return not (demand.needs_weights or demand.has_mix or demand.soft_cap or demand.has_score_functions)
+    def serves(self, request: KernelRequest) -> bool:
+        return not (request.needs_weights or request.has_mix or request.soft_cap or request.has_score_functions)
 
-    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> Masked:
-        demand, sight, keys = plan.request, plan.request.visibility, plan.k.positions.shape[-1]
-        if plan.k.documents is not None or demand.has_order or demand.bias == "content" or not sight.is_contiguous:
-            return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype))
-        if sight.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
-            last = sight.span(keys)
+    def prepare(self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> MaskPlan:
+        request, visibility, keys = plan.request, plan.request.visibility, plan.k.positions.shape[-1]
+        if (
+            plan.k.documents is not None
+            or request.has_order
+            or request.bias == "content"
+            or not visibility.is_contiguous
+        ):
+            return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype))
+        if visibility.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
+            last_keys = visibility.span(keys)
             plan = plan._replace(
-                k=TokenLayout(plan.k.positions[:, -last:]), request=demand._replace(visibility=Visibility())
+                k=TokenLayout(plan.k.positions[:, -last_keys:]), request=request._replace(visibility=Visibility())
             )
-            return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype), last=last)
-        everything = sight.window is None or (demand.aligned and sight.window >= keys)
+            return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype), last=last_keys)
+        sees_all_keys = visibility.window is None or (request.aligned and visibility.window >= keys)
         # is_causal lines up the first query with the first key: right for rows that are their own keys alone
-        if bias is None and everything and not demand.has_sinks and (demand.aligned or not sight.causal):
-            return Masked(causal=sight.causal)
-        return Masked(mask=added(dense_plan(plan, bias, heads, like), like.dtype))
+        if bias is None and sees_all_keys and not request.has_sinks and (request.aligned or not visibility.causal):
+            return MaskPlan(causal=visibility.causal)
+        return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype))
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
-        made: Masked = plan.kernel_data
-        mask = made.mask
-        if made.last is not None:
-            k, v = k[:, :, -made.last :], v[:, :, -made.last :]
+        mask_plan: MaskPlan = plan.kernel_data
+        mask = mask_plan.mask
+        if mask_plan.last is not None:
+            k, v = k[:, :, -mask_plan.last :], v[:, :, -mask_plan.last :]
         if content is not None and content.bias is not None:
             bias = content.bias(all_pairs(q, k, plan, content))
             mask = bias if mask is None else bias + mask
@@ -64,21 +69,23 @@ class Sdpa:
             k, v, mask = with_sinks(k, v, mask, content.sinks, q.shape[2])
         if k.shape[1] != q.shape[1] and q.shape[2] == 1:
             return _one_query(q, k, v, mask, plan.scale, dropout)
-        return fused(q, k, v, mask, plan.scale, dropout, causal=made.causal)
+        return fused_attention(q, k, v, mask, plan.scale, dropout, causal=mask_plan.causal)
 
 
-def fused(
+def fused_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float, *, causal: bool = False
 ) -> Tensor:
     """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K): torch's own, with no copy of shared heads on a CPU."""
-    shared = k.shape[1] != q.shape[1]
-    if shared and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
-        k, v, shared = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1]), False
-    width, narrower = v.shape[-1], q.shape[-1] - v.shape[-1]
-    if narrower > 0 and q.device.type == "cpu":  # torch has a fused one for heads that are of one width, and no other
-        v = functional.pad(v, (0, narrower))
+    shares_heads = k.shape[1] != q.shape[1]
+    if shares_heads and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
+        k, v, shares_heads = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1]), False
+    width, missing_columns = v.shape[-1], q.shape[-1] - v.shape[-1]
+    if (
+        missing_columns > 0 and q.device.type == "cpu"
+    ):  # torch has a fused one for heads that are of one width, and no other
+        v = functional.pad(v, (0, missing_columns))
     mixed = functional.scaled_dot_product_attention(
-        q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shared
+        q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shares_heads
     )
     return mixed if mixed.shape[-1] == width else mixed[..., :width]
 
@@ -86,30 +93,30 @@ def fused(
 def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries: int) -> tuple[Tensor, Tensor, Tensor]:
     """A last key of zeros, which every query sees with the score of its head's sink, and whose value is 0."""
     sink = sinks.to(k.dtype).view(1, -1, 1, 1).expand(1, -1, queries, 1)  # (H,) -> (1, H, T, 1)
-    seen = k.new_zeros(1, 1, queries, k.shape[2]) if mask is None else mask
-    size = (max(seen.shape[0], 1), sinks.shape[0], queries)
-    mask = torch.cat([seen.expand(*size, -1), sink.expand(*size, 1)], dim=-1)
+    key_mask = k.new_zeros(1, 1, queries, k.shape[2]) if mask is None else mask
+    size = (max(key_mask.shape[0], 1), sinks.shape[0], queries)
+    mask = torch.cat([key_mask.expand(*size, -1), sink.expand(*size, 1)], dim=-1)
     k, v = (torch.cat([side, side.new_zeros(*side.shape[:2], 1, side.shape[3])], dim=2) for side in (k, v))
     return k, v, mask
 
 
-def added(made: DensePlan, dtype: torch.dtype) -> Tensor | None:
+def additive_mask(dense: DensePlan, dtype: torch.dtype) -> Tensor | None:
     """Visibility and bias as one tensor that is added to the scores, so that no layer converts it again."""
-    if made.seen is None:
-        return made.bias
-    if made.bias is not None:
-        return made.bias.masked_fill(~made.seen, -torch.inf)
-    hidden = torch.zeros((), dtype=dtype, device=made.seen.device)
-    return torch.where(made.seen, hidden, -torch.inf)
+    if dense.seen is None:
+        return dense.bias
+    if dense.bias is not None:
+        return dense.bias.masked_fill(~dense.seen, -torch.inf)
+    zero = torch.zeros((), dtype=dtype, device=dense.seen.device)
+    return torch.where(dense.seen, zero, -torch.inf)
 
 
 def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
     """A decoding step: the query heads that share a key head are its queries, so that the cache is read once."""
     groups = k.shape[1]
-    sharing = q.shape[1] // groups
+    group_size = q.shape[1] // groups
     if mask is not None:
-        heads = sharing if mask.shape[1] > 1 else 1
-        mask = mask.reshape(mask.shape[0], mask.shape[1] // heads, heads, mask.shape[-1]).expand(-1, -1, sharing, -1)
-    folded = q.reshape(q.shape[0], groups, sharing, q.shape[-1])  # (B, H, 1, K) -> (B, G, H/G, K)
+        heads = group_size if mask.shape[1] > 1 else 1
+        mask = mask.reshape(mask.shape[0], mask.shape[1] // heads, heads, mask.shape[-1]).expand(-1, -1, group_size, -1)
+    folded = q.reshape(q.shape[0], groups, group_size, q.shape[-1])  # (B, H, 1, K) -> (B, G, H/G, K)
     mixed = functional.scaled_dot_product_attention(folded, k, v, mask, dropout, scale=scale)
     return mixed.reshape(*q.shape[:-1], v.shape[-1])

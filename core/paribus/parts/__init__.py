@@ -1,8 +1,8 @@
-"""What variants share and never wrap: shapes, rows, visibility, heads, layers, stacks.
+"""Modules and types shared by all variants: shapes, layouts, visibility, heads, layers, stacks.
 
-Letters at the end of a tensor's name, or in a comment beside it, say what its axes are:
+The letters at the end of a tensor's name, or in a comment beside it, name its axes:
 
-    B batch    T rows that ask (queries)    S rows that are asked (keys)    D width
+    B batch    T queries                    S keys                          D width
     H heads    G key/value heads            K width of one head             V vocabulary
-    N items picked from a batch             C classes                       F inner width of a feed-forward
+    N positions picked from a batch         C classes                       F inner width of a feed-forward
 """

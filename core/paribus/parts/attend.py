@@ -1,4 +1,4 @@
-"""The one road from projected heads to a kernel: rotate, remember, score."""
+"""Softmax attention from projected heads to a kernel: rotation, cache, scores."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @final
 class Attend(nn.Module):
-    """Softmax attention over given heads; which kernel computes it is the stack's plan, never code of a variant.
+    """Softmax attention over the heads of a caller. The plan of the stack chooses the kernel; a variant never does.
 
-    The heads are an argument of each call, not an attribute: a module that is registered twice has two paths.
-    `scored`: each call passes `ScoreFunctions`. `rotary`: number of columns that the position rotates, if not all; a
-    head then has these columns after its own, and a position whose bias reads content receives only its own columns.
+    The heads are an argument of each call, not an attribute: a module that is registered twice has two paths. `scored`:
+    each call passes `ScoreFunctions`. `rotary`: number of columns that the position rotates, if not all; a head then
+    has these columns after its own, and a position whose bias reads content receives only its own columns.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias"}
@@ -54,7 +54,7 @@ class Attend(nn.Module):
         self._reads = self._mixes = False  # what of queries, keys and weights the position asks to see
 
     def bind(self, position: Position, plan: int, part: nn.Module | None = None) -> None:
-        """The stack says which position this attention reads, its layer's part of it, and which plan is its."""
+        """Set the position that this attention reads, the layer's part of it, and the number of its plan."""
         self._position = (position,)
         self._part = () if part is None else (part,)
         self._reads = position.traits["bias"] == "content"
@@ -63,7 +63,7 @@ class Attend(nn.Module):
 
     @property
     def plan_key(self) -> tuple[object, ...]:
-        """All that a plan depends on: attentions that ask for the same share one."""
+        """Everything that a plan depends on; attentions with equal keys share a plan."""
         sinks = self.sinks is not None
         return (
             self.visibility,
@@ -77,7 +77,7 @@ class Attend(nn.Module):
 
     @property
     def reads_content(self) -> bool:
-        """Whether its position is shown queries and keys, or weights."""
+        """True if the position reads queries and keys, or weights."""
         return self._reads or self._mixes
 
     @property
@@ -89,17 +89,17 @@ class Attend(nn.Module):
         return 1.0 / math.sqrt(self.head_width * self.position.score_terms()) if self.scaled else 1.0
 
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:
-        """(B, T, D) -> (B, H, T, K)."""
+        """Return the output of the heads: (B, T, D) -> (B, H, T, K)."""
         k, v = self.keys_and_values(heads, x, ctx)
         return self.weigh_values(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
 
     def queries(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
-        """(B, T, D) -> (B, H, T, K): normalised where asked, and turned."""
+        """Return queries, normalized if `qk_norm` is set, and rotated: (B, T, D) -> (B, H, T, K)."""
         q = heads.queries(x)
         return self.rotate(self.q_norm(q) if self.normed else q, ctx, "query")
 
     def rotate(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
-        """(B, H, T, R) -> (B, H, T, R): what the position rotates, where it rotates."""
+        """Return queries or keys rotated by the position, if it rotates: (B, H, T, R) -> (B, H, T, R)."""
         plan = ctx.plans[self.plan]
         return self.position.rotate(x, plan.q_tables if side == "query" else plan.k_tables, side)
 
@@ -112,7 +112,7 @@ class Attend(nn.Module):
         ctx: Context,
         scoring: ScoreFunctions | None = None,
     ) -> Tensor:
-        """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V): values as the queries weigh their keys."""
+        """Return weighted means of the values: (B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V)."""
         plan = ctx.plans[self.plan]
         content = self.layer_scoring(heads, scoring)
         if ctx.captured is not None:
@@ -122,7 +122,7 @@ class Attend(nn.Module):
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
 
     def layer_scoring(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
-        """What a kernel must be told of besides queries and keys, if anything."""
+        """Return the inputs of the kernel that belong to this layer, or None if there are none."""
         if not (self.reads_content or self.has_score_functions or self.sinks is not None):
             return None
         position = self.position
@@ -136,15 +136,15 @@ class Attend(nn.Module):
         )
 
     def _bias(self, pair: Pair) -> Tensor:
-        """What the position makes of the heads' own columns."""
+        """Return the bias of the position from the heads' own columns."""
         assert pair.q is not None, "content is a matter of queries and keys"
         assert pair.k is not None, "content is a matter of queries and keys"
         own = slice(self.content_width)
         return self.position.bias(pair._replace(q=pair.q[..., own], k=pair.k[..., own]))
 
     def keys_and_values(self, heads: Projections, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """(B, T, D) -> (B, G, S, K) each: those of these rows and of all before, or of the memory."""
-        if ctx.memory is not None and ctx.state:  # the memory of a decoder never changes: projected once
+        """Return keys and values of all tokens so far, or of the memory: (B, T, D) -> (B, G, S, K) each."""
+        if ctx.memory is not None and ctx.state:  # the memory is constant while decoding
             return ctx.state["k"], ctx.state["v"]
         source = self.source(x, ctx)
         k = heads.keys(source)
@@ -158,25 +158,25 @@ class Attend(nn.Module):
         return append_to_cache(ctx.state, k, v, ctx.past)
 
     def source(self, x: Tensor, ctx: Context) -> Tensor:
-        """(B, T, D) -> (B, S, D): the rows that become keys now, which are those of the memory if there is one."""
+        """Return the hidden states that become keys now, or the memory: (B, T, D) -> (B, S, D)."""
         return leading_positions(x, ctx.key_layout.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
 
     def mix_with_first_layer(self, v: Tensor, ctx: Context, of: str = "values") -> Tensor:
-        """Values mixed with those of the first layer that has as many heads: half and half, until learned otherwise."""
+        """Return values mixed with those of the first layer with as many heads: half and half at the start."""
         if self.own_share is None:
             return v
-        assert ctx.carry is not None, "a stack gives its layers something to leave values in"
+        assert ctx.carry is not None, "expected a dictionary for values of early layers"
         first = ctx.carry.setdefault(f"{of} of {v.shape[1]} heads", v)
         return (0.5 + self.own_share) * v + (0.5 - self.own_share) * first
 
 
 def leading_positions(x: Tensor, rows: int) -> Tensor:
-    """The first rows, which are the keys: all, but where a second stream asks behind them."""
-    return x if x.shape[1] == rows else x[:, :rows]  # a slice of all would still be copied in the backward pass
+    """Return the positions that are keys: all, unless extra queries follow them."""
+    return x if x.shape[1] == rows else x[:, :rows]  # a slice of everything would be copied in the backward pass
 
 
 def append_to_cache(state: State, k: Tensor, v: Tensor, past: int) -> tuple[Tensor, Tensor]:
-    """Writes new keys and values behind the `past` that the state holds, and returns all of them."""
+    """Write keys and values after the `past` positions of the state, and return all of them."""
     end = past + k.shape[2]
     for name, fresh in (("k", k), ("v", v)):
         state[name][:, :, past:end] = fresh

@@ -1,4 +1,4 @@
-"""What the layers of a stack share in one forward pass, and which kernel each attention runs on."""
+"""Attention plans of a stack, shared by its layers in one forward pass, and the choice of kernels."""
 
 from __future__ import annotations
 
@@ -20,64 +20,68 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Planned:
-    """What one plan is made from: the first attention with this sight and this position."""
+class _PlanTemplate:
+    """Plan before a pass: the first attention with this visibility and position."""
 
     attend: Attend
     position: Position
     cross: bool
     key: tuple[object, ...]
-    demand: KernelRequest  # what is known of it before any row is
+    demand: KernelRequest  # request as far as it does not depend on a batch
 
 
 @final
 class AttentionPlanner:
-    """Knows which attention of a stack reads which position; all that ask alike share a plan of each pass."""
+    """Planner of the attentions of a stack; attentions with equal keys share a plan per pass."""
 
     def __init__(self, kernels: Sequence[Kernel], heads: int) -> None:
         self._kernels = tuple(kernels)
         self._heads = heads
-        self._planned: list[_Planned] = []
+        self._planned: list[_PlanTemplate] = []
 
     def bind(self, attention: nn.Module, position: Position, part: nn.Module | None, *, cross: bool) -> None:
-        """Tells whatever attends in `attention` its plan; `part` is what the layer has of the position for itself."""
-        own = None if part is position else part  # a position that is the layer's needs no part there
+        """Bind every `Attend` of an attention to its plan; `part` is what the layer has of the position for itself."""
+        layer_part = None if part is position else part  # a position of the layer has no part
         for attend in (module for module in attention.modules() if isinstance(module, Attend)):
             key = (id(position), cross, *attend.plan_key)
-            known = [planned.key for planned in self._planned]
-            if key not in known:
-                self._planned.append(_Planned(attend, position, cross, key, kernel_request(attend, position, cross)))
-            attend.bind(position, known.index(key) if key in known else len(known), own)
+            keys = [planned.key for planned in self._planned]
+            if key not in keys:
+                self._planned.append(
+                    _PlanTemplate(attend, position, cross, key, kernel_request(attend, position, cross))
+                )
+            attend.bind(position, keys.index(key) if key in keys else len(keys), layer_part)
 
     def plans(
         self, x: Tensor, rows: TokenLayout, keys: TokenLayout, past: int, memory: Memory | None, capture: bool
     ) -> tuple[AttentionPlan, ...]:
-        """What layers share, made once: visibility, rotation tables, biases of positions, the choice of kernel."""
-        made: list[AttentionPlan] = []
+        """Return the plans of a pass: visibility, rotation tables, position biases, kernels."""
+        plans: list[AttentionPlan] = []
         for planned in self._planned:
-            seen = memory.layout if planned.cross and memory is not None else keys
-            made.append(self._plan(planned, x, rows, seen, past, capture))
-        return tuple(made)
+            key_layout = memory.layout if planned.cross and memory is not None else keys
+            plans.append(self._plan(planned, x, rows, key_layout, past, capture))
+        return tuple(plans)
 
     def _plan(
-        self, planned: _Planned, x: Tensor, rows: TokenLayout, seen: TokenLayout, past: int, capture: bool
+        self, planned: _PlanTemplate, x: Tensor, rows: TokenLayout, key_layout: TokenLayout, past: int, capture: bool
     ) -> AttentionPlan:
         attend, position, sight = planned.attend, planned.position, planned.demand.visibility
-        behind = not planned.cross and seen.positions.shape[-1] < rows.positions.shape[-1]
+        has_extra_queries = not planned.cross and key_layout.positions.shape[-1] < rows.positions.shape[-1]
         if rows.order is not None and not planned.cross:
-            sight = sight._replace(causal=True)  # who says an order means it
-        assert not behind or rows.order is not None or not sight.causal, "only an order says what came before them"
+            sight = sight._replace(causal=True)  # an explicit order is causal
+        assert not has_extra_queries or rows.order is not None or not sight.causal, (
+            "expected an order for extra queries"
+        )
         demand = planned.demand._replace(
             visibility=sight,
             needs_weights=capture,
-            has_order=rows.order is not None or behind,  # the index of rows behind the keys says nothing of them
+            has_order=rows.order is not None or has_extra_queries,  # extra queries are not in the order of their index
             window_by_index=rows.documents is None or rows.index_positions is not None,
-            aligned=past == 0 and not planned.cross and seen.positions.shape[-1] == rows.positions.shape[-1],
-            has_hidden_keys=seen.documents is not None,
+            aligned=past == 0 and not planned.cross and key_layout.positions.shape[-1] == rows.positions.shape[-1],
+            has_hidden_keys=key_layout.documents is not None,
             distance_bias=planned.demand.distance_bias
             and past == 0
             and rows.index_positions is not None
-            and seen.index_positions is not None,
+            and key_layout.index_positions is not None,
             has_dropout=attend.training and attend.dropout > 0,
             float64=x.dtype == torch.float64,
             queries=rows.positions.shape[-1],
@@ -86,21 +90,21 @@ class AttentionPlanner:
         kernel = choose_kernel(self._kernels, demand)
         q, q_tables = with_order(rows, past), position.tables(rows.positions, attend.rotary)
         k, k_tables = q, q_tables
-        if seen is not rows:
-            fresh = seen.positions if planned.cross else seen.positions[:, past:]
-            k, k_tables = with_order(seen), position.tables(fresh, attend.rotary)
+        if key_layout is not rows:
+            fresh = key_layout.positions if planned.cross else key_layout.positions[:, past:]
+            k, k_tables = with_order(key_layout), position.tables(fresh, attend.rotary)
         plan = AttentionPlan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(kernel_data=kernel.prepare(plan, bias, self._heads, x))
 
     def kernels(self, device: str, rows: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
-        """The kernel of each plan, for a summary; `among` others than its own, where some are named."""
+        """Return the name of the kernel of each plan, for a summary; chosen `among` others if given."""
         demands = [planned.demand._replace(device=device, queries=rows) for planned in self._planned]
         return tuple(choose_kernel(among or self._kernels, demand).name for demand in demands)
 
 
 def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelRequest:
-    """What an attention and its position declare."""
+    """Return the request that an attention and its position declare."""
     return KernelRequest(
         attend.visibility,
         bias=position.traits["bias"],
@@ -114,5 +118,5 @@ def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelReq
 
 
 def choose_kernel(kernels: Sequence[Kernel], demand: KernelRequest) -> Kernel:
-    """The first kernel, in order of speed, that serves the demand; the last one serves them all."""
+    """Return the first kernel, in order of speed, that serves the request; the last one serves every request."""
     return next(kernel for kernel in kernels if kernel.serves(demand))

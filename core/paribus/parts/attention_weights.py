@@ -1,4 +1,4 @@
-"""Attention weights as the papers write them: the reference that every kernel is held against."""
+"""Attention weights as in the papers: the reference for every kernel."""
 
 from __future__ import annotations
 
@@ -17,35 +17,32 @@ if TYPE_CHECKING:
 
 
 class DensePlan(NamedTuple):
-    """Visibility and position bias for all queries and keys at once."""
+    """Visibility and position bias for all queries and keys."""
 
     seen: Tensor | None  # (B|1, 1, T, S) bool
     bias: Tensor | None  # (B|1, H, T, S)
 
 
 def require_attention_weights(attentions: Sequence[Attention]) -> None:
-    """One of them at least has weights; beside it, one that has none gives none."""
+    """Raise a ValueError if no attention has attention weights; others beside it return none."""
     if any(attention.traits.get("weights", False) for attention in attentions):
         return
     kinds = ", ".join(dict.fromkeys(type(attention).__name__ for attention in attentions))
-    raise ValueError(
-        f"there are no attention weights to show: {kinds or 'nothing here'} cannot say how much a row weighs another; "
-        "valid: an attention with the trait `weights`"
-    )
+    raise ValueError(f"expected an attention with the trait `weights`, got {kinds or 'none'}")
 
 
 def dense_plan(plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor) -> DensePlan:
-    """The dense form of a plan, made once a forward pass."""
-    added = None
+    """Return the dense form of a plan, made once per forward pass."""
+    position_bias = None
     if bias is not None:
         pair = Pair(None, None, plan.q.positions, plan.k.positions, plan.scale, heads, dtype=like.dtype)
-        added = bias(pair).to(like.dtype)
+        position_bias = bias(pair).to(like.dtype)
     by_row = plan.k.documents is None and not plan.request.has_order
-    return DensePlan(visibility_mask(plan.request.visibility, plan.q, plan.k, by_row=by_row), added)
+    return DensePlan(visibility_mask(plan.request.visibility, plan.q, plan.k, window_by_index=by_row), position_bias)
 
 
 def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) -> Pair:
-    """All queries against all keys, as a position's bias or mix is shown them."""
+    """Return all queries and keys as a pair, the input of a position's bias or mix."""
     return Pair(
         q,
         repeat_heads(k, q.shape[1]),
@@ -62,30 +59,30 @@ def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) 
 
 
 def attention_weights(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring | None) -> Tensor:
-    """softmax(cap(q k^T * scale + bias)) over the keys that are seen; a query that sees none weighs all with 0."""
+    """Return softmax(cap(q k^T * scale + bias)) over the visible keys; a query without visible keys has weights 0."""
     k = repeat_heads(k, q.shape[1])
     scoring = (content.functions if content is not None else None) or ScoreFunctions()
     scores = scoring.compare(q, k, plan.scale)  # (B, H, T, S)
-    made: DensePlan = plan.kernel_data
-    if made.bias is not None:
-        scores = scores + made.bias
+    dense: DensePlan = plan.kernel_data
+    if dense.bias is not None:
+        scores = scores + dense.bias
     if content is not None and content.bias is not None:
         scores = scores + content.bias(all_pairs(q, k, plan, content))
     if plan.soft_cap is not None:
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
     if scoring.map_scores is not None:
         scores = scoring.map_scores(scores)
-    if made.seen is not None:
-        # Finite, not -inf: a row that sees nothing would be 0/0, and its gradient NaN wherever it is used.
-        scores = scores.masked_fill(~made.seen, torch.finfo(scores.dtype).min)
+    if dense.seen is not None:
+        # Finite, not -inf: a query without visible keys would be 0/0, and its gradient NaN.
+        scores = scores.masked_fill(~dense.seen, torch.finfo(scores.dtype).min)
     weights = _softmax(scores, content.sinks if content is not None else None)
-    if made.seen is not None:
-        weights = weights * made.seen
+    if dense.seen is not None:
+        weights = weights * dense.seen
     return weights if scoring.map_weights is None else scoring.map_weights(weights)
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Over the keys, and over a sink behind them where there is one, whose share goes nowhere."""
+    """Softmax over the keys, and over a sink if there is one, whose share is dropped."""
     if sinks is None:
         return scores.softmax(-1)
     sink = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)  # (H,) -> (B, H, T, 1)

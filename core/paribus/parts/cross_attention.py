@@ -1,4 +1,4 @@
-"""An attention to a memory outside of any stack: what a recurrence that attends is given."""
+"""Cross-attention to a memory outside of a stack, for recurrent parts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @final
 class CrossAttention:
-    """Runs one attention over a memory, on the kernel that it asks for.
+    """Cross-attention to a memory, on the kernel that fits.
 
-    It is no module: the attention is the child of whoever attends. Keys and values of the memory are made once and kept
-    in the `state` that it is handed, for as many calls as one likes.
+    It is not a module: the attention is a child of the part that uses it. Keys and values of the memory are computed
+    once and stored in `state`.
     """
 
     def __init__(self, attention: Attention, position: Position, kernels: Sequence[Kernel], heads: int) -> None:
@@ -38,7 +38,7 @@ class CrossAttention:
         self._heads = heads
 
     def plans(self, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool = False) -> tuple[AttentionPlan, ...]:
-        """What does not depend on what the rows hold: who sees whom, and which kernel runs."""
+        """Return the plans of a pass: visibility and kernel, which do not depend on hidden states."""
         if capture:
             require_attention_weights([self._attention])
         return tuple(self._plan(attend, x, rows, memory, capture) for attend in self._attends)
@@ -52,7 +52,7 @@ class CrossAttention:
         plans: tuple[AttentionPlan, ...],
         capture: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        """(B, T, D) -> (B, T, M): what the rows read of the memory."""
+        """Return the output of the attention for hidden states of the queries: (B, T, D) -> (B, T, M)."""
         ctx = Context(plans, rows, memory.layout, memory.hidden, state, carry={}, captured=capture)
         read: Tensor = self._attention(x, ctx)
         return read

@@ -1,7 +1,7 @@
-"""Random numbers for data, keyed by (seed, epoch, example, name, place) and by nothing that a model consumed.
+"""Random draws for data, keyed by (seed, epoch, example, name, index), independent of the model's randomness.
 
-A counter is hashed instead of a generator being advanced, so a row's draws do not depend on the batch it came in, on
-the width it was padded to, or on how many worker processes there are.
+A counter is hashed, no generator is advanced: draws of an example do not depend on its batch, the padded length or the
+number of worker processes.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 @final
 class Draw:
-    """Draws for the examples `index` of one epoch, a row for each."""
+    """Random draws for the examples `index` of one epoch."""
 
     def __init__(self, seed: int, epoch: int, index: Tensor, progress: float = 1.0) -> None:
         self.seed = seed
         self.epoch = epoch
         self.index = index  # (B,)
-        self.timed = False  # whether anybody asked how far the training is
+        self.timed = False  # True after `progress` was read
         self._progress = progress
 
     @property
     def progress(self) -> float:
-        """How much of the training lies behind, from 0 to 1; it moves no draw."""
+        """Completed share of the training, from 0 to 1; it changes no draw."""
         self.timed = True
         return self._progress
 
     def uniform(self, name: str, count: int) -> Tensor:
-        """(B, count) float32 in [0, 1), independent between names; a longer draw begins as a shorter one does."""
+        """Return (B, count) float32 in [0, 1), independent between names; a longer draw starts with a shorter one."""
         bits = self._bits(name, count)
         bits >>= np.uint64(40)  # 24 bits are what a float32 holds exactly
         values = bits.view(np.int64).astype(np.float32)  # signed: twice as fast to convert
@@ -48,7 +48,7 @@ class Draw:
         return torch.from_numpy(values)
 
     def below(self, name: str, high: int, count: int) -> Tensor:
-        """(B, count) int64 in [0, high), for `high` up to 2^31."""
+        """Return (B, count) int64 in [0, high), for `high` up to 2^31."""
         assert 0 < high <= 2**31, high
         bits = self._bits(name, count)
         bits >>= np.uint64(33)  # 31 bits x 31 bits stays within 62
@@ -64,7 +64,7 @@ class Draw:
 
 
 def _mix(x: _Bits) -> _Bits:
-    """Each number hashed, in its own place: what would be allocated on the way costs more than the arithmetic."""
+    """Hash each number in place; temporary arrays cost more than the arithmetic."""
     shifted = x >> np.uint64(30)
     x ^= shifted
     x *= _MIX_1
@@ -77,5 +77,5 @@ def _mix(x: _Bits) -> _Bits:
 
 
 def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """In which order the `count` examples of an epoch are seen."""
+    """Return the order of the `count` examples of an epoch."""
     return np.random.Generator(np.random.Philox(key=key64(seed, epoch, "order"))).permutation(count)

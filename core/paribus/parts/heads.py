@@ -1,9 +1,4 @@
-"""The norm within attentions: of heads, of what they give, of latents.
-
-The options that every softmax attention shares, as one group.
-
-The four projections of an attention: one set of parameter paths for every variant.
-"""
+"""Query, key, value and output projections of attention, with RMS norm of heads and score options."""
 
 from __future__ import annotations
 
@@ -22,7 +17,9 @@ from paribus.schema import Range
 
 @final
 class RootMeanSquare(nn.Module):
-    """(…, K) -> (…, K): divided by its root mean square, then given a gain; always of the dtype of what it is given."""
+    """RMS norm of heads or latents: (…, K) -> (…, K), x divided by its root mean square times a gain, in the dtype of
+    x.
+    """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
 
@@ -32,13 +29,13 @@ class RootMeanSquare(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        # Under autocast rows are narrower than the gain, and torch is fast where both are of one type.
+        # Under autocast x has a narrower dtype than the gain; torch is fast if both are equal.
         return functional.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How queries are scored against keys, whatever the heads are."""
+    """Options of the scores of softmax attention."""
 
     bias: Annotated[bool, "whether the four projections have a bias"] = True
     scaled: Annotated[bool, "whether scores are divided by the root of the head width (T5: no)"] = True
@@ -51,36 +48,36 @@ class ScoreOptions:
 
 
 class ContentProjection(Protocol):
-    """What positions whose bias reads content ask of the heads of a layer."""
+    """Projection that positions with a content bias call on the heads of a layer."""
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """A table as queries and as keys, both with all heads."""
+        """Return a table as queries and as keys, both with all heads."""
         ...
 
 
 class Projections(ContentProjection, Protocol):
-    """What an `Attend` reads: `Heads`, or an attention that does something to what its heads project."""
+    """Projections that an `Attend` calls: `Heads`, or an attention that changes what its heads project."""
 
     def queries(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, H, T, K)."""
+        """Return queries: (B, T, D) -> (B, H, T, K)."""
         ...
 
     def keys(self, x: Tensor) -> Tensor:
-        """(B, S, D) -> (B, G, S, K)."""
+        """Return keys: (B, S, D) -> (B, G, S, K)."""
         ...
 
     def values(self, x: Tensor) -> Tensor:
-        """(B, S, D) -> (B, G, S, K)."""
+        """Return values: (B, S, D) -> (B, G, S, K)."""
         ...
 
 
 @final
 class Heads(nn.Module, WeightConverter):
-    """Queries for `heads` heads, keys and values for `kv_heads` of them, and the way back to the width.
+    """Projections of attention: queries for `heads` heads, keys and values for `kv_heads`, and the output projection.
 
-    Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023). Of a memory that is
-    read raw, values are its own columns, a stretch for each key/value head, and no way leads back: what they come to is
-    as wide as the memory, and of the query heads that share a stretch it is the mean.
+    Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023). With `raw_memory`,
+    values are columns of the memory, one range for each key/value head, and there is no output projection: the output
+    is as wide as the memory, and query heads with the same range are averaged.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -125,39 +122,46 @@ class Heads(nn.Module, WeightConverter):
         return merged
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """`table` as queries and as keys, both with all heads: for biases that read content."""
+        """Return a table as queries and as keys, both with all heads, for biases that read content."""
         return self.queries(table), repeat_heads(self.keys(table), self.heads)
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        """Keys and values of another number of heads, for as many query heads of the same width."""
+        """Convert keys and values of another number of key/value heads, for equal query heads."""
         if not isinstance(other, Heads) or (other.heads, other.head_width) != (self.heads, self.head_width):
             return {}
-        sides = {"k": (self.k, other.k)} if other.kv_heads != self.kv_heads else {}
-        if sides and not (self.raw_memory or other.raw_memory):
-            sides["v"] = self.v, other.v
+        projections = {"k": (self.k, other.k)} if other.kv_heads != self.kv_heads else {}
+        if projections and not (self.raw_memory or other.raw_memory):
+            projections["v"] = self.v, other.v
         return {
-            f"{name}.{kind}": convert_kv_heads(theirs, own, self.heads, (other.kv_heads, self.kv_heads))
-            for name, (ours, before) in sides.items()
-            for kind, own, theirs in (("weight", ours.weight, before.weight), ("bias", ours.bias, before.bias))
-            if own is not None and theirs is not None and own.shape[1:] == theirs.shape[1:]
+            f"{name}.{kind}": convert_kv_heads(source, target, self.heads, (other.kv_heads, self.kv_heads))
+            for name, (module, other_module) in projections.items()
+            for kind, target, source in (
+                ("weight", module.weight, other_module.weight),
+                ("bias", module.bias, other_module.bias),
+            )
+            if target is not None and source is not None and target.shape[1:] == source.shape[1:]
         }
 
 
-def convert_kv_heads(theirs: Tensor, own: Tensor, heads: int, kv_heads: tuple[int, int]) -> ConvertedTensor:
-    """(G'*K, …) -> (G*K, …): fewer heads are means of groups ("GQA", section 2.1), more of them repetitions.
+def convert_kv_heads(source: Tensor, target: Tensor, heads: int, kv_heads: tuple[int, int]) -> ConvertedTensor:
+    """Return key/value weights for another number of heads, (G'*K, …) -> (G*K, …): means of groups ("GQA", section
+    2.1), or repetitions.
 
-    Where neither number divides the other, each head is the mean of those that its query heads read.
+    If neither number divides the other, each head is the mean of the heads that its query heads read.
     """
-    before, after = kv_heads
-    headed = theirs.detach().unflatten(0, (before, -1))  # (G', K, …)
-    if after % before == 0:
-        made, how = headed.repeat_interleave(after // before, 0), f"{before} heads repeated to {after}"
-    elif before % after == 0:
-        made, how = _means(headed, after), f"{before} heads averaged in groups of {before // after}"
+    old_heads, new_heads = kv_heads
+    headed = source.detach().unflatten(0, (old_heads, -1))  # (G', K, …)
+    if new_heads % old_heads == 0:
+        value, method = (
+            headed.repeat_interleave(new_heads // old_heads, 0),
+            f"{old_heads} heads repeated to {new_heads}",
+        )
+    elif old_heads % new_heads == 0:
+        value, method = _means(headed, new_heads), f"{old_heads} heads averaged in groups of {old_heads // new_heads}"
     else:
-        made = _means(headed.repeat_interleave(heads // before, 0), after)
-        how = f"{before} heads averaged into {after} by the query heads that read them"
-    return ConvertedTensor(made.flatten(0, 1).view_as(own), how)
+        value = _means(headed.repeat_interleave(heads // old_heads, 0), new_heads)
+        method = f"{old_heads} heads averaged into {new_heads} by the query heads that read them"
+    return ConvertedTensor(value.flatten(0, 1).view_as(target), method)
 
 
 def _means(headed: Tensor, groups: int) -> Tensor:
@@ -166,24 +170,24 @@ def _means(headed: Tensor, groups: int) -> Tensor:
 
 
 def validate_memory_columns(width: int, heads: int) -> None:
-    """Refuses a memory whose columns its heads cannot share evenly."""
+    """Raise a ValueError if the heads cannot share the columns of the memory evenly."""
     if width % heads:
-        raise ValueError(f"{heads} heads share the {width} columns of the memory, which is no multiple of {heads}")
+        raise ValueError(f"expected a memory width divisible by {heads} heads, got {width}")
 
 
 def split_memory_columns(x: Tensor, heads: int) -> Tensor:
-    """(B, S, M) -> (B, G, S, M/G): a stretch of columns for each head."""
+    """Return a range of columns for each head: (B, S, M) -> (B, G, S, M/G)."""
     headed: Tensor = x.unflatten(-1, (heads, -1))
     return headed.transpose(-3, -2)
 
 
 def merge_memory_columns(x: Tensor, heads: int) -> Tensor:
-    """(B, H, T, M/G) -> (B, T, M): the other way, the mean of the query heads that share a stretch."""
+    """Concatenate the ranges of columns, averaged over query heads with the same range: (B, H, T, M/G) -> (B, T, M)."""
     if x.shape[1] != heads:
         x = x.unflatten(1, (heads, -1)).mean(2)
     return x.transpose(-3, -2).flatten(-2)
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, G, S, K) -> (B, H, S, K): each key/value head repeated for the query heads that read it."""
+    """Repeat each key/value head for the query heads that read it: (B, G, S, K) -> (B, H, S, K)."""
     return x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], dim=-3)

@@ -1,4 +1,4 @@
-"""One layer: sublayers by name, wired by a placement."""
+"""Layer: sublayers wired by a placement."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @final
 class Layer(nn.Module):
-    """Attention, cross-attention where there is a memory, and feed-forward, each behind its dropout.
+    """Self-attention, cross-attention if there is a memory, and feed-forward, each followed by dropout.
 
-    Without a placement there is nothing around them: each reads what the one before it gave, and that alone.
+    Without a placement, each sublayer reads the output of the one before, without norms and residual stream.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class Layer(nn.Module):
         self.cross = cross
         self.feedforward = feedforward
         self.placement = placement
-        self.position = position  # one that belongs to the layer, or the layer's part of one that is the stack's
+        self.position = position  # position of this layer, or its part of the stack's position
         self.cross_position = cross_position
         self.dropout = dropout
         self.crosses = cross is not None
         self.feeds = feedforward is not None
 
     def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
-        """(B, T, D) -> (B, T, D), and the auxiliary loss of its feed-forward, if it has one."""
+        """Return the output, (B, T, D), and the auxiliary loss of the feed-forward, if it has one."""
         auxiliary: Tensor | None = None
 
         def attend(h: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Layer(nn.Module):
 
         def feed_forward(h: Tensor) -> Tensor:
             nonlocal auxiliary
-            assert self.feedforward is not None, "asked only where there is one"
+            assert self.feedforward is not None, "expected a feed-forward"
             y, auxiliary = self.feedforward(h)
             return self._dropped(y)
 

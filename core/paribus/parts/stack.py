@@ -1,7 +1,4 @@
-"""What stands at the path of a part: a stack of layers, or whatever else a topology makes its rows with.
-
-A stack of layers, and what its layers share in one forward pass.
-"""
+"""Stack of layers, and `Stage`, the interface of anything at the path of a part."""
 
 from __future__ import annotations
 
@@ -28,40 +25,42 @@ if TYPE_CHECKING:
 
 
 class ComponentCost(NamedTuple):
-    """One kind of what a part is made of, over all the places where it has that: a line of a summary."""
+    """Cost of one kind of component over all its places in a part: a line of a summary."""
 
     name: str
-    modules: tuple[nn.Module, ...]  # whose parameters are counted here, but for those that were counted before
+    modules: tuple[nn.Module, ...]  # parameters counted here, unless counted before
     flops: int = 0
     state: int = 0
 
 
 class Stage(nn.Module, ABC):
-    """What the engine asks of a part, besides rows: it summarises, prices, initialises and steps any that answers."""
+    """Interface of a part: the engine summarizes, prices, initializes and steps it."""
 
-    shape: Shape  # its width is that of the rows which it gives, and heads are made for these
-    embedding: nn.Module | None  # what it has of the embedding for itself
+    shape: Shape  # its width is the width of the output, for which heads are made
+    embedding: nn.Module | None  # its own part of the embedding
 
     @property
     def input_shape(self) -> Shape:
-        """The shape that the embedding makes rows for: its own, unless rows come in that are not as wide."""
+        """Shape that the embedding makes hidden states for: `shape`, unless the input has another width."""
         return self.shape
 
     @abstractmethod
     def start(self, batch: int, length: int) -> States:
-        """Empty decoding state for `length` rows."""
+        """Return an empty decoding state for `length` positions."""
 
     @abstractmethod
     def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
-        """The kernels that its attentions will run on, for a summary."""
+        """Return the kernels that its attentions run on, for a summary."""
 
     @abstractmethod
     def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
-        """What it comes to, kind by kind: operations for `trains`, state for `decodes`, if it is stepped."""
+        """Return the costs by kind of component: operations for `trains`, decoding state for `decodes`, if it is
+        stepped.
+        """
 
 
 class LastLayerInput(NamedTuple):
-    """What the last layer read of a whole sequence, for rows that ask the same of it later."""
+    """Input of the last layer for a whole sequence, for further passes through it."""
 
     x: Tensor  # (B, S, D)
     layout: TokenLayout
@@ -70,19 +69,21 @@ class LastLayerInput(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a stack gives: rows, what they are, and what was asked for besides."""
+    """Output of a stack: hidden states, their layout, and what else was requested."""
 
     hidden: Tensor  # (B, T, D)
     layout: TokenLayout
     auxiliary: Tensor | None = None
-    captured: tuple[dict[str, Tensor], ...] = ()  # of each layer, what a `Capture` says; `cross`: weights of a memory
-    extra: Tensor | None = None  # what a memory made of it hands on
-    last_layer_input: LastLayerInput | None = None  # where it is asked for
+    captured: tuple[
+        dict[str, Tensor], ...
+    ] = ()  # values of each layer that a `Capture` requests; `cross`: weights over a memory
+    extra: Tensor | None = None  # `extra` of a memory made of this output
+    last_layer_input: LastLayerInput | None = None  # if requested
 
 
 @final
 class Stack(Stage):
-    """Layers in order, the positions that they share, and a final norm where the placement asks for one."""
+    """Layers in order, the positions that they share, and a final norm if the placement has one."""
 
     def __init__(
         self,
@@ -94,8 +95,11 @@ class Stack(Stage):
         kernels: Sequence[Kernel],
         embedding: nn.ModuleDict | None = None,
     ) -> None:
-        """`wiring` says which position each layer's attention reads, and which its cross-attention: one of `positions`,
-        one of its layer's, or another stack's. `embedding` is what the stack has of that for itself."""
+        """Build a stack.
+
+        `wiring` gives the position that each layer's attention reads, and its cross-attention: one of `positions`, one
+        of the layer, or one of another stack. `embedding` is the stack's own part of the embedding.
+        """
         super().__init__()
         self.shape = shape
         self.layers = nn.ModuleList(layers)
@@ -104,19 +108,23 @@ class Stack(Stage):
         if final is not None:
             self.norm = final
         self.normed = final is not None
-        read = {id(own): own for own, _ in wiring if own.traits["owner"] == "stack"}
-        held = [id(position) for position in positions]
-        self._placed = tuple(index for index, position in enumerate(held) if position in read)
-        self._lent = tuple(position for key, position in read.items() if key not in held)  # no child
+        stack_positions = {
+            id(attention_position): attention_position
+            for attention_position, _ in wiring
+            if attention_position.traits["owner"] == "stack"
+        }
+        own_ids = [id(position) for position in positions]
+        self._placed = tuple(index for index, position in enumerate(own_ids) if position in stack_positions)
+        self._lent = tuple(position for key, position in stack_positions.items() if key not in own_ids)  # no child
         self.planner = AttentionPlanner(kernels, shape.heads)
-        for layer, (own, cross) in zip(layers, wiring, strict=True):
-            self.planner.bind(layer.attention, own, layer.position, cross=False)
+        for layer, (attention_position, cross) in zip(layers, wiring, strict=True):
+            self.planner.bind(layer.attention, attention_position, layer.position, cross=False)
             if cross is not None:
                 assert layer.cross is not None
                 self.planner.bind(layer.cross, cross, layer.cross_position, cross=True)
 
     def add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
-        """What the positions of its own rows add to them before the first layer; a cross-attention's add nothing."""
+        """Return embeddings with the positions of self-attention added; those of cross-attention add nothing."""
         for index in self._placed:
             position = cast("Position", self.position[index])
             x = position.embed(x, positions)
@@ -133,83 +141,91 @@ class Stack(Stage):
         capture: Capture | bool = False,
         keys: TokenLayout | None = None,
     ) -> Output:
-        """(B, T, D) -> (B, T, D). Where `keys` are given, the leading rows are these, and the others only ask: they see
-        the leading ones, and no row sees them ("XLNet", Yang et al. 2019). `capture`: True is that of weights."""
-        wanted = capture.resolve(len(self.layers)) if isinstance(capture, Capture) else Capture(weights=capture)
+        """Return the output of the layers: (B, T, D) -> (B, T, D).
+
+        With `keys`, the first tokens have this layout and the others are extra queries: they see the keys, and no token
+        sees them ("XLNet", Yang et al. 2019). `capture`: True captures the attention weights.
+        """
+        request = capture.resolve(len(self.layers)) if isinstance(capture, Capture) else Capture(weights=capture)
         past = states.past if states is not None else 0
-        assert keys is None or states is None, "rows that only ask do so of whole sequences"
+        assert keys is None or states is None, "extra queries need whole sequences"
         if keys is None:
             keys = rows if states is None else states.extend(rows)
-        assert states is None or not wanted.last_layer_input, "what is read is not all there where layers keep state"
-        if wanted.weights:
+        assert states is None or not request.last_layer_input, (
+            "the input of the last layer is incomplete with a decoding state"
+        )
+        if request.weights:
             layers = cast("list[Layer]", list(self.layers))
             require_attention_weights(
-                [each for layer in layers for each in (layer.attention, layer.cross) if each is not None]
+                [attention for layer in layers for attention in (layer.attention, layer.cross) if attention is not None]
             )
-        plans = self.planner.plans(x, rows, keys, past, memory, wanted.weights)
+        plans = self.planner.plans(x, rows, keys, past, memory, request.weights)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
         cross_carry: dict[str, Tensor] = {}
-        read = x
+        layer_input = x
         for index, layer in enumerate(self.layers):
             state = states.layers[index] if states is not None else {}
-            kept: dict[str, Tensor] = {}
-            captured.append(kept)
-            if index == 0 and 0 in wanted.hidden:
-                kept["input"] = x  # layer 0, so to speak
-            shows, heads = kept if wanted.weights else None, kept if index + 1 in wanted.heads else None
-            ctx = Context(plans, rows, keys, None, state.get("attention"), past, carry, shows, heads)
+            layer_capture: dict[str, Tensor] = {}
+            captured.append(layer_capture)
+            if index == 0 and 0 in request.hidden:
+                layer_capture["input"] = x  # layer 0
+            weights, heads = (
+                layer_capture if request.weights else None,
+                layer_capture if index + 1 in request.heads else None,
+            )
+            ctx = Context(plans, rows, keys, None, state.get("attention"), past, carry, weights, heads)
             cross = None
             if memory is not None:
-                shown: dict[str, Tensor] | None = {} if wanted.weights else None
-                cross = Context(plans, rows, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, shown)
-            read = x
+                cross_capture: dict[str, Tensor] | None = {} if request.weights else None
+                cross = Context(
+                    plans, rows, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, cross_capture
+                )
+            layer_input = x
             x, extra = layer(x, ctx, cross)
             if cross is not None and cross.captured:
-                kept["cross"] = cross.captured["weights"]
-            if index + 1 in wanted.hidden:
-                kept["hidden"] = x
+                layer_capture["cross"] = cross.captured["weights"]
+            if index + 1 in request.hidden:
+                layer_capture["hidden"] = x
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
             states.past = past + rows.positions.shape[-1]
-        again = LastLayerInput(read, keys, carry, cross_carry) if wanted.last_layer_input else None
-        found = tuple(captured) if wanted.weights or wanted.heads or wanted.hidden else ()
-        return Output(self.norm(x) if self.normed else x, rows, auxiliary, found, last_layer_input=again)
+        last_input = LastLayerInput(layer_input, keys, carry, cross_carry) if request.last_layer_input else None
+        captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
+        return Output(self.norm(x) if self.normed else x, rows, auxiliary, captures, last_layer_input=last_input)
 
     def rerun_last_layer(
-        self, read: LastLayerInput, asking: Tensor, at: Tensor, times: int, memory: Memory | None = None
+        self, read: LastLayerInput, queries: Tensor, index: Tensor, times: int, memory: Memory | None = None
     ) -> Tensor:
-        """(B, N, D), (B, N) -> (B, N, D): rows that stand where those of `at` do, put through the last layer.
+        """Return queries at the positions `at` after `times` passes through the last layer: (B, N, D), (B, N) -> (B, N,
+        D).
 
-        They see what it read, however often they go through it, and then meet the final norm, if there is one.
+        Each pass attends to the input of the last layer; the final norm follows, if there is one.
         """
         keys = read.layout
         length = keys.positions.shape[-1]
-        content, rows = read.x[:, :length], keys.append_copies(at)
+        content, rows = read.x[:, :length], keys.append_copies(index)
         plans = self.planner.plans(content, rows, keys, 0, memory, capture=False)
         ctx = Context(plans, rows, keys, carry=read.carry)
         cross = None
         if memory is not None:
             cross = Context(plans, rows, memory.layout, memory.hidden, carry=read.cross_carry)
         for _ in range(times):
-            x, _ = self.layers[-1](torch.cat([content, asking], dim=1), ctx, cross)
-            asking = x[:, length:]
-        return self.norm(asking) if self.normed else asking
+            x, _ = self.layers[-1](torch.cat([content, queries], dim=1), ctx, cross)
+            queries = x[:, length:]
+        return self.norm(queries) if self.normed else queries
 
     def kernels(self, device: str = "cpu", rows: int = 0, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
-        """The kernel that each layer's attention will run on, for a summary; one that asks for none is its own.
-
-        It is one of the stack's own, or that would be chosen `among` others.
-        """
+        """Return the kernel that each layer's attention runs on, for a summary: its own, or chosen `among` others."""
         names = self.planner.kernels(device, rows, among)
         layers = cast("list[Layer]", list(self.layers))
         attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in layers]
         return tuple("its own" if attend is None else names[attend.plan] for attend in attends)
 
     def start(self, batch: int, length: int) -> States:
-        """Empty decoding state for `length` rows."""
+        """Return an empty decoding state for `length` positions."""
         like = next(self.parameters(), torch.empty(0))
         layers: list[dict[str, State]] = []
         for layer in cast("list[Layer]", list(self.layers)):
@@ -220,34 +236,36 @@ class Stack(Stage):
         return States(layers, capacity=length)
 
     def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
-        """Its components slot by slot; then positions; then what is left, which are norms."""
+        """Return the costs slot by slot, then of positions, then of the rest, which are norms."""
         layers = cast("list[Layer]", list(self.layers))
         for name in self.shape.sublayers:
             components: list[Any] = [getattr(layer, name) for layer in layers]
             flops = sum(component.cost(trains).flops for component in components)
             state = sum(component.cost(decodes).state for component in components) if decodes is not None else 0
             yield ComponentCost(name, tuple(components), flops, state)
-        held = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
+        positions = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
         yield ComponentCost(
-            "position", tuple(part for part in held if part is not None), sum(self._read(layers, trains))
+            "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))
         )
         yield ComponentCost("norms", (self,))
 
     def last_layer_flops(self, load: Load) -> int:
-        """The operations of the last layer alone, for rows that go through it once more."""
+        """Return the operations of the last layer alone, for a further pass through it."""
         layer = cast("Layer", self.layers[-1])
         components: list[Any] = [getattr(layer, name) for name in self.shape.sublayers]
         flops: int = sum(component.cost(load).flops for component in components)
-        return flops + sum(self._read([layer], load))
+        return flops + sum(self._position_flops([layer], load))
 
-    def _read(self, layers: Sequence[Layer], load: Load) -> Iterator[int]:
-        """The operations of each position that an attention reads: once for each layer, or for all of one plan."""
-        across = load._replace(keys=load.memory)
-        planned: set[int] = set()
+    def _position_flops(self, layers: Sequence[Layer], load: Load) -> Iterator[int]:
+        """Return the operations of each position that an attention reads, once per layer, or once per plan if they
+        share it.
+        """
+        memory_load = load._replace(keys=load.memory)
+        counted_plans: set[int] = set()
         for layer in layers:
-            for attention, rows in ((layer.attention, load), (layer.cross, across)):
+            for attention, rows in ((layer.attention, load), (layer.cross, memory_load)):
                 for module in attention.modules() if attention is not None else ():
-                    if isinstance(module, Attend) and module.plan not in planned:
+                    if isinstance(module, Attend) and module.plan not in counted_plans:
                         if module.position.traits["bias"] == "positions":
-                            planned.add(module.plan)
+                            counted_plans.add(module.plan)
                         yield module.position.cost(rows).flops

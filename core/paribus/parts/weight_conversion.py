@@ -1,4 +1,4 @@
-"""How a module makes its own tensors of those that another model has in its place."""
+"""Conversion of the weights of another model's module at the same path."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from torch import Tensor, nn
 
 
 class ConvertedTensor(NamedTuple):
-    """A tensor that was made of another, and how, in a few words."""
+    """Converted tensor, with the method of conversion in a few words."""
 
     value: Tensor
     method: str
 
 
 class WeightConverter(ABC):
-    """A module that can convert. What has the same path, shape and role in both models is kept without being asked.
+    """Module that can convert weights of another. Tensors with equal path, shape and role are copied without it.
 
-    `adopt` is called when a model begins from a saved one, on modules that have their first values already.
+    `convert_weights` is called when a model starts from a saved one, on modules that have their initial weights.
     """
 
     @abstractmethod
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
-        """Tensors of this module's shapes, by their names in it, of what `other` has, which stood at the same path.
+        """Return converted tensors of this module by name, made from `other`, the saved model's module at the same
+        path.
 
-        Only what is to be converted: what is left out is kept where it fits, and else keeps its first value.
+        A tensor that is left out is copied if it fits, and otherwise keeps its initial weights.
         """
 
 
-def copy_table_rows(own: Tensor, theirs: Tensor, offset: int = 0, their_offset: int = 0) -> ConvertedTensor | None:
-    """A table of more or fewer rows of the same width: the rows that both have are kept, the others are new.
+def copy_table_rows(target: Tensor, source: Tensor, offset: int = 0, source_offset: int = 0) -> ConvertedTensor | None:
+    """Return a table with the rows that both tables share copied from `source`; None if no conversion is needed or
+    possible.
 
-    `offset` is where the first row stands that both number alike. None: they are equally long, or otherwise unlike.
+    The tables have the same width; `offset` and `source_offset` are the first rows with the same number.
     """
-    if own.shape[1:] != theirs.shape[1:] or (own.shape == theirs.shape and offset == their_offset):
+    if target.shape[1:] != source.shape[1:] or (target.shape == source.shape and offset == source_offset):
         return None
-    rows = min(len(own) - offset, len(theirs) - their_offset)
-    value = own.detach().clone()
-    value[offset : offset + rows] = theirs.detach()[their_offset : their_offset + rows]
-    new = len(own) - offset - rows
-    how = f"the first {rows:,} of {len(theirs) - their_offset:,} rows kept"
-    return ConvertedTensor(value, f"{how}, {new:,} new" if new else how)
+    rows = min(len(target) - offset, len(source) - source_offset)
+    value = target.detach().clone()
+    value[offset : offset + rows] = source.detach()[source_offset : source_offset + rows]
+    new_rows = len(target) - offset - rows
+    method = f"the first {rows:,} of {len(source) - source_offset:,} rows kept"
+    return ConvertedTensor(value, f"{method}, {new_rows:,} new" if new_rows else method)

@@ -80,7 +80,7 @@ def sought(made: Specimen, length: int) -> list[int]:
     ]
     for sights in mixes or [set()]:
         for sight in sights or {Visibility(made.body.causal)}:
-            shown = visibility_mask(sight, rows, rows, by_row=True)
+            shown = visibility_mask(sight, rows, rows, window_by_index=True)
             seen |= torch.ones_like(seen) if shown is None else shown[0, 0]
     sought: list[int] = (seen & ~torch.eye(length, dtype=torch.bool)).any(0).nonzero().flatten().tolist()
     return sought

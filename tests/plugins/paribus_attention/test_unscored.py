@@ -232,7 +232,7 @@ def test_half_precision_is_close(kind: str, causal: bool, mode: str, build_stack
 def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(**KINDS[kind], causal=causal)
     assert stack.kernels() == ("its own",)
-    with pytest.raises(ValueError, match="there are no attention weights to show"):
+    with pytest.raises(ValueError, match="expected an attention with the trait `weights`"):
         stack(randn(1, 3, 12), ramp(3), capture=True)
 
 

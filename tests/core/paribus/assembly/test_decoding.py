@@ -95,7 +95,7 @@ def test_more_rows_than_there_is_room_for_are_refused_before_anything_is_lost(
     preset: str, assemble: Callable[..., Model]
 ) -> None:
     model = assemble(preset, "position=rope")
-    states, match = model.start(2, 9), r"room for 9 rows: 8 came already, and now 2 more; start\(batch, length\) says"
+    states, match = model.start(2, 9), r"at most 9 tokens, got 8 \+ 2"
     with torch.no_grad():
         expected, _ = model(TOKENS[:, :9], **source_of(model))
         model(TOKENS[:, :8], states, **source_of(model))

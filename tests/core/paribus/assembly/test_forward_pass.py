@@ -144,7 +144,7 @@ def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> No
 
 def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble: Assemble) -> None:
     model = assemble("encoder-tiny", "attention=[mha, fourier]", "position=learned")
-    with pytest.raises(SpecError, match="there is no layer 3; valid: 0 to 2, or -1 to -2"):
+    with pytest.raises(SpecError, match="unknown layer 3; valid: 0 to 2, or -1 to -2"):
         BatchForward(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
     run = BatchForward(model.topology, batch(), capture=Capture(heads=(1, 2)))
     with pytest.raises(SpecError, match="layer 2 has no `q` to show: its attention compares no queries with keys"):

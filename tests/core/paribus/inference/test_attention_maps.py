@@ -95,7 +95,7 @@ def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
             assembled("gpt-tiny", "attention=linear", "position=none"),
             TEXT,
             {},
-            "error[no-weights] attention: there are no attention weights to show: Linear cannot say how much a row wei",
+            "error[no-weights] attention: expected an attention with the trait `weights`, got Linear",
         ),
         (
             assembled("rnnsearch-tiny", "objective=span-corruption"),

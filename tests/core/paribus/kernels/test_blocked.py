@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import TokenLayout, Visibility
 from paribus.kernels import KERNELS
-from paribus.kernels.blocked import Blocked, Blocks, Grid, grid_of, stretches, unfolded
+from paribus.kernels.blocked import Blocked, BlockedMask, Grid, grid_of, key_windows, unfolded_windows
 from paribus.parts.attention_plan import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest
 
@@ -72,9 +72,9 @@ def test_stretches_are_the_rows_around_each_block_and_give_back_the_sum_of_their
     wanted = torch.stack(
         [laid[block * grid.size : block * grid.size + grid.stretch].transpose(0, 1) for block in range(2 * blocks)]
     )
-    got = stretches(x, grid)
+    got = key_windows(x, grid)
     assert torch.equal(got, wanted)
-    assert torch.equal(unfolded(x, grid), wanted)
+    assert torch.equal(unfolded_windows(x, grid), wanted)
     weights = torch.randn_like(got)
     ours, theirs = (torch.autograd.grad((each * weights).sum(), x)[0] for each in (got, wanted))
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
@@ -119,7 +119,7 @@ def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]
     """Floating-point operations, bytes kept for the backward pass, and those of the mask."""
     sight = Visibility(causal=True, window=16)
     plan = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
-    assert isinstance(plan.kernel_data, Blocks)
+    assert isinstance(plan.kernel_data, BlockedMask)
     kept: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:

@@ -10,10 +10,10 @@ from torch.nn.attention.flex_attention import create_mask
 
 from paribus import BlockPattern, Pair, TokenLayout, Visibility
 from paribus.kernels import KERNELS
-from paribus.kernels.flex import Flex, Functions, distances, scored, seen
+from paribus.kernels.flex import Flex, ScoreAndMask, distance_table, mask_function, score_function
 from paribus.parts.attention_plan import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest
-from paribus.parts.visibility import relations, visibility_mask, with_order
+from paribus.parts.visibility import pair_conditions, visibility_mask, with_order
 
 Planned = Callable[..., AttentionPlan]
 Kinds = Callable[[str, int], TokenLayout]
@@ -65,17 +65,17 @@ def test_its_mask_written_out_is_what_every_query_sees(sight: Visibility, rows: 
     index = [torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(SIZES)]
     for kind, by_row in itertools.product(ROWS, (True, False)):
         both = with_order(rows(kind, 29))
-        found = relations(sight, both, both, by_row=by_row)
-        wanted = visibility_mask(sight, both, both, by_row=by_row)
+        found = pair_conditions(sight, both, both, window_by_index=by_row)
+        wanted = visibility_mask(sight, both, both, window_by_index=by_row)
         assert bool(found) == (wanted is not None)
         if wanted is not None:
-            assert torch.equal(seen(found)(*index).expand(SIZES), wanted.expand(SIZES)), kind
+            assert torch.equal(mask_function(found)(*index).expand(SIZES), wanted.expand(SIZES)), kind
 
 
 @pytest.mark.parametrize("sight", SIGHTS[3:7], ids=named)
 def test_its_mask_is_what_torch_makes_of_the_function(sight: Visibility, rows: Kinds) -> None:
     both = with_order(rows("packed", 29))
-    mask = create_mask(seen(relations(sight, both, both)), 2, 1, 29, 29, device="cpu")
+    mask = create_mask(mask_function(pair_conditions(sight, both, both)), 2, 1, 29, 29, device="cpu")
     wanted = visibility_mask(sight, both, both)
     assert wanted is not None
     assert torch.equal(mask, wanted)
@@ -87,9 +87,9 @@ def test_its_scores_written_out_are_those_of_the_bias_and_so_are_their_gradients
     queries: int, keys: int, soft_cap: float | None
 ) -> None:
     bias, scores = Slopes(), torch.randn(2, 4, queries, keys, dtype=torch.float64)
-    table = distances(bias, queries, keys, 0.7, 4, scores)
+    table = distance_table(bias, queries, keys, 0.7, 4, scores)
     assert table.shape == (4, queries + keys - 1)  # and not queries x keys
-    function = scored(table, keys, soft_cap)
+    function = score_function(table, keys, soft_cap)
     assert function is not None
     index = [
         torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(scores.shape)
@@ -104,7 +104,7 @@ def test_its_scores_written_out_are_those_of_the_bias_and_so_are_their_gradients
 
 
 def test_a_score_that_nothing_is_done_to_needs_no_function() -> None:
-    assert scored(None, 5, None) is None
+    assert score_function(None, 5, None) is None
 
 
 CELLS = [  # few, as torch compiles the function of each
@@ -152,7 +152,7 @@ def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: 
 
 
 def test_nothing_is_hidden_where_all_see_all(planned: Planned, rows: Kinds) -> None:
-    made: Functions = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
+    made: ScoreAndMask = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
     assert made == (None, None)
 
 

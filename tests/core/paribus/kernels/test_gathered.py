@@ -10,7 +10,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import BlockPattern, TokenLayout, Visibility
 from paribus.kernels import KERNELS
-from paribus.kernels.gathered import Gathered, Layout, Meeting, gather, layout_of, looked_at, met
+from paribus.kernels.gathered import (
+    BlockLayout,
+    Gathered,
+    GatheredBlocks,
+    gather,
+    gathered_indices,
+    layout_of,
+    pair_count,
+)
 from paribus.parts.attention_plan import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.visibility import visibility_mask, with_order
@@ -86,9 +94,9 @@ SIGHTS = [
 def test_each_block_meets_every_key_that_its_queries_see(sight: Visibility, rows: int) -> None:
     layout = layout_of(sight)
     own = layout.own(rows, torch.device("cpu"))
-    meets = met(sight, layout, rows, torch.device("cpu"))
+    meets = gathered_indices(sight, layout, rows, torch.device("cpu"))
     every = with_order(TokenLayout(torch.arange(rows).unsqueeze(0)))
-    seen = visibility_mask(sight, every, every, by_row=True)
+    seen = visibility_mask(sight, every, every, window_by_index=True)
     assert seen is not None
     asked = [query for block in own.tolist() for query in block if query < rows]
     assert sorted(asked) == list(range(min(layout.start, rows), rows))  # each row in one block
@@ -102,7 +110,7 @@ def test_each_block_meets_every_key_that_its_queries_see(sight: Visibility, rows
 @pytest.mark.parametrize(("rows", "layout"), [(7, (4, 2, 1)), (12, (4, 1, 4)), (3, (8, 3, 0)), (2, (4, 1, 4))])
 def test_what_is_cut_can_be_joined(rows: int, layout: tuple[int, int, int]) -> None:
     size, stride, start = layout
-    made = Layout(size, 0, 0, stride, start)
+    made = BlockLayout(size, 0, 0, stride, start)
     x = torch.randn(2, 3, rows, 5)
     blocks = made.cut(x)
     for place, own in enumerate(made.own(rows, x.device).tolist()):
@@ -162,7 +170,7 @@ LONG = [
 def measured(sight: Visibility, length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
     """Floating-point operations, bytes kept for the backward pass, and those of what was prepared."""
     plan = planned(GATHERED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
-    assert isinstance(plan.kernel_data, Meeting)
+    assert isinstance(plan.kernel_data, GatheredBlocks)
     kept: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:
@@ -186,17 +194,17 @@ def test_work_and_memory_are_linear_in_the_rows(sight: Visibility, planned: Plan
     short, long = measured(sight, 512, planned, rows), measured(sight, 2048, planned, rows)
     for one, other in zip(short, long, strict=True):
         assert 0 < other <= 4.3 * one  # blocks that see all are not cut, so that a few are missing from the short one
-    assert long[0] == 4 * 4 * 6 * looked_at(sight, 2048)  # heads, a multiply-add twice, their width
+    assert long[0] == 4 * 4 * 6 * pair_count(sight, 2048)  # heads, a multiply-add twice, their width
 
 
 @pytest.mark.parametrize("sight", LONG[2:], ids=["causal", "both"])
 def test_of_blocks_no_more_is_computed_than_they_are_said_to_cost(sight: Visibility) -> None:
-    assert looked_at(sight, 2048) == sight.pairs(2048, 2048)
+    assert pair_count(sight, 2048) == sight.pairs(2048, 2048)
 
 
 @pytest.mark.parametrize("sight", LONG[:2], ids=["gaps", "first"])
 def test_of_windows_less_than_thrice_what_they_see_is_computed(sight: Visibility) -> None:
-    assert sight.pairs(2048, 2048) <= looked_at(sight, 2048) < 3 * sight.pairs(2048, 2048)
+    assert sight.pairs(2048, 2048) <= pair_count(sight, 2048) < 3 * sight.pairs(2048, 2048)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paribus import TokenLayout, Visibility
-from paribus.kernels.sdpa import Masked, Sdpa
+from paribus.kernels.sdpa import MaskPlan, Sdpa
 from paribus.parts.context import AttentionPlan, KernelRequest, Pair
 
 Planned = Callable[..., AttentionPlan]
@@ -15,32 +15,32 @@ SDPA = Sdpa()
 LIKE = torch.zeros(2, 8, 24)
 
 
-def made(plan: AttentionPlan) -> Masked:
-    assert isinstance(plan.kernel_data, Masked)
+def made(plan: AttentionPlan) -> MaskPlan:
+    assert isinstance(plan.kernel_data, MaskPlan)
     return plan.kernel_data
 
 
 def test_rows_that_all_see_each_other_need_no_mask(planned: Planned, rows: Kinds) -> None:
-    assert made(planned(SDPA, Visibility(), rows("plain", 8), like=LIKE)) == Masked()
+    assert made(planned(SDPA, Visibility(), rows("plain", 8), like=LIKE)) == MaskPlan()
     memory = planned(SDPA, Visibility(), rows("plain", 8), rows("plain", 5), like=LIKE)
-    assert made(memory) == Masked()
+    assert made(memory) == MaskPlan()
 
 
 def test_the_future_alone_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     for kind in ("plain", "restarted"):
-        assert made(planned(SDPA, Visibility(causal=True), rows(kind, 8), like=LIKE)) == Masked(causal=True)
+        assert made(planned(SDPA, Visibility(causal=True), rows(kind, 8), like=LIKE)) == MaskPlan(causal=True)
 
 
 def test_a_single_query_behind_a_cache_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     last = TokenLayout(torch.tensor([[7]]))
     for window, seen in ((None, 8), (3, 3), (20, 8)):
         plan = planned(SDPA, Visibility(causal=True, window=window), last, rows("plain", 8), like=LIKE[:, :1], past=7)
-        assert made(plan) == Masked(last=seen)
+        assert made(plan) == MaskPlan(last=seen)
 
 
 def test_a_window_as_long_as_the_rows_needs_no_mask(planned: Planned, rows: Kinds) -> None:
-    assert made(planned(SDPA, Visibility(window=8), rows("plain", 8), like=LIKE)) == Masked()
-    assert made(planned(SDPA, Visibility(causal=True, window=8), rows("plain", 8), like=LIKE)) == Masked(causal=True)
+    assert made(planned(SDPA, Visibility(window=8), rows("plain", 8), like=LIKE)) == MaskPlan()
+    assert made(planned(SDPA, Visibility(causal=True, window=8), rows("plain", 8), like=LIKE)) == MaskPlan(causal=True)
     for window in (1, 7):
         assert made(planned(SDPA, Visibility(window=window), rows("plain", 8), like=LIKE)).mask is not None
 

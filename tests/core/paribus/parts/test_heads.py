@@ -77,5 +77,5 @@ def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_i
 
 def test_heads_that_share_a_memory_share_it_evenly() -> None:
     shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10, raw_memory=True)
-    with pytest.raises(ValueError, match="4 heads share the 10 columns of the memory, which is no multiple of 4"):
+    with pytest.raises(ValueError, match="divisible by 4 heads, got 10"):
         Heads(shape, kv_heads=4, bias=True)

@@ -22,7 +22,7 @@ def test_a_mask_is_what_a_loop_says(
     causal: bool, window: int | None, documents: torch.Tensor | None, order: torch.Tensor | None, by_row: bool
 ) -> None:
     rows = with_order(TokenLayout(POSITIONS, documents, order))
-    mask = visibility_mask(Visibility(causal, window), rows, rows, by_row=by_row)
+    mask = visibility_mask(Visibility(causal, window), rows, rows, window_by_index=by_row)
     if mask is None:
         assert not causal
         assert window is None

@@ -12,6 +12,7 @@ from torch import Tensor
 from paribus import (
     Attention,
     Context,
+    Corpus,
     Cost,
     FeedForward,
     Load,
@@ -75,6 +76,16 @@ def test_a_name_may_have_letters_digits_dots_hyphens_and_underscores(name: str) 
     assert read(Steady, name).name == name
 
 
+def odd(base: type, traits: Any) -> type:
+    """Return a component of the slot of `base` with these traits."""
+    members: dict[str, Any] = {"__doc__": "Odd.", "traits": traits, "__module__": __name__}
+    if base is Position:
+        members |= {"__init__": lambda self, shape: None, "position_limit": lambda self: None}
+    if base is Corpus:
+        members |= {"documents": lambda self, split: iter(()), "fingerprint": lambda self: ""}
+    return type("Odd", (base,), members)
+
+
 def rejected(component: Any, words: str, slot: str = "schedule") -> None:
     with pytest.raises(SchemaError, match=words):
         read(component, slot=slot)
@@ -123,11 +134,8 @@ def test_a_class_without_a_docstring_is_rejected() -> None:
 def test_an_unknown_trait_of_a_slot_is_rejected_with_the_nearest_valid_one(
     slot: str, base: type, trait: str, hint: str
 ) -> None:
-    members: dict[str, Any] = {"__doc__": "Odd.", "traits": {trait: True}, "__module__": __name__}
-    if base is Position:
-        members |= {"__init__": lambda self, shape: None, "position_limit": lambda self: None}
     words = f'unknown trait "{trait}" for the slot {slot}; {re.escape(hint)}'
-    rejected(type("Odd", (base,), members), words, slot)
+    rejected(odd(base, {trait: True}), words, slot)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), object()])
@@ -141,17 +149,17 @@ def test_a_trait_that_is_not_a_literal_is_rejected(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("traits", "words"),
+    ("slot", "base", "traits", "words"),
     [
-        ({"compiles": 1}, "trait `compiles`: expected bool, got 1"),
-        ({"hooks": "rotate"}, r"trait `hooks`: expected list\[str\], got 'rotate'"),
-        ({"needs": [1]}, r"trait `needs`: expected list\[str\], got \[1\]"),
-        ({"options_from_corpus": {"image": 1}}, r"trait `options_from_corpus`: expected dict\[str, str\], got"),
-        ({"visibility": "all"}, "trait `visibility`: expected both or past or any, got 'all'"),
+        ("schedule", Steady, {"compiles": 1}, "trait `compiles`: expected bool, got 1"),
+        ("position", Position, {"hooks": "rotate"}, r"trait `hooks`: expected list\[str\], got 'rotate'"),
+        ("position", Position, {"hooks": [1]}, r"trait `hooks`: expected list\[str\], got \[1\]"),
+        ("corpus", Corpus, {"provides_if": {"image": 1}}, r"trait `provides_if`: expected dict\[str, str\], got"),
+        ("position", Position, {"visibility": "all"}, "trait `visibility`: expected both or past or any, got 'all'"),
     ],
 )
-def test_a_trait_of_another_kind_is_rejected(traits: Any, words: str) -> None:
-    rejected(type("Odd", (Steady,), {"__doc__": "Odd.", "traits": traits, "__module__": __name__}), words)
+def test_a_trait_of_another_kind_is_rejected(slot: str, base: type, traits: Any, words: str) -> None:
+    rejected(odd(base, traits), words, slot)
 
 
 def steady(init: Any) -> type:

@@ -85,7 +85,7 @@ def position() -> Faulty:
     def begin(self: Any, shape: Shape) -> None:
         super(Position, self).__init__()
 
-    own: dict[str, Any] = {"traits": NOWHERE, "__init__": begin, "reach": lambda self: None}
+    own: dict[str, Any] = {"traits": NOWHERE, "__init__": begin, "position_limit": lambda self: None}
     return lambda **replaced: made(Position, {**own, **replaced})
 
 

@@ -22,12 +22,12 @@ def traits(*moments: str, bias: str = "none") -> Any:
     [
         (
             {"rotate": lambda self, x, tables, side: -x},
-            "it overrides `rotate`, but its trait `moments` does not say so",
+            "it overrides `rotate`, but its trait `hooks` does not say so",
         ),
-        ({"traits": traits("embed")}, "its trait `moments` has `embed`, but it does not override it"),
+        ({"traits": traits("embed")}, "its trait `hooks` has `embed`, but it does not override it"),
         (
             {"traits": traits("bias"), "bias": lambda self, pair: torch.zeros(1)},
-            "its trait `bias` is 'none', but `moments` is",
+            "its trait `bias` is 'none', but `hooks` is",
         ),
     ],
 )
