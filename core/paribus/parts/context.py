@@ -197,13 +197,9 @@ class States:
         if self.layout is None:
             self.layout = fresh
         else:
-            layouts = (
-                self.layout._replace(index_positions=None),
-                fresh._replace(index_positions=None),
-            )  # of no use to rows against a cache
-            self.layout = TokenLayout(
-                *(_concatenate(past_vector, new_vector) for past_vector, new_vector in zip(*layouts, strict=True))
-            )  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            layouts = (layout._replace(index_positions=None) for layout in (self.layout, fresh))
+            vectors = (_concatenate(past, new) for past, new in zip(*layouts, strict=True))
+            self.layout = TokenLayout(*vectors)  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return self.layout
 
     def take(self, index: Tensor) -> None:
