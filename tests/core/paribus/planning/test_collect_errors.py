@@ -66,7 +66,9 @@ STAGED: Mapping[str, Any] = {
 MISTAKES = [
     Mistake("keys", lambda tree: tree.update(sedes=5), r"unknown-key\] sedes .*did you mean \"seeds\""),
     Mistake("base", lambda tree: tree["base"].update({"dims.widht": 32}), r"unknown key .widht.", spec=True),
-    Mistake("base", lambda tree: tree["base"].update({"dims.layers": "one"}), r'this is the text "one"', spec=True),
+    Mistake(
+        "base", lambda tree: tree["base"].update({"dims.layers": "one"}), r'dims.layers.*the text "one"', spec=True
+    ),
     Mistake("base", lambda tree: tree["base"].update(preset="encodr-tiny"), r"unknown preset \"encodr-tiny\""),
     Mistake("base", lambda tree: tree.pop("base"), r"`base` is missing"),
     Mistake("vary", lambda tree: tree["vary"]["attention"].append("mqqa"), r"unknown attention \"mqqa\".*mean \"mqa\""),

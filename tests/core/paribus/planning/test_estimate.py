@@ -31,7 +31,7 @@ def rows(result: PlannedStudy, registry: Registry, **states: str) -> dict[str, R
 
 
 @pytest.fixture(scope="module")
-def told(
+def estimated(
     tiny: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[PlannedStudy, dict[str, Row], Path]:
     store = tmp_path_factory.mktemp("plan") / "runs"
@@ -40,9 +40,9 @@ def told(
 
 
 def test_an_estimate_counts_like_a_record(
-    caught: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry
+    estimated: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry
 ) -> None:
-    result, every, _ = caught
+    result, every, _ = estimated
     for variant in result.plan.variants:
         spec, row = dict(result.plan.trials_of(variant.name)[0].spec), every[variant.name]
         assert row.training_flops == 40 * flops_per_step(spec, registry)
@@ -51,8 +51,8 @@ def test_an_estimate_counts_like_a_record(
         assert row.flops_per_token * spec["dims"]["length"] == pytest.approx(count_quantity("flops", spec, registry))
 
 
-def test_a_trial_starts_trains_and_is_evaluated(caught: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
-    for row in caught[1].values():
+def test_a_trial_starts_trains_and_is_evaluated(estimated: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
+    for row in estimated[1].values():
         parts = (row.startup_seconds, row.training_seconds, row.evaluation_seconds)
         assert min(parts) > 0
         assert row.seconds_per_trial == pytest.approx(sum(parts))
@@ -61,8 +61,8 @@ def test_a_trial_starts_trains_and_is_evaluated(caught: tuple[PlannedStudy, dict
         assert row.peak_bytes > 16 * row.parameters  # with gradients and the optimizer's moments
 
 
-def test_nothing_is_written(caught: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
-    assert not caught[2].exists()
+def test_nothing_is_written(estimated: tuple[PlannedStudy, dict[str, Row], Path]) -> None:
+    assert not estimated[2].exists()
 
 
 def test_a_trial_with_a_budget_in_seconds_has_no_estimate_of_flops(

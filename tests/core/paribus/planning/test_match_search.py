@@ -40,7 +40,7 @@ def test_a_value_that_matches_already_is_kept() -> None:
 
 
 def test_a_variant_that_is_too_large_at_the_smallest_value_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"even at .* this variant has 1,000 where the baseline has 100"):
+    with pytest.raises(SpecError, match=r"cannot-match.* 1,000, .* 100;"):
         solve(lambda value: 1000 + int(value), 100, whole=False, start=4.0, path="feedforward.expand")
 
 
@@ -66,15 +66,15 @@ def test_a_matched_width_is_valid_for_a_model() -> None:
     assert same.value == 64
     less = solve(count, 30 * 30, whole=True, start=64.0, path="dims.width")
     assert less.value == 32
-    with pytest.raises(SpecError, match="even at 8 this variant has 64 where the baseline has 3"):
+    with pytest.raises(SpecError, match=r"cannot-match.*at 8 .* 64, .* 3;"):
         solve(count, 3, whole=True, start=64.0, path="dims.width")
 
 
 def test_an_option_that_does_not_change_the_count_is_refused() -> None:
-    words = r"match.by: `feedforward.expand` does not move the kv: it is 64 at 0.015625, and at 1024 as well"
+    words = r"match.by: `feedforward.expand` does not change the kv: it is 64 "
     with pytest.raises(SpecError, match=words):
         solve(lambda value: 64, 100, whole=False, start=4.0, path="feedforward.expand", on="kv")
-    with pytest.raises(SpecError, match="does not move the params"):
+    with pytest.raises(SpecError, match="does not change the params"):
         solve(lambda value: 640, 100, whole=True, start=4, path="position.length", on="params")
 
 
