@@ -40,7 +40,7 @@ class BatchForward:
         """Return the output of a part for the batch, or for `tokens` instead of its own, cached under `key`."""
         assert (tokens is None) == (not key), "`tokens` and `key` come together"
         if (part, key) not in self.outputs:
-            crosses = next(each.cross for each in self.topology.parts if each.path == part)
+            crosses = next(other.cross for other in self.topology.parts if other.path == part)
             memory = memory_of(self.output(crosses)) if crosses else None
             streams = self.batch.streams
             if tokens is not None:
@@ -61,39 +61,39 @@ class BatchForward:
     def captured(self, layer: int, name: str) -> Tensor:
         """Return a captured tensor of a layer of the body."""
         captured = self.output("body").captured
-        found = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
+        values = captured[layer_number(layer, len(captured)) - 1 if layer else 0] if captured else {}
         key = "input" if name == "hidden" and not layer else name
-        if key not in found:
+        if key not in values:
             message = f"layer {layer} has no `{name}` to show: its attention compares no queries with keys"
             raise SpecError(
                 Problem(code="does-not-fit", path="attention", message=message, valid="attention=mha, for one")
             )
-        return found[key]
+        return values[key]
 
     def auxiliary(self) -> Tensor | None:
         """Return the sum of the auxiliary losses of all parts that ran."""
-        found = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
-        return sum(found[1:], found[0]) if found else None
+        values = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
+        return sum(values[1:], values[0]) if values else None
 
     def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
         output, stack = self.output("body"), self.topology.get_submodule("body")
         assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
         assert output.last_layer_input is not None, "an objective that asks again says so in `captures`"
-        crosses = next(each.cross for each in self.topology.parts if each.path == "body")
+        crosses = next(part.cross for part in self.topology.parts if part.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.rerun_last_layer(output.last_layer_input, asking, at, times, memory)
 
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
-        crosses = next(each.cross for each in self.topology.parts if each.path == "body")
+        crosses = next(part.cross for part in self.topology.parts if part.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
         return self.topology.run_with_feedback(self.batch.streams, feed, memory).hidden
 
     def head_logits(self, of: str | None) -> Tensor:
         """Return the logits of a head at all positions of the body."""
-        known = [
+        head_names = [
             name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)
         ]
-        name = of or next(iter(known), None)
+        name = of or next(iter(head_names), None)
         hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
         if name is None:
             return unembed(hidden)

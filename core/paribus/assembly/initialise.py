@@ -24,8 +24,8 @@ from paribus.slots.initialisation import Initialisation, ParameterInfo
 def standard_normal(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
     """Return standard normal float32 draws, keyed by (seed, path)."""
     key = (key64(seed, path) << 64) | key64(path, seed)
-    drawn = np.random.Generator(np.random.Philox(key=key)).standard_normal(shape, dtype=np.float32)
-    return torch.from_numpy(np.asarray(drawn))
+    values = np.random.Generator(np.random.Philox(key=key)).standard_normal(shape, dtype=np.float32)
+    return torch.from_numpy(np.asarray(values))
 
 
 def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: int) -> dict[str, ParameterInfo]:
@@ -66,14 +66,14 @@ def parameter_info(root: nn.Module) -> dict[str, ParameterInfo]:
     return described
 
 
-def _first_value(scheme: Initialisation, about: ParameterInfo, seed: int, dtype: torch.dtype) -> Tensor:
-    if about.role == "bias":
-        return torch.zeros(about.shape, dtype=dtype)
-    if about.role == "gain":
-        return torch.ones(about.shape, dtype=dtype)
-    drawn = scheme.draw(standard_normal(seed, about.path, about.shape), about)
-    assert drawn.shape == about.shape, f"{type(scheme).__name__}.draw changed the shape of {about.path}"
-    return drawn.to(dtype)
+def _first_value(scheme: Initialisation, info: ParameterInfo, seed: int, dtype: torch.dtype) -> Tensor:
+    if info.role == "bias":
+        return torch.zeros(info.shape, dtype=dtype)
+    if info.role == "gain":
+        return torch.ones(info.shape, dtype=dtype)
+    values = scheme.draw(standard_normal(seed, info.path, info.shape), info)
+    assert values.shape == info.shape, f"{type(scheme).__name__}.draw changed the shape of {info.path}"
+    return values.to(dtype)
 
 
 def _parameters(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Parameter]]:
@@ -86,11 +86,11 @@ def _parameters(root: nn.Module) -> Iterator[tuple[str, nn.Module, str, nn.Param
 
 def _roles(root: nn.Module) -> dict[str, Role]:
     """Return the roles that modules declare for parameters; outer modules override inner ones."""
-    found: dict[str, Role] = {}
+    roles: dict[str, Role] = {}
     for prefix, module in reversed(list(root.named_modules())):
         for name, role in getattr(module, "roles", {}).items():
-            found[f"{prefix}.{name}"] = role
-    return found
+            roles[f"{prefix}.{name}"] = role
+    return roles
 
 
 def _default_role(path: str, owner: nn.Module, name: str, parameter: nn.Parameter) -> Role:
@@ -115,8 +115,8 @@ def _gain(root: nn.Module, path: str, role: Role) -> float:
     words = path.split(".")
     if "layers" not in words[:-1]:
         return 1.0
-    at = words.index("layers")
-    layer = root.get_submodule(".".join(words[: at + 2]))
+    index = words.index("layers")
+    layer = root.get_submodule(".".join(words[: index + 2]))
     placement = getattr(layer, "placement", None)
     return float(placement.gain(role)) if placement is not None else 1.0
 

@@ -22,15 +22,15 @@ STAND_IN: Final = 8192  # size of a vocabulary that is unknown until its tokeniz
 def metric_names(spec: Mapping[str, Any], classes: Classes, index: Index) -> list[str]:
     """Return the names of all metrics of a trial of this spec: `val/mlm/loss`, `val/mlm/accuracy`."""
     known = trial_info(spec, build(spec, classes, placeholder_vocabulary(spec, index), KERNELS))
-    found = [*known.metrics]
+    names = [*known.metrics]
     text = index.find("corpus", spec["corpus"]["name"]).traits.get("modality", "text") == "text"
     for node in as_list(spec.get("evaluate") or spec["objective"]):
         if has_likelihood(index.find("objective", node["name"])):
-            found += [f"{node['name']}/{name}" for name in ("perplexity", *(["bits-per-byte"] if text else []))]
+            names += [f"{node['name']}/{name}" for name in ("perplexity", *(["bits-per-byte"] if text else []))]
     for node in spec.get("measure") or []:
         measure = make(classes, "measure", node, kind=Measure)
-        found += [f"{node['name']}/{name}" for name in measure.names(known)]
-    return [f"val/{name}" for name in found]
+        names += [f"{node['name']}/{name}" for name in measure.names(known)]
+    return [f"val/{name}" for name in names]
 
 
 def has_likelihood(objective: Objective | Entry) -> bool:
@@ -40,12 +40,12 @@ def has_likelihood(objective: Objective | Entry) -> bool:
 
 def trial_info(spec: Mapping[str, Any], model: ModelParts) -> TrialInfo:
     """Return what is known about a model's trial before it starts."""
-    found: list[str] = []
+    names: list[str] = []
     for node in as_list(spec.get("evaluate") or spec["objective"]):
         objective = model.objectives[node["name"]]
         assert isinstance(objective, Objective)
-        found += [f"{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
-    return TrialInfo(tuple(found), spec["dims"]["length"], max_length(model.topology))
+        names += [f"{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
+    return TrialInfo(tuple(names), spec["dims"]["length"], max_length(model.topology))
 
 
 def max_length(topology: Topology) -> int | None:

@@ -105,16 +105,16 @@ class Shards:
 
     def build(self, processes: int) -> dict[Split, list[Shard]]:
         """Encodes what is not there yet, `processes` shards at a time."""
-        found: dict[Split, list[Shard]] = {}
+        result: dict[Split, list[Shard]] = {}
         for split in SPLITS:
             paired = is_paired(self.corpus.documents(split), self.tokenizer)
             write = ShardWriter(self.folder, self.tokenizer, split, paired, self._state)
             shards = shard_documents(with_progress(self.corpus.documents(split), split, self.progress))
             with WorkerPool(write, processes) as pool:
-                found[split] = list(pool.map(enumerate(shards), write.found))
-            if not any(shard.count for shard in found[split]):
-                raise _nothing(split, {**self.corpus.skipped_inputs(), **dropped_counts(found)})
-        return found
+                result[split] = list(pool.map(enumerate(shards), write.found))
+            if not any(shard.count for shard in result[split]):
+                raise _nothing(split, {**self.corpus.skipped_inputs(), **dropped_counts(result)})
+        return result
 
     def _learned(self) -> bytes | None:
         try:
@@ -192,28 +192,28 @@ class ShardWriter:
 
 def shard_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
     """Successive documents, until there is enough of them for a shard."""
-    held: list[Document] = []
+    batch: list[Document] = []
     letters = 0
     for document in documents:
-        held.append(document)
+        batch.append(document)
         letters += sum(map(len, document.sentences)) + sum(map(len, document.target))
-        if letters >= LETTERS or len(held) >= DOCUMENTS:
-            yield held
-            held, letters = [], 0
-    if held:
-        yield held
+        if letters >= LETTERS or len(batch) >= DOCUMENTS:
+            yield batch
+            batch, letters = [], 0
+    if batch:
+        yield batch
 
 
 def dropped_counts(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for shard in chain.from_iterable(shards.values()):
-        found.update(shard.meta["dropped"])
-    return found
+        result.update(shard.meta["dropped"])
+    return result
 
 
-def _nothing(split: Split, left: Mapping[str, int]) -> DataError:
-    why = dropped_summary(left)
-    message = f"no document is left in the split `{split}`" + (f" (left out: {why})" if why else "")
+def _nothing(split: Split, counts: Mapping[str, int]) -> DataError:
+    reason = dropped_summary(counts)
+    message = f"no document is left in the split `{split}`" + (f" (left out: {reason})" if reason else "")
     return DataError(
         Problem(code="no-documents", path="corpus", message=message, valid="at least one document in each split")
     )

@@ -1,4 +1,4 @@
-"""Documents, to arrays of ids: a part of a corpus at a time, which depends on nothing but itself."""
+"""Encode documents to arrays of ids, one part of a corpus at a time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.storage.atomic import digest
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
-KEY: Final = 16  # bytes of a document's key: two texts that share one are the same
+KEY: Final = 16  # bytes of the key of a document's text; equal texts have equal keys
 _BATCH: Final = 256  # documents that are encoded, and reported, at a time
 
-Progress = Callable[[str, int], None]  # what is being read (tokenizer, train, val), and how many documents of it
+Progress = Callable[[str, int], None]  # stage (tokenizer, train, val) and number of documents
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class FlatDocuments(NamedTuple):
-    """One side of some documents that come one after the other, by lengths: where they lie, whoever joins them says."""
+    """One side of successive documents, as ids and lengths."""
 
     ids: Array
     sentences: Array  # ids of each
@@ -34,12 +34,12 @@ class FlatDocuments(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What became of some documents of one split."""
+    """Encoded documents of one split."""
 
     sides: tuple[FlatDocuments, ...]  # one; of a corpus of pairs two
     keys: Array  # (documents, KEY) uint8, of their texts
     languages: tuple[str, ...]  # in the order in which they came
-    dropped: Mapping[str, int]  # how many documents were left out, by reason
+    dropped: Mapping[str, int]  # number of documents that were left out, by reason
     bytes: int = 0  # of the text of the first side, in UTF-8
 
 
@@ -55,9 +55,9 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
         rows = encode_sentences(tokenizer, [document.sentences for document in batch])
         others = encode_sentences(tokenizer, [document.target for document in batch])
         for document, row, other in zip(batch, rows, others, strict=True):
-            why = _unfit(document, row, other, paired)
-            if why:
-                dropped[why] += 1
+            reason = _unfit(document, row, other, paired)
+            if reason:
+                dropped[reason] += 1
                 continue
             language = languages.setdefault(document.language, len(languages))
             source.add(document.name, row, language, document.labels)
@@ -67,12 +67,12 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
             keys.append(_key(document))
             length += _bytes(document.sentences)
     sides = (source.flat(), target.flat()) if paired else (source.flat(),)
-    found = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
-    return Part(sides, found, tuple(languages), dropped, length)
+    key_array = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
+    return Part(sides, key_array, tuple(languages), dropped, length)
 
 
 def is_paired(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
-    """Whether documents have two sides, which the first that has any text decides for all."""
+    """Whether documents have two sides; the first document with text decides for all."""
     for batch in batches(iter(documents)):
         rows = encode_sentences(tokenizer, [document.sentences for document in batch])
         for document, row in zip(batch, rows, strict=True):
@@ -86,19 +86,19 @@ def batches(documents: Iterator[Document], size: int = _BATCH) -> Iterator[list[
         yield batch
 
 
-def with_progress(documents: Iterable[Document], what: str, progress: Progress) -> Iterator[Document]:
-    """The same documents, and word of how many there were so far."""
+def with_progress(documents: Iterable[Document], stage: str, progress: Progress) -> Iterator[Document]:
+    """Yield the documents, and report their number to `progress`."""
     done = 0
     for document in documents:
         yield document
         done += 1
         if done % _BATCH == 0:
-            progress(what, done)
-    progress(what, done)
+            progress(stage, done)
+    progress(stage, done)
 
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The ids of each sentence of each text, without the blank ones and those that have none."""
+    """Return the ids of each sentence of each text, without blank sentences and those without ids."""
     kept = [[sentence for sentence in text if sentence.strip()] for text in texts]
     ids = iter(tokenizer.encode_batch([" " * (place > 0) + it for text in kept for place, it in enumerate(text)]))
     return [[row for row in islice(ids, len(text)) if row] for text in kept]
