@@ -139,7 +139,7 @@ def test_an_output_that_takes_nothing_costs_no_record(start: Start, tmp_path: Pa
         run = start("run", path, stdout=full)
         _, err = run.communicate(timeout=900)
     assert run.returncode == EXIT_STORE
-    assert "stdout could not be written: No space left on device" in err
+    assert "cannot write to stdout: No space left on device" in err
     assert "Traceback" not in err
     assert set(states(start, path).values()) == {"done"}
     closed = start("run", path, stdout=subprocess.PIPE)

@@ -1,7 +1,4 @@
-"""What `paribus compare` does beside its table: the shapes that one is written in, gates, and benchmark reports.
-
-What `paribus compare` does with two sets of trials, or with two trials.
-"""
+"""Output formats, gates, and comparisons of two sides for `paribus compare`."""
 
 from __future__ import annotations
 
@@ -18,37 +15,39 @@ if TYPE_CHECKING:
     from paribus.analysis.load_runs import TrialSet
 
 
-def reports(before: str, after: str | None, gates: Sequence[Gate], shape: str, *, across: bool) -> int | None:
-    """Two benchmark reports, or two folders of them; None where neither side is any, and the exit code else."""
+def compare_reports(
+    baseline_path: str, path: str | None, gates: Sequence[Gate], shape: str, *, across: bool
+) -> int | None:
+    """Compare two benchmark reports or folders of them; return the exit code, or None if neither is a report."""
     from paribus.analysis.benchmark_ratios import compare_benchmarks, read_both_sides
     from paribus.analysis.benchmark_rounds import is_report
     from paribus.analysis.gates import check_benchmarks
 
-    if after is None:
-        if is_report(Path(before)):
-            raise usage("a benchmark report is compared with another one", f"`paribus compare {before} AFTER`")
+    if path is None:
+        if is_report(Path(baseline_path)):
+            raise usage("expected two benchmark reports, got one", f"`paribus compare {baseline_path} AFTER`")
         return None
-    sides = read_both_sides(Path(before), Path(after))
+    sides = read_both_sides(Path(baseline_path), Path(path))
     if sides is None:
         return None
     table = compare_benchmarks(*sides, across=across)
-    held = check_benchmarks(gates, table)
+    results = check_benchmarks(gates, table)
     grid = table.grid()
-    _show(shape, grid, table.to_json, "benchmarks", held)
-    return EXIT_FAILED if tripped(held) else EXIT_OK
+    _show(shape, grid, table.to_json, "benchmarks", results)
+    return EXIT_FAILED if any_tripped(results) else EXIT_OK
 
 
-def shown(
+def print_table(
     shape: str,
-    ways: dict[str, Callable[[], Any]],
+    renderers: dict[str, Callable[[], Any]],
     grid: Callable[[], Grid],
     document: Callable[[], dict[str, Any]],
     name: str,
-    held: Sequence[GateResult] = (),
+    results: Sequence[GateResult] = (),
 ) -> None:
-    """A table in the shape that was asked for, and what became of the gates."""
+    """Print a table in the requested format, and the results of the gates."""
     if shape == "json":
-        out_json({**document(), **({"gates": [each.to_json() for each in held]} if held else {})})
+        out_json({**document(), **({"gates": [result.to_json() for result in results]} if results else {})})
     elif shape == "csv":
         from paribus.report.table_views import to_csv
 
@@ -58,59 +57,59 @@ def shown(
 
         out(latex(grid(), name).removesuffix("\n"))
     else:
-        ways[shape]()
-    for line in (line for each in held for line in each.lines):
+        renderers[shape]()
+    for line in (line for result in results for line in result.lines):
         note(line)
 
 
-def tripped(held: Sequence[GateResult]) -> bool:
-    return any(each.tripped for each in held)
+def any_tripped(results: Sequence[GateResult]) -> bool:
+    return any(result.tripped for result in results)
 
 
-def usage(what: str, valid: str) -> SpecError:
-    return SpecError(Problem(code="usage", message=what, valid=valid))
+def usage(message: str, valid: str) -> SpecError:
+    return SpecError(Problem(code="usage", message=message, valid=valid))
 
 
 _VALID = "two trials (folders or identities), two folders of trials, NAME@CODE of the store, or two benchmark reports"
 
 
-def sides(
-    before: str, after: str, store: Path, gates: Sequence[Gate], shape: str, *, metric: str, elsewhere: bool
+def compare_sides(
+    baseline_text: str, after: str, store: Path, gates: Sequence[Gate], shape: str, *, metric: str, elsewhere: bool
 ) -> int:
-    """Two trials, or two folders of trials; the exit code says whether all that was compared finished."""
+    """Compare two trials or two folders of trials; return the exit code."""
     from paribus.analysis.compare_runs import compare_runs
     from paribus.analysis.compare_trials import compare_trials
     from paribus.analysis.gates import check_table
 
-    one, other = (_side(text, store) for text in (before, after))
-    if one.is_single and other.is_single:
+    baseline_side, side = (_side(text, store) for text in (baseline_text, after))
+    if baseline_side.is_single and side.is_single:
         if gates:
-            what = "two single trials have no interval, so that no gate could ever trip"
+            message = "two single trials have no interval, so no gate can fail"
             valid = "two folders of trials, with several seeds each"
-            raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=what, valid=valid))
-        held = compare_trials(one, other, elsewhere=elsewhere)
-        _show(shape, held.grid(), held.to_json, "trials")
+            raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=message, valid=valid))
+        comparison = compare_trials(baseline_side, side, elsewhere=elsewhere)
+        _show(shape, comparison.grid(), comparison.to_json, "trials")
         return EXIT_OK
-    table = compare_runs(one, other, metric=metric, elsewhere=elsewhere)
-    found = check_table(gates, table)
-    _show(shape, table.grid(), table.to_json, "trials", found)
-    return EXIT_OK if table.ok and not tripped(found) else EXIT_FAILED
+    table = compare_runs(baseline_side, side, metric=metric, elsewhere=elsewhere)
+    results = check_table(gates, table)
+    _show(shape, table.grid(), table.to_json, "trials", results)
+    return EXIT_OK if table.ok and not any_tripped(results) else EXIT_FAILED
 
 
 def _side(text: str, store: Path) -> TrialSet:
     from paribus.analysis.load_runs import load_trial_set
 
-    found = load_trial_set(text, store)
-    if found is None:
-        raise usage(f"`{text}` is no trial, no folder of trials, and no benchmark report", _VALID)
-    return found
+    trials = load_trial_set(text, store)
+    if trials is None:
+        raise usage(f"expected a trial, a folder of trials or a benchmark report, got `{text}`", _VALID)
+    return trials
 
 
 def _show(
-    shape: str, grid: Grid, document: Callable[[], dict[str, Any]], name: str, held: Sequence[GateResult] = ()
+    shape: str, grid: Grid, document: Callable[[], dict[str, Any]], name: str, results: Sequence[GateResult] = ()
 ) -> None:
     from paribus.report.markdown import grid_markdown
     from paribus.report.terminal import show_grid
 
-    ways = {"text": lambda: show_grid(grid), "markdown": lambda: out(grid_markdown(grid))}
-    shown(shape, ways, lambda: grid, document, name, held)
+    renderers = {"text": lambda: show_grid(grid), "markdown": lambda: out(grid_markdown(grid))}
+    print_table(shape, renderers, lambda: grid, document, name, results)

@@ -1,4 +1,4 @@
-"""What verbs share that ask a trained model: which one, and what they read."""
+"""Model and input texts of the inference commands."""
 
 from __future__ import annotations
 
@@ -15,42 +15,44 @@ if TYPE_CHECKING:
     from paribus.train.model import Model
 
 
-def asked(session: Session, name: str, store: Path) -> Model:
-    """The model of a folder, or of the trial of `store` whose identity begins so."""
-    found = read_model(find_model(name, store))
+def load_named_model(session: Session, name: str, store: Path) -> Model:
+    """Load the model of a folder, or of the trial in `store` whose identity has this prefix."""
+    saved_model = read_model(find_model(name, store))
     from paribus.train.assemble import load_model
 
-    return load_model(found, session.registry())
+    return load_model(saved_model, session.registry())
 
 
-def given(words: Sequence[str], file: Path | None, of: str) -> list[str]:
-    """Texts as arguments, or those that stand in a file or on stdin, a line each; a blank one is none."""
+def read_texts(words: Sequence[str], file: Path | None, kind: str) -> list[str]:
+    """Return texts from the arguments, a file or stdin (one a line); blank lines are skipped."""
     if words and file is not None:
-        what = f"there are a --file and {len(words)} texts beside it"
-        raise SpecError(Problem(code="usage", path=of, message=what, valid="one of the two"))
+        message = f"expected --file or texts, got --file and {len(words)} texts"
+        raise SpecError(Problem(code="usage", path=kind, message=message, valid="one of the two"))
     if words:
         return list(words)
     if file is None and (sys.stdin is None or sys.stdin.isatty()):
-        valid = f"{of} as arguments, --file FILE, or lines on stdin"
-        raise SpecError(Problem(code="usage", path=of, message="there is none", valid=valid))
+        valid = f"{kind} as arguments, --file FILE, or lines on stdin"
+        raise SpecError(Problem(code="usage", path=kind, message=f"missing {kind}", valid=valid))
     try:
         data = file.read_bytes() if file is not None else sys.stdin.buffer.read()
     except OSError as error:
-        what = f"this file could not be read: {error.strerror or error}"
-        raise DataError(Problem(code="cannot-read", location=str(file), message=what)) from error
-    return _lines(data, str(file) if file is not None else "stdin", of)
+        message = f"cannot read this file: {error.strerror or error}"
+        raise DataError(Problem(code="cannot-read", location=str(file), message=message)) from error
+    return _lines(data, str(file) if file is not None else "stdin", kind)
 
 
-def _lines(data: bytes, where: str, of: str) -> list[str]:
+def _lines(data: bytes, location: str, kind: str) -> list[str]:
     try:
         lines = [line for line in data.decode().splitlines() if line.strip()]
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        what = f"byte {data[error.start]:#04x} at offset {error.start:,} is not UTF-8"
-        problem = Problem(code="not-utf-8", location=f"{where}:{line}", message=what, valid="a file in UTF-8")
+        message = f"byte {data[error.start]:#04x} at offset {error.start:,} is not UTF-8"
+        problem = Problem(code="not-utf-8", location=f"{location}:{line}", message=message, valid="a file in UTF-8")
         raise DataError(problem) from error
     if not lines:
         raise DataError(
-            Problem(code="empty", path=of, location=where, message="it is empty", valid="a text in each line")
+            Problem(
+                code="empty", path=kind, location=location, message="the input is empty", valid="a text in each line"
+            )
         )
     return lines

@@ -1,4 +1,4 @@
-"""`paribus adapt`: a saved model with some of its parts swapped, and what that does to it before any training."""
+"""`paribus adapt`: swap parts of a saved model and measure the loss change before any training."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1, metavar="[OVERRIDE]...")
 @click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="Where to write the adapted model.")
-@click.option("--json", "as_json", is_flag=True, help="Every tensor, and every metric.")
+@click.option("--json", "as_json", is_flag=True, help="Print every tensor and metric as JSON.")
 @click.pass_obj
 def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Path | None, as_json: bool) -> int:
-    """Swap parts of SOURCE, a saved model, and tell what is kept of it and what it is worth before any training.
+    """Swap parts of SOURCE, a saved model; print which tensors are kept and the loss change before any training.
 
     `paribus adapt runs/gpt attention=gqa attention.kv_heads=2 -o runs/gqa`
     """
@@ -47,27 +47,27 @@ def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Pat
 
 
 def lines(report: AdaptationReport) -> list[str]:
-    """A table of what became of the tensors, and the damage below it."""
+    """Format a table of the transferred tensors, and the loss changes below it."""
     rows = [
-        [said, f"{len(fates)} tensors", f"({sum(fate.size for fate in fates):,} numbers)", why]
-        for kind, what in _SAID.items()
-        for said, fates, why in _grouped(kind, what, report.tensors.of(kind))
+        [label, f"{len(fates)} tensors", f"({sum(fate.size for fate in fates):,} numbers)", paths]
+        for kind, label_text in _LABELS.items()
+        for label, fates, paths in _grouped(kind, label_text, report.tensors.of(kind))
     ]
     return [*table(rows), "", *map(str, report.damage)]
 
 
-_SAID: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new": "new", "dropped": "dropped"}
+_LABELS: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new": "new", "dropped": "dropped"}
 
 
 def _grouped(
-    kind: Kind, what: str, fates: tuple[TensorTransfer, ...]
+    kind: Kind, label: str, fates: tuple[TensorTransfer, ...]
 ) -> Iterator[tuple[str, list[TensorTransfer], str]]:
-    """A line for each way in which tensors were converted, or in which new ones begin."""
+    """Yield a line for each kind of conversion and of new initial weights."""
     from paribus.analysis.certificate_checks import short_names
 
     groups: dict[str, list[TensorTransfer]] = {}
     for fate in fates:
         groups.setdefault(fate.how, []).append(fate)
-    for how, group in groups.items():
+    for conversion, group in groups.items():
         paths = "" if kind == "kept" else short_names(fate.path for fate in group)
-        yield what if kind != "kept" or not how else "kept", group, ": ".join(filter(None, (paths, how)))
+        yield label if kind != "kept" or not conversion else "kept", group, ": ".join(filter(None, (paths, conversion)))

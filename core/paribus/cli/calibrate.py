@@ -1,4 +1,4 @@
-"""`paribus calibrate`: what a study can tell with its seeds, and how many of them an effect takes."""
+"""`paribus calibrate`: noise between seeds, detectable effects, and the seeds that an effect needs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     "--effect",
     type=click.FloatRange(0, min_open=True),
     default=None,
-    help="The difference that is to be seen; the study's margin, if not given.",
+    help="Difference to detect; default: the study's margin.",
 )
 @click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True)
-@click.option("--pilot", type=click.IntRange(2), default=None, metavar="K", help="First run the study's first K seeds.")
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Of a pilot: trials at a time.")
+@click.option("--pilot", type=click.IntRange(2), default=None, metavar="K", help="First run K seeds of the study.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Concurrent trials of the pilot.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code.")
+@click.option("--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code.")
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def verb(
@@ -42,7 +42,7 @@ def verb(
     accept_code: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Say how much the seeds of STUDY differ, the least effect that they can show, and the seeds that one takes.
+    """Estimate the noise between seeds of STUDY, the smallest detectable effect, and the seeds that an effect needs.
 
     `paribus calibrate quickstart --effect 0.02`
     """
@@ -51,30 +51,30 @@ def verb(
 
     planned = planned_of(study, registry=session.index(), store=store)
     if pilot is not None:
-        asked = ["--pilot", str(pilot), *([] if jobs is None else ["--jobs", str(jobs)])]
-        _run(planned, session, pilot, jobs, session.command("calibrate", study, *asked, store=store))
+        options = ["--pilot", str(pilot), *([] if jobs is None else ["--jobs", str(jobs)])]
+        _run(planned, session, pilot, jobs, session.command("calibrate", study, *options, store=store))
         planned = planned.replan()
     try:
-        found = calibrate(planned, effect=effect, power=power, accept_code=accept_code)
+        calibration = calibrate(planned, effect=effect, power=power, accept_code=accept_code)
     except NotComparableError as error:
-        again = session.command("calibrate", study, "--pilot", "5", store=store)
+        command = session.command("calibrate", study, "--pilot", "5", store=store)
         codes = ("too-few", "no-records")
         raise NotComparableError(
-            *(_with(problem, f"`{again}`") if problem.code in codes else problem for problem in error.problems)
+            *(_with(problem, f"`{command}`") if problem.code in codes else problem for problem in error.problems)
         ) from None
     for line in planned.store.messages:
         note(line)
     if as_json:
-        out_json(found.to_json())
+        out_json(calibration.to_json())
     else:
-        out(found.title)
-        for each in found.settings:
-            for line in ("", *([each.setting, ""] if each.setting else []), *each.table(), ""):
+        out(calibration.title)
+        for setting in calibration.settings:
+            for line in ("", *([setting.setting, ""] if setting.setting else []), *setting.table(), ""):
                 out(line)
-            _say(each.remarks())
-        if found.other_settings:
+            _say(setting.remarks())
+        if calibration.other_settings:
             out()
-        _say(found.caption())
+        _say(calibration.caption())
     return EXIT_OK
 
 
@@ -88,26 +88,26 @@ def _with(problem: Problem, command: str) -> Problem:
     return replace(problem, valid=f"{command}, which runs the first 5 seeds")
 
 
-def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, again: str) -> None:
-    """Runs the first seeds of the study; their records are the study's own."""
+def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, resume_command: str) -> None:
+    """Run the first seeds of the study; the records belong to the study."""
     from paribus.api import run
     from paribus.cli._progress import StudyProgress
     from paribus.runner.api import default_jobs
     from paribus.slots.launcher import Plugins
 
     part = _first(planned, seeds)
-    left = [trial for trial in part.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
-    if left or not part.plan.is_complete:
+    remaining = [trial for trial in part.plan.trials if planned.store.state(trial.identity) not in ("done", "diverged")]
+    if remaining or not part.plan.is_complete:
         jobs = jobs or default_jobs(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with StudyProgress(part, left, jobs) as progress:
-            run(part, jobs=jobs, plugins=plugins, resume=again, on_event=progress.on_event)
+        with StudyProgress(part, remaining, jobs) as progress:
+            run(part, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event)
 
 
 def _first(planned: PlannedStudy, seeds: int) -> PlannedStudy:
-    """The study with its first seeds alone, whatever is planned of it later."""
-    kept = set(planned.plan.study.seeds[:seeds])
-    trials = tuple(trial for trial in planned.plan.trials if trial.seed in kept)
+    """Restrict a planned study, and its later plans, to the first seeds."""
+    seed_set = set(planned.plan.study.seeds[:seeds])
+    trials = tuple(trial for trial in planned.plan.trials if trial.seed in seed_set)
     make_plan = planned.make_plan
     return replace(
         planned,

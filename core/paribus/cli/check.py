@@ -1,4 +1,4 @@
-"""`paribus check`: everything that is wrong with a spec, or the spec with every default filled in; a study as well."""
+"""`paribus check`: validate a spec or a study and print the resolved spec."""
 
 from __future__ import annotations
 
@@ -15,32 +15,30 @@ from paribus.errors import EXIT_OK, Problem, SpecError
 @click.command("check")
 @click.argument("spec")
 @click.argument("overrides", nargs=-1)
-@click.option(
-    "--json", "as_json", is_flag=True, help="Whether it is ok, its problems, its hash, and what it resolves to."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print ok, problems, hash and resolved spec as JSON.")
 @click.pass_obj
 def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Check a SPEC, the name of a preset or a path, with OVERRIDES such as attention=gqa attention.kv_heads=2.
 
-    Tells of all problems at once, and writes no file. What it prints is the resolved spec, which is a spec again. Of a
-    study's file it checks every variant, and prints them.
+    Reports all problems at once and writes no file. Prints the resolved spec, which is itself a valid spec. For a
+    study, every variant is checked and listed.
     """
     from paribus.specs import resolved, spec_hash
 
     if _is_study(session, spec):
         return _study(session, spec, overrides, as_json)
-    found = resolved(spec, *overrides, registry=session.index())
-    _builds(session, found)
+    resolved_spec = resolved(spec, *overrides, registry=session.index())
+    _builds(session, resolved_spec)
     if as_json:
-        out_json({"ok": True, "problems": [], "hash": spec_hash(found), "spec": found})
+        out_json({"ok": True, "problems": [], "hash": spec_hash(resolved_spec), "spec": resolved_spec})
         return EXIT_OK
-    out(f"# {spec_hash(found)}")
-    out(_yaml(found).rstrip())
+    out(f"# {spec_hash(resolved_spec)}")
+    out(_yaml(resolved_spec).rstrip())
     return EXIT_OK
 
 
 def _builds(session: Session, spec: Mapping[str, Any]) -> None:
-    """What only components can say of their options, they say when they are built: shapes alone, nothing allocated."""
+    """Build the model on the meta device, so that components can validate their options."""
     from paribus.assembly.build import build
     from paribus.assembly.metric_names import placeholder_vocabulary
     from paribus.kernels import KERNELS
@@ -50,7 +48,7 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 
 
 def _is_study(session: Session, source: str) -> bool:
-    """Whether it is the file of a study, by keys that no spec has. A name is that of a preset, if there is one."""
+    """Return whether a source is a study, by keys that specs do not have. Names of presets take precedence."""
     from paribus.specs.yaml_reader import read_file
     from paribus.studies.locate import available_studies, locate_study
 
@@ -66,20 +64,20 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     from paribus.runner.match_time import unsolved_matches
 
     if overrides:
-        what = f"{source} is a study, and what differs in one is said in its file"
+        message = f"{source} is a study, and a study takes no overrides"
         raise SpecError(
-            Problem(code="no-overrides", path=overrides[0], message=what, valid="check it without overrides")
+            Problem(code="no-overrides", path=overrides[0], message=message, valid="no overrides; edit the study file")
         )
     planned = paribus.study(source, registry=session.index())
     for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
         _builds(session, trial.spec)
     settings = [setting.name for setting in planned.plan.settings]
-    left_out = [{"variant": each.variant, "why": each.reason} for each in planned.plan.excluded]
+    left_out = [{"variant": exclusion.variant, "why": exclusion.reason} for exclusion in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
-        several = {"settings": settings} if len(settings) > 1 else {}
-        found = {"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": left_out}
-        out_json({**found, **several})
+        settings_entry = {"settings": settings} if len(settings) > 1 else {}
+        document = {"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": left_out}
+        out_json({**document, **settings_entry})
         return EXIT_OK
     out(f"# a study, {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:
@@ -88,13 +86,13 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         out(f"in {len(settings)} settings: {'; '.join(settings)}")
     for line in unsolved_matches(planned):
         out(line)
-    for each in left_out:
-        out(f"excluded: {each['variant']}: {each['why']}")
+    for exclusion in left_out:
+        out(f"excluded: {exclusion['variant']}: {exclusion['why']}")
     return EXIT_OK
 
 
 def _yaml(spec: Mapping[str, Any]) -> str:
-    """A line for each key, as a person would write it."""
+    """Format a spec as YAML with one line for each key."""
     import yaml
 
     text = ""

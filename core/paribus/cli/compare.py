@@ -1,4 +1,4 @@
-"""`paribus compare`: the verdicts of a study, or how two sets of trials, or two benchmark reports, differ."""
+"""`paribus compare`: verdicts of a study, or differences of two sets of trials or two benchmark reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._compare_output import reports, shown, sides, tripped
+from paribus.cli._compare_output import any_tripped, compare_reports, compare_sides, print_table
 from paribus.cli.console import STORE, Session, note, out
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
@@ -20,16 +20,23 @@ if TYPE_CHECKING:
 @click.argument("study")
 @click.argument("other", required=False)
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
-@click.option("--metric", default="", metavar="NAME", help="Of two sets of trials: NAME, or NAME:higher.")
-@click.option("--across-machines", is_flag=True, help="Compare what ran elsewhere or otherwise, under a warning.")
-@click.option("--fail-if", "fail_if", multiple=True, metavar="GATE", help="End with 1 if `slower:5%` or `worse:0.01`.")
-@click.option("--markdown", "shape", flag_value="markdown", help="The table for a README or a pull request.")
-@click.option("--latex", "shape", flag_value="latex", help="The table for a paper (booktabs).")
-@click.option("--csv", "shape", flag_value="csv", help="The rows for a spreadsheet.")
-@click.option("--json", "shape", flag_value="json", help="Rows of variant, metric, n, difference, low, high, verdict.")
 @click.option(
-    "--results", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep the table and a line a trial there."
+    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the table says so."
+)
+@click.option("--metric", default="", metavar="NAME", help="Metric of two sets of trials: NAME, or NAME:higher.")
+@click.option("--across-machines", is_flag=True, help="Compare runs of different machines or settings, with a warning.")
+@click.option("--fail-if", "fail_if", multiple=True, metavar="GATE", help="Exit with 1 if `slower:5%` or `worse:0.01`.")
+@click.option("--markdown", "shape", flag_value="markdown", help="Markdown, for a README or a pull request.")
+@click.option("--latex", "shape", flag_value="latex", help="LaTeX with booktabs, for a paper.")
+@click.option("--csv", "shape", flag_value="csv", help="CSV, for a spreadsheet.")
+@click.option(
+    "--json", "shape", flag_value="json", help="JSON rows of variant, metric, n, difference, low, high, verdict."
+)
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Write the table, and one line for each trial, to FOLDER.",
 )
 @click.pass_obj
 def verb(
@@ -44,19 +51,19 @@ def verb(
     shape: str | None,
     results: Path | None,
 ) -> int:
-    """Hold each variant of STUDY against its baseline: a verdict with an interval, or why there is none.
+    """Compare each variant of STUDY with its baseline: a verdict with an interval, or the reason for none.
 
-    Or hold OTHER against STUDY: two trials, two folders of trials (NAME@CODE: those of one code), or two reports of
-    pytest-benchmark (files, or folders with one for each run).
+    With OTHER, compare two trials, two folders of trials (NAME@CODE selects one code), or two reports of
+    pytest-benchmark (files, or folders with a file for each run).
     """
     from paribus.analysis.gates import check_study, parse_gates
 
     gates, shape = parse_gates(fail_if), shape or "text"
-    ended = reports(study, other, gates, shape, across=across_machines)
+    ended = compare_reports(study, other, gates, shape, across=across_machines)
     if ended is not None:
         return ended
     if other is not None:
-        return sides(study, other, store, gates, shape, metric=metric, elsewhere=across_machines)
+        return compare_sides(study, other, store, gates, shape, metric=metric, elsewhere=across_machines)
     from paribus.analysis.api import compare
     from paribus.planning.api import study as planned_of
     from paribus.report.markdown import markdown
@@ -68,14 +75,14 @@ def verb(
     for line in planned.store.messages:
         note(line)
     if results is not None:
-        _keep(session, study, planned, table, results)
-    held = check_study(gates, table)
-    ways = {"text": lambda: show_table(table), "markdown": lambda: out(markdown(table))}
-    shown(shape, ways, lambda: study_grid(table), table.to_json, planned.name, held)
-    return EXIT_OK if table.ok and not tripped(held) else EXIT_FAILED
+        _write_results(session, study, planned, table, results)
+    gate_results = check_study(gates, table)
+    renderers = {"text": lambda: show_table(table), "markdown": lambda: out(markdown(table))}
+    print_table(shape, renderers, lambda: study_grid(table), table.to_json, planned.name, gate_results)
+    return EXIT_OK if table.ok and not any_tripped(gate_results) else EXIT_FAILED
 
 
-def _keep(session: Session, study: str, planned: PlannedStudy, table: Table, results: Path) -> None:
+def _write_results(session: Session, study: str, planned: PlannedStudy, table: Table, results: Path) -> None:
     from paribus.report.results import leading_comment, write_results
     from paribus.studies.locate import locate_study
 

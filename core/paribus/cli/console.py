@@ -1,4 +1,4 @@
-"""What verbs share: how they ask for what is installed, and how they print."""
+"""Session and output shared by all commands."""
 
 from __future__ import annotations
 
@@ -20,63 +20,63 @@ from paribus.storage.saved_model import RUNS
 if TYPE_CHECKING:
     from paribus.registry import Index, Registry
 
-STORE: Final = RUNS  # where trials are kept unless another place is named
-_NARROWEST = 20  # columns that are still worth wrapping text in
+STORE: Final = RUNS  # default folder of trials
+_NARROWEST = 20  # minimum width of wrapped text
 
 
 @final
 @dataclass(frozen=True)
 class Session:
-    """What was asked for before the verb: `paribus --plugin ./mine.py list`. Verbs get it by `@click.pass_obj`."""
+    """Options given before the command, as in `paribus --plugin ./mine.py list`; passed by `@click.pass_obj`."""
 
     plugins: tuple[Path, ...] = ()
     no_plugins: bool = False
     debug: bool = False
-    told: set[str] = field(default_factory=set)  # warnings are told once
+    printed_warnings: set[str] = field(default_factory=set)  # each is printed once
 
     def index(self) -> Index:
-        """What is installed, without torch; broken plugins are told of on stderr."""
+        """Return the index of installed components, without torch. Broken plugins are reported on stderr."""
         from paribus import registry
 
-        found = registry.index(plugins=self.plugins, no_plugins=self.no_plugins, on_message=note)
-        self._warn(found)
-        return found
+        index = registry.index(plugins=self.plugins, no_plugins=self.no_plugins, on_message=note)
+        self._warn(index)
+        return index
 
     def registry(self) -> Registry:
-        """What is installed, with its classes; broken plugins are told of on stderr."""
+        """Return the registry of installed components. Broken plugins are reported on stderr."""
         from paribus import registry
 
-        found = registry.installed(plugins=self.plugins, no_plugins=self.no_plugins)
-        self._warn(found.index)
-        return found
+        classes = registry.installed(plugins=self.plugins, no_plugins=self.no_plugins)
+        self._warn(classes.index)
+        return classes
 
     def command(self, verb: str, *words: str, store: Path = STORE) -> str:
-        """A command to type next, with the options of this session: what it finds is what this one found."""
+        """Return a command for the user to run next, with the options of this session."""
         plugins = [word for path in self.plugins for word in ("--plugin", str(path))]
-        alone = ["--no-plugins"] if self.no_plugins else []
-        elsewhere = ["--store", str(store)] if store != STORE else []
-        return shlex.join(["paribus", *plugins, *alone, verb, *words, *elsewhere])
+        isolation = ["--no-plugins"] if self.no_plugins else []
+        store_option = ["--store", str(store)] if store != STORE else []
+        return shlex.join(["paribus", *plugins, *isolation, verb, *words, *store_option])
 
     def _warn(self, index: Index) -> None:
         for warning in index.warnings():
-            if warning not in self.told:
+            if warning not in self.printed_warnings:
                 note(f"warning: {warning}")
-            self.told.add(warning)
+            self.printed_warnings.add(warning)
 
 
 def out(text: str = "") -> None:
-    """A line of the result, on stdout."""
+    """Print one line of the result to stdout."""
     try:
         click.echo(escape_unprintable(text))
     except BrokenPipeError:
         raise
     except OSError as error:
-        what = f"stdout could not be written: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-write", message=what)) from error
+        message = f"cannot write to stdout: {error.strerror or error}"
+        raise StoreError(Problem(code="cannot-write", message=message)) from error
 
 
 def note(text: str) -> None:
-    """A line of progress, a warning or an error, on stderr; that it cannot be written ends nothing."""
+    """Print progress, a warning or an error to stderr. A failure to write is ignored."""
     try:
         click.echo(escape_unprintable(text), err=True)
     except OSError:
@@ -84,30 +84,30 @@ def note(text: str) -> None:
 
 
 def out_json(document: Any) -> None:
-    """The result as JSON, for `--json`."""
+    """Print the result as JSON, for `--json`."""
     out(json.dumps(document, indent=2, allow_nan=False))
 
 
 def refuse_full(folder: Path) -> None:
-    """A folder that is to be written must be new, or empty."""
+    """Raise an error unless a folder is new or empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what = f"`{folder}` is not empty, and nothing is written over"
-        raise StoreError(Problem(code="not-empty", location=str(folder), message=what, valid="a new folder"))
+        message = f"`{folder}` is not empty, and files are never overwritten"
+        raise StoreError(Problem(code="not-empty", location=str(folder), message=message, valid="a new folder"))
 
 
 def columns() -> int:
-    """How wide text may be; what is no terminal has no width."""
+    """Return the width of the terminal; output to a file is not wrapped."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 10_000
 
 
 def table(rows: Iterable[Sequence[str]], indent: int = 0) -> list[str]:
-    """Rows as lines, the last column wrapped to the terminal; under a narrow one it goes below the others."""
+    """Format rows as lines. The last column is wrapped, in a narrow terminal below the others."""
     cells = [[escape_unprintable(cell) for cell in row] for row in rows]
     if not cells:
         return []
     widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]) - 1)]
-    left = indent + sum(widths) + 2 * len(widths)
-    room = columns() - left
+    margin = indent + sum(widths) + 2 * len(widths)
+    room = columns() - margin
     lines: list[str] = []
     for row in cells:
         start = " " * indent + "".join(f"{cell:<{width}}  " for cell, width in zip(row[:-1], widths, strict=True))
@@ -115,11 +115,11 @@ def table(rows: Iterable[Sequence[str]], indent: int = 0) -> list[str]:
             lines += [start.rstrip(), *wrapped(row[-1], indent + 4)]
             continue
         text = textwrap.wrap(row[-1], room) or [""]
-        lines += [(start + text[0]).rstrip(), *(" " * left + line for line in text[1:])]
+        lines += [(start + text[0]).rstrip(), *(" " * margin + line for line in text[1:])]
     return lines
 
 
 def wrapped(text: str, indent: int = 0) -> list[str]:
-    """A paragraph as lines that the terminal can hold."""
+    """Wrap a paragraph to the width of the terminal."""
     margin = " " * indent
     return textwrap.wrap(text, max(columns(), indent + _NARROWEST), initial_indent=margin, subsequent_indent=margin)

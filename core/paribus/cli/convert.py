@@ -1,4 +1,4 @@
-"""`paribus convert`: a model of another library becomes a spec and our weights, and back."""
+"""`paribus convert`: convert models between Hugging Face and Paribus."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from paribus.errors import EXIT_OK, Problem, SpecError
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-o", "--out", "target", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option("--to", "family", metavar="FAMILY", help="Target family of a Paribus model; default: the one that fits.")
+@click.option("--as", "architecture", metavar="CLASS", help="Target class, if the family has several.")
 @click.option(
-    "--to", "family", metavar="FAMILY", help="Of one of ours: what it is to become. Left out: what it can be."
+    "--beside", type=click.Path(path_type=Path), multiple=True, help="Second network, trained together with SOURCE."
 )
-@click.option("--as", "architecture", metavar="CLASS", help="Of one of ours that is several there: which of them.")
-@click.option(
-    "--beside", type=click.Path(path_type=Path), multiple=True, help="A network that was trained together with SOURCE."
-)
-@click.option("--json", "as_json", is_flag=True, help="What was written.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @click.pass_obj
 def verb(
     session: Session,
@@ -34,23 +32,23 @@ def verb(
     beside: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Convert SOURCE, a folder with `config.json` and safetensors, or one of ours, into the other kind.
+    """Convert SOURCE, a folder with `config.json` and safetensors or a Paribus model, into the other format.
 
-    KEY=VALUE reads one key of its configuration otherwise: `paribus convert gpt2/ -o ours attn_pdrop=0.1`
+    KEY=VALUE overrides one key of its configuration: `paribus convert gpt2/ -o ours attn_pdrop=0.1`
     """
     from paribus.conversion.source_model import CONFIG
 
     refuse_full(target)
     if (source / CONFIG).is_file():
-        said = _read(session, [source, *beside], changes, target)
+        report = _read(session, [source, *beside], changes, target)
     else:
-        said = _write(session, source, changes, target, family, architecture)
+        report = _write(session, source, changes, target, family, architecture)
     if as_json:
-        out_json(said)
+        out_json(report)
     else:
-        out(f"{said['parameters']:,} parameters: {said['from']} → {said['to']}")
+        out(f"{report['parameters']:,} parameters: {report['from']} → {report['to']}")
         out(f"written to {target}")
-        note(f"next: {said['next']}")
+        note(f"next: {report['next']}")
     return EXIT_OK
 
 
@@ -58,12 +56,12 @@ def _read(session: Session, sources: list[Path], changes: tuple[str, ...], targe
     import paribus
     from paribus.conversion.source_model import read_source
 
-    found = [read_source(source) for source in sources]
-    model = paribus.convert(found, registry=session.registry(), **_changes(changes))
+    sources_read = [read_source(source) for source in sources]
+    model = paribus.convert(sources_read, registry=session.registry(), **_changes(changes))
     paribus.save(model, target)
-    then = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
-    classes = " and ".join(each.architecture for each in found)
-    return {"from": classes, "to": "a spec and its weights", "parameters": _count(model), "next": then}
+    command = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
+    classes = " and ".join(each.architecture for each in sources_read)
+    return {"from": classes, "to": "a Paribus model", "parameters": _count(model), "next": command}
 
 
 def _write(
@@ -77,27 +75,27 @@ def _write(
     import paribus
 
     if changes:
-        what = f"`{changes[0]}` changes a configuration of another library, and this is a model of ours"
-        raise SpecError(Problem(code="not-read", location=str(source), message=what))
+        message = f"`{changes[0]}` overrides a Hugging Face configuration, but SOURCE is a Paribus model"
+        raise SpecError(Problem(code="not-read", location=str(source), message=message))
     model = paribus.load(source, registry=session.registry())
-    made = paribus.export(model, family, architecture=architecture, registry=session.registry())
-    made.save(target)
-    then = f"{made.architecture}.from_pretrained({str(target)!r})"
-    return {"from": "a spec and its weights", "to": made.architecture, "parameters": _count(model), "next": then}
+    exported = paribus.export(model, family, architecture=architecture, registry=session.registry())
+    exported.save(target)
+    command = f"{exported.architecture}.from_pretrained({str(target)!r})"
+    return {"from": "a Paribus model", "to": exported.architecture, "parameters": _count(model), "next": command}
 
 
 def _changes(words: tuple[str, ...]) -> dict[str, Any]:
-    """KEY=VALUE, each value as YAML has it."""
+    """Parse KEY=VALUE words, each value as YAML."""
     import yaml
 
-    found: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     for word in words:
         key, sign, value = word.partition("=")
         if not sign or not key:
-            what = f"`{word}` says nothing of a key"
-            raise SpecError(Problem(code="no-override", message=what, valid="KEY=VALUE, such as attn_pdrop=0.1"))
-        found[key] = yaml.safe_load(value)
-    return found
+            message = f"expected KEY=VALUE, got `{word}`"
+            raise SpecError(Problem(code="no-override", message=message, valid="KEY=VALUE, such as attn_pdrop=0.1"))
+        changes[key] = yaml.safe_load(value)
+    return changes
 
 
 def _count(model: Any) -> int:

@@ -1,4 +1,4 @@
-"""`paribus embed`: what a layer of a model makes of texts, as numbers."""
+"""`paribus embed`: embeddings of texts from a layer of a model."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._inference import asked, given
+from paribus.cli._inference import load_named_model, read_texts
 from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
 
 if TYPE_CHECKING:
     from paribus.inference.embed import Embeddings
 
-_SHOWN = 4  # numbers of a vector that a line has
+_SHOWN = 4  # numbers of a vector on a line
 
 
 @click.command("embed")
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("--file", type=click.Path(path_type=Path), help="Texts, a line each; without any, stdin is read.")
+@click.option("--file", type=click.Path(path_type=Path), help="File with one text a line; default: stdin.")
+@click.option("--layer", type=int, default=-1, show_default=True, help="0: the token embedding, -1: the last layer.")
 @click.option(
-    "--layer", type=int, default=-1, show_default=True, help="0 is the embedding's rows, -1 the last layer's."
+    "--pool", default="mean", show_default=True, help="mean, first, last, or none for a vector of each token."
 )
-@click.option("--pool", default="mean", show_default=True, help="mean, first, last, or none: a vector for each token.")
-@click.option("--part", help="Another stack than the one that reads a text, such as the generator.")
+@click.option("--part", help="Another stack of the model, such as the generator.")
 @click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="A .npy or .safetensors file.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Every number, and the tokens.")
+@click.option("--json", "as_json", is_flag=True, help="Print all numbers and tokens as JSON.")
 @click.pass_obj
 def verb(
     session: Session,
@@ -42,58 +42,61 @@ def verb(
     store: Path,
     as_json: bool,
 ) -> int:
-    """Print what a layer of MODEL makes of each TEXT, or write it to a file.
+    """Print the embedding of each TEXT from a layer of MODEL, or write it to a file.
 
     `paribus embed runs/bert "Two texts." "Both at once." --layer 2 -o vectors.npy`
 
-    MODEL is a trial, by its folder or identity as `status` shows it, or a folder that `train --save` wrote. A file has
-    one row a text; with `--pool none` a row a token, text after text, and .safetensors has how many each has.
+    MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A file
+    has one row for each text; with `--pool none` one for each token, and .safetensors also has the lengths.
     """
     if target is not None:
         _writable(target)
-    read = given(texts, file, "TEXT")
+    inputs = read_texts(texts, file, "TEXT")
     import paribus
 
-    found = paribus.embed(asked(session, model, store), read, layer=layer, pool=pool, part=part)  # type: ignore[arg-type]  # it says itself which there are
+    embeddings = paribus.embed(load_named_model(session, model, store), inputs, layer=layer, pool=pool, part=part)  # type: ignore[arg-type]  # embed validates it
     if target is not None:
-        _write(target, found)
+        _write(target, embeddings)
         note(f"written to {target}")
     if as_json:
-        vectors = [vector.tolist() for vector in found.vectors]
-        rows = zip(read, found.ids, found.tokens, vectors, strict=True)
-        told = [{"text": text, "ids": ids, "tokens": tokens, "vectors": made} for text, ids, tokens, made in rows]
-        out_json({"layer": found.layer, "pool": pool, "texts": told})
+        vectors = [vector.tolist() for vector in embeddings.vectors]
+        rows = zip(inputs, embeddings.ids, embeddings.tokens, vectors, strict=True)
+        documents = [
+            {"text": text, "ids": ids, "tokens": tokens, "vectors": vector_list}
+            for text, ids, tokens, vector_list in rows
+        ]
+        out_json({"layer": embeddings.layer, "pool": pool, "texts": documents})
     elif target is None:
-        for line in table(_rows(read, found)):
+        for line in table(_rows(inputs, embeddings)):
             out(line)
     return EXIT_OK
 
 
-def _rows(texts: list[str], found: Embeddings) -> list[list[str]]:
-    """A line for each vector: what it is of, how long it is, and where it begins."""
-    shown: list[list[str]] = []
-    for text, tokens, vectors in zip(texts, found.tokens, found.vectors, strict=True):
+def _rows(texts: list[str], embeddings: Embeddings) -> list[list[str]]:
+    """Format a line for each vector: its text or token, length, norm and first numbers."""
+    lines: list[list[str]] = []
+    for text, tokens, vectors in zip(texts, embeddings.tokens, embeddings.vectors, strict=True):
         named = zip(tokens, vectors, strict=True) if vectors.ndim > 1 else [(text, vectors)]
         for name, vector in named:
             begins = " ".join(f"{number:+.4f}" for number in vector[:_SHOWN].tolist())
-            more = " …" if len(vector) > _SHOWN else ""
-            shown.append([repr(name), f"{len(vector)} numbers", f"norm {float(vector.norm()):.4f}", begins + more])
-    return shown
+            ellipsis = " …" if len(vector) > _SHOWN else ""
+            lines.append([repr(name), f"{len(vector)} numbers", f"norm {float(vector.norm()):.4f}", begins + ellipsis])
+    return lines
 
 
 def _writable(target: Path) -> None:
-    """What cannot be written is said before a model is read."""
+    """Validate the output file before a model is loaded."""
     if target.suffix not in (".npy", ".safetensors"):
-        what = f"`{target}` is no name of a file that vectors are written to"
+        message = f"expected a .npy or .safetensors file, got `{target}`"
         raise SpecError(
-            Problem(code="usage", path="--out", message=what, valid="a name that ends in .npy or .safetensors")
+            Problem(code="usage", path="--out", message=message, valid="a name that ends in .npy or .safetensors")
         )
     if target.exists():
-        what = f"`{target}` is there already, and nothing is written over"
-        raise StoreError(Problem(code="not-empty", location=str(target), message=what, valid="a new file"))
+        message = f"`{target}` exists, and files are never overwritten"
+        raise StoreError(Problem(code="not-empty", location=str(target), message=message, valid="a new file"))
 
 
-def _write(target: Path, found: Embeddings) -> None:
+def _write(target: Path, embeddings: Embeddings) -> None:
     import io
 
     import numpy as np
@@ -102,12 +105,12 @@ def _write(target: Path, found: Embeddings) -> None:
 
     from paribus.storage.atomic import write_bytes
 
-    pooled = found.vectors[0].ndim == 1
-    vectors = torch.stack(found.vectors) if pooled else torch.cat(found.vectors)
+    pooled = embeddings.vectors[0].ndim == 1
+    vectors = torch.stack(embeddings.vectors) if pooled else torch.cat(embeddings.vectors)
     if target.suffix == ".npy":
         file = io.BytesIO()
         np.save(file, vectors.cpu().numpy())
         write_bytes(target, file.getvalue())
     else:
-        lengths = torch.tensor([1 if pooled else len(vector) for vector in found.vectors])
+        lengths = torch.tensor([1 if pooled else len(vector) for vector in embeddings.vectors])
         write_bytes(target, save({"vectors": vectors.cpu().contiguous(), "lengths": lengths}))

@@ -1,4 +1,4 @@
-"""`paribus explain`: a slot, or a component with its paper, its options and what it declares of itself."""
+"""`paribus explain`: a slot, or a component with its paper, options and traits."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.command("explain")
 @click.argument("topic")
-@click.option("--json", "as_json", is_flag=True, help="What is told, as data.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
 def verb(session: Session, topic: str, as_json: bool) -> int:
-    """Explain a TOPIC: a slot (attention), a component (attention.gqa), or what else a spec says (dims)."""
+    """Explain a TOPIC: a slot (attention), a component (attention.gqa), or another section of a spec (dims)."""
     from paribus.specs import fields
 
     sections = {"dims": fields.DIMS, "data": fields.DATA, "dropout": (fields.DROPOUT,), "seed": (fields.SEED,)}
@@ -40,18 +40,18 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
     return _slot(index, slot, as_json)
 
 
-def _bare(index: Index, topic: str, others: list[str]) -> tuple[str, str]:
-    """A component by its name alone, where one slot has it."""
+def _bare(index: Index, topic: str, topics: list[str]) -> tuple[str, str]:
+    """Find a component by its name without the slot."""
     slots = [slot for slot in SLOTS if topic in index.entries[slot]]
     if len(slots) == 1:
         return slots[0], topic
     if slots:
-        what, valid = f"`{topic}` is in several slots", join_names(f"{slot}.{topic}" for slot in slots)
-        raise SpecError(Problem(code="ambiguous", message=what, valid=valid))
+        message, valid = f"`{topic}` is in several slots", join_names(f"{slot}.{topic}" for slot in slots)
+        raise SpecError(Problem(code="ambiguous", message=message, valid=valid))
     components = [f"{slot}.{name}" for slot in SLOTS for name in index.entries[slot]]
-    what, valid = f'unknown topic "{topic}"', f"{join_names(others)}, or slot.name, such as {components[0]}"
-    near = closest_match(topic, [*others, *components, *(name.partition(".")[2] for name in components)])
-    raise SpecError(Problem(code="unknown-topic", message=what, valid=valid, suggestion=near))
+    message, valid = f'unknown topic "{topic}"', f"{join_names(topics)}, or slot.name, such as {components[0]}"
+    suggestion = closest_match(topic, [*topics, *components, *(name.partition(".")[2] for name in components)])
+    raise SpecError(Problem(code="unknown-topic", message=message, valid=valid, suggestion=suggestion))
 
 
 def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:
@@ -78,7 +78,7 @@ def _slot(index: Index, slot: str, as_json: bool) -> int:
 
 
 def _contract(slot: str) -> str:
-    """The docstring of a slot's abstract class, read and not imported: importing it would import torch."""
+    """Read the docstring of a slot's abstract class without importing torch."""
     file = Path(paribus.__file__).parent / "slots" / f"{slot}.py"
     classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
     return next(ast.get_docstring(node) or "" for node in classes if node.name.lower() == slot)
@@ -91,12 +91,12 @@ def _component(entry: Entry, as_json: bool) -> int:
     out(f"{entry.slot}.{entry.name}\n")
     out(entry.doc)
     _options(entry.options)
-    told = [*words.traits(entry.traits), *words.stacks(entry.parts), *words.reads(entry.reads)]
-    if told:
-        out("\nwhat it declares")
-    for line in told:
-        for one in wrapped(line, indent=2):
-            out(one)
+    declarations = [*words.traits(entry.traits), *words.stacks(entry.parts), *words.reads(entry.reads)]
+    if declarations:
+        out("\ntraits")
+    for line in declarations:
+        for text in wrapped(line, indent=2):
+            out(text)
     out("")
     for line in table([("plugin", str(entry.source)), ("file", entry.file or "none")]):
         out(line)
@@ -124,8 +124,8 @@ def _options(options: tuple[Option, ...]) -> None:
         out(line)
 
 
-def _lines(options: tuple[Option, ...], before: str) -> Iterator[tuple[str, str]]:
+def _lines(options: tuple[Option, ...], prefix: str) -> Iterator[tuple[str, str]]:
     for option in options:
-        yield f"{before}{option.name}", words.option(option)
+        yield f"{prefix}{option.name}", words.option(option)
         if option.kind.name == "group":
-            yield from _lines(option.kind.options, f"{before}{option.name}.")
+            yield from _lines(option.kind.options, f"{prefix}{option.name}.")

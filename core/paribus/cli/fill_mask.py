@@ -1,4 +1,4 @@
-"""`paribus fill-mask`: what may stand behind each mask of a text."""
+"""`paribus fill-mask`: the most probable tokens for each mask of a text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._inference import asked, given
+from paribus.cli._inference import load_named_model, read_texts
 from paribus.cli.console import STORE, Session, out, out_json, table
 from paribus.errors import EXIT_OK
 
@@ -18,43 +18,45 @@ if TYPE_CHECKING:
 @click.command("fill-mask")
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("--file", type=click.Path(path_type=Path), help="Texts, a line each; without any, stdin is read.")
+@click.option("--file", type=click.Path(path_type=Path), help="File with one text a line; default: stdin.")
 @click.option("--top", type=int, default=5, show_default=True, help="Candidates for each mask.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Candidates with their ids and probabilities.")
+@click.option("--json", "as_json", is_flag=True, help="Print candidates with ids and probabilities as JSON.")
 @click.pass_obj
 def verb(
     session: Session, model: str, texts: tuple[str, ...], file: Path | None, top: int, store: Path, as_json: bool
 ) -> int:
-    """Say which tokens may stand behind each <mask> of TEXT, and how probable each is.
+    """Print the most probable tokens for each <mask> of TEXT.
 
     `paribus fill-mask 1f3a9c "The <mask> statement" --top 3`
 
-    MODEL is a trial, by its folder or identity as `status` shows it, or a folder that `train --save` wrote.
+    MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`.
     """
     import paribus
 
-    read = given(texts, file, "TEXT")
-    found = asked(session, model, store)
-    filled = [paribus.fill(found, text, top=top, registry=session.registry()) for text in read]
+    inputs = read_texts(texts, file, "TEXT")
+    loaded = load_named_model(session, model, store)
+    filled = [paribus.fill(loaded, text, top=top, registry=session.registry()) for text in inputs]
     if as_json:
         out_json(
             [
                 {"text": text, "masks": [[candidate._asdict() for candidate in mask] for mask in masks]}
-                for text, masks in zip(read, filled, strict=True)
+                for text, masks in zip(inputs, filled, strict=True)
             ]
         )
         return EXIT_OK
-    for number, (text, masks) in enumerate(zip(read, filled, strict=True)):
-        for line in ([""] if number else []) + ([text] if len(read) > 1 else []):
+    for number, (text, masks) in enumerate(zip(inputs, filled, strict=True)):
+        for line in ([""] if number else []) + ([text] if len(inputs) > 1 else []):
             out(line)
-        for place, mask in enumerate(masks, start=1):
-            of = [f"mask {place}"] if len(masks) > 1 else []
-            for line in table([[*of, f"{each.probability:.4f}", _quoted(each)] for each in mask]):
+        for mask_number, mask in enumerate(masks, start=1):
+            prefix = [f"mask {mask_number}"] if len(masks) > 1 else []
+            for line in table(
+                [[*prefix, f"{candidate_line.probability:.4f}", _quoted(candidate_line)] for candidate_line in mask]
+            ):
                 out(line)
     return EXIT_OK
 
 
 def _quoted(candidate: Candidate) -> str:
-    """Its text, so that a space is seen."""
+    """Quote the text of a candidate, so that spaces are visible."""
     return "'" + (candidate.text or "").replace("\n", "\\n") + "'"

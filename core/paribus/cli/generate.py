@@ -1,4 +1,4 @@
-"""`paribus generate`: what a trained model writes behind a prompt."""
+"""`paribus generate`: generate text with a trained model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._inference import asked, given
+from paribus.cli._inference import load_named_model, read_texts
 from paribus.cli.console import STORE, Session, note, out, out_json
 from paribus.errors import EXIT_OK
 
@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 @click.command("generate")
 @click.argument("model")
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
-@click.option("--file", type=click.Path(path_type=Path), help="Prompts, a line each; without any, stdin is read.")
-@click.option("--tokens", type=int, help="At most so many are written; else until the model's length is full.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0: the most probable token.")
-@click.option("--top-k", type=int, help="Draw from the so many most probable tokens.")
-@click.option("--top-p", type=float, help="Draw from the fewest that are as probable as this together.")
-@click.option("--min-p", type=float, help="Draw from those at least this probable, as a share of the most probable.")
+@click.option("--file", type=click.Path(path_type=Path), help="File with one prompt a line; default: stdin.")
+@click.option("--tokens", type=int, help="Maximum of new tokens; default: up to the model's length.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0: greedy decoding.")
+@click.option("--top-k", type=int, help="Sample from the K most probable tokens.")
+@click.option("--top-p", type=float, help="Nucleus sampling: the fewest tokens with this total probability.")
+@click.option("--min-p", type=float, help="Sample from tokens with at least this share of the maximum probability.")
 @click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="CTRL: 1.2.")
-@click.option("--beam", type=int, default=1, show_default=True, help="Hypotheses that go on side by side.")
-@click.option("--length-penalty", type=float, default=0.0, show_default=True, help="Of a beam: Wu et al. 2016, 0.6.")
+@click.option("--beam", type=int, default=1, show_default=True, help="Width of beam search.")
+@click.option(
+    "--length-penalty", type=float, default=0.0, show_default=True, help="For beam search: Wu et al. 2016, 0.6."
+)
 @click.option("-n", "n", type=int, default=1, show_default=True, help="Texts for each prompt.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--language", help="The language to be written, where the corpus tells any apart.")
-@click.option("--source-language", help="The language of the prompt, where a model reads it as a source.")
-@click.option("--label", help="The class that a text is to be of, by name or number, for a model that was told any.")
-@click.option("--batch", type=int, default=32, show_default=True, help="Prompts that are read at once.")
-@click.option("--no-cache", is_flag=True, help="Read all rows anew for each token.")
+@click.option("--language", help="Target language, if the corpus has languages.")
+@click.option("--source-language", help="Language of the prompt, for an encoder-decoder.")
+@click.option("--label", help="Class of the text, by name or number, for a model trained with labels.")
+@click.option("--batch", type=int, default=32, show_default=True, help="Prompts in a batch.")
+@click.option("--no-cache", is_flag=True, help="Recompute all positions for each token.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Texts, ids and scores.")
+@click.option("--json", "as_json", is_flag=True, help="Print texts, ids and scores as JSON.")
 @click.pass_obj
 def verb(
     session: Session,
@@ -49,32 +51,32 @@ def verb(
     store: Path,
     as_json: bool,
     no_cache: bool,
-    **manner: Any,
+    **options: Any,
 ) -> int:
-    """Write what follows each PROMPT, or what belongs to it.
+    """Generate a continuation of, or an answer to, each PROMPT.
 
     `paribus generate 1f3a9c "The import statement" --temperature 0.8 --top-p 0.9 -n 3`
 
-    MODEL is a trial, by its folder or identity as `status` shows it, or a folder that `train --save` wrote. Of a model
-    that goes on from its prompt, the prompt is shown as well. A special token is written as it is shown: `<mask>`.
+    MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A
+    decoder's continuation is printed after its prompt. Special tokens are written as `<mask>`.
     """
-    texts = given(prompts, file, "PROMPT")
-    found = asked(session, model, store)
-    began = time.perf_counter()
-    generation = _generated(session, found, texts, cache=not no_cache, **manner)
-    seconds = time.perf_counter() - began
+    texts = read_texts(prompts, file, "PROMPT")
+    loaded = load_named_model(session, model, store)
+    start_time = time.perf_counter()
+    generation = _generated(session, loaded, texts, cache=not no_cache, **options)
+    seconds = time.perf_counter() - start_time
     count = sum(len(line.ids) for lines in generation.results for line in lines)
     if as_json:
         out_json(_document(texts, generation))
     else:
-        for text in _lines(texts, generation, goes_on=_goes_on(found)):
+        for text in _lines(texts, generation, continues=_continues_prompt(loaded)):
             out(text)
-    kept = f"; the cache took {generation.cache_bytes:,} bytes" if generation.cache_bytes else ""
-    note(f"{count:,} tokens in {seconds:.1f} s{kept}")
+    cache_note = f"; the cache took {generation.cache_bytes:,} bytes" if generation.cache_bytes else ""
+    note(f"{count:,} tokens in {seconds:.1f} s{cache_note}")
     return EXIT_OK
 
 
-def _generated(session: Session, model: Model, texts: list[str], **said: Any) -> Generation:
+def _generated(session: Session, model: Model, texts: list[str], **options: Any) -> Generation:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -84,23 +86,23 @@ def _generated(session: Session, model: Model, texts: list[str], **said: Any) ->
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("tokens", total=None)
-        said["tell"] = lambda done, most: bar.update(task, completed=done, total=most)
-        return paribus.generate(model, texts, registry=session.registry(), **said)
+        options["tell"] = lambda done, total: bar.update(task, completed=done, total=total)
+        return paribus.generate(model, texts, registry=session.registry(), **options)
 
 
-def _goes_on(model: Model) -> bool:
-    """Whether what is written goes on from the prompt, and does not answer it."""
+def _continues_prompt(model: Model) -> bool:
+    """Return whether the model continues its prompt instead of answering it."""
     return all(part.cross is None for part in model.topology.parts)
 
 
-def _lines(texts: list[str], generation: Generation, *, goes_on: bool) -> Iterator[str]:
+def _lines(texts: list[str], generation: Generation, *, continues: bool) -> Iterator[str]:
     several = len(texts) > 1 or any(len(lines) > 1 for lines in generation.results)
     for number, (text, lines) in enumerate(zip(texts, generation.results, strict=True), start=1):
-        for place, line in enumerate(lines, start=1):
+        for index, line in enumerate(lines, start=1):
             if several:
-                of = f", {place} of {len(lines)}" if len(lines) > 1 else ""
-                yield f"# prompt {number}{of}: {line.score:.4f} nats"
-            yield (text if goes_on else "") + (line.text or "")
+                position = f", {index} of {len(lines)}" if len(lines) > 1 else ""
+                yield f"# prompt {number}{position}: {line.score:.4f} nats"
+            yield (text if continues else "") + (line.text or "")
 
 
 def _document(texts: list[str], generation: Generation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`paribus list`: what is installed, by slot."""
+"""`paribus list`: installed components, by slot."""
 
 from __future__ import annotations
 
@@ -22,28 +22,33 @@ _FILES = ("presets", "studies")
 
 @click.command("list")
 @click.argument("slot", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Rows of slot, name, summary, distribution, options.")
+@click.option("--json", "as_json", is_flag=True, help="Print slot, name, summary, distribution and options as JSON.")
 @click.pass_obj
 def verb(session: Session, slot: str | None, as_json: bool) -> int:
-    """List what is installed: for one SLOT, or for all.
+    """List the installed components of one SLOT, or of all.
 
-    `presets` and `studies` list what ships with plugins as files.
+    `presets` and `studies` list the specs and studies that plugins ship.
     """
     if slot is not None and slot not in (*SLOTS, *_FILES):
-        known = (*SLOTS, *_FILES)
-        what = f'unknown slot "{slot}"'
+        valid_names = (*SLOTS, *_FILES)
+        message = f'unknown slot "{slot}"'
         raise SpecError(
-            Problem(code="unknown-slot", message=what, valid=join_names(known), suggestion=closest_match(slot, known))
+            Problem(
+                code="unknown-slot",
+                message=message,
+                valid=join_names(valid_names),
+                suggestion=closest_match(slot, valid_names),
+            )
         )
     index = session.index()
     if as_json:
         out_json([row for name in ([slot] if slot else SLOTS) for row in _rows(index, name)])
         return EXIT_OK
-    for place, name in enumerate([slot] if slot else [*SLOTS, *_FILES]):
-        found = _rows(index, name)
-        if found or slot:
-            out(f"{'' if place == 0 else chr(10)}{name}")
-        for line in table([(row["name"], row["distribution"], row["summary"]) for row in found], indent=2):
+    for number, name in enumerate([slot] if slot else [*SLOTS, *_FILES]):
+        rows = _rows(index, name)
+        if rows or slot:
+            out(f"{'' if number == 0 else chr(10)}{name}")
+        for line in table([(row["name"], row["distribution"], row["summary"]) for row in rows], indent=2):
             out(line)
     return EXIT_OK
 
@@ -81,7 +86,7 @@ def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
 
 
 def first_line(file: Path) -> str:
-    """What a YAML file says of itself: its first line, where that is a comment."""
+    """Return the first line of a YAML file if it is a comment."""
     with file.open(errors="replace") as lines:
-        first = lines.readline().strip()
-    return first.lstrip("# ") if first.startswith("#") else ""
+        line = lines.readline().strip()
+    return line.lstrip("# ") if line.startswith("#") else ""

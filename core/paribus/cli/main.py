@@ -1,4 +1,4 @@
-"""The command `paribus`: one file a verb, each imported when it is asked for."""
+"""Command line of Paribus. Each command is a module of this package and is imported when it runs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,16 @@ from paribus.registry.plugin_sources import find_plugin_sources
 
 _FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _HELPERS: Final = frozenset({"main", "console"})
-_GLOBAL: Final = {"--plugin": 1, "--no-plugins": 0, "--debug": 0}  # options of every verb, and how many words follow
+_GLOBAL: Final = {
+    "--plugin": 1,
+    "--no-plugins": 0,
+    "--debug": 0,
+}  # options of every command, with the number of their values
 
 
 @final
 class Verbs(click.Group):
-    """The verbs are the modules of this package that do not begin with an underscore: `list.py` defines `verb`."""
+    """Click group of the public modules of this package: `list.py` defines the command `list` as `verb`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         names = (module.name for module in pkgutil.iter_modules(cli.__path__))
@@ -59,17 +63,19 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
-            near = closest_match(args[0], known)
-            meant = f'; did you mean "{near}"?' if near else ";"
-            raise click.UsageError(f'unknown command "{args[0]}"{meant} valid: {join_names(known)}', ctx)
+        commands = self.list_commands(ctx)
+        if args and args[0] not in commands and not args[0].startswith("-"):
+            suggestion = closest_match(args[0], commands)
+            hint = f'; did you mean "{suggestion}"?' if suggestion else ";"
+            raise click.UsageError(f'unknown command "{args[0]}"{hint} valid: {join_names(commands)}', ctx)
         return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), help="A plugin in one file.")
-@click.option("--no-plugins", is_flag=True, help="Load the built-in plugins alone.")
+@click.option(
+    "--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), help="Load a plugin from one file."
+)
+@click.option("--no-plugins", is_flag=True, help="Load only the built-in plugins.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(paribus.__version__, prog_name="paribus")
 @click.pass_context
@@ -81,16 +87,16 @@ def group(ctx: click.Context, plugins: tuple[Path, ...], no_plugins: bool, debug
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb; what it returns is the exit code, and so is the kind of what it raises."""
+    """Run one command and return the exit code."""
     try:
         return _run(argv)
     finally:
         for stream in (sys.stdout, sys.stderr):
-            _let_go(stream)
+            _flush_or_discard(stream)
 
 
-def _let_go(stream: Any) -> None:
-    """What a stream still holds and cannot write Python would try again as it ends, with an exit code of its own."""
+def _flush_or_discard(stream: Any) -> None:
+    """Flush a stream, or discard what it cannot write: Python would retry at exit and change the exit code."""
     try:
         if stream is not None:
             stream.flush()
@@ -104,47 +110,47 @@ def _run(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")  # a terminal without ≥ is no reason to fail
+            reconfigure(errors="backslashreplace")  # a terminal whose encoding lacks ≥ must not fail the command
     try:
         with group.make_context("paribus", list(words)) as context:
             code = group.invoke(context)
         if sys.stdout is not None:
             sys.stdout.flush()
     except BaseException as error:
-        return _told(error, debug="--debug" in words, as_json="--json" in words)
+        return _report_error(error, debug="--debug" in words, as_json="--json" in words)
     return code if isinstance(code, int) else EXIT_OK
 
 
 def _global_first(words: Sequence[str]) -> list[str]:
-    """The options of every verb, wherever they stand, before the verb: that is where click looks for them."""
-    first: list[str] = []
-    rest: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    """Move the options of every command in front of the command, where click expects them."""
+    global_words: list[str] = []
+    other_words: list[str] = []
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         if word == "--":
-            rest += [word, *left]
+            other_words += [word, *remaining]
             break
         option, equals, _ = word.partition("=")
         if option not in _GLOBAL:
-            rest.append(word)
+            other_words.append(word)
             continue
-        first.append(word)
+        global_words.append(word)
         if not equals:
-            first += left[: _GLOBAL[option]]
-            del left[: _GLOBAL[option]]
-    return [*first, *rest]
+            global_words += remaining[: _GLOBAL[option]]
+            del remaining[: _GLOBAL[option]]
+    return [*global_words, *other_words]
 
 
-def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
-    """Tells what went wrong, a line a problem (for whoever asked for JSON, as that too), and answers the exit code."""
+def _report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
+    """Print an error, one line for each problem and as JSON with `--json`, and return the exit code."""
     if isinstance(error, (click.exceptions.Exit, SystemExit)):
-        return _code(error)
-    if isinstance(error, BrokenPipeError):  # who read has read enough
+        return _exit_code(error)
+    if isinstance(error, BrokenPipeError):  # the reader has closed the pipe
         return EXIT_OK
-    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:  # a store tells of its own files
-        what = f"stdout could not be written: {error.strerror}"
-        error = StoreError(Problem(code="cannot-write", message=what))
+    if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:  # errors of files have a name
+        message = f"cannot write to stdout: {error.strerror}"
+        error = StoreError(Problem(code="cannot-write", message=message))
     if debug:
         note("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, click.ClickException):
@@ -153,7 +159,7 @@ def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
         for problem in error.problems:
             note(str(problem))
         if as_json:
-            with suppress(ParibusError, BrokenPipeError):  # stdout is gone, or was what went wrong
+            with suppress(ParibusError, BrokenPipeError):  # stdout itself may have failed
                 out_json({"ok": False, "problems": [dataclasses.asdict(problem) for problem in error.problems]})
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -163,36 +169,51 @@ def _told(error: BaseException, *, debug: bool, as_json: bool) -> int:
 
 
 def _unexpected(error: BaseException) -> int:
-    """What nobody raised on purpose: a stranger's plugin failed, or we did."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    theirs = _strange(error)
-    at = theirs or last
-    what = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')} ({at.filename}:{at.lineno})"
-    if theirs is not None:
-        note(str(Problem(code="plugin-failed", message=f"{what}; this is no part of paribus; --debug shows the whole")))
+    """Report an unexpected exception as a failure of a third-party plugin or as a bug of Paribus."""
+    last_frame = traceback.extract_tb(error.__traceback__)[-1]
+    plugin_frame = _third_party_frame(error)
+    frame = plugin_frame or last_frame
+    message = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')} ({frame.filename}:{frame.lineno})"
+    if plugin_frame is not None:
+        note(
+            str(
+                Problem(
+                    code="plugin-failed",
+                    message=f"{message}; this code is not part of paribus; --debug shows the traceback",
+                )
+            )
+        )
         return EXIT_PLUGIN
     note(
-        str(Problem(code="bug", message=f"{what}; this is a bug in paribus, please report it with what --debug shows"))
+        str(
+            Problem(
+                code="bug", message=f"{message}; this is a bug in paribus; please report it with the output of --debug"
+            )
+        )
     )
     return EXIT_BUG
 
 
-def _strange(error: BaseException) -> traceback.FrameSummary | None:
-    """Where a stranger's plugin failed: the last frame that is of no library, if it is not one of ours."""
+def _third_party_frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the last frame outside of libraries, if it is in a third-party plugin."""
     names = {"paribus", *(door.value.partition(".")[0] for door in find_plugin_sources(no_plugins=True))}
-    places = [found.origin for name in names if (found := importlib.util.find_spec(name)) is not None and found.origin]
-    ours = [Path(place).parent for place in places]
-    libraries = [Path(each) for each in (*sysconfig.get_paths().values(), *site.getsitepackages())]
+    origins = [
+        module_spec.origin
+        for name in names
+        if (module_spec := importlib.util.find_spec(name)) is not None and module_spec.origin
+    ]
+    own_folders = [Path(place).parent for place in origins]
+    libraries = [Path(folder) for folder in (*sysconfig.get_paths().values(), *site.getsitepackages())]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if any(path.is_relative_to(root) for root in ours):
+        if any(path.is_relative_to(root) for root in own_folders):
             return None
         if path.is_file() and not any(path.is_relative_to(root) for root in libraries):
             return frame
     return None
 
 
-def _code(error: click.exceptions.Exit | SystemExit) -> int:
+def _exit_code(error: click.exceptions.Exit | SystemExit) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error.code, str):

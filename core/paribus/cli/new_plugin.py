@@ -1,4 +1,4 @@
-"""`paribus new-plugin`: a whole plugin to begin with, of one component that works."""
+"""`paribus new-plugin`: write a complete plugin with one working component."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ PREFIX: Final = "paribus-"
 
 @click.command("new-plugin")
 @click.argument("name")
-@click.option("--slot", required=True, metavar="SLOT", help="What it fills: attention, norm, tokenizer …")
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Where; paribus-NAME, unless told.")
-@click.option("--json", "as_json", is_flag=True, help="What was written, and what to do next, as data.")
+@click.option("--slot", required=True, metavar="SLOT", help="Slot of the component: attention, norm, tokenizer …")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write; default: paribus-NAME."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the files and the next commands as JSON.")
 @click.pass_obj
 def verb(session: Session, name: str, slot: str, folder: Path | None, as_json: bool) -> int:
-    """Write a plugin that offers a component NAME of one SLOT: small, whole, and tested, to be changed into yours.
+    """Write a small, complete and tested plugin with a component NAME for SLOT, for you to change.
 
     `paribus new-plugin cosine --slot attention` writes the distribution paribus-cosine into a folder of that name.
     """
     plugin = Plugin.named(name, slot)
-    _unclaimed(plugin, session.index())
+    _validate_unused(plugin, session.index())
     place = folder if folder is not None else Path(plugin.distribution)
     files = dict(plugin.files())
     _write(place, files)
@@ -57,7 +59,7 @@ def verb(session: Session, name: str, slot: str, folder: Path | None, as_json: b
 @final
 @dataclass(frozen=True)
 class Plugin:
-    """What one name becomes: in a spec, on an index of packages, in an import, in a file."""
+    """Names derived from the name of a plugin: in specs, as a distribution, as a module, as a class."""
 
     slot: str
     name: str  # cosine.v2: in specs, and of the entry point
@@ -68,33 +70,33 @@ class Plugin:
     contract: str  # Attention
 
     @classmethod
-    def named(cls, given: str, slot: str) -> Plugin:
-        """The plugin, or an error that says what is wrong with either word."""
+    def named(cls, text: str, slot: str) -> Plugin:
+        """Derive all names from a name and a slot, which are validated."""
         if slot not in SLOTS:
-            what, valid = f'unknown slot "{slot}"', join_names(SLOTS)
+            message, valid = f'unknown slot "{slot}"', join_names(SLOTS)
             raise SpecError(
-                Problem(code="unknown-slot", message=what, valid=valid, suggestion=closest_match(slot, SLOTS))
+                Problem(code="unknown-slot", message=message, valid=valid, suggestion=closest_match(slot, SLOTS))
             )
         from paribus.registry.component_index import NAME
 
-        name = given.removeprefix(PREFIX)
+        name = text.removeprefix(PREFIX)
         if not NAME.fullmatch(name) or not name[-1].isalnum():
-            what = f"`{given}` is no name for a component and a distribution"
+            message = f"invalid name `{text}` for a component and a distribution"
             valid = (
                 "lower-case letters, digits, dots, hyphens and underscores, at most 64, a letter or digit at the end"
             )
-            raise SpecError(Problem(code="bad-name", message=what, valid=f"{valid}, and first"))
+            raise SpecError(Problem(code="bad-name", message=message, valid=f"{valid}, and first"))
         stem = re.sub(r"\W", "_", name)
         contract = next(public for public in paribus.__all__ if public.lower() == slot)
         words = "".join(part.capitalize() for part in stem.split("_"))
-        own = words if words.endswith(contract) and words != contract else words + contract
+        class_name = words if words.endswith(contract) and words != contract else words + contract
         return cls(
             slot,
             name,
             distribution=PREFIX + name,
             module=f"paribus_{stem}",
             stem=stem if stem.isidentifier() and not keyword.iskeyword(stem) else f"{slot}_{stem}",
-            cls=own if own.isidentifier() else contract + own,
+            cls=class_name if class_name.isidentifier() else contract + class_name,
             contract=contract,
         )
 
@@ -108,14 +110,14 @@ class Plugin:
 
     @property
     def commands(self) -> tuple[str, str, str]:
-        """The three that the README shows: have it, try it, use it."""
+        """The three commands of the README: install, test, use."""
         use = f"paribus train gpt-tiny {self.slot}={self.name} trainer.max_steps=20"
-        if self.slot == "launcher":  # a study names it, and no spec
+        if self.slot == "launcher":  # a launcher is named by a study, not by a spec
             use = f"paribus explain {self.topic}"
         return "pip install -e .", f"paribus conform {self.topic}", use
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Each file's path in the plugin's folder, and its text."""
+        """Yield the path and text of each file of the plugin."""
         words = {**vars(self), "use": self.commands[-1], "version": paribus.__version__}
         for path, template in (
             ("pyproject.toml", "pyproject.toml"),
@@ -128,33 +130,33 @@ class Plugin:
         yield f"{self.module}/py.typed", ""
 
 
-def _unclaimed(plugin: Plugin, index: Index) -> None:
-    """Refuses what something that is installed is called already: two claimants of one name would hide each other."""
-    taken = [f"`{plugin.topic}` is there already, from {entry.source}" for entry in index.claims.get(plugin.key, ())]
-    doors = dict.fromkeys(piece.source for piece in index.plugins if piece.source.distribution)
-    same = (door for door in doors if door.name == plugin.name or door.distribution == plugin.distribution)
-    taken += [f"a plugin of this name is installed: {door}" for door in same]
+def _validate_unused(plugin: Plugin, index: Index) -> None:
+    """Raise an error if an installed component, plugin or module has one of the names."""
+    taken = [f"`{plugin.topic}` is already registered, by {entry.source}" for entry in index.claims.get(plugin.key, ())]
+    plugins = dict.fromkeys(piece.source for piece in index.plugins if piece.source.distribution)
+    same = (source for source in plugins if plugin.name == source.name or plugin.distribution == source.distribution)
+    taken += [f"a plugin with this name is installed: {source}" for source in same]
     if not taken and importlib.util.find_spec(plugin.module) is not None:
-        taken.append(f"a module `{plugin.module}` is there already, and one would hide the other")
+        taken.append(f"a module `{plugin.module}` is already installed")
     if taken:
-        valid = "a name that nothing else has"
+        valid = "an unused name"
         raise SpecError(
-            *(Problem(code="name-taken", path=plugin.distribution, message=what, valid=valid) for what in taken)
+            *(Problem(code="name-taken", path=plugin.distribution, message=message, valid=valid) for message in taken)
         )
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Writes all files, into a folder that is new or empty."""
+    """Write all files into a new or empty folder."""
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            found = "holds files already" if folder.is_dir() else "is a file"
-            what = f"a plugin is written into a folder of its own, and this {found}"
+            state = "contains files" if folder.is_dir() else "is a file"
+            message = f"expected a new or empty folder, but this {state}"
             valid = "a new or an empty folder, named with -o"
-            raise SpecError(Problem(code="folder-taken", location=str(folder), message=what, valid=valid))
+            raise SpecError(Problem(code="folder-taken", location=str(folder), message=message, valid=valid))
         for name, text in files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
     except OSError as error:
-        what = f"the plugin could not be written: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-write", location=str(folder), message=what)) from error
+        message = f"cannot write the plugin: {error.strerror or error}"
+        raise StoreError(Problem(code="cannot-write", location=str(folder), message=message)) from error

@@ -1,4 +1,4 @@
-"""`paribus plugins`: what is loaded, from where, and what broke."""
+"""`paribus plugins`: loaded plugins, their sources and their errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from paribus.registry import PluginManifest
 
 
 @click.command("plugins")
-@click.option("--json", "as_json", is_flag=True, help="Rows of plugin, distribution, components, hooks, broken.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print plugin, distribution, components, hooks and errors as JSON."
+)
 @click.pass_obj
 def verb(session: Session, as_json: bool) -> int:
-    """List the plugins: from which distribution or file each comes, what it offers, and what is broken."""
+    """List the plugins with their distribution or file, their components and their errors."""
     index = session.index()
     rows = [_row(piece) for piece in index.plugins]
     if as_json:

@@ -1,4 +1,4 @@
-"""`paribus report`: a study on one page of HTML."""
+"""`paribus report`: write a study as one HTML page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, StoreError
 
 @click.command("report")
 @click.argument("study")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write; else STUDY.html.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: STUDY.html.")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--accept-code", multiple=True, metavar="HASH", help="Take in records of this older code; it is said.")
+@click.option(
+    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the page says so."
+)
 @click.pass_obj
 def verb(session: Session, study: str, output: Path | None, store: Path, accept_code: tuple[str, ...]) -> int:
-    """Write what STUDY has found on one page: its table, intervals, learning curves and certificates."""
+    """Write the table, intervals, learning curves and certificates of STUDY to one HTML page."""
     from paribus.analysis.api import compare, table_trials
     from paribus.planning.api import study as planned_of
     from paribus.report.html import html_page
@@ -37,13 +39,13 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
 
 
 def _refuse(path: Path) -> None:
-    """Only a page that this verb wrote is written over."""
+    """Raise an error if the file exists and was not written by this command."""
     from paribus.report.html import MADE
 
     try:
         if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):
-            what = "this is no page that `paribus report` wrote, and nothing is written over"
-            raise StoreError(Problem(code="not-empty", location=str(path), message=what, valid="a new file"))
+            message = "this file was not written by `paribus report`, and other files are never overwritten"
+            raise StoreError(Problem(code="not-empty", location=str(path), message=message, valid="a new file"))
     except OSError as error:
-        what = f"this file could not be read: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-read", location=str(path), message=what)) from error
+        message = f"cannot read this file: {error.strerror or error}"
+        raise StoreError(Problem(code="cannot-read", location=str(path), message=message)) from error

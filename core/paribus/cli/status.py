@@ -1,4 +1,4 @@
-"""`paribus status`: what has become of every trial of a study."""
+"""`paribus status`: the state of every trial of a study."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from paribus.errors import EXIT_FAILED, EXIT_OK
 if TYPE_CHECKING:
     from paribus.storage.store import Store
 
-SPARED = "not needed"  # as its variant's verdict was reached with fewer seeds
+NOT_NEEDED = "not needed"  # the verdict of its variant was reached with fewer seeds
 WAITING = frozenset({"pending", "interrupted", "failed", "out-of-memory", "timeout"})
-HEALTHY = frozenset({"done", "pending", "running", "interrupted", SPARED})
+HEALTHY = frozenset({"done", "pending", "running", "interrupted", NOT_NEEDED})
 
 
 @click.command("status")
 @click.argument("study")
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--trials", "each", is_flag=True, help="A line for each trial, with its folder.")
+@click.option("--trials", "per_trial", is_flag=True, help="Print a line for each trial, with its folder.")
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
-def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -> int:
-    """Say what has become of the trials of STUDY: pending, running, done, diverged, failed."""
+def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bool) -> int:
+    """Print the states of the trials of STUDY: pending, running, done, diverged, failed."""
     from paribus.analysis.api import skipped_trials
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes
@@ -35,7 +35,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
 
     planned = planned_of(study, registry=session.index(), store=store)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
-    states |= {identity: SPARED for identity in skipped_trials(planned) if states[identity] in WAITING}
+    states |= {identity: NOT_NEEDED for identity in skipped_trials(planned) if states[identity] in WAITING}
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,
@@ -44,7 +44,7 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
             "seed": trial.seed,
             "state": states[trial.identity],
             "identity": trial.identity,
-            "why": _why(planned.store, trial.identity, states[trial.identity]),
+            "why": _failure_reason(planned.store, trial.identity, states[trial.identity]),
         }
         for trial in planned.plan.trials
     ]
@@ -53,38 +53,40 @@ def verb(session: Session, study: str, store: Path, each: bool, as_json: bool) -
     if as_json:
         out_json(rows)
         return EXIT_OK
-    if each:
+    if per_trial:
         folder = planned.store.folder
-        cells = [(_whose(r), f"seed {r['seed']}", r["state"], str(folder(r["identity"]))) for r in rows]
+        cells = [(_label(r), f"seed {r['seed']}", r["state"], str(folder(r["identity"]))) for r in rows]
         for line in table(cells):
             out(line)
     else:
-        for line in table([(name, _counted(rows, name)) for name in dict.fromkeys(map(_whose, rows))]):
+        for line in table([(name, _state_counts(rows, name)) for name in dict.fromkeys(map(_label, rows))]):
             out(line)
     for row in rows:
         if row["why"]:
-            note(f"{_whose(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
+            note(f"{_label(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
     for line in (*unsolved_matches(planned), *pending_notes(planned.plan.tuned)):
         note(line)
-    spared = sum(row["state"] == SPARED for row in rows)
-    left = sum(row["state"] not in ("done", "diverged", SPARED) for row in rows)
+    skipped = sum(row["state"] == NOT_NEEDED for row in rows)
+    unfinished = sum(row["state"] not in ("done", "diverged", NOT_NEEDED) for row in rows)
     out()
-    following = f"; next: {session.command('run', study, store=store)}" if left or not planned.plan.is_complete else ""
-    saved = f", {spared} are not needed" if spared else ""
-    there = len(rows) - left - spared
-    out(f"{there} of {len(rows)} trials have a record in {planned.store.root.resolve()}{saved}{following}")
+    next_step = (
+        f"; next: {session.command('run', study, store=store)}" if unfinished or not planned.plan.is_complete else ""
+    )
+    skipped_note = f", {skipped} are not needed" if skipped else ""
+    recorded = len(rows) - unfinished - skipped
+    out(f"{recorded} of {len(rows)} trials have a record in {planned.store.root.resolve()}{skipped_note}{next_step}")
     return EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
 
 
-def _why(store: Store, identity: str, state: str) -> str:
+def _failure_reason(store: Store, identity: str, state: str) -> str:
     failure = None if state in HEALTHY else store.failure(identity)
     return f"{failure['why']}{store.log_hint(identity)}" if failure is not None else ""
 
 
-def _whose(row: Mapping[str, Any]) -> str:
+def _label(row: Mapping[str, Any]) -> str:
     return ", ".join(str(row[key]) for key in ("variant", "setting", "stage") if key in row)
 
 
-def _counted(rows: list[dict[str, Any]], whose: str) -> str:
-    counts = Counter(str(row["state"]) for row in rows if _whose(row) == whose)
+def _state_counts(rows: list[dict[str, Any]], label: str) -> str:
+    counts = Counter(str(row["state"]) for row in rows if _label(row) == label)
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())

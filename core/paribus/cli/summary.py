@@ -1,4 +1,4 @@
-"""`paribus summary`: what a spec comes to, component by component, and against another one."""
+"""`paribus summary`: parameters, FLOPs and cache of a spec by component, also beside another spec."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._format import differing
+from paribus.cli._format import spec_differences
 from paribus.cli.console import Session, out, out_json, table
 from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
@@ -25,28 +25,28 @@ WHOLE = "whole"
 @click.command("summary")
 @click.argument("spec")
 @click.argument("overrides", nargs=-1)
-@click.option("--versus", multiple=True, metavar="OVERRIDE", help="The same spec with this override, beside it.")
-@click.option("--against", metavar="SPEC", help="Another spec, beside it.")
+@click.option("--versus", multiple=True, metavar="OVERRIDE", help="Compare with the same spec and this override.")
+@click.option("--against", metavar="SPEC", help="Compare with another spec.")
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
 def verb(
     session: Session, spec: str, overrides: tuple[str, ...], versus: tuple[str, ...], against: str | None, as_json: bool
 ) -> int:
-    """Count what SPEC has and does: parameters, operations, cache; nothing is allocated, at any size.
+    """Count parameters, FLOPs and cache of SPEC without allocating memory.
 
     `paribus summary bert-tiny --versus attention=mqa`
     """
     registry = session.registry()
-    first = _summary(registry, spec, overrides)
-    second = None
+    left_summary = _summary(registry, spec, overrides)
+    right_summary = None
     if versus and against is None and not any("=" in word for word in versus):
         against, versus = versus[0], ()
     if versus or against is not None:
-        second = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
+        right_summary = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
     if as_json:
-        out_json(first if second is None else {**first, "versus": second})
+        out_json(left_summary if right_summary is None else {**left_summary, "versus": right_summary})
         return EXIT_OK
-    for line in _lines(first, second, registry.index):
+    for line in _lines(left_summary, right_summary, registry.index):
         out(line)
     return EXIT_OK
 
@@ -78,7 +78,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
 
 
 def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
-    """How many numbers the teacher has, which are not the model's."""
+    """Count the parameters of the teacher, which are not part of the model."""
     from paribus.assembly.cost import count_parameters
     from paribus.specs import resolved
     from paribus.storage.saved_model import read_model, unbound
@@ -86,41 +86,43 @@ def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
 
     if "name" not in (spec.get("teacher") or {}):
         return None
-    own = read_model(spec["teacher"]["name"]).spec
-    return count_parameters(meta_model(resolved(unbound(own), registry=registry), registry).children())
+    teacher_spec = read_model(spec["teacher"]["name"]).spec
+    return count_parameters(meta_model(resolved(unbound(teacher_spec), registry=registry), registry).children())
 
 
-def _lines(first: Mapping[str, Any], second: Mapping[str, Any] | None, index: Index) -> list[str]:
-    both = [first] if second is None else [first, second]
-    paths = list(dict.fromkeys(line["path"] for summary in both for line in summary["lines"]))
-    rows = [["component", *(f"{name}{side}" for name in HEADS for side in (SIDES if second is not None else ("",)))]]
-    rows += [[path, *_cells(both, path)] for path in [*paths, WHOLE]]
-    if second is not None:
-        rows.append(["change", *_changes(first, second)])
-    shown = [f"{summary['about']}\n" for summary in both if summary["about"]]
-    shown += [*table([[*row, ""] for row in _aligned(rows)]), ""]
-    for side, summary in zip(SIDES if second is not None else ("",), both, strict=True):
-        shown += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
-    for side, summary in zip(SIDES if second is not None else ("",), both, strict=True):
+def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | None, index: Index) -> list[str]:
+    summaries = [left_summary] if right_summary is None else [left_summary, right_summary]
+    paths = list(dict.fromkeys(line["path"] for summary in summaries for line in summary["lines"]))
+    rows = [
+        ["component", *(f"{name}{side}" for name in HEADS for side in (SIDES if right_summary is not None else ("",)))]
+    ]
+    rows += [[path, *_cells(summaries, path)] for path in [*paths, WHOLE]]
+    if right_summary is not None:
+        rows.append(["change", *_changes(left_summary, right_summary)])
+    lines = [f"{summary['about']}\n" for summary in summaries if summary["about"]]
+    lines += [*table([[*row, ""] for row in _aligned(rows)]), ""]
+    for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
+        lines += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
+    for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         if summary["teacher"] is not None:
-            shown.append(f"teacher{side}: {summary['teacher']:,} parameters, frozen, and counted nowhere above")
-    shown.append("FLOPs are of a forward pass; a training step costs about three times as many")
-    if second is not None:
-        shown += ["", "what differs:"]
-        told = differing(first["spec"], second["spec"], index)
-        shown += [f"  {key}: {left} → {right}" for key, left, right in told]
-    return shown
+            lines.append(f"teacher{side}: {summary['teacher']:,} parameters, frozen, not counted above")
+    lines.append("FLOPs are of a forward pass; a training step takes about three times as many")
+    if right_summary is not None:
+        lines += ["", "differences:"]
+        differences = spec_differences(left_summary["spec"], right_summary["spec"], index)
+        lines += [f"  {key}: {left_value} → {right_value}" for key, left_value, right_value in differences]
+    return lines
 
 
 def _aligned(rows: list[list[str]]) -> list[list[str]]:
-    """Numbers to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    """Align numbers to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [[row[0], *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))] for row in rows]
 
 
-def _cells(both: Sequence[Mapping[str, Any]], path: str) -> list[str]:
-    """One row's numbers: each measure of each side."""
-    return [_number(_measures(summary, path)[place]) for place in range(len(HEADS)) for summary in both]
+def _cells(summaries: Sequence[Mapping[str, Any]], path: str) -> list[str]:
+    """Return the numbers of a row: each measure of each side."""
+    return [_number(_measures(summary, path)[column]) for column in range(len(HEADS)) for summary in summaries]
 
 
 def _measures(summary: Mapping[str, Any], path: str) -> Sequence[float | None]:
@@ -132,11 +134,11 @@ def _measures(summary: Mapping[str, Any], path: str) -> Sequence[float | None]:
     return [line["parameters"], line["flops"] / summary["length"], line["state"] * BYTES / summary["length"]]
 
 
-def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
-    """How much more the right side has, beneath its numbers."""
-    for left, right in zip(_measures(first, WHOLE), _measures(second, WHOLE), strict=True):
+def _changes(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the relative change from left to right, below the numbers of the right side."""
+    for left_value, right_value in zip(_measures(left_summary, WHOLE), _measures(right_summary, WHOLE), strict=True):
         yield ""
-        yield f"{(right or 0) / left - 1:+.1%}" if left else "-"
+        yield f"{(right_value or 0) / left_value - 1:+.1%}" if left_value else "-"
 
 
 def _number(value: float | None) -> str:

@@ -42,7 +42,7 @@ def test_nothing_is_written_over(cli: Cli, gpt: Path) -> None:
     for words in (("adapt", "gpt", "--out", "gpt"), ("train", "gpt-tiny", *TINY, "--save", "gpt")):
         said = cli(*words)
         assert said.code == 5
-        assert "`gpt` is not empty, and nothing is written over" in said.err
+        assert "`gpt` is not empty" in said.err
 
 
 def test_what_is_new_and_what_is_dropped_is_named(cli: Cli, gpt: Path) -> None:

@@ -81,7 +81,7 @@ def test_what_cannot_be_compared_ends_with_6_unless_it_was_asked_for(
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (["a.json"], EXIT_SPEC, "a benchmark report is compared with another one"),
+        (["a.json"], EXIT_SPEC, "expected two benchmark reports, got one"),
         (["a.json", "none.json"], EXIT_DATA, "there is no such file"),
         (["a.json", "bad.json"], EXIT_DATA, "this is no JSON"),
         (["a.json", "a.json", "--fail-if", "slower"], EXIT_SPEC, "error[no-gate] --fail-if: `slower` is no gate"),

@@ -40,7 +40,7 @@ def edited(folder: Path, there: Path, **changes: Any) -> Path:
 
 def test_there_and_back_is_the_same_file(cli: Cli, gpt: Path) -> None:
     said = cli("convert", str(gpt), "-o", "ours")
-    assert (said.code, said.out) == (0, "7,500 parameters: GPT2LMHeadModel → a spec and its weights\nwritten to ours\n")
+    assert (said.code, said.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
     assert "paribus.load('ours')" in said.err
     said = cli("convert", "ours", "-o", "theirs", "--json")
     assert json.loads(said.out)["to"] == "GPT2LMHeadModel"
@@ -53,7 +53,7 @@ def test_two_networks_are_one_model_and_each_goes_back(cli: Cli) -> None:
     for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
         paribus.export(trained, architecture=network).save(network)
     said = cli("convert", "ElectraForPreTraining", "--beside", "ElectraForMaskedLM", "-o", "ours")
-    assert said.out.endswith("ElectraForPreTraining and ElectraForMaskedLM → a spec and its weights\nwritten to ours\n")
+    assert said.out.endswith("ElectraForPreTraining and ElectraForMaskedLM → a Paribus model\nwritten to ours\n")
     for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
         assert cli("convert", "ours", "-o", f"back/{network}", "--as", network).code == 0
         for name in ("config.json", "model.safetensors"):

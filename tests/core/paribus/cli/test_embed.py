@@ -68,7 +68,7 @@ def test_what_cannot_be_written_is_said_first(cli: Cli, bert: str, tmp_path: Pat
     (tmp_path / "v.npy").write_text("mine")
     said = cli("embed", bert, "A", "-o", str(tmp_path / "v.npy"))
     assert said.code != 0
-    assert "is there already, and nothing is written over" in said.err
+    assert "exists, and files are never overwritten" in said.err
     assert (tmp_path / "v.npy").read_text() == "mine"
 
 

@@ -21,13 +21,13 @@ def test_a_component_is_explained_with_its_paper_options_limits_and_traits(cli: 
     assert "(Ainslie et al. 2023)" in said.out
     assert "key/value heads (a whole number; ≥ 1; divides dims.heads; default 2)" in said.out
     assert "scores.bias " in said.out
-    assert "can hide what comes later" in said.out
+    assert "can mask later positions" in said.out
     assert "attention of paribus" in said.out
     assert "grouped_query.py" in said.out
 
 
 def test_an_option_without_a_default_shows_an_example(cli: Cli) -> None:
-    assert "(a whole number; ≥ 1; at most dims.length; needed, such as 8)" in cli("explain", "restricted").out
+    assert "(a whole number; ≥ 1; at most dims.length; required, such as 8)" in cli("explain", "restricted").out
 
 
 @pytest.mark.parametrize("slot", SLOTS)
@@ -52,7 +52,7 @@ def test_every_component_can_be_explained(cli: Cli) -> None:
 
 def test_a_topology_is_explained_with_its_stacks(cli: Cli) -> None:
     said = cli("explain", "encoder-decoder").out
-    assert "part decoder, at body: sees what came before, and attends to the encoder" in said
+    assert "part decoder, at body: causal, and attends to the encoder" in said
     assert "reads embedding, attention, position" in said
 
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, sa
 
 def test_every_trait_has_words() -> None:
     kinds = [get_args(get_type_hints(slot_class(slot))["traits"])[0] for slot in SLOTS]
-    assert {*words._CAN, *words._SAID} == {trait for kind in kinds for trait in get_type_hints(kind)}
+    assert {*words._CAPABILITIES, *words._DESCRIPTIONS} == {trait for kind in kinds for trait in get_type_hints(kind)}
 
 
 def test_traits_that_say_nothing_are_not_told() -> None:
@@ -104,20 +104,20 @@ def test_traits_that_say_something_are_told_in_words() -> None:
          "score_terms": 3, "visibility": "past", "causal": False, "decodes": True}
     )  # fmt: skip
     assert list(told) == [
-        "tells where rows are by: rotate",
-        "asks a position for nothing",
+        "encodes positions through: rotate",
+        "does not use a position",
         "a norm follows the last layer",
         "needs mask",
         "has pad",
         "changes what the model sees",
         "forms examples as stream",
-        "cannot place rows beyond its table",
-        "tells two segments of an example apart",
+        "cannot encode positions beyond its table",
+        "distinguishes two segments of an example",
         "reads the stacks body, encoder",
         "its bias depends on content",
         "each layer has its own",
         "3 terms share the scale of the scores",
-        "needs rows that see only what came before",
-        "cannot hide what comes later",
+        "needs causal tokens",
+        "cannot mask later positions",
         "can decode step by step, keeping state",
     ]

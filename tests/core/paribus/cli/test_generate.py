@@ -99,8 +99,8 @@ def test_what_is_wrong_is_told_with_its_place_and_its_exit_code(cli: Cli, models
     assert said.code == 4
     assert said.err == "error[not-utf-8] (odd.txt:2): byte 0xff at offset 9 is not UTF-8; valid: a file in UTF-8\n"
     Path("empty.txt").write_bytes(b"\n")
-    assert "error[empty] PROMPT (empty.txt): it is empty" in cli("generate", gpt, "--file", "empty.txt").err
-    assert "error[cannot-read] (no.txt): this file could not be read" in cli("generate", gpt, "--file", "no.txt").err
+    assert "error[empty] PROMPT (empty.txt): the input is empty" in cli("generate", gpt, "--file", "empty.txt").err
+    assert "error[cannot-read] (no.txt): cannot read this file" in cli("generate", gpt, "--file", "no.txt").err
     said = cli("generate", str(models / "encoder-tiny"), "A")
     assert said.code == 2
     assert "a model that was trained for mlm cannot write" in said.err

@@ -141,7 +141,7 @@ def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.Monke
     said = cli("list")
     assert said.code == EXIT_BUG
     assert said.err.startswith("error[bug]: ZeroDivisionError: by (")
-    assert said.err.endswith("this is a bug in paribus, please report it with what --debug shows\n")
+    assert said.err.endswith("this is a bug in paribus; please report it with the output of --debug\n")
     assert said.err.count("\n") == 1
 
 
@@ -197,7 +197,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     ("command", "code", "err"),
     [
         ("paribus list | head -1; exit ${PIPESTATUS[0]}", 0, ""),
-        ("paribus list > /dev/full", 5, "error[cannot-write]: stdout could not be written: No space left on device\n"),
+        ("paribus list > /dev/full", 5, "error[cannot-write]: cannot write to stdout: No space left on device\n"),
         ("paribus list >&-", 0, ""),
         ("paribus check nothing 2>&-", 2, ""),
         ("paribus check nothing 2>/dev/full", 2, ""),

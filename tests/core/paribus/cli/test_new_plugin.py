@@ -157,9 +157,9 @@ def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("name", "slot", "said"),
     [
-        ("gqa", "attention", "`attention.gqa` is there already, from attention of paribus"),
-        ("norm", "corpus", "a plugin of this name is installed: norm of paribus"),
-        ("optim", "corpus", "a plugin of this name is installed: optim of paribus"),
+        ("gqa", "attention", "`attention.gqa` is already registered, by attention of paribus"),
+        ("norm", "corpus", "a plugin with this name is installed: norm of paribus"),
+        ("optim", "corpus", "a plugin with this name is installed: optim of paribus"),
     ],
 )
 def test_a_name_that_is_taken_is_refused(name: str, slot: str, said: str, cli: Cli) -> None:
@@ -176,18 +176,18 @@ def test_a_module_of_that_name_would_be_hidden_and_is_told(
     monkeypatch.syspath_prepend(tmp_path)
     refused = cli("new-plugin", "hiding", "--slot", "norm")
     assert refused.code == 2
-    assert "a module `paribus_hiding` is there already, and one would hide the other" in refused.err
+    assert "a module `paribus_hiding` is already installed" in refused.err
 
 
 def test_nothing_of_the_users_is_written_over(cli: Cli) -> None:
     Path("full").mkdir()
     Path("full/notes.txt").write_text("mine")
     Path("file").touch()
-    for place, found in (("full", "holds files already"), ("file", "is a file")):
+    for place, found in (("full", "contains files"), ("file", "is a file")):
         said = cli("new-plugin", "x", "--slot", "norm", "-o", place)
         assert said.code == 2
         assert (
-            f"error[folder-taken] ({place}): a plugin is written into a folder of its own, and this {found}" in said.err
+            f"error[folder-taken] ({place}): expected a new or empty folder, but this {found}" in said.err
         )
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
     Path("empty").mkdir()
@@ -197,7 +197,7 @@ def test_nothing_of_the_users_is_written_over(cli: Cli) -> None:
 def test_a_folder_that_cannot_be_written_is_told(cli: Cli) -> None:
     said = cli("new-plugin", "x", "--slot", "norm", "-o", "/proc/nowhere")
     assert said.code == 5
-    assert "error[cannot-write] (/proc/nowhere): the plugin could not be written: " in said.err
+    assert "error[cannot-write] (/proc/nowhere): cannot write the plugin: " in said.err
 
 
 def test_there_is_a_template_for_every_slot_and_no_other() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paribus.cli._format import differing, spoken
+from paribus.cli._format import format_value, spec_differences
 from paribus.registry import Index, installed
 from paribus.specs import resolved
 
@@ -16,7 +16,7 @@ def index() -> Index:
 
 def told(index: Index, left: list[str], right: list[str]) -> dict[str, tuple[str, str]]:
     one, other = (resolved(*words, registry=installed(no_plugins=True)) for words in (left, right))
-    return {key: (before, after) for key, before, after in differing(one, other, index)}
+    return {key: (before, after) for key, before, after in spec_differences(one, other, index)}
 
 
 def test_equal_specs_differ_in_nothing(index: Index) -> None:
@@ -50,4 +50,4 @@ def test_a_change_is_told_in_the_words_that_make_it(
 
 def test_a_component_inside_another_is_told_as_one(index: Index) -> None:
     moe = {"name": "moe", "expert": {"name": "glu", "inner": 7}}
-    assert "glu(inner=7)" in spoken(moe, "feedforward", index)
+    assert "glu(inner=7)" in format_value(moe, "feedforward", index)

@@ -8,20 +8,20 @@ import sys
 
 import pytest
 
-from paribus.cli._heatmap import PLAIN, SHADES, shaded
+from paribus.cli._heatmap import PLAIN, SHADES, heatmap_lines
 
 WEIGHTS = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]]
 
 
 def test_a_map_has_a_label_for_each_row_and_each_column_and_a_legend() -> None:
-    assert list(shaded(WEIGHTS, ["a", "two", " x"], ["a", "two", "\n"], width=40)) == [
+    assert list(heatmap_lines(WEIGHTS, ["a", "two", " x"], ["a", "two", "\n"], width=40)) == [
         "      t",
         "      w",
         "    a o ↵",
         "  a ██",
         "two ▓▓▓▓",
         " ·x ▒▒▒▒▓▓",
-        "    from ░ 0.016, ▒ 0.14, ▓ 0.39, █ 0.77; the most is 1",
+        "    from ░ 0.016, ▒ 0.14, ▓ 0.39, █ 0.77; maximum 1",
     ]
 
 
@@ -29,7 +29,7 @@ def test_a_map_has_a_label_for_each_row_and_each_column_and_a_legend() -> None:
 def test_no_line_is_wider_than_the_terminal_and_no_column_is_lost(width: int) -> None:
     count = 90
     weights = [[(row == column) * 1.0 for column in range(count)] for row in range(3)]
-    lines = list(shaded(weights, ["row"] * 3, [f"{at}" for at in range(count)], width=width))
+    lines = list(heatmap_lines(weights, ["row"] * 3, [f"{at}" for at in range(count)], width=width))
     told = re.compile(r"columns (\d+) to (\d+) of 90 \(page (\d+) of (\d+)\)")
     pages = [page for line in lines if (page := told.fullmatch(line))]
     if width == 200:
@@ -44,16 +44,16 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_lost(width: int) ->
 
 def test_darker_is_more_and_what_is_long_is_cut() -> None:
     steps = [[share / 100 for share in range(101)]]
-    cells = next(line for line in shaded(steps, ["x" * 40], ["y" * 40] * 101, width=300) if line.startswith("x"))
+    cells = next(line for line in heatmap_lines(steps, ["x" * 40], ["y" * 40] * 101, width=300) if line.startswith("x"))
     assert cells.startswith("x" * 11 + "… ")
     order = [SHADES.index(cell) for cell in cells[13:][::2]]
     assert order == sorted(order)
     assert set(order) == set(range(5))
-    assert not any("█" in line for line in list(shaded([[0.0]], ["a"], ["b"], width=20))[:-1])
+    assert not any("█" in line for line in list(heatmap_lines([[0.0]], ["a"], ["b"], width=20))[:-1])
 
 
 def test_a_terminal_without_blocks_gets_other_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    lines = list(shaded(WEIGHTS, ["a", "b", "c"], ["a", "b", "c"], width=40))
+    lines = list(heatmap_lines(WEIGHTS, ["a", "b", "c"], ["a", "b", "c"], width=40))
     assert lines[1] == "a " + 2 * PLAIN[-1]
     assert all(line.isascii() for line in lines)
