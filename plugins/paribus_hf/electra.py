@@ -9,7 +9,7 @@ from paribus import Alone, Architecture, Family, Key, Move, Problem, SpecError
 from paribus_hf import bert_shared
 from paribus_hf.layer_names import EXPAND, POST_NORM, layer_moves
 
-DETECTION: Final[Mapping[str, Any]] = {"name": "detection", "first": False}
+DETECTION: Final[Mapping[str, Any]] = {"name": "detection", "add_first_token": False}
 PAIR_TOPOLOGY: Final[Mapping[str, Any]] = {"name": "generator-discriminator", "sharing": "whole"}
 
 
@@ -71,7 +71,7 @@ class Electra(Family):
         body, generator = (specs[architecture] for architecture in self.architectures)
         dims = {key: value for key, value in generator["dims"].items() if value != body["dims"][key]}
         parts = {"generator": {"dims": dims, "feedforward": generator["feedforward"]}}
-        spec = {**body, "topology": PAIR_TOPOLOGY, "parts": parts, "objective": {"name": "rtd", "first": False}}
+        spec = {**body, "topology": PAIR_TOPOLOGY, "parts": parts, "objective": {"name": "rtd", "add_first_token": False}}
         for key in ("embedding", "norm", "dropout"):
             if body[key] != generator[key]:
                 message = f"`{key}` differs: {body[key]} in the discriminator, {generator[key]} in the generator"

@@ -20,7 +20,7 @@ TINY = ("dims={width: 16, heads: 4, layers: 2, length: 16}", "data.validation=16
 def gpt(cli: Cli) -> Path:
     said = cli("train", "gpt-tiny", *TINY, "--save", "gpt")
     assert said.code == 0
-    assert "the model is in gpt as well" in said.err
+    assert "the model is also saved in gpt" in said.err
     return Path("gpt")
 
 

@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
     assert 'did you mean "mqa"' in said.err
     assert "dims" not in said.err
     Path("mine.yaml").write_text(STUDY)
-    assert "without overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err
+    assert "no-overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err
 
 
 @pytest.mark.parametrize("verb", ["check", "run", "status"])

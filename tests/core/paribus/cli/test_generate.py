@@ -83,7 +83,7 @@ def test_prompts_stand_in_a_file_or_on_stdin(
     said = cli("generate", gpt)
     assert said.code == 2
     assert said.err == (
-        "error[usage] PROMPT: there is none; valid: PROMPT as arguments, --file FILE, or lines on stdin\n"
+        "error[usage] PROMPT: missing PROMPT; valid: PROMPT as arguments, --file FILE, or lines on stdin\n"
     )
     assert "there are a --file and 1 texts beside it" in cli("generate", gpt, "A", "--file", str(file)).err
 
@@ -126,7 +126,7 @@ def test_maps_of_attention_are_shown(cli: Cli, models: Path, gpt: str) -> None:
     said = cli("attend", gpt, "The 3rd")
     assert said.code == 0
     head, *lines = said.out.splitlines()
-    assert head.startswith("layer 1 of 2, the mean of 4 heads: each row is a token that is read")
+    assert head.startswith("layer 1 of 2, the mean of 4 heads: rows are queries")
     assert lines[0].split() == ["T", "h", "e", "·", "3", "r", "d"]
     assert max(map(len, lines)) <= 80
     assert cli("attend", gpt, "The 3rd", "--layer", "0", "--head", "3").out.startswith("layer 0 of 2, head 3 of 4: ")
@@ -137,7 +137,7 @@ def test_maps_of_attention_are_shown(cli: Cli, models: Path, gpt: str) -> None:
     one = json.loads(cli("attend", gpt, "The", "--layer", "1", "--head", "2", "--json").out)
     assert one["weights"] == document["layers"][1][2]
     said = cli("attend", str(models / "rnnsearch-tiny"), "ab", "--source", "The 3")
-    assert "each row is a token that is written, each column one of the source" in said.out
+    assert "rows are generated tokens, columns are source tokens" in said.out
     assert [line.split()[0] for line in said.out.splitlines()[-5:-2]] == ["a", "b", "<eos>"]
     assert cli("attend", gpt, "The", "--layer", "9").code == 2
 

@@ -114,7 +114,7 @@ def test_a_trial_goes_on_from_another_by_its_identity(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["optimizer.lr=1"], "error[missing]: `optimizer.lr=1` is an override, and there is no SPEC before it"),
+        (["optimizer.lr=1"], "error[missing]: missing SPEC before the override `optimizer.lr=1`"),
         (["from=abcdef"], "error[no-record] from (abcdef): there is no such folder; valid: a folder like runs/"),
     ],
 )
