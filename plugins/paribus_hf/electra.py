@@ -71,7 +71,12 @@ class Electra(Family):
         body, generator = (specs[architecture] for architecture in self.architectures)
         dims = {key: value for key, value in generator["dims"].items() if value != body["dims"][key]}
         parts = {"generator": {"dims": dims, "feedforward": generator["feedforward"]}}
-        spec = {**body, "topology": PAIR_TOPOLOGY, "parts": parts, "objective": {"name": "rtd", "add_first_token": False}}
+        spec = {
+            **body,
+            "topology": PAIR_TOPOLOGY,
+            "parts": parts,
+            "objective": {"name": "rtd", "add_first_token": False},
+        }
         for key in ("embedding", "norm", "dropout"):
             if body[key] != generator[key]:
                 message = f"`{key}` differs: {body[key]} in the discriminator, {generator[key]} in the generator"

@@ -37,7 +37,7 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
     not_known = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
     seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
     if as_json:
-        excluded = [{"variant": each.variant, "why": each.reason} for each in planned.plan.excluded]
+        excluded = [{"variant": each.variant, "reason": each.reason} for each in planned.plan.excluded]
         variants = [_plain(row) for row in rows]
         document = {"variants": variants, "excluded": excluded, "loading_seconds": loading, "seconds": seconds}
         out_json({**document, **({"not_known": not_known} if not_known else {}), "jobs": jobs})

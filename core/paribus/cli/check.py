@@ -72,7 +72,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
         _builds(session, trial.spec)
     settings = [setting.name for setting in planned.plan.settings]
-    left_out = [{"variant": exclusion.variant, "why": exclusion.reason} for exclusion in planned.plan.excluded]
+    left_out = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
         settings_entry = {"settings": settings} if len(settings) > 1 else {}
@@ -87,7 +87,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     for line in unsolved_matches(planned):
         out(line)
     for exclusion in left_out:
-        out(f"excluded: {exclusion['variant']}: {exclusion['why']}")
+        out(f"excluded: {exclusion['variant']}: {exclusion['reason']}")
     return EXIT_OK
 
 

@@ -44,7 +44,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
             "seed": trial.seed,
             "state": states[trial.identity],
             "identity": trial.identity,
-            "why": _failure_reason(planned.store, trial.identity, states[trial.identity]),
+            "reason": _failure_reason(planned.store, trial.identity, states[trial.identity]),
         }
         for trial in planned.plan.trials
     ]
@@ -62,8 +62,8 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
         for line in table([(name, _state_counts(rows, name)) for name in dict.fromkeys(map(_label, rows))]):
             out(line)
     for row in rows:
-        if row["why"]:
-            note(f"{_label(row)}, seed {row['seed']}: {row['state']}: {row['why']}")
+        if row["reason"]:
+            note(f"{_label(row)}, seed {row['seed']}: {row['state']}: {row['reason']}")
     for line in (*unsolved_matches(planned), *pending_notes(planned.plan.tuned)):
         note(line)
     skipped = sum(row["state"] == NOT_NEEDED for row in rows)
@@ -80,7 +80,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
 
 def _failure_reason(store: Store, identity: str, state: str) -> str:
     failure = None if state in HEALTHY else store.failure(identity)
-    return f"{failure['why']}{store.log_hint(identity)}" if failure is not None else ""
+    return f"{failure['reason']}{store.log_hint(identity)}" if failure is not None else ""
 
 
 def _label(row: Mapping[str, Any]) -> str:

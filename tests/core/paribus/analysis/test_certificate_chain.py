@@ -70,7 +70,7 @@ def test_a_fine_tuning_of_what_diverged_counts_as_diverged(make: Make, ask: Call
     varied = {"attention": "mqa"}
     mine = [tuned(make, make("mqa", seed, varied=varied), varied=varied, loss=2.5) for seed in range(2)]
     lost = make("mqa", 2, varied=varied, state="pending")
-    lost = replace(lost, state="diverged", failure={"state": "diverged", "why": "it begins from mqa, pretrain"})
+    lost = replace(lost, state="diverged", failure={"state": "diverged", "reason": "it begins from mqa, pretrain"})
     table = compare([*base, *mine, lost], ask([*base, *mine, lost], stage="finetune/order"))
     assert (table.rows[0].diverged, table.rows[0].n) == (1, 2)
     assert "diverged 1/3" in table.rows[0].verdict

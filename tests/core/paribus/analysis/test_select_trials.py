@@ -78,7 +78,9 @@ def test_what_has_not_ended_is_counted_by_its_state(study: Study, ask: Ask) -> N
 
 def test_every_failure_is_told(make: Make, ask: Ask) -> None:
     states = ("failed", "out-of-memory", "timeout")
-    entries = [make(seed=seed, state=state, failure={"why": f"why {seed}\nmore"}) for seed, state in enumerate(states)]
+    entries = [
+        make(seed=seed, state=state, failure={"reason": f"why {seed}\nmore"}) for seed, state in enumerate(states)
+    ]
     entries.append(make(seed=3, state="failed"))
     assert select(entries, ask(entries)).notes == (
         "baseline seed 0: failed: why 0",

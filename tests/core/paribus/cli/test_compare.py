@@ -116,5 +116,7 @@ def test_reports_are_compared_without_torch_or_numpy(
 def test_trials_are_compared_and_what_is_none_is_one_clear_line(cli: Callable[..., Any]) -> None:
     said = cli("compare", "here", "there")
     assert said.code == EXIT_SPEC
-    assert said.err.startswith("error[usage]: expected a trial, a folder of trials or a benchmark report, got `here`; valid:")
+    assert said.err.startswith(
+        "error[usage]: expected a trial, a folder of trials or a benchmark report, got `here`; valid:"
+    )
     assert said.err.count("\n") == 1

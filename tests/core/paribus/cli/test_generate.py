@@ -85,7 +85,7 @@ def test_prompts_stand_in_a_file_or_on_stdin(
     assert said.err == (
         "error[usage] PROMPT: missing PROMPT; valid: PROMPT as arguments, --file FILE, or lines on stdin\n"
     )
-    assert "there are a --file and 1 texts beside it" in cli("generate", gpt, "A", "--file", str(file)).err
+    assert "expected --file or texts, got --file and 1 texts" in cli("generate", gpt, "A", "--file", str(file)).err
 
 
 def test_what_is_wrong_is_told_with_its_place_and_its_exit_code(cli: Cli, models: Path, gpt: str) -> None:
