@@ -118,7 +118,9 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
     "modality": lambda value: "" if value == "text" else f"of {value}",
     "packs_documents": lambda value: f"{'works' if value else 'does not work'} with packed documents",
-    "provides_if": lambda value: ", ".join(f"{condition} where `{option}` is set" for condition, option in value.items()),
+    "provides_if": lambda value: ", ".join(
+        f"{condition} where `{option}` is set" for condition, option in value.items()
+    ),
     "document_facts": lambda value: f"has labels of its documents: {', '.join(value)}" if value else "",
     "teacher": lambda value: ", ".join(f"`{option}` is its teacher's dims.{size}" for size, option in value.items()),
     "options_from_corpus": lambda value: f"reads from the corpus: {', '.join(value)}" if value else "",

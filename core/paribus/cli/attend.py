@@ -77,7 +77,9 @@ def verb(
     return EXIT_OK
 
 
-def _maps(attended: AttentionMaps, layer: int | None, head: int | None, every: bool) -> list[tuple[int | None, int | None]]:
+def _maps(
+    attended: AttentionMaps, layer: int | None, head: int | None, every: bool
+) -> list[tuple[int | None, int | None]]:
     """Return the layer and head of each map."""
     if not every:
         return [(layer, head)]
