@@ -61,23 +61,23 @@ def match_on_time(
     make_folder(store.root / FOLDER, files=store.files)
     with _exclusive(store, on_event, stop, resume, patience) as lock:
         planned = planned.replan()  # another runner may have measured them meanwhile
-        asked = _missing_matches(planned)
-        if not asked:
+        tasks = _missing_matches(planned)
+        if not tasks:
             return planned
-        on_event(Event(kind="note", text=_announcement(asked)))
+        on_event(Event(kind="note", text=_announcement(tasks)))
 
-        def note(text: str) -> None:
+        def report(text: str) -> None:
             on_event(Event(kind="note", text=text))
 
-        found, problems = search_matches(asked, take, note)
+        matches, problems = search_matches(tasks, take, report)
         code, files = ComponentCode(planned.index), lock.fenced_files(store.files)
-        for key, each in found.items():
-            write_json(match_path(store, key), _document(asked[key], each, code), files=files)
+        for key, match in matches.items():
+            write_json(match_path(store, key), _document(tasks[key], match, code), files=files)
     if problems:
         raise SpecError(*problems)
-    before, planned = planned, planned.replan()
-    more = tuple(trial for trial in planned.plan.trials if trial.identity not in before.plan.trial_by_identity)
-    on_event(Event(kind="planned", added=more, text=f"matched on time: {len(more)} more trials"))
+    previous, planned = planned, planned.replan()
+    added = tuple(trial for trial in planned.plan.trials if trial.identity not in previous.plan.trial_by_identity)
+    on_event(Event(kind="planned", added=added, text=f"matched on time: {len(added)} more trials"))
     return planned
 
 
@@ -100,9 +100,9 @@ def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
 def earlier_measurements(planned: PlannedStudy) -> Iterator[str]:
     """Yield a message for each machine that measured a match, and what has changed since."""
     every = (each for setting in planned.plan.settings for each in setting.matched.values())
-    for found in dict.fromkeys(each.timing for each in every if each.timing is not None):
-        since = f", and since then {join_names(found.changes)}" if found.changes else ""
-        yield f"matched on time on {found.machine}, {found.when}{since}"
+    for measurement in dict.fromkeys(each.timing for each in every if each.timing is not None):
+        since = f", and since then {join_names(measurement.changes)}" if measurement.changes else ""
+        yield f"matched on time on {measurement.machine}, {measurement.when}{since}"
 
 
 def _unmeasured(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
@@ -143,20 +143,20 @@ def _spec_with_value(
     return spec
 
 
-def _document(asked: MatchTask, found: TimeMatch, code: ComponentCode) -> dict[str, Any]:
+def _document(tasks: MatchTask, match: TimeMatch, code: ComponentCode) -> dict[str, Any]:
     """Return the document of a match: its value, all values that were tried, and the machine."""
-    strays = [abs(end - 1) for end in found.twin[:3] if math.isfinite(end)]
+    strays = [abs(end - 1) for end in match.twin[:3] if math.isfinite(end)]
     return {
         "on": TIME,
-        "by": asked.by,
-        "variant": asked.variant,
-        "value": found.value,
-        **_ratio_document(found.ratio),
+        "by": tasks.by,
+        "variant": tasks.variant,
+        "value": match.value,
+        **_ratio_document(match.ratio),
         "twin": max(strays),
-        "nanoseconds": list(found.nanoseconds),
-        "tried": [{"value": each.value, **_ratio_document(each.ratio)} for each in found.tried],
-        "code": f"{code.hash(dict(asked.spec))} {code.hash(dict(asked.turned(found.value)))}",
-        **{key: found.document[key] for key in ("started", "ended", "host", "machine", "versions", "clock")},
+        "nanoseconds": list(match.nanoseconds),
+        "tried": [{"value": each.value, **_ratio_document(each.ratio)} for each in match.tried],
+        "code": f"{code.hash(dict(tasks.spec))} {code.hash(dict(tasks.turned(match.value)))}",
+        **{key: match.document[key] for key in ("started", "ended", "host", "machine", "versions", "clock")},
     }
 
 
@@ -165,8 +165,8 @@ def _ratio_document(ratio: Ratio) -> dict[str, Any]:
     return {"ratio": ratio.median, "interval": ends, "rounds": ratio.rounds}
 
 
-def _announcement(asked: Mapping[str, MatchTask]) -> str:
-    names = join_names((each.variant for each in asked.values()), 8)
+def _announcement(tasks: Mapping[str, MatchTask]) -> str:
+    names = join_names((each.variant for each in tasks.values()), 8)
     return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
 
 
@@ -175,17 +175,17 @@ def _exclusive(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, 
     """Hold the lock of the study's matches, and wait for other runners."""
     lock, watch = TrialLock(store.root / FOLDER, store.host), LeaseMonitor()
     expired = ""
-    told = False
+    has_reported = False
     while not lock.try_acquire(expired):
         if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
         if lock.is_remote():
             state, token = watch.judge(lock.lease)
             expired = token if state == "expired" else ""
-        if not told:
+        if not has_reported:
             owner = lock.owner() or "another process"
             on_event(Event(kind="note", text=f"waiting for {owner}, which matches this study on time"))
-            told = True
+            has_reported = True
         time.sleep(patience)
     with lock:
         yield lock
@@ -202,8 +202,8 @@ def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: Sto
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
         found = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
         if found is None:
-            why = ended.last_line or "its process left no result"
-            raise _measurement_error(f"{why}; its log: {store.root / LOG}")
+            reason = ended.last_line or "its process left no result"
+            raise _measurement_error(f"{reason}; its log: {store.root / LOG}")
         return found
 
     return take
@@ -215,7 +215,7 @@ def _timing_plan(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seco
     return {"specs": dict(specs), "groups": groups, "seconds": seconds, **into}
 
 
-def _measurement_error(why: str) -> ParibusError:
+def _measurement_error(reason: str) -> ParibusError:
     return ParibusError(
-        Problem(code="not-timed", path="match", message=f"cannot match on time, because the measurement failed: {why}")
+        Problem(code="not-timed", path="match", message=f"cannot match on time, as the measurement failed: {reason}")
     )

@@ -85,13 +85,13 @@ class Search:
         below, above, best = self.below, self.above, self.best
         if (below and above) or best.ratio.low <= 1 <= best.ratio.high or abs(best.ratio.median - 1) <= TOLERANCE:
             return None
-        first, last = self.tried[0], self.tried[-1]
-        even = f"even at {by}={last.value:g} a step of {variant} takes {_times(last.ratio)} as long as the baseline's"
-        least = f"; at {first.value:g} it is {_times(first.ratio)}" if first is not last else ""
+        start, end = self.tried[0], self.tried[-1]
+        even = f"even at {by}={end.value:g} a step of {variant} takes {_times(end.ratio)} as long as the baseline's"
+        other_end = f"; at {start.value:g} it is {_times(start.ratio)}" if start is not end else ""
         return Problem(
             code=CANNOT_MATCH,
             path="match.by",
-            message=even + least,
+            message=even + other_end,
             valid="another knob under `match.by`, or no match on time",
         )
 
@@ -114,30 +114,30 @@ class MatchTask:
 
 
 def search_matches(
-    asked: Mapping[str, MatchTask], take: MeasurePass, note: Callable[[str], None] = lambda text: None
+    tasks: Mapping[str, MatchTask], take: MeasurePass, note: Callable[[str], None] = lambda text: None
 ) -> tuple[dict[str, TimeMatch], list[Problem]]:
     """Return the matches, and the problems of variants that cannot be matched.
 
     Each pass measures one value of every unfinished variant. The next value is where the line through the two nearest
     values meets the baseline's time, because step time is nearly linear in the option.
     """
-    searches = {name: Search(_knob(each), each.start) for name, each in asked.items()}
+    searches = {name: Search(_knob(task), task.start) for name, task in tasks.items()}
     number = 0
-    while values := {name: each.next for name, each in searches.items() if each.next is not None}:
+    while values := {name: task.next for name, task in searches.items() if task.next is not None}:
         number += 1
-        found = _run_pass(asked, values, take, SEARCH_SECONDS)
-        for name, (ratio, _, _, _) in found.items():
+        results = _run_pass(tasks, values, take, SEARCH_SECONDS)
+        for name, (ratio, _, _, _) in results.items():
             searches[name].add_result(ratio)
-        said = (f"{asked[name].variant} at {values[name]:g} takes {_times(found[name][0])}" for name in found)
-        note(f"matching on time, pass {number}: {'; '.join(said)}")
-    problems = {name: each.problem(asked[name].variant, asked[name].by) for name, each in searches.items()}
-    best = {name: each.best.value for name, each in searches.items() if problems[name] is None}
-    last = _run_pass(asked, best, take, FINAL_SECONDS) if best else {}
-    done = {
+        texts = (f"{tasks[name].variant} at {values[name]:g} takes {_times(results[name][0])}" for name in results)
+        note(f"matching on time, pass {number}: {'; '.join(texts)}")
+    problems = {name: task.problem(tasks[name].variant, tasks[name].by) for name, task in searches.items()}
+    best = {name: task.best.value for name, task in searches.items() if problems[name] is None}
+    final_results = _run_pass(tasks, best, take, FINAL_SECONDS) if best else {}
+    matches = {
         name: TimeMatch(best[name], ratio, twin, nanoseconds, tuple(searches[name].tried), document)
-        for name, (ratio, twin, nanoseconds, document) in last.items()
+        for name, (ratio, twin, nanoseconds, document) in final_results.items()
     }
-    return done, [problem for problem in problems.values() if problem is not None]
+    return matches, [problem for problem in problems.values() if problem is not None]
 
 
 def _knob(asked: MatchTask) -> SearchRange:
@@ -155,30 +155,30 @@ Found = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
 
 
 def _run_pass(
-    asked: Mapping[str, MatchTask], values: Mapping[str, float], take: MeasurePass, seconds: float
+    tasks: Mapping[str, MatchTask], values: Mapping[str, float], take: MeasurePass, seconds: float
 ) -> dict[str, Found]:
     """Run one pass: return for each variant its ratio, the twin's ratio, the step times and the document."""
     specs: dict[str, Spec] = {}
-    beside: dict[str, list[str]] = {}
+    names_by_baseline: dict[str, list[str]] = {}
     for name, value in values.items():
-        each = asked[name]
-        specs |= {each.baseline: each.spec, name: each.turned(value)}
-        beside.setdefault(each.baseline, []).append(name)
+        task = tasks[name]
+        specs |= {task.baseline: task.spec, name: task.turned(value)}
+        names_by_baseline.setdefault(task.baseline, []).append(name)
     groups = [
-        [first, *names[at : at + GROUP_SIZE]]
-        for first, names in beside.items()
-        for at in range(0, len(names), GROUP_SIZE)
+        [baseline, *names[start : start + GROUP_SIZE]]
+        for baseline, names in names_by_baseline.items()
+        for start in range(0, len(names), GROUP_SIZE)
     ]
     document = take(specs, groups, seconds)
-    found: dict[str, Found] = {}
+    results: dict[str, Found] = {}
     for group in document["groups"]:
-        base, own = group["rounds"][group["baseline"]], group["rounds"]
-        twin = paired_ratio(base, own[TWIN])
-        for name in own:
+        baseline_rounds, rounds = group["rounds"][group["baseline"]], group["rounds"]
+        twin = paired_ratio(baseline_rounds, rounds[TWIN])
+        for name in rounds:
             if name in values:
-                ratio = widen(paired_ratio(base, own[name]), twin)
-                found[name] = (ratio, twin, (_nanoseconds(base), _nanoseconds(own[name])), document)
-    return found
+                ratio = widen(paired_ratio(baseline_rounds, rounds[name]), twin)
+                results[name] = (ratio, twin, (_nanoseconds(baseline_rounds), _nanoseconds(rounds[name])), document)
+    return results
 
 
 def _nanoseconds(rounds: Sequence[float]) -> int:

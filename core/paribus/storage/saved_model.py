@@ -58,11 +58,11 @@ def find_model(name: str | Path, store: Path = RUNS) -> Path:
     place = Path(name)
     if not _IDENTITY.fullmatch(str(name)) or os.path.lexists(place):
         return place
-    found = sorted(each for each in store.glob(f"*/{name}*") if _ended(each))
-    if len({each.name for each in found}) > 1:
-        what = f"{len(found)} trials in `{store}` have identities that start like this"
-        raise _problem("ambiguous", place, what, join_names((str(each) for each in found), 6))
-    return found[0] if found else place
+    folders = sorted(folder for folder in store.glob(f"*/{name}*") if _ended(folder))
+    if len({folder.name for folder in folders}) > 1:
+        message = f"{len(folders)} trials in `{store}` have identities that start like this"
+        raise _problem("ambiguous", place, message, join_names((str(folder) for folder in folders), 6))
+    return folders[0] if folders else place
 
 
 def _ended(folder: Path) -> bool:
@@ -130,8 +130,8 @@ def _seal(path: Path) -> str:
         size = path.stat().st_size
     except OSError as error:
         raise _problem("cannot-read", path, f"this file could not be read: {error.strerror or error}") from error
-    found = _SEALED.search(header)
-    if found is None:
+    match = _SEALED.search(header)
+    if match is None:
         raise damaged_error(path, "it has no hash")
     try:
         described = parse_json(header)
@@ -140,7 +140,7 @@ def _seal(path: Path) -> str:
         raise damaged_error(path, f"its header cannot be read: {error}") from error
     if size != 8 + length + max(ends):
         raise damaged_error(path, f"it has {size:,} bytes, where its header tells of {8 + length + max(ends):,}")
-    return found[1].decode()
+    return match[1].decode()
 
 
 def _ends(header: Any) -> Iterator[int]:
@@ -156,15 +156,15 @@ def _no_model(place: Path) -> StoreError:
     if not place.is_dir():
         return _problem("no-record", place, "this is a file, and no folder that holds a model", _VALID)
     if (place / "config.json").is_file():
-        what = "this is a model of another library"
-        return _problem("no-record", place, what, f"`paribus convert {place} -o ours` makes it one of ours")
+        message = "this is a model of another library"
+        return _problem("no-record", place, message, f"`paribus convert {place} -o ours` makes it one of ours")
     pickled = next((name for name in PICKLES if (place / name).exists()), None)
     if pickled:
-        what = f"its weights are a pickle, `{pickled}`, which may run code when it is opened: it was not"
-        return _problem("pickle", place, what, _VALID)
-    what = "there is no record here, so this is no trial that has ended"
-    return _problem("no-record", place, what, _VALID)
+        message = f"its weights are a pickle, `{pickled}`, which may run code when it is opened: it was not"
+        return _problem("pickle", place, message, _VALID)
+    message = "there is no record here, so this is no trial that has ended"
+    return _problem("no-record", place, message, _VALID)
 
 
-def _problem(code: str, where: Path, what: str, valid: str = "") -> StoreError:
-    return StoreError(Problem(code=code, location=str(where), message=what, valid=valid))
+def _problem(code: str, path: Path, message: str, valid: str = "") -> StoreError:
+    return StoreError(Problem(code=code, location=str(path), message=message, valid=valid))

@@ -151,27 +151,30 @@ class Store:
         """Return the `trial.json` of a trial."""
         return self._read(self.folder(identity) / TRIAL)
 
-    def add_look(self, of: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> bool:
+    def add_look(self, compared: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> bool:
         """Record the seeds of a verdict that was shown; False where that could not be written.
 
         `of` identifies the comparison, as studies of one name share a folder. `stops` are the looks of a study that may
         stop early.
         """
-        if (tuple(seeds), tuple(stops)) in self._looks(of):
+        if (tuple(seeds), tuple(stops)) in self._looks(compared):
             return True
-        look = {"of": of, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
+        look = {"of": compared, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
         return append_line(self.root / LOOKS, json.dumps(look), files=self.files)
 
-    def looks(self, of: str) -> Iterator[tuple[int, ...]]:
-        """The seeds of each verdict that was shown, the first one first."""
-        yield from dict.fromkeys(seeds for seeds, _ in self._looks(of))
+    def looks(self, compared: str) -> Iterator[tuple[int, ...]]:
+        """Yield the seeds of each verdict that was shown, in order."""
+        yield from dict.fromkeys(seeds for seeds, _ in self._looks(compared))
 
-    def has_other_stops(self, of: str, seeds: Sequence[int], stops: Sequence[int]) -> bool:
-        """Whether a verdict of these seeds was shown that stopped elsewhere, or nowhere."""
-        return any(found == tuple(seeds) and other != tuple(stops) for found, other in self._looks(of))
+    def has_other_stops(self, compared: str, seeds: Sequence[int], stops: Sequence[int]) -> bool:
+        """Return whether a verdict of these seeds was shown with other stops."""
+        return any(
+            shown_seeds == tuple(seeds) and shown_stops != tuple(stops)
+            for shown_seeds, shown_stops in self._looks(compared)
+        )
 
-    def _looks(self, of: str) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The seeds and the stops of each; a line that is none of ours is passed over."""
+    def _looks(self, compared: str) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Yield seeds and stops of each look; malformed lines are skipped."""
         try:
             lines = (self.root / LOOKS).read_bytes().splitlines()
         except OSError:
@@ -180,7 +183,7 @@ class Store:
             with suppress(ValueError, TypeError, KeyError, RecursionError):
                 look = json.loads(line)
                 seeds, stops = tuple(look["seeds"]), tuple(look.get("stops") or ())
-                if look["of"] == of and all(isinstance(number, int) for number in (*seeds, *stops)):
+                if look["of"] == compared and all(isinstance(number, int) for number in (*seeds, *stops)):
                     yield seeds, stops
 
     def _read(self, path: Path) -> dict[str, Any] | None:
@@ -192,6 +195,6 @@ class Store:
             self._set_aside(path, str(error))
             return None
 
-    def _set_aside(self, path: Path, why: str) -> None:
+    def _set_aside(self, path: Path, reason: str) -> None:
         aside = quarantine(path, files=self.files)
-        self.messages.append(f"{why}; set aside as {aside.name}")
+        self.messages.append(f"{reason}; set aside as {aside.name}")
