@@ -44,7 +44,7 @@ def caption_lines(
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
-    randomness = "order of the data, first values of what is new" if begun else "first values, order of the data"
+    randomness = "order of the data, initial weights of new tensors" if begun else "initial weights, order of the data"
     model = "the saved model that all begin from, " if begun else ""
     yield (
         f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
@@ -138,7 +138,7 @@ def warning_lines(
         baselines = (entry.unigram_baseline(question.metric) for entry in trials)
         nats = next(value for value in baselines if value is not None)
         named = join_names(unlearned, MOST)
-        yield f"Not below the loss of frequencies alone ({nats:.3f}), so nothing is learned yet: {named}."
+        yield f"Not below the unigram baseline ({nats:.3f}), so nothing was learned yet: {named}."
     some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
     if some:
         yield f"Trials that did not learn are counted in, though they are of another kind: {join_names(some, MOST)}."

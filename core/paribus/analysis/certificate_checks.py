@@ -55,9 +55,9 @@ class TensorComparison:
             (self.added, "added"),
             (self.removed, "removed"),
             (self.scaled, "at another scale"),
-            (self.schemed, "initialised otherwise"),
-            (self.derived, "computed otherwise"),
-            (self.begun, "begun otherwise"),
+            (self.schemed, "initialised differently"),
+            (self.derived, "computed differently"),
+            (self.begun, "loaded differently"),
         )
         counts = Counter(name for paths, _ in groups for name in _short(paths))
         twice = {name for name, count in counts.items() if count > 1}
@@ -163,7 +163,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     for path in idle:
         yield "side effect", f"at its default `{path}` would do the same here"
     if checked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
-        yield "confirmed", f"{join_names(checked, MOST)} {'has' if len(checked) == 1 else 'have'} a say"
+        yield "confirmed", f"{join_names(checked, MOST)} {'changes' if len(checked) == 1 else 'change'} the output"
 
 
 def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:

@@ -240,11 +240,11 @@ def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     if differing:
         yield (
             "failure",
-            f"trained otherwise: the optimizer treats {short_names(differing)} in another manner than the baseline's",
+            f"trained differently: the optimizer treats {short_names(differing)} in another manner than the baseline's",
         )
 
 
-_OTHERWISE: Final = " begun otherwise"  # of tensors of two trials, each from its own
+_OTHERWISE: Final = " loaded differently"  # of tensors of two trials, each from its own
 
 
 def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:

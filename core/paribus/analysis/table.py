@@ -39,7 +39,7 @@ class Row:
     p: float | None = None
     needs: int | None = None
     variance_reduction: float | None = None
-    learned: bool | None = None  # whether it is below the loss of frequencies alone; None where that cannot be asked
+    learned: bool | None = None  # whether it beats the unigram baseline; None where that is unknown
     unlearned: int = 0  # trials that are not below it
     costs: Mapping[str, Cost] = field(default_factory=dict)
     label: str = ""  # of the baseline: its name with its values of what is varied

@@ -69,7 +69,7 @@ class Throughput:
         name = str(self.document["machine"].get("name"))
         yield (
             f"Tokens/s are of training steps in turns, alone on {name}, after the study: medians of {spread} paired "
-            f"rounds of {clock}, with 95 % intervals, wider by what the baseline strays from itself: "
+            f"rounds of {clock}, with 95 % intervals, widened by the deviation of the baseline from itself: "
             f"[{low:.3f}, {high:.3f}]."
         )
 
@@ -106,7 +106,7 @@ class ComparisonSpec:
     seeds: tuple[int, ...] = ()
     store: str = ""  # the folder that was searched for records
     stage: str = ""  # at whose end it is measured, of a study with several
-    allow_unlearned: bool = False  # whether verdicts are wanted of models that are no better than frequencies alone
+    allow_unlearned: bool = False  # whether models that do not beat the unigram baseline get verdicts
     budget: Mapping[str, float] = field(default_factory=dict)  # in which unit each trial was given how much
     setting: str = ""  # in which of several it is asked
     matching_note: str = ""  # on what, and how nearly

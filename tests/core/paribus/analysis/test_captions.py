@@ -28,7 +28,7 @@ def test_what_is_not_below_the_loss_of_frequencies_did_not_learn(study: Study, a
     table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
     assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
     assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
-    assert "Not below the loss of frequencies alone (3.250), so nothing is learned yet: mqa, gqa." in table.warnings
+    assert "Not below the unigram baseline (3.250), so nothing was learned yet: mqa, gqa." in table.warnings
 
 
 def test_learning_cannot_be_asked_of_another_metric(study: Study, ask: Ask) -> None:
@@ -53,7 +53,9 @@ def test_of_trials_that_begin_from_a_saved_model_the_caption_says_what_seeds_var
         for spec in (entry.trial["spec"], entry.record["spec"] if entry.record else {}):
             spec["from"] = {"name": "runs/gpt", "sha256": "known"}
     caption = " ".join(compare(entries, ask(entries)).caption)
-    assert "over seeds (order of the data, first values of what is new; n = 5), not beyond the saved model" in caption
+    assert (
+        "over seeds (order of the data, initial weights of new tensors; n = 5), not beyond the saved model" in caption
+    )
 
 
 def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, ask: Ask) -> None:

@@ -24,7 +24,7 @@ SOUND: list[tuple[dict[str, Any], str]] = [
     ({"attention": {"name": "restricted", "window": 4}}, "same batches; outputs differ"),
     ({"norm": "rmsnorm"}, "same batches; outputs differ"),
     ({"placement": "deepnorm"}, "o, v, inner at another scale; same batches; outputs differ"),
-    ({"initialisation": {"name": "xavier"}}, "k, o, q, v, inner, embedding.tokens initialised otherwise"),
+    ({"initialisation": {"name": "xavier"}}, "k, o, q, v, inner, embedding.tokens initialised differently"),
     ({"position": "learned"}, "position.table added; same batches; outputs differ"),
     ({"feedforward.expand": 2.0}, "inner reshaped; same batches; outputs differ"),
     ({"dims.layers": 1}, "k, o, q, v, inner, norms.attention removed; same batches; outputs differ"),
@@ -126,13 +126,13 @@ def test_an_ignored_option_fails_the_certificate(make: Make, asked: Any, held: d
 
 
 def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
-    """Of a variant that changes several things: which of them have a say, and which have none."""
+    """Which of several changes of a variant have an effect by themselves."""
     varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
     said = {"asked": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
     found = pair(make, varied, {f"provenance/{key}": value for key, value in said.items()})
     assert found.ok
     assert "at its default `norm.eps` would do the same here" in found.side_effects
-    assert "attention.kv_heads has a say" in found.confirmed
+    assert "attention.kv_heads changes the output" in found.confirmed
     ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
     assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, and another value changes nothing",)
 

@@ -272,6 +272,6 @@ def test_a_tensor_that_is_trained_in_another_manner_withholds_the_verdict(
 
     monkeypatch.setattr(adamw, "build", sorted_by_width)
     found = pair({"attention": {"name": "mqa"}})
-    assert found.reason == "trained otherwise"
+    assert found.reason == "trained differently"
     monkeypatch.undo()
     assert pair({"optimizer": {"name": "adamw", "weight_decay": 0.5}}).ok  # that is how it is meant to be
