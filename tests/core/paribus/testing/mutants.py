@@ -152,20 +152,24 @@ ATTENTION: Final = (
     Mutant(
         "heads talk after the softmax alone",
         "attention.talking-heads",
-        "return spoken(self.before, q @ k.transpose(-1, -2) * scale)",
+        "return mix_heads(self.before, q @ k.transpose(-1, -2) * scale)",
         "return q @ k.transpose(-1, -2) * scale",
         "gradients",
     ),
     Mutant("talking is free", "attention.talking-heads", "+ Cost(flops=talk)", "+ Cost(flops=0)", "cost"),
     Mutant(
-        "nothing is subtracted", "attention.differential", "self.norm(one - less * two)", "self.norm(one)", "gradients"
+        "nothing is subtracted",
+        "attention.differential",
+        "self.norm(first_mix - factor * second_mix)",
+        "self.norm(first_mix)",
+        "gradients",
     ),
 )
 
 SHARED: Final = (
     Mutant(
         "a row sees the next",
-        "paribus.parts.visibility:relations",
+        "paribus.parts.visibility:pair_conditions",
         "key <= query",
         "key <= query + 1",
         "kernels",
@@ -229,7 +233,7 @@ SHARED: Final = (
     ),
     Mutant(
         "padding is seen",
-        "paribus.parts.visibility:relations",
+        "paribus.parts.visibility:pair_conditions",
         "k.documents is not None",
         "False",
         "padding",
@@ -246,8 +250,8 @@ SHARED: Final = (
     Mutant(
         "a bias is added to the queries' side",
         "paribus.parts.attention_weights:attention_weights",
-        "scores = scores + made.bias",
-        "scores = scores + made.bias.transpose(-1, -2)",
+        "scores = scores + dense.bias",
+        "scores = scores + dense.bias.transpose(-1, -2)",
         "kernels",
         "position.t5",
     ),
@@ -257,29 +261,29 @@ POSITION: Final = (
     Mutant(
         "queries alone are turned",
         "position.rope",
-        "return turn(x, tables",
-        'return x if side == "key" else turn(x, tables',
+        "return rotate_pairs(x, tables",
+        'return x if side == "key" else rotate_pairs(x, tables',
         "turning",
     ),
     Mutant(
         "keys are turned the other way",
         "position.rope",
-        "return turn(x, tables, interleaved=self.interleaved)",
-        'flip = (lambda t: (t[0], -t[1])) if side == "key" else (lambda t: t)\n        return turn(x, tables._replace(double=flip(tables.double), single=flip(tables.single)), interleaved=self.interleaved)',
+        "return rotate_pairs(x, tables, interleaved=self.interleaved)",
+        'flip = (lambda t: (t[0], -t[1])) if side == "key" else (lambda t: t)\n        return rotate_pairs(x, tables._replace(double=flip(tables.double), single=flip(tables.single)), interleaved=self.interleaved)',
         "turning",
     ),
     Mutant(
         "rows are turned by where they stand in the batch",
         "position.rope",
-        "angles = positions.unsqueeze(1).unsqueeze(-1) * by_row",
-        "angles = positions.new_tensor(range(positions.shape[-1])).view(1, 1, -1, 1) * by_row",
+        "angles = positions.unsqueeze(1).unsqueeze(-1) * frequency",
+        "angles = positions.new_tensor(range(positions.shape[-1])).view(1, 1, -1, 1) * frequency",
         "decoding",
     ),
     Mutant(
         "all of a head is turned",
         "position.rope",
-        "turned = round(width * self.fraction, 3)",
-        "turned = width",
+        "rotated = round(width * self.fraction, 3)",
+        "rotated = width",
         "options",
     ),
     Mutant(
@@ -306,14 +310,14 @@ POSITION: Final = (
         "the table is read no further than its middle",
         "position.learned",
         "positions.clamp(min=0)",
-        "positions.clamp(min=0, max=self.places // 2)",
+        "positions.clamp(min=0, max=self.length // 2)",
         "reach",
     ),
     Mutant(
         "the table is read by row",
         "position.learned",
-        "rows = positions.clamp(min=0)",
-        "rows = torch.arange(positions.shape[-1]).unsqueeze(0)",
+        "index = positions.clamp(min=0)",
+        "index = torch.arange(positions.shape[-1]).unsqueeze(0)",
         "decoding",
     ),
     Mutant(
@@ -326,8 +330,8 @@ POSITION: Final = (
     Mutant(
         "a place more is promised than there is",
         "position.learned",
-        "return self.places",
-        "return self.places + 1",
+        "return self.length",
+        "return self.length + 1",
         "reach",
     ),
     Mutant("a moment is declared that is not there", "position.none", '"hooks": []', '"hooks": ["embed"]', "moments"),
@@ -429,8 +433,8 @@ ROWS: Final = (
     Mutant(
         "scores come from the table whether tied or not",
         "embedding.tokens",
-        "scored(h, self.tokens, self.head, bias)",
-        "scored(h, self.tokens, None, bias)",
+        "score_tokens(h, self.tokens, self.head, bias)",
+        "score_tokens(h, self.tokens, None, bias)",
         "options",
     ),
     Mutant(
@@ -450,7 +454,7 @@ ROWS: Final = (
     Mutant(
         "the embedding's norm is not applied",
         "embedding.tokens",
-        '            x = own["norm"](x)\n',
+        '            x = part["norm"](x)\n',
         "            pass\n",
         "options",
     ),
@@ -487,7 +491,13 @@ REST: Final = (
     ),
     Mutant("the loss is climbed", "optimizer.adamw", "fused=True", "fused=True, maximize=True", "training"),
     Mutant("a rate falls below nothing", "schedule.warmup-cosine", "0.5 * (1 +", "(0 +", "rates"),
-    Mutant("a rate is never more than nothing", "schedule.constant", "return warmed", "return 0.0 * warmed", "rates"),
+    Mutant(
+        "a rate is never more than nothing",
+        "schedule.constant",
+        "return warmup_factor(",
+        "return 0.0 * warmup_factor(",
+        "rates",
+    ),
     Mutant(
         "bytes are numbered from 1",
         "tokenizer.bytes",
@@ -523,8 +533,8 @@ SURVIVORS: Final = (
     Mutant(
         "queries and keys are both turned the other way",
         "position.rope",
-        "return turns(cos, sin,",
-        "return turns(cos, -sin,",
+        "return rotation_tables(cos, sin,",
+        "return rotation_tables(cos, -sin,",
         why="it is the same family of models, each pair of columns mirrored; ours is held against Llama's",
     ),
     Mutant(
