@@ -159,7 +159,7 @@ def test_odd_numbers_of_heads_are_rejected(heads: int, options: dict[str, int]) 
 
 
 def test_shared_layers_are_rejected() -> None:
-    with pytest.raises(SpecError, match="attention `differential` must know which layer it is in"):
+    with pytest.raises(SpecError, match="`differential` depends on the layer"):
         paribus.spec("gpt-tiny", "attention=differential", "dims.groups=1")
 
 

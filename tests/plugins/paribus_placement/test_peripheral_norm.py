@@ -38,7 +38,7 @@ def test_matches_its_formula(shape: Shape, sublayers: Sublayers, randomise: Rand
 
 
 def test_shared_layers_are_rejected() -> None:
-    with pytest.raises(SpecError, match="placement `peri` must know which layer it is in, but"):
+    with pytest.raises(SpecError, match="`peri` depends on the layer"):
         paribus.spec("gpt-tiny", "placement=peri", "dims.groups=1")
 
 

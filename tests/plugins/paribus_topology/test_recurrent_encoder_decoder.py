@@ -187,14 +187,14 @@ def test_the_decoding_state_has_the_declared_size(recurrent: Recurrent) -> None:
     [
         (["attention=mla"], "attention `mla` projects its values, but the decoder needs the unprojected memory"),
         (["attention=restricted", "attention.window=4"], "attention `restricted` has no cross-attention, but the"),
-        (["attention=[mha, fixed]", "dims.layers=2"], "has one attention, and attention `fixed` is more"),
+        (["attention=[mha, fixed]", "dims.layers=2"], "has one attention, got also"),
         (["dims.layers=2", "dims.groups=1"], "recurrent layers of the decoder cannot share parameters"),
         (["norm=layernorm"], "the topology `recurrent-encoder-decoder` does not use `norm`"),
         (["position=rope"], "the topology `recurrent-encoder-decoder` does not use `position`"),
         (["parts.decoder.attention=mha"], 'unknown key "attention"'),
         (["parts.decoder.cross.attention=mha"], 'unknown key "cross"'),
         (["parts.encoder.attention=mha"], 'unknown key "attention"'),
-        (["objective=clm"], "gives the encoder nothing to read"),
+        (["objective=clm"], "no input for the encoder"),
     ],
 )
 def test_unused_slots_are_rejected(overrides: list[str], words: str) -> None:
