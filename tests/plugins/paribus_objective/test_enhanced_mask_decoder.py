@@ -119,5 +119,5 @@ def test_absolute_positions_are_added_to_hidden_rows(components: Registry) -> No
 def test_a_body_without_a_last_attention_layer_is_refused(components: Registry) -> None:
     with pytest.raises(SpecError, match="`conv` does not support it"):
         resolved("deberta-tiny", "attention=conv", "position=learned", registry=components)
-    with pytest.raises(SpecError, match="needs rows that see both sides"):
+    with pytest.raises(SpecError, match="needs bidirectional attention"):
         resolved("deberta-tiny", "topology=decoder", registry=components)

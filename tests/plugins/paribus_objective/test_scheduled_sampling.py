@@ -222,7 +222,7 @@ def test_evaluation_and_a_rate_of_0_feed_the_target_alone(
 
 def test_a_topology_without_feedback_is_refused() -> None:
     match = (
-        "objective `scheduled-sampling` needs a `feedback`, which the topology `encoder-decoder` has not.*"
+        "objective `scheduled-sampling` needs a `feedback`, which the topology `encoder-decoder` does not have.*"
         "topology recurrent-encoder-decoder with objective scheduled-sampling"
     )
     with pytest.raises(SpecError, match=re.compile(match, re.DOTALL)):
