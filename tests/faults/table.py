@@ -166,17 +166,17 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_requirement_on_paribus_is_held_against_this_paribus": ("B5",),
     },
     "core/paribus/registry/test_component_index.py": {
-        "two_claimants_of_one_name_are_both_named_in_any_order": ("B3",),
-        "an_unknown_component_lists_names_with_the_plugin_of_each_and_the_nearest": ("A2",),
+        "a_conflict_names_both_plugins_in_any_order": ("B3",),
+        "an_unknown_component_lists_valid_names_and_the_closest": ("A2",),
     },
     "core/paribus/registry/test_class_reader.py": {
-        "a_name_that_cannot_be_one_is_refused": ("A27",),
-        "an_option_that_breaks_the_rules_is_refused": ("B8",),
+        "an_invalid_name_is_rejected": ("A27",),
+        "an_invalid_option_is_rejected": ("B8",),
     },
     "core/paribus/registry/test_plugin_sources.py": {
         "a_distribution_in_the_working_folder_is_never_loaded": ("B13",),
         "an_allow_list_names_entry_points_or_distributions": ("B13",),
-        "no_plugins_leaves_the_built_in_ones": ("B13",),
+        "no_plugins_keeps_the_built_in_ones": ("B13",),
     },
     "core/paribus/cli/test_train.py": {
         "a_model_that_no_memory_could_hold_is_refused_before_it_is_made": ("A21",),
