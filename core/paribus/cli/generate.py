@@ -86,7 +86,7 @@ def _generated(session: Session, model: Model, texts: list[str], **options: Any)
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("tokens", total=None)
-        options["tell"] = lambda done, total: bar.update(task, completed=done, total=total)
+        options["on_progress"] = lambda done, total: bar.update(task, completed=done, total=total)
         return paribus.generate(model, texts, registry=session.registry(), **options)
 
 

@@ -202,7 +202,7 @@ def test_a_prompt_that_is_too_long_is_told_with_what_would_do(gpt: Model, assemb
         gpt,
         ["A", long],
         "error[too-long] prompt 2: it has 40 tokens, got a model of length 32 (dims.length); valid: ≤ 32 tokens, "
-        "or `tokens`, which says how many may follow none the less",
+        "or set `tokens`",
     )
     assert len(paribus.generate(gpt, long, tokens=3).results[0][0].ids) == 3
     past = "but the positions of this model end at 32; valid"
@@ -210,7 +210,7 @@ def test_a_prompt_that_is_too_long_is_told_with_what_would_do(gpt: Model, assemb
     refused(
         learned,
         "x" * 30,
-        f"error[past-the-table] prompt 1: it has 30 tokens, and 4 more are asked for, {past}: `tokens` ≤ 3",
+        f"error[past-the-table] prompt 1: it has 30 tokens, and 4 new ones are requested, {past}: `tokens` ≤ 3",
         tokens=4,
     )
     assert len(paribus.generate(learned, ["x" * 30, "x"], tokens=3).results[0][0].ids) == 3
@@ -244,8 +244,8 @@ def test_a_model_that_was_not_trained_to_write_is_told_so(assembled: Assembled) 
     refused(
         assembled("encoder-tiny"),
         "A",
-        "error[cannot-write] objective: a model that was trained for mlm cannot write: nothing taught it what comes "
-        "next; valid: a model that was trained to generate",
+        "error[cannot-write] objective: a model that was trained for mlm cannot generate: it was not trained to predict the "
+        "next token; valid: a model that was trained to generate",
     )
     refused(
         assembled(
@@ -263,8 +263,7 @@ def test_options_that_are_no_options_are_told(gpt: Model) -> None:
     refused(
         gpt,
         "A",
-        "error[unknown-language] language: there is no language `de` in what the model was trained on; "
-        "valid: none: the model has no languages",
+        'error[unknown-language] language: unknown language "de"; valid: none: the model has no languages',
         language="de",
     )
 
@@ -285,7 +284,7 @@ def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: A
     refused(
         model,
         "A",
-        "error[unknown-class] label: control has codes for 6 classes, and 9 is none of them; valid: 0 to 5",
+        "error[unknown-class] label: unknown class 9; control has codes for 6 classes; valid: 0 to 5",
         label="9",
     )
 
@@ -294,8 +293,8 @@ def test_a_class_that_nothing_reads_is_refused(gpt: Model) -> None:
     refused(
         gpt,
         "A",
-        "error[not-read] label: a model that writes as it was trained for clm was told no classes, so this would be "
-        "ignored; valid: none",
+        "error[not-read] label: a model that writes as it was trained for clm has no classes, so this has no "
+        "effect; valid: none",
         label="1",
     )
 
@@ -307,7 +306,7 @@ def test_a_model_without_a_tokenizer_is_asked_by_ids(assemble_bare: Model) -> No
         assemble_bare,
         "A",
         "error[no-tokenizer] tokenizer: this model has no tokenizer: it was converted "
-        "or was never given one; valid: ids in place of text, or a model that was trained or adapted here",
+        "or made without one; valid: ids in place of text, or a model that was trained or adapted here",
     )
 
 
@@ -325,6 +324,6 @@ def test_a_corpus_that_is_another_by_now_does_not_stand_in_for_a_tokenizer(gpt: 
         refused(
             gpt,
             "A",
-            "error[other-tokenizer] tokenizer: the corpus gives another tokenizer than the model was trained with, and "
-            "none was kept beside it; valid: the corpus of then",
+            "error[other-tokenizer] tokenizer: the corpus gives another tokenizer than that of the training, and "
+            "none was saved; valid: the corpus of the training",
         )
