@@ -244,8 +244,8 @@ def test_a_model_that_was_not_trained_to_write_is_told_so(assembled: Assembled) 
     refused(
         assembled("encoder-tiny"),
         "A",
-        "error[cannot-write] objective: a model that was trained for mlm cannot generate: it was not trained to predict the "
-        "next token; valid: a model that was trained to generate",
+        "error[cannot-write] objective: a model that was trained for mlm cannot generate: it was not trained to "
+        "predict the next token; valid: a model that was trained to generate",
     )
     refused(
         assembled(
