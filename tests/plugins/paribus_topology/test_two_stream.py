@@ -100,10 +100,10 @@ def test_without_queries_it_is_an_encoder(overrides: tuple[str, ...], components
 def test_invalid_combinations_are_rejected(components: Registry) -> None:
     for overrides, message in (
         (["objective=mlm"], "`second-stream`, which no objective trains"),
-        (["topology=encoder"], "needs a `second-stream`, which the topology `encoder` has not"),
-        (["attention=linear", "position=learned"], "`linear` does not support it"),
-        (["attention=[mha, lstm]", "position=learned"], "`lstm` does not support it"),
-        (["position=xpos"], "more than that"),
+        (["topology=encoder"], "needs a `second-stream`"),
+        (["attention=linear", "position=learned"], "`linear`"),
+        (["attention=[mha, lstm]", "position=learned"], "`lstm`"),
+        (["position=xpos"], "`xpos`"),
     ):
         with pytest.raises(SpecError, match=message):
             resolved("xlnet-tiny", *overrides, registry=components)
