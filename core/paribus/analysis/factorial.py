@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Final, NamedTuple, final
 
@@ -21,23 +21,13 @@ from paribus.analysis.formatting import percent, plural
 from paribus.analysis.pairing import PairedTrials, has_learned, is_vacuous
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
 from paribus.analysis.table import UNLEARNED, Family, Row, verdict_fields
-from paribus.analysis.trials import ComparisonSpec
+from paribus.analysis.trials import Cell, ComparisonSpec, FactorialCells, Level
 from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.errors import join_names
 from paribus.planning.settings import Setting
 from paribus.studies.designs import Variation, cells_with_variants
-from paribus.studies.fractional_factorial import TIMES, RegularFraction, members
 
-Cell = tuple[int, ...]  # the level of each factor; 0 is the base's
 Weights = Mapping[Cell, float]
-
-
-@final
-class Level(NamedTuple):
-    """A level of a factor that is not the base's."""
-
-    factor: int
-    level: int
 
 
 def main_effect(cells: Sequence[Cell], level: Level) -> Weights:
@@ -83,37 +73,6 @@ def effect_value(weights: Weights, values: Mapping[Cell, float]) -> float:
 
 
 MOST: Final = 2  # reasons that are told of one effect
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class FactorialCells:
-    """The cells of a factorial: the variant of each, and why some are missing."""
-
-    factors: tuple[tuple[str, ...], ...]  # what the levels of each are called, but the base's
-    cells: Mapping[Cell, str]  # to the variant; cells whose specs are the same have one
-    missing: Mapping[Cell, str]  # to the reason
-    regular: RegularFraction | None = None  # of a fraction
-
-    @property
-    def counts(self) -> list[int]:
-        return [len(names) + 1 for names in self.factors]
-
-    @property
-    def all(self) -> list[Cell]:
-        """All cells in the order of the study, including missing ones."""
-        return sorted((*self.cells, *self.missing))
-
-    def name(self, *levels: Level) -> str:
-        """Return the name of an effect in the table."""
-        return f" {TIMES} ".join(self.factors[level.factor][level.level - 1] for level in levels)
-
-    def aliases(self, *levels: Level) -> tuple[str, ...]:
-        """Return the single factors and pairs that a fraction confounds with an effect."""
-        if self.regular is None:
-            return ()
-        masks = self.regular.aliases(sum(1 << mask.factor for mask in levels))
-        return tuple(self.name(*(Level(factor, 1) for factor in members(mask))) for mask in masks)
 
 
 def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 from paribus.analysis.verdicts import Better
 from paribus.planning.identity import identity_of
@@ -14,9 +14,9 @@ from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import MAX_METRIC
 from paribus.storage.atomic import digest_json, parse_number
 from paribus.storage.store import State, Store, Trial
+from paribus.studies.fractional_factorial import TIMES, RegularFraction, members
 
-if TYPE_CHECKING:
-    from paribus.analysis.factorial import FactorialCells
+Cell = tuple[int, ...]  # the level of each factor; 0 is the base's
 
 
 @final
@@ -87,6 +87,45 @@ def _twin(group: Mapping[str, Any]) -> Ratio:
 def _ratio(baseline: Sequence[float], variant: Sequence[float], size: float) -> Ratio:
     """Return the ratio of speeds: half the time is twice the speed."""
     return paired_ratio(variant, [size * seconds for seconds in baseline])
+
+
+@final
+class Level(NamedTuple):
+    """A level of a factor that is not the base's."""
+
+    factor: int
+    level: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FactorialCells:
+    """Cells of a factorial: the variant of each, and the reasons for missing ones."""
+
+    factors: tuple[tuple[str, ...], ...]  # the names of the levels of each factor, without the base's
+    cells: Mapping[Cell, str]  # cell -> variant; cells with the same spec share one
+    missing: Mapping[Cell, str]  # cell -> reason
+    regular: RegularFraction | None = None  # None for a full factorial
+
+    @property
+    def counts(self) -> list[int]:
+        return [len(names) + 1 for names in self.factors]
+
+    @property
+    def all(self) -> list[Cell]:
+        """All cells in the order of the study, including missing ones."""
+        return sorted((*self.cells, *self.missing))
+
+    def name(self, *levels: Level) -> str:
+        """Return the name of an effect in the table."""
+        return f" {TIMES} ".join(self.factors[level.factor][level.level - 1] for level in levels)
+
+    def aliases(self, *levels: Level) -> tuple[str, ...]:
+        """Return the single factors and pairs that a fraction confounds with an effect."""
+        if self.regular is None:
+            return ()
+        masks = self.regular.aliases(sum(1 << mask.factor for mask in levels))
+        return tuple(self.name(*(Level(factor, 1) for factor in members(mask))) for mask in masks)
 
 
 Staleness = Literal["", "code", "data"]

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.analysis.factorial import Cell, Level, effect_value, interaction, level_pairs, levels, main_effect, shapley
+from paribus.analysis.factorial import effect_value, interaction, level_pairs, levels, main_effect, shapley
+from paribus.analysis.trials import Cell, Level
 from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.studies.fractional_factorial import best_fraction, members
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from paribus.analysis.compare import compare
-from paribus.analysis.factorial import FactorialCells
 from paribus.analysis.table import Row, Table
-from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.trials import ComparisonSpec, FactorialCells, TrialEntry
 from paribus.report.markdown import markdown
 from paribus.report.terminal import table_text
 from paribus.studies.fractional_factorial import best_fraction
