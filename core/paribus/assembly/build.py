@@ -149,7 +149,7 @@ class SpecBuilder:
             layer = None
         has = {"attention": True, "cross": part.cross, "feedforward": spec.get("feedforward") is not None}
         sublayers = tuple(name for name, is_present in has.items() if is_present)
-        reader = next((other for other in self.parts.values() if other.cross == part.path), None)
+        reader = next((candidate for candidate in self.parts.values() if candidate.cross == part.path), None)
         return Shape(
             width=dims["width"],
             heads=dims["heads"],
@@ -235,18 +235,18 @@ class SpecBuilder:
         )
         layers: list[Layer] = []
         wiring: list[tuple[Position, Position | None]] = []
-        for first in shared_layers(spec, shape.layers):
-            if first < len(layers):
-                layers.append(layers[first])
-                wiring.append(wiring[first])
+        for source in shared_layers(spec, shape.layers):
+            if source < len(layers):
+                layers.append(layers[source])
+                wiring.append(wiring[source])
                 continue
-            position = self._layer_position(spec["position"], shared, first, self.shape(part, first))
+            position = self._layer_position(spec["position"], shared, source, self.shape(part, source))
             cross = None
             if part.cross:
                 cross = self._layer_position(
-                    self._cross(spec)["position"], cross_positions, first, self.cross_shape(part, first)
+                    self._cross(spec)["position"], cross_positions, source, self.cross_shape(part, source)
                 )
-            layers.append(self._layer(spec, part, first, position, cross))
+            layers.append(self._layer(spec, part, source, position, cross))
             wiring.append((position, cross))
         placement = layers[-1].placement if layers else None
         needs_final = placement is not None and placement.traits["final_norm"]
@@ -313,7 +313,7 @@ class SpecBuilder:
 
 
 def _only_embeds(position: Position) -> bool:
-    """Whether a position acts only on embeddings, before the first layer, so that stacks can share it."""
+    """Return True if a position acts on embeddings only, before the first layer, so that stacks can share it."""
     return position.traits["hooks"] == ["embed"] and position.traits["owner"] == "stack"
 
 

@@ -1,4 +1,4 @@
-"""One node of a resolved spec becomes one component."""
+"""Creation of components from the nodes of a resolved spec."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Node = Mapping[str, Any]
 
 
 class Classes(Protocol):
-    """What assembly needs of a registry."""
+    """Registry interface that assembly needs."""
 
     def get(self, slot: str, name: str) -> type: ...
 
 
 def make(classes: Classes, slot: str, node: Node, *injected: object, kind: type[C]) -> C:
-    """The component that `node` names, with its options; `kind` is the slot's abstract class."""
+    """Return the component that `node` names, with its options; `kind` is the slot's abstract class."""
     component = classes.get(slot, node["name"])
     options = schema_of(component, component.injects)  # type: ignore[attr-defined]  # the registry holds components only
-    given = {option.name: _value(classes, component, option, node[option.name], injected) for option in options}
+    values = {option.name: _value(classes, component, option, node[option.name], injected) for option in options}
     try:
-        made = component(*injected, **given)
+        instance = component(*injected, **values)
     except (ValueError, OverflowError) as error:  # a limit across options, which only the component can state
         raise SpecError(Problem(code="refused", path=slot, message=f"`{node['name']}` says: {error}")) from error
-    assert isinstance(made, kind)
-    return made
+    assert isinstance(instance, kind)
+    return instance
 
 
 def _value(classes: Classes, component: type, option: Option, value: Any, injected: tuple[object, ...]) -> Any:

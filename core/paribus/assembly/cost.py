@@ -119,7 +119,7 @@ def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
 
 
 def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
-    seen: set[int] = set()  # a tied tensor is counted at its first use
+    counted: set[int] = set()  # a tied tensor is counted at its first use
     counts = tokens_per_part(model, length)
     embedding = model.topology.embedding
     scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
@@ -128,16 +128,16 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
         tokens = sum(counts[part.path])
         flops += embedding.stack_part_cost(stage.input_shape, Load(tokens, tokens)).flops
     stage_embeddings = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
-    yield CostLine("embedding", sum(_count_new(module, seen) for module in (embedding, *stage_embeddings)), flops, 0)
+    yield CostLine("embedding", sum(_count_new(module, counted) for module in (embedding, *stage_embeddings)), flops, 0)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         tokens = counts[part.path].tokens
         trains = Load(sum(counts[part.path]), tokens, memory=counts[part.cross].tokens if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
         for share in stage.costs(trains, decodes):
-            count = sum(_count_new(module, seen) for module in share.modules)
+            count = sum(_count_new(module, counted) for module in share.modules)
             yield CostLine(f"{part.path}.{share.name}", count, share.flops, share.state)
     for name, child in model.topology.named_children():
-        remaining = _count_new(child, seen)
+        remaining = _count_new(child, counted)
         if remaining:
             yield CostLine(name, remaining, 0, 0)  # modules of the topology itself
     for name in model.objectives:
@@ -147,7 +147,7 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
             flops += objective.last_layer_reruns * _last_layer_flops(
                 model, counts["body"].tokens, objective.head_positions(length)
             )
-        yield CostLine(f"objectives.{name}", _count_new(objective, seen), flops if name in model.trained else 0, 0)
+        yield CostLine(f"objectives.{name}", _count_new(objective, counted), flops if name in model.trained else 0, 0)
 
 
 def _last_layer_flops(model: ModelParts, tokens: int, queries: int) -> int:
@@ -169,14 +169,14 @@ def _objective(model: ModelParts, name: str) -> Objective:
 
 def _scored(objective: Objective, model: ModelParts, length: int) -> int:
     """Return the number of positions at which the objective has logits over the vocabulary."""
-    told = objective.unembed_positions(length)
-    if told is not None:
-        return told
+    positions = objective.unembed_positions(length)
+    if positions is not None:
+        return positions
     return objective.head_positions(length) if scores_the_vocabulary(objective, model) else 0
 
 
 def scores_the_vocabulary(objective: Objective, model: ModelParts) -> bool:
-    """Whether the objective's head has logits over the vocabulary."""
+    """Return True if the objective's head has logits over the vocabulary."""
     calls: list[Tensor] = []
     body = model.topology.stage("body")
 
@@ -189,10 +189,10 @@ def scores_the_vocabulary(objective: Objective, model: ModelParts) -> bool:
     return bool(calls)
 
 
-def _count_new(module: nn.Module, seen: set[int]) -> int:
+def _count_new(module: nn.Module, counted: set[int]) -> int:
     count = 0
     for parameter in module.parameters():
-        if id(parameter) not in seen:
-            seen.add(id(parameter))
+        if id(parameter) not in counted:
+            counted.add(id(parameter))
             count += parameter.numel()
     return count

@@ -32,7 +32,7 @@ class BatchForward:
         self.batch = batch
         self.capture = capture if isinstance(capture, Capture) else Capture(weights=capture)
         self.outputs: dict[tuple[str, str], Output] = {}  # by part and key of replacement tokens
-        self.made: dict[str, dict[str, Tensor]] = {}  # cached tensors of each objective
+        self.caches: dict[str, dict[str, Tensor]] = {}  # cached tensors of each objective
         self.heads = heads or {}
         self.teacher = teacher
 
@@ -40,15 +40,15 @@ class BatchForward:
         """Return the output of a part for the batch, or for `tokens` instead of its own, cached under `key`."""
         assert (tokens is None) == (not key), "`tokens` and `key` come together"
         if (part, key) not in self.outputs:
-            crosses = next(other.cross for other in self.topology.parts if other.path == part)
+            crosses = next(candidate.cross for candidate in self.topology.parts if candidate.path == part)
             memory = memory_of(self.output(crosses)) if crosses else None
             streams = self.batch.streams
             if tokens is not None:
                 streams = {**streams, part: streams[part]._replace(tokens=tokens)}
-            self.outputs[part, key] = self.topology.run(streams, part, memory=memory, capture=self.wanted(part))
+            self.outputs[part, key] = self.topology.run(streams, part, memory=memory, capture=self.captures_of(part))
         return self.outputs[part, key]
 
-    def wanted(self, part: str) -> Capture:
+    def captures_of(self, part: str) -> Capture:
         """Return the tensors to capture in a part: layers are captured in the body only."""
         if part != "body":
             return Capture(weights=self.capture.weights)
@@ -75,47 +75,51 @@ class BatchForward:
         values = [output.auxiliary for output in self.outputs.values() if output.auxiliary is not None]
         return sum(values[1:], values[0]) if values else None
 
-    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int) -> Tensor:
+    def rerun_last_layer(self, queries: Tensor, positions: Tensor, times: int) -> Tensor:
         output, stack = self.output("body"), self.topology.get_submodule("body")
-        assert isinstance(stack, Stack), "a rule lets nobody ask this of a topology that does not provide it"
-        assert output.last_layer_input is not None, "an objective that asks again says so in `captures`"
+        assert isinstance(stack, Stack), "a rule rejects objectives that need this where the topology has no body stack"
+        assert output.last_layer_input is not None, (
+            "an objective that runs the last layer again declares it in `captures`"
+        )
         crosses = next(part.cross for part in self.topology.parts if part.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
-        return stack.rerun_last_layer(output.last_layer_input, asking, at, times, memory)
+        return stack.rerun_last_layer(output.last_layer_input, queries, positions, times, memory)
 
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         crosses = next(part.cross for part in self.topology.parts if part.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
         return self.topology.run_with_feedback(self.batch.streams, feed, memory).hidden
 
-    def head_logits(self, of: str | None) -> Tensor:
+    def head_logits(self, head_name: str | None) -> Tensor:
         """Return the logits of a head at all positions of the body."""
         head_names = [
             name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)
         ]
-        name = of or next(iter(head_names), None)
+        name = head_name or next(iter(head_names), None)
         hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
         if name is None:
             return unembed(hidden)
         if name not in self.heads:
-            message = f"there is no head `{name}` to be distilled in the model, or in its teacher"
+            message = f"unknown head `{name}` for distillation"
             raise SpecError(Problem(code="no-head", path="objective", message=message, valid=join_names(self.heads)))
         return self.heads[name].logits(hidden, unembed)
 
     def of(self, name: str) -> ObjectiveRun:
         # A new view each time: a stored one would be a reference cycle, and keep the logits until garbage collection.
-        return ObjectiveRun(self, name, self.batch.targets.get(name, {}), self.made.setdefault(name, {}))
+        return ObjectiveRun(self, name, self.batch.targets.get(name, {}), self.caches.setdefault(name, {}))
 
 
 @final
 class ObjectiveRun:
     """View of a forward pass with the targets of one objective; a `slots.objective.ForwardPass`."""
 
-    def __init__(self, shared: BatchForward, name: str, targets: Mapping[str, Tensor], made: dict[str, Tensor]) -> None:
+    def __init__(
+        self, shared: BatchForward, name: str, targets: Mapping[str, Tensor], cache: dict[str, Tensor]
+    ) -> None:
         self.shared = shared
         self.name = name
         self.targets = targets
-        self._made = made
+        self._cache = cache
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -125,15 +129,15 @@ class ObjectiveRun:
         return self.shared.output(part, tokens, f"{self.name}/{key}" if key else "").hidden
 
     def last_layer_input(self) -> Tensor:
-        read = self.shared.output("body").last_layer_input
-        assert read is not None, "an objective that reads it says so in `captures`"
-        return read.x[:, : read.layout.positions.shape[-1]]
+        layer_input = self.shared.output("body").last_layer_input
+        assert layer_input is not None, "an objective that reads it declares it in `captures`"
+        return layer_input.x[:, : layer_input.layout.positions.shape[-1]]
 
     def captured(self, layer: int, name: str) -> Tensor:
         return self.shared.captured(layer, name)
 
-    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
-        return self.shared.rerun_last_layer(asking, at, times)
+    def rerun_last_layer(self, queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
+        return self.shared.rerun_last_layer(queries, positions, times)
 
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         return self.shared.hidden_with_feedback(feed)
@@ -142,21 +146,21 @@ class ObjectiveRun:
         return self.shared.topology.embedding.unembed(h, bias)
 
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
 
-    def head_logits(self, of: str | None = None) -> Tensor:
-        return self.shared.head_logits(of)
+    def head_logits(self, head_name: str | None = None) -> Tensor:
+        return self.shared.head_logits(head_name)
 
     @property
     def teacher(self) -> ObjectiveRun:
         if self.shared.teacher is None:
-            message = "the teacher is known by its hash alone, or not at all: nothing can be learned from it"
+            message = "the teacher's folder is not set, so the model cannot be distilled from it"
             raise SpecError(Problem(code="no-teacher", path="teacher", message=message, valid="teacher: FOLDER"))
         return self.shared.teacher.of("")
 
 
 def needs_teacher(objective: Objective) -> bool:
-    """Whether an objective needs a teacher."""
+    """Return True if an objective needs a teacher."""
     return "teacher" in objective.traits.get("needs", [])

@@ -32,16 +32,16 @@ def initialise(children: Mapping[str, nn.Module], scheme: Initialisation, seed: 
     """Give every parameter storage and its initial value; return the information about each, by path."""
     root = nn.ModuleDict(children)
     described = parameter_info(root)
-    made: dict[int, nn.Parameter] = {}  # by identity, so that tied parameters stay one
+    parameters: dict[int, nn.Parameter] = {}  # by identity, so that tied parameters stay one
     for path, owner, name, parameter in list(_parameters(root)):
-        if id(parameter) not in made:
+        if id(parameter) not in parameters:
             value = _first_value(scheme, described[path], seed, parameter.dtype)
-            made[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
-        owner._parameters[name] = made[id(parameter)]
+            parameters[id(parameter)] = nn.Parameter(value, requires_grad=parameter.requires_grad)
+        owner._parameters[name] = parameters[id(parameter)]
     for path, module in root.named_modules():
         if isinstance(module, Component):
             module.prepare(lambda name, shape, path=path: standard_normal(seed, f"{path}.{name}", shape))
-    _all_real(root)
+    _check_no_meta_tensors(root)
     return described
 
 
@@ -121,11 +121,11 @@ def _gain(root: nn.Module, path: str, role: Role) -> float:
     return float(placement.gain(role)) if placement is not None else 1.0
 
 
-def _all_real(root: nn.Module) -> None:
+def _check_no_meta_tensors(root: nn.Module) -> None:
     """Reject tensors that were computed on the meta device: they have no values."""
     for prefix, module in root.named_modules():
-        own = {name: value for name, value in vars(module).items() if name not in _TORCHS_OWN}
-        for name, value in {**module._buffers, **own}.items():
+        attributes = {name: value for name, value in vars(module).items() if name not in _MODULE_ATTRIBUTES}
+        for name, value in {**module._buffers, **attributes}.items():
             if isinstance(value, _PLAIN) or (isinstance(value, dict) and not value):
                 continue  # most values; searching them takes as long as building the model
             if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(value)):
@@ -140,4 +140,4 @@ def _all_real(root: nn.Module) -> None:
 
 
 _PLAIN = (int, float, str, type(None))
-_TORCHS_OWN = frozenset({"_parameters", "_buffers", "_modules"})  # of nn.Module
+_MODULE_ATTRIBUTES = frozenset({"_parameters", "_buffers", "_modules"})  # of nn.Module

@@ -199,8 +199,9 @@ class Stack(Stage):
     def rerun_last_layer(
         self, read: LastLayerInput, queries: Tensor, index: Tensor, times: int, memory: Memory | None = None
     ) -> Tensor:
-        """Return queries at the positions `at` after `times` passes through the last layer: (B, N, D), (B, N) -> (B, N,
-        D).
+        """Return queries at the positions `index` after `times` passes through the last layer.
+
+        Shapes: (B, N, D), (B, N) -> (B, N, D).
 
         Each pass attends to the input of the last layer; the final norm follows, if there is one.
         """

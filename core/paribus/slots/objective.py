@@ -84,9 +84,8 @@ class ForwardPass(Protocol):
         """
         ...
 
-    def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
-        """Return queries at the positions `at` after `times` passes through the last layer: (B, N, D), (B, N) -> (B, N,
-        D).
+    def rerun_last_layer(self, queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
+        """Return queries at some positions after `times` passes through the last layer: (B, N, D), (B, N) -> (B, N, D).
 
         Each query attends to the input of the layer; no position attends to a query.
         """
@@ -107,7 +106,7 @@ class ForwardPass(Protocol):
         """Return `make()`, computed once per pass for this objective and `name`."""
         ...
 
-    def head_logits(self, of: str | None = None) -> Tensor:
+    def head_logits(self, head_name: str | None = None) -> Tensor:
         """Return the output of another objective's head at all positions of the body, (B, T, C).
 
         None: the first objective that scores the vocabulary, or the embedding itself if there is none.

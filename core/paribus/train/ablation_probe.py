@@ -282,12 +282,12 @@ class _Prober:
         return "idle" if self._differs((inference_behavior,), setting.path, setting.alternatives) else "ignored"
 
     def is_dead(self, setting: Setting) -> bool:
-        """Whether a component acts as the baseline's in training."""
+        """Return True if a component acts as the baseline's does in training."""
         probes = SLOT_PROBES.get(setting.slot, MODEL_PROBES)
         return self._differs(probes, setting.path, setting.alternatives) is False
 
     def _differs(self, probes: Sequence[Probe], path: str, values: Sequence[Any]) -> bool | None:
-        """Whether any of these values acts differently from the one that was set; None where none could be tried."""
+        """Return True if any of these values acts differently from the current one; None if none could be tried."""
         tried = False
         for probe in probes:
             if probe not in self._digests:
@@ -384,6 +384,6 @@ def _lookup(spec: Any, path: Sequence[str]) -> Any:
 
 def _with_value(spec: Spec, path: str, value: Any) -> dict[str, Any]:
     changed = copy.deepcopy(dict(spec))
-    *parents, last = path.split(".")
-    _lookup(changed, parents)[last] = copy.deepcopy(value)
+    *parents, key = path.split(".")
+    _lookup(changed, parents)[key] = copy.deepcopy(value)
     return changed

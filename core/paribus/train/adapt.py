@@ -81,7 +81,7 @@ def adapt(
     classes = registry or installed()
     original = source if isinstance(source, Model) else load_model(read_model(source), classes)
     spec = resolved({**unbound(original.spec), **_tokenizer_source(original)}, *overrides, registry=classes)
-    text = load_corpus(spec, classes, kept=None if original.text is None else original.text.tokenizer.state())
+    text = load_corpus(spec, classes, saved_state=None if original.text is None else original.text.tokenizer.state())
     _check_tokenizer(original.tokenizer, text)
     model = build_model(spec, classes, text.vocabulary)
     model.to(next(original.parameters()).dtype)
@@ -147,7 +147,7 @@ def _remapped_tables(model: Model, source: Model, classes: Registry, text: Encod
 
 
 def _can_evaluate(source: Model, name: str, model: Model) -> bool:
-    """Whether the saved model has a head for this objective, with as many classes."""
+    """Return True if the saved model has a head for this objective with the same number of classes."""
     if name not in source.assembled.objectives or needs_teacher(source.objective(name)):
         return False
     if scores_the_vocabulary(source.objective(name), source.assembled):

@@ -1,7 +1,4 @@
-"""The public ways to a model: from a spec, with its data, or trained and back again.
-
-A saved model, back in memory.
-"""
+"""Public functions of training: assemble a model and its data from a spec, and save and load models."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def assemble(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = None) -> Model:
-    """A LightningModule of a spec, with its first values: it works in anybody's Trainer.
+    """Return the LightningModule of a spec with its initial weights, for any Lightning `Trainer`.
 
     `model = paribus.assemble(paribus.spec("gpt-tiny", "position=rope"))`
     """
@@ -36,7 +33,7 @@ def assemble(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None 
 
 
 def data(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = None) -> Data:
-    """The LightningDataModule of a spec: its corpus as its objectives form and corrupt it.
+    """Return the LightningDataModule of a spec: examples of its corpus, as its objectives form and corrupt them.
 
     `Trainer(max_steps=200).fit(paribus.assemble(spec), paribus.data(spec))`
     """
@@ -46,19 +43,19 @@ def data(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = No
 
 
 def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
-    """Writes a model as a spec, its weights and its tokenizer; `paribus.load(folder)` is the way back."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    save_weights(place / WEIGHTS, model, {}, files=files)
-    write_text(place, model.text, files=files)
-    document = {"spec": model.spec, "dtype": _name(model), "tokenizer": model.tokenizer, "flops": model.flops}
-    write_json(place / MODEL, document, files=files)
+    """Write a model to a folder as a spec, weights and tokenizer, for `paribus.load(folder)`."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    save_weights(path / WEIGHTS, model, {}, files=files)
+    write_text(path, model.text, files=files)
+    document = {"spec": model.spec, "dtype": _dtype_name(model), "tokenizer": model.tokenizer, "flops": model.flops}
+    write_json(path / MODEL, document, files=files)
 
 
 def load(trial: str | Path, *, registry: Registry | None = None) -> Model:
-    """A trained model, back: `trial` is a trial's folder, as `paribus status` shows it, or one that `save` wrote."""
+    """Load a trained model from the folder of a trial, as `paribus status` shows it, or one that `save` wrote."""
     return load_model(read_model(trial), registry or installed())
 
 
-def _name(model: Model) -> str:
+def _dtype_name(model: Model) -> str:
     return str(next(model.parameters()).dtype).removeprefix("torch.")

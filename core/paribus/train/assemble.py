@@ -36,17 +36,17 @@ Spec = Mapping[str, Any]
 BYTES_PER_PARAMETER: Final = 16  # itself, its gradient, and AdamW's two moments, in float32
 
 
-def load_corpus(spec: Spec, classes: Classes, *, kept: bytes | None = None) -> EncodedCorpus:
+def load_corpus(spec: Spec, classes: Classes, *, saved_state: bytes | None = None) -> EncodedCorpus:
     """Return the encoded corpus of a spec, from the cache or encoded now, with a progress bar on stderr.
 
-    Where the tokenizer comes from a saved model, `kept` is its state, if the caller has it. Otherwise the state is read
-    from the saved model, or the tokenizer is trained again on its original corpus.
+    Where the tokenizer comes from a saved model, `saved_state` is its state, if the caller has it. Otherwise the state
+    is read from the saved model, or the tokenizer is trained again on its original corpus.
     """
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     options = {"corpus": spec["corpus"], "tokenizer": spec["tokenizer"]}
     learned = (spec.get("from") or {}).get("learned")
-    state = None if learned is None else kept or _tokenizer_state(spec["from"], classes)
+    state = None if learned is None else saved_state or _tokenizer_state(spec["from"], classes)
     with CorpusProgress() as progress:
         text = encode_corpus(
             corpus,
@@ -179,7 +179,7 @@ def expected_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
 
 
 def _learns(tokenizer: Tokenizer) -> bool:
-    """Whether training changes the tokenizer, or it has no state before training."""
+    """Return True if training changes the tokenizer, or if it has no state before training."""
     try:
         initial_state = tokenizer.state()
         tokenizer.train(["all else equal " * 8], None)
@@ -219,20 +219,20 @@ def _check_heads(parts: ModelParts, trained: list[str], evaluated: list[str]) ->
             )
 
 
-def load_model(found: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
+def load_model(saved: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
     """Return the model of a folder. Its corpus is read where the folder has no tokenizer, as in trials of earlier
     versions, and `vocabulary` is None."""
-    spec = resolved(unbound(found.spec), registry=classes)
-    text = read_text(found, spec, classes)
-    if text is None and vocabulary is None and found.is_trial:
+    spec = resolved(unbound(saved.spec), registry=classes)
+    text = read_text(saved, spec, classes)
+    if text is None and vocabulary is None and saved.is_trial:
         read = load_corpus(spec, classes)
         vocabulary = read.vocabulary
-        text = TextCodec.of(read) if read.tokenizer_fingerprint == found.tokenizer else None
+        text = TextCodec.of(read) if read.tokenizer_fingerprint == saved.tokenizer else None
     if vocabulary is None:
         vocabulary = expected_vocabulary(spec, classes) if text is None else text.vocabulary
     model = build_model(spec, classes, vocabulary)
-    if found.dtype == "float64":
+    if saved.dtype == "float64":
         model.double()
-    load_weights(found.weights, model)
-    model.tokenizer, model.text, model.flops = found.tokenizer, text, found.flops
+    load_weights(saved.weights, model)
+    model.tokenizer, model.text, model.flops = saved.tokenizer, text, saved.flops
     return model

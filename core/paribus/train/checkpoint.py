@@ -1,6 +1,6 @@
-"""Checkpoints: all that a trial needs to go on as if it had never been cut, one sealed file a step.
+"""Checkpoints of a trial: one file with a hash per step, from which an interrupted trial resumes bitwise.
 
-A checkpoint is data: tensors and JSON. Nothing in it is run, and whatever is wrong with it is said and set aside.
+A checkpoint is data: tensors and JSON. No code in it is run. A damaged checkpoint is reported and set aside.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PARTS: Final = {"aliases", "extra", "fingerprint", "generators", "identity", "k
 @final
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A whole checkpoint of this trial, to be handed to `restore`."""
+    """Undamaged checkpoint of a trial, for `restore`."""
 
     path: Path
     step: int
@@ -63,13 +63,13 @@ class Checkpoint:
 @final
 @dataclass(frozen=True)
 class UnusableCheckpoints:
-    """There were checkpoints, and none is left that can be used. Its notes are to be shown before a trial restarts."""
+    """Notes about checkpoints of which none can be used, to be shown before a trial restarts."""
 
     notes: tuple[str, ...]
 
 
 def environment_fingerprint(device: torch.device) -> dict[str, str]:
-    """What must be the same for a trial to go on bitwise: the least that a checkpoint's fingerprint should hold."""
+    """Return the properties of this machine that must be equal for a trial to resume bitwise."""
     return {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": device.type}
 
 
@@ -86,9 +86,9 @@ def save(
     write: bool = True,
     files: Files = FILES,
 ) -> Path:
-    """Write the checkpoint of a step; then only the newest older one is kept. For the holder of the trial's lock.
+    """Write the checkpoint of a step, and delete all older ones but the newest. The caller holds the trial's lock.
 
-    Where the model lies in pieces all of its processes take part, and the first of them is to `write`.
+    Where the model is sharded, all processes must call this, and the first of them with `write`.
     """
     assert step >= 0, step
     named = named_tensors(model)
@@ -107,21 +107,21 @@ def save(
     if not write:
         return path
     make_folder(folder, files=files)
-    remove_temporary_files(folder, files=files)  # a killed writer's stray is as big as a checkpoint
+    remove_temporary_files(folder, files=files)  # the temporary file of a killed writer is as big as a checkpoint
     write_tensors(path, tensors, document, files=files)
-    older = [place for at, place in _found(folder) if at < step]
-    for place in older[CHECKPOINT_COUNT - 1 :]:
+    older = [checkpoint for saved_step, checkpoint in _list_checkpoints(folder) if saved_step < step]
+    for checkpoint in older[CHECKPOINT_COUNT - 1 :]:
         with suppress(OSError):  # the checkpoint is safe; the next save tries again
-            files.unlink(place)
+            files.unlink(checkpoint)
     return path
 
 
 def load_latest(
     folder: Path, identity: str, fingerprint: Mapping[str, str], *, files: Files = FILES
 ) -> Checkpoint | UnusableCheckpoints | None:
-    """The newest whole checkpoint of this trial; `Lost` where none of them is whole; None only if there was none."""
+    """Return the newest undamaged checkpoint of this trial, `UnusableCheckpoints` if none is usable, or None."""
     notes: list[str] = []
-    for step, path in _found(folder):
+    for step, path in _list_checkpoints(folder):
         try:
             loaded = _load(path, step, identity)
         except DamagedError as error:
@@ -141,11 +141,11 @@ def load_latest(
 
 
 def restore(loaded: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put a checkpoint into a model and an optimizer that fit it to the last name, shape and tie; or change nothing."""
+    """Restore a checkpoint into a model and an optimizer with equal names, shapes and ties; or change nothing."""
     prefix = "model/"
     packed = loaded.document["optimizer"]
     check_optimizer(optimizer, model, packed, loaded.path)
-    tensors = {name.removeprefix(prefix): held for name, held in loaded.tensors.items() if name.startswith(prefix)}
+    tensors = {name.removeprefix(prefix): tensor for name, tensor in loaded.tensors.items() if name.startswith(prefix)}
     fill_model(model, tensors, loaded.document["aliases"], loaded.path)
     fill_optimizer(optimizer, model, packed, loaded.tensors, loaded.path)
 
@@ -153,7 +153,7 @@ def restore(loaded: Checkpoint, model: nn.Module, optimizer: torch.optim.Optimiz
 def save_weights(
     path: Path, model: nn.Module, metadata: Mapping[str, Json], *, write: bool = True, files: Files = FILES
 ) -> None:
-    """Write a model's tensors by the names that they have in it, and a document about them; `write` as in `save`."""
+    """Write a model's tensors by name, with a JSON document; `write` as in `save`."""
     named = named_tensors(model)
     document: dict[str, Json] = {"kind": "weights", "aliases": tied_names(named), "metadata": dict(metadata)}
     tensors = {name: full_tensor(tensor) for name, tensor in distinct_tensors(named).items()}
@@ -162,10 +162,10 @@ def save_weights(
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Put saved weights into a model that fits them strictly, and answer the document that was saved with them."""
+    """Load saved weights into a model with equal names, shapes and ties; return the metadata saved with them."""
     tensors, document = read_tensors(path)
     if document.get("kind") != "weights":
-        message = f"this file holds a {document.get('kind')}"
+        message = f"expected a file of weights, got one of kind {document.get('kind')!r}"
         raise StoreError(Problem(code="not-weights", location=str(path), message=message, valid="weights"))
     fill_model(model, tensors, document["aliases"], path)
     metadata: dict[str, Any] = document["metadata"]
@@ -173,7 +173,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
 
 
 def parameter_digest(model: nn.Module) -> str:
-    """SHA-256 of a model's parameters and persistent buffers: names, ties, types, shapes and bytes."""
+    """Return the SHA-256 of a model's parameters and persistent buffers: names, ties, types, shapes and bytes."""
     named = named_tensors(model)
     return digest_tensors(
         {name: full_tensor(tensor) for name, tensor in distinct_tensors(named).items()}, tied_names(named)
@@ -181,14 +181,14 @@ def parameter_digest(model: nn.Module) -> str:
 
 
 def optimizer_digest(optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
-    """SHA-256 of an optimizer's state and hyper-parameters, each by the name of its parameter in the model."""
+    """Return the SHA-256 of an optimizer's state and hyperparameters, each by the name of its parameter."""
     tensors: dict[str, Tensor] = {}
     document = pack_optimizer(optimizer, model, tensors)
     return digest_tensors(tensors, document)
 
 
-def _found(folder: Path) -> list[tuple[int, Path]]:
-    """The checkpoints of a folder, the newest first."""
+def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return the checkpoints of a folder, the newest first."""
     matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*"))
     return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
@@ -196,7 +196,7 @@ def _found(folder: Path) -> list[tuple[int, Path]]:
 def _load(path: Path, step: int, identity: str) -> Checkpoint:
     tensors, document = read_tensors(path)
     if document.keys() != _PARTS or document["kind"] != "checkpoint" or document["step"] != step:
-        raise damaged_error(path, "it is not the checkpoint that its name says it is")
+        raise damaged_error(path, "its contents are not the checkpoint that its file name promises")
     if document["identity"] != identity:
         message = f"this is the checkpoint of another trial, {document['identity']}"
         raise DamagedError(Problem(code="other-trial", location=str(path), message=message, valid=identity))
@@ -213,22 +213,22 @@ def _load(path: Path, step: int, identity: str) -> Checkpoint:
 def _set_aside(path: Path, error: DamagedError, files: Files) -> str:
     try:
         aside = f"set aside as {quarantine(path, files=files).name}"
-    except StoreError as failed:  # a read-only folder: the one before is still worth finding
-        aside = f"left where it is, as {failed}"
+    except StoreError as failed:  # a read-only folder: an older checkpoint may still be usable
+        aside = f"not moved, because {failed}"
     return f"{error}; {aside}"
 
 
-def _check_fingerprint(path: Path, then: Mapping[str, str], now: Mapping[str, str]) -> None:
+def _check_fingerprint(path: Path, saved: Mapping[str, str], current: Mapping[str, str]) -> None:
     differences = [
         Problem(
             code="other-machine",
             path=name,
             location=str(path),
-            message=f"here it is {now.get(name, 'not known')}, so this trial would not go on bitwise",
-            valid=then.get(name, "not known"),
+            message=f"here it is {current.get(name, 'not known')}, so this trial would not go on bitwise",
+            valid=saved.get(name, "not known"),
         )
-        for name in sorted(then.keys() | now.keys())
-        if then.get(name) != now.get(name)
+        for name in sorted(saved.keys() | current.keys())
+        if saved.get(name) != current.get(name)
     ]
     if differences:
         raise StoreError(*differences)

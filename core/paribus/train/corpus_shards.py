@@ -1,7 +1,7 @@
-"""A corpus encoded shard by shard: each a file of its own, so that little is in memory and nothing is done twice.
+"""Shards of an encoded corpus: one file each, so that memory use is small and an interrupted build can resume.
 
-Where a shard begins follows from the documents alone. So neither the number of processes nor how often the building was
-cut shows in what comes out.
+The bounds of a shard depend on the documents alone. So the result depends neither on the number of processes nor on
+interruptions of the build.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from paribus.train.encoding import (
 )
 from paribus.train.worker_pool import WorkerPool
 
-LETTERS: Final = 1 << 22  # of text in a shard, with which it is full
-DOCUMENTS: Final = 1 << 16  # the same
+MAX_CHARACTERS: Final = 1 << 22  # maximum number of characters in a shard
+MAX_DOCUMENTS: Final = 1 << 16  # maximum number of documents in a shard
 
 _FIELDS: Final = len(FlatDocuments._fields)
-_BEGUN: Final = "begun.json"
+_STARTED: Final = "begun.json"
 _TOKENIZER: Final = "tokenizer"
 
 
 @final
 @dataclass(frozen=True)
 class Shard:
-    """One that lies finished on the disk."""
+    """Finished shard on the disk."""
 
     path: Path
     meta: Mapping[str, Any]
@@ -69,20 +69,20 @@ class Shard:
     def is_whole(self) -> bool:
         return digest(self._data().data) == str(self.meta["data"])
 
-    def _arrays(self, first: int, last: int | None) -> list[Array]:
+    def _arrays(self, start: int, stop: int | None) -> list[Array]:
         data = self._data()
-        return [data[start : start + size].view(kind) for kind, start, size in self.meta["arrays"][first:last]]
+        return [data[begin : begin + size].view(kind) for kind, begin, size in self.meta["arrays"][start:stop]]
 
     def _data(self) -> Array:
         try:
             return np.asarray(np.memmap(self.path, np.uint8, "r"))
-        except (OSError, ValueError) as error:  # numpy refuses an empty file by a ValueError
+        except (OSError, ValueError) as error:  # numpy raises a ValueError for an empty file
             raise damaged_error(self.path, str(error)) from error
 
 
 @final
 class Shards:
-    """All shards of a corpus, in order. `folder` may hold some that a building before this one finished."""
+    """Shards of a corpus, in order. `folder` may contain shards that an earlier, interrupted build finished."""
 
     def __init__(self, folder: Path, corpus: Corpus, tokenizer: Tokenizer, progress: Progress) -> None:
         self.folder = folder
@@ -91,43 +91,43 @@ class Shards:
         self.progress = progress
 
     def train(self, size: int | None, learned: bytes | None = None) -> bytes:
-        """Trains the tokenizer on the training split, unless it has `learned` before; gives its state."""
-        state = learned or self._learned()
+        """Train the tokenizer on the training split, or load the trained state `learned`; return its state."""
+        state = learned or self._saved_state()
         if state is None:
             self.tokenizer.train(_Texts(self.corpus, self.progress), size)
             state = self.tokenizer.state()
             write_bytes(self.folder / _TOKENIZER, state)
-            write_json(self.folder / _BEGUN, {"tokenizer": digest(state)})
+            write_json(self.folder / _STARTED, {"tokenizer": digest(state)})
         else:
             self.tokenizer.load(state)
         self._state = digest(state)
         return state
 
     def build(self, processes: int) -> dict[Split, list[Shard]]:
-        """Encodes what is not there yet, `processes` shards at a time."""
+        """Encode the shards that do not exist yet, `processes` at a time."""
         result: dict[Split, list[Shard]] = {}
         for split in SPLITS:
             paired = is_paired(self.corpus.documents(split), self.tokenizer)
             write = ShardWriter(self.folder, self.tokenizer, split, paired, self._state)
             shards = shard_documents(with_progress(self.corpus.documents(split), split, self.progress))
             with WorkerPool(write, processes) as pool:
-                result[split] = list(pool.map(enumerate(shards), write.found))
+                result[split] = list(pool.map(enumerate(shards), write.load_finished))
             if not any(shard.count for shard in result[split]):
-                raise _nothing(split, {**self.corpus.skipped_inputs(), **dropped_counts(result)})
+                raise _no_documents(split, {**self.corpus.skipped_inputs(), **dropped_counts(result)})
         return result
 
-    def _learned(self) -> bytes | None:
+    def _saved_state(self) -> bytes | None:
         try:
-            begun = read_json(self.folder / _BEGUN)
+            started = read_json(self.folder / _STARTED)
             state = (self.folder / _TOKENIZER).read_bytes()
         except (StoreError, OSError):
             return None
-        return state if digest(state) == begun["tokenizer"] else None
+        return state if digest(state) == started["tokenizer"] else None
 
 
 @final
 class _Texts:
-    """All that the tokenizer is trained on, as often as it asks: nobody has to hold it to read it twice."""
+    """Texts that the tokenizer is trained on. Each iteration reads them again, so they need not fit into memory."""
 
     def __init__(self, corpus: Corpus, progress: Progress) -> None:
         self._corpus, self._progress = corpus, progress
@@ -141,7 +141,7 @@ class _Texts:
 
 @final
 class ShardWriter:
-    """Encodes a shard and writes it: its arrays, and then the document that says they are whole."""
+    """Writer of encoded shards: first the arrays, then the JSON document that marks them as complete."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, split: Split, paired: bool, state: str) -> None:
         self.folder, self.tokenizer, self.split, self.paired, self.state = folder, tokenizer, split, paired, state
@@ -150,19 +150,19 @@ class ShardWriter:
         part = encode(documents, self.tokenizer, paired=self.paired)
         arrays = [*chain.from_iterable(part.sides), part.keys]
         chunks: list[bytes | memoryview] = []
-        placed: list[Json] = []
+        blocks: list[Json] = []
         end = 0
         for array in arrays:
             chunk = array.data.cast("B") if array.size else b""
             padding = bytes(-len(chunk) % 8)
-            placed.append([array.dtype.str, end, len(chunk)])
+            blocks.append([array.dtype.str, end, len(chunk)])
             chunks += [chunk, padding]
             end += len(chunk) + len(padding)
-        chunks.append(bytes(8))  # a file of nothing cannot be mapped
+        chunks.append(bytes(8))  # an empty file cannot be mapped
         meta: dict[str, Json] = {
             "of": self._key(documents),
             "data": digest(*chunks),
-            "arrays": placed,
+            "arrays": blocks,
             "kept": len(part.keys),
             "languages": list(part.languages),
             "dropped": dict(part.dropped),
@@ -172,8 +172,8 @@ class ShardWriter:
         write_json(self._path(number).with_suffix(".json"), meta)
         return Shard(self._path(number), meta)
 
-    def found(self, number: int, documents: list[Document]) -> Shard | None:
-        """The same shard, where a building before this one finished it."""
+    def load_finished(self, number: int, documents: list[Document]) -> Shard | None:
+        """Return the shard if an earlier build finished it; otherwise None."""
         try:
             shard = Shard(self._path(number), read_json(self._path(number).with_suffix(".json")))
             if shard.meta["of"] != self._key(documents):
@@ -186,20 +186,20 @@ class ShardWriter:
         return self.folder / f"{self.split}-{number:06}.shard"
 
     def _key(self, documents: list[Document]) -> str:
-        """What else decides a shard: the entry's own name speaks for the rest of the corpus."""
+        """Return a digest of the inputs of a shard that the name of the cache entry does not cover."""
         return digest_json([self.state, self.paired, len(documents), documents[0].name, documents[-1].name])
 
 
 def shard_documents(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Successive documents, until there is enough of them for a shard."""
+    """Yield the documents of each shard, in order."""
     batch: list[Document] = []
-    letters = 0
+    characters = 0
     for document in documents:
         batch.append(document)
-        letters += sum(map(len, document.sentences)) + sum(map(len, document.target))
-        if letters >= LETTERS or len(batch) >= DOCUMENTS:
+        characters += sum(map(len, document.sentences)) + sum(map(len, document.target))
+        if characters >= MAX_CHARACTERS or len(batch) >= MAX_DOCUMENTS:
             yield batch
-            batch, letters = [], 0
+            batch, characters = [], 0
     if batch:
         yield batch
 
@@ -211,7 +211,7 @@ def dropped_counts(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
     return result
 
 
-def _nothing(split: Split, counts: Mapping[str, int]) -> DataError:
+def _no_documents(split: Split, counts: Mapping[str, int]) -> DataError:
     reason = dropped_summary(counts)
     message = f"no document is left in the split `{split}`" + (f" (left out: {reason})" if reason else "")
     return DataError(

@@ -1,4 +1,4 @@
-"""What kind of processor this machine has."""
+"""Name of the processor of this machine."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Data(LightningDataModule):
         return batch
 
     def changes_during_training(self) -> bool:
-        """Whether the examples depend on the progress of the training."""
+        """Return True if the examples depend on the progress of the training."""
         self.step(0)
         return self._timed
 
@@ -132,15 +132,15 @@ class Data(LightningDataModule):
 
         An example is the same in any batch, so each batch is the same as if it were prepared alone.
         """
-        first = number - number % self._together
-        if self._ahead is None or self._ahead[:2] != (epoch, first):
-            last = min(first + self._together, self.steps_an_epoch)
+        start = number - number % self._together
+        if self._ahead is None or self._ahead[:2] != (epoch, start):
+            end = min(start + self._together, self.steps_an_epoch)
             assert self._order is not None, "`step` sets the order of the epoch"
-            index = self._order[1][first * self.batch_size : last * self.batch_size]
+            index = self._order[1][start * self.batch_size : end * self.batch_size]
             draw = Draw(self.seed, epoch, torch.from_numpy(index))
-            self._ahead = (epoch, first, self.train_examples.batches(draw, self.batch_size))
+            self._ahead = (epoch, start, self.train_examples.batches(draw, self.batch_size))
             assert not draw.timed, "an objective depends on the progress at all steps or at none"
-        return self._ahead[2][number - first]
+        return self._ahead[2][number - start]
 
     def micro_batch(self, item: int, rank: int = 0, ranks: int = 1) -> Batch:
         """Return micro-batch `item` of the run: a share of the rows of its step, with the counts of the whole step."""
@@ -165,8 +165,8 @@ class Data(LightningDataModule):
         if self.accumulate * ranks > self.batch_size:
             raise SpecError(_too_many_shares(self.batch_size, self.accumulate, ranks))
         count = (self.steps_an_epoch if self.steps is None else self.steps - self.completed_steps) * self.accumulate
-        first, numbers = self.completed_steps * self.accumulate, _numbers(count)
-        batches = _Batches(lambda number: self.micro_batch(first + numbers.epoch * count + number, rank, ranks), count)
+        start, numbers = self.completed_steps * self.accumulate, _numbers(count)
+        batches = _Batches(lambda number: self.micro_batch(start + numbers.epoch * count + number, rank, ranks), count)
         return self._loader(batches, numbers, self.options.workers)
 
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -278,6 +278,6 @@ def _too_many_shares(batch: int, accumulate: int, ranks: int) -> Problem:
     return Problem(
         code="empty-micro-batch",
         path="trainer.accumulate_grad_batches",
-        message=f"a batch of {batch} examples cannot be cut into {among}: some would be empty",
+        message=f"a batch of {batch} examples cannot be divided into {among}: some would be empty",
         valid=f"a `data.batch` of at least {accumulate * ranks}",
     )

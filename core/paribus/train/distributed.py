@@ -62,7 +62,7 @@ class ProcessRank(NamedTuple):
         return total
 
     def any_true(self, value: bool, device: torch.device) -> bool:
-        """Whether the value is true in any process."""
+        """Return True if the value is true in any process."""
         if self.world_size == 1:
             return value
         flag = torch.tensor(float(value), device=device)
@@ -155,7 +155,7 @@ def _wait(ranks: Mapping[int, int], seconds: float) -> dict[int, int]:
 
 
 def _raise_first_failure(codes: Mapping[int, int], error: BaseException) -> None:
-    """Where another process failed first, raise that failure: the error of this process is only its consequence."""
+    """Raise the failure of another process that failed first: the error of this process is only its consequence."""
     failed = {rank: code for rank, code in codes.items() if code}
     if not failed or not isinstance(error, Exception):
         return
@@ -269,12 +269,12 @@ def full_tensor(tensor: Tensor) -> Tensor:
         return tensor.full_tensor().cpu()
 
 
-def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """Return a full tensor sharded as `other` is, or replicated where their shapes differ."""
-    if not isinstance(other, DTensor) or not tensor.ndim:
+def shard_like(tensor: Tensor, reference: Tensor) -> Tensor:
+    """Return a full tensor sharded as `reference` is, or replicated where their shapes differ."""
+    if not isinstance(reference, DTensor) or not tensor.ndim:
         return tensor
-    mesh = other.device_mesh
+    mesh = reference.device_mesh
     assert mesh.get_coordinate() == (mesh.get_local_rank(),), "this process has the mesh of another rank"
-    placements = other.placements if tensor.shape == other.shape else [Replicate()]
-    result: Tensor = distribute_tensor(tensor.to(other.device), mesh, placements, src_data_rank=None)
+    placements = reference.placements if tensor.shape == reference.shape else [Replicate()]
+    result: Tensor = distribute_tensor(tensor.to(reference.device), mesh, placements, src_data_rank=None)
     return result

@@ -16,46 +16,46 @@ from paribus.storage.atomic import digest
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 KEY: Final = 16  # bytes of the key of a document's text; equal texts have equal keys
-_BATCH: Final = 256  # documents that are encoded, and reported, at a time
+_BATCH: Final = 256  # number of documents that are encoded and reported together
 
 Progress = Callable[[str, int], None]  # stage (tokenizer, train, val) and number of documents
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class FlatDocuments(NamedTuple):
-    """One side of successive documents, as ids and lengths."""
+    """One side of consecutive documents, as ids and lengths."""
 
     ids: Array
-    sentences: Array  # ids of each
-    documents: Array  # sentences of each
+    sentences: Array  # number of ids in each sentence
+    documents: Array  # number of sentences in each document
     languages: Array  # of each document, as `Part.languages` numbers them
-    labels: Array  # of all documents, one behind the other
-    labelled: Array  # labels of each document
+    labels: Array  # of all documents, concatenated
+    labelled: Array  # number of labels of each document
 
 
 class Part(NamedTuple):
     """Encoded documents of one split."""
 
-    sides: tuple[FlatDocuments, ...]  # one; of a corpus of pairs two
+    sides: tuple[FlatDocuments, ...]  # two for a corpus of pairs, otherwise one
     keys: Array  # (documents, KEY) uint8, of their texts
-    languages: tuple[str, ...]  # in the order in which they came
-    dropped: Mapping[str, int]  # number of documents that were left out, by reason
+    languages: tuple[str, ...]  # in order of first appearance
+    dropped: Mapping[str, int]  # number of skipped documents, by reason
     bytes: int = 0  # of the text of the first side, in UTF-8
 
 
 def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool) -> Part:
-    """`paired`: whether each document has another side, as the first of the corpus has or has not."""
+    """Encode documents; with `paired`, each document must have a target side, and otherwise none may have one."""
     vocabulary = tokenizer.vocabulary()
-    source, target = _Gathered(vocabulary), _Gathered(vocabulary)
+    source, target = _FlatBuilder(vocabulary), _FlatBuilder(vocabulary)
     languages: dict[str, int] = {}
     dropped: Counter[str] = Counter()
     keys: list[bytes] = []
     length = 0
     for batch in batches(iter(documents)):
         rows = encode_sentences(tokenizer, [document.sentences for document in batch])
-        others = encode_sentences(tokenizer, [document.target for document in batch])
-        for document, row, other in zip(batch, rows, others, strict=True):
-            reason = _unfit(document, row, other, paired)
+        target_rows = encode_sentences(tokenizer, [document.target for document in batch])
+        for document, row, target_row in zip(batch, rows, target_rows, strict=True):
+            reason = _unfit(document, row, target_row, paired)
             if reason:
                 dropped[reason] += 1
                 continue
@@ -63,7 +63,7 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
             source.add(document.name, row, language, document.labels)
             if paired:
                 language = languages.setdefault(document.target_language, len(languages))
-                target.add(f"{document.name}, target", other, language)
+                target.add(f"{document.name}, target", target_row, language)
             keys.append(_key(document))
             length += _bytes(document.sentences)
     sides = (source.flat(), target.flat()) if paired else (source.flat(),)
@@ -72,7 +72,7 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
 
 
 def is_paired(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
-    """Whether documents have two sides; the first document with text decides for all."""
+    """Return True if documents have two sides; the first document with text decides for all."""
     for batch in batches(iter(documents)):
         rows = encode_sentences(tokenizer, [document.sentences for document in batch])
         for document, row in zip(batch, rows, strict=True):
@@ -99,31 +99,35 @@ def with_progress(documents: Iterable[Document], stage: str, progress: Progress)
 
 def encode_sentences(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
     """Return the ids of each sentence of each text, without blank sentences and those without ids."""
-    kept = [[sentence for sentence in text if sentence.strip()] for text in texts]
-    ids = iter(tokenizer.encode_batch([" " * (place > 0) + it for text in kept for place, it in enumerate(text)]))
-    return [[row for row in islice(ids, len(text)) if row] for text in kept]
+    nonblank = [[sentence for sentence in text if sentence.strip()] for text in texts]
+    ids = iter(
+        tokenizer.encode_batch(
+            [" " * (index > 0) + sentence for sentences in nonblank for index, sentence in enumerate(sentences)]
+        )
+    )
+    return [[row for row in islice(ids, len(sentences)) if row] for sentences in nonblank]
 
 
 def dropped_summary(dropped: Mapping[str, int]) -> str:
-    """How many were left out, by reason; nothing where none was."""
+    """Describe the numbers of skipped documents by reason; empty if there are none."""
     return "; ".join(f"{count:,} {reason}" for reason, count in dropped.items() if count)
 
 
-def _unfit(document: Document, row: Sequence[object], other: Sequence[object], paired: bool) -> str:
-    """Why a document is left out; nothing where it is not."""
+def _unfit(document: Document, row: Sequence[object], target_row: Sequence[object], paired: bool) -> str:
+    """Return the reason to skip a document, or an empty string."""
     if not row:
         return "documents without a sentence"
-    if bool(other) != paired:
+    if bool(target_row) != paired:
         return "documents with one side among pairs, or with two among others"
-    if document.labels and (len(row), len(other)) != (len(document.sentences), len(document.target)):
+    if document.labels and (len(row), len(target_row)) != (len(document.sentences), len(document.target)):
         return "documents whose labels count a sentence that has no token"
     return ""
 
 
 def _bytes(sentences: Sequence[str]) -> int:
-    """How long a text is that is read: without what is blank, and with the spaces between sentences."""
-    read = [sentence for sentence in sentences if sentence.strip()]
-    return len(" ".join(read).encode("utf-8", "surrogatepass"))
+    """Return the number of bytes of a text, without blank sentences and with the spaces between sentences."""
+    nonblank = [sentence for sentence in sentences if sentence.strip()]
+    return len(" ".join(nonblank).encode("utf-8", "surrogatepass"))
 
 
 def _key(document: Document) -> bytes:
@@ -132,8 +136,8 @@ def _key(document: Document) -> bytes:
 
 
 @final
-class _Gathered:
-    """One side of a part while it is built."""
+class _FlatBuilder:
+    """Builder of the flat arrays of one side of a part."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._size = vocabulary.size
@@ -146,9 +150,9 @@ class _Gathered:
 
     def add(self, name: str, sentences: Sequence[Sequence[int]], language: int, labels: tuple[float, ...] = ()) -> None:
         ids = np.fromiter(chain.from_iterable(sentences), np.int64)
-        wrong = np.flatnonzero((ids < 0) | (ids >= self._size))
-        if wrong.size:
-            raise _outside(name, int(wrong[0]), int(ids[wrong[0]]), self._size)
+        outside = np.flatnonzero((ids < 0) | (ids >= self._size))
+        if outside.size:
+            raise _id_outside(name, int(outside[0]), int(ids[outside[0]]), self._size)
         self._ids.append(ids.astype(self._kind))
         self._sentences.extend(map(len, sentences))
         self._documents.append(len(sentences))
@@ -161,10 +165,10 @@ class _Gathered:
         counts = (self._sentences, self._documents, self._languages)
         sentences, documents, languages = (np.array(count, np.int64) for count in counts)
         return FlatDocuments(
-            ids, sentences, documents, languages, labels, np.array([len(it) for it in self._labels], np.int64)
+            ids, sentences, documents, languages, labels, np.array(list(map(len, self._labels)), np.int64)
         )
 
 
-def _outside(name: str, position: int, token: int, size: int) -> DataError:
+def _id_outside(name: str, position: int, token: int, size: int) -> DataError:
     message = f"document {name!r} has the id {token} at position {position}, of a vocabulary of {size:,}"
     return DataError(Problem(code="id-outside", path="tokenizer", message=message, valid=f"ids from 0 to {size - 1:,}"))

@@ -75,30 +75,32 @@ class LoggerCallback(Callback):
         self._losses, self._points, self._last = len(losses), len(curve), time.monotonic()
         entries.sort(key=lambda entry: entry[1])
         for name, logger in list(self._loggers.items()):
-            self._guarded(name, partial(_tell, logger, entries))
+            self._guarded(name, partial(_log_entries, logger, entries))
 
-    def _guarded(self, name: str, what: Callable[[], object]) -> None:
+    def _guarded(self, name: str, action: Callable[[], object]) -> None:
         try:
             with torch.random.fork_rng(devices=[]):
-                what()
+                action()
         except Exception as error:
             self._loggers.pop(name, None)
-            first = next(iter(str(error).splitlines()), "")
-            self._note(f"the logger `{name}` fails ({type(error).__name__}: {first}); the trial goes on without it")
+            first_line = next(iter(str(error).splitlines()), "")
+            self._note(
+                f"the logger `{name}` fails ({type(error).__name__}: {first_line}); the trial goes on without it"
+            )
 
 
-def _tell(logger: Logger, entries: Sequence[tuple[dict[str, float], int]]) -> None:
+def _log_entries(logger: Logger, entries: Sequence[tuple[dict[str, float], int]]) -> None:
     for metrics, step in entries:
         logger.log_metrics(metrics, step)
     logger.save()
 
 
-def _flat(value: Any, way: str = "") -> dict[str, Any]:
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return dotted keys and plain values."""
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if pairs is None:
-        return {way: value}
-    found: dict[str, Any] = {}
+        return {prefix: value}
+    flat: dict[str, Any] = {}
     for key, item in pairs:
-        found |= _flat(item, f"{way}.{key}" if way else str(key))
-    return found
+        flat |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -61,8 +61,8 @@ def _mlflow(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
 
     database = run.folder / "mlflow" / "mlflow.db"
     database.parent.mkdir(parents=True, exist_ok=True)
-    own = {"experiment_name": run.study, "tracking_uri": f"sqlite:///{database.absolute()}"}
-    return MLFlowLogger(run_name=run.name, **{**own, **options})
+    defaults = {"experiment_name": run.study, "tracking_uri": f"sqlite:///{database.absolute()}"}
+    return MLFlowLogger(run_name=run.name, **{**defaults, **options})
 
 
 def _wandb(run: LoggerRun, options: Mapping[str, Any]) -> Logger:

@@ -53,11 +53,11 @@ class MeasureRunner:
         self.measures = measures
         self.model = model
 
-    def __call__(self, curve: Sequence[Point] = (), *, last: bool = True) -> MeasureResults:
+    def __call__(self, curve: Sequence[Point] = (), *, is_last: bool = True) -> MeasureResults:
         """Return the results at the last point of the curve; before the end, only of measures for every evaluation."""
         results = MeasureResults({}, {})
         for name, measure in self.measures.items():
-            if not last and not measure.traits.get("every_evaluation"):
+            if not is_last and not measure.traits.get("every_evaluation"):
                 continue
             self.model.learning_curve = [*curve[:-1], {**curve[-1], **results.metrics}] if curve else []
             self._compute(name, measure, results)
@@ -100,7 +100,7 @@ def measured_model(
 
 @final
 class MeasuredModel:
-    """A model with its data; it is a `slots.measure.Subject`."""
+    """A model with its data; implements `slots.measure.EvaluatedModel`."""
 
     def __init__(
         self, model: Model, data: Data, longer: Callable[[int], Examples], writer: Writer | None = None
@@ -126,23 +126,23 @@ class MeasuredModel:
         return self.model.device
 
     def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
-        found = self.examples(times)
-        count = min(examples, found.count, self.data.val_count if times == 1 else found.count)
-        for first in range(0, count, self.data.batch_size):
-            index = torch.arange(first, min(first + self.data.batch_size, count))
-            yield to_device(found.batch(Draw(0, VALIDATION, index)), self.model)
+        source = self.examples(times)
+        count = min(examples, source.count, self.data.val_count if times == 1 else source.count)
+        for start in range(0, count, self.data.batch_size):
+            index = torch.arange(start, min(start + self.data.batch_size, count))
+            yield to_device(source.batch(Draw(0, VALIDATION, index)), self.model)
 
     def examples(self, times: int) -> Examples:
-        """The validation split in examples `times` as long; made once."""
+        """Return the validation split in examples `times` as long; made once."""
         if times not in self._examples:
             self._examples[times] = self.data.val_examples if times == 1 else self._longer(times)
         return self._examples[times]
 
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:
-        seen = list(batches)
+        batch_list = list(batches)
         return (
-            {name.removeprefix("val/"): value for name, value in compute_metrics(self.model, seen).items()}
-            if seen
+            {name.removeprefix("val/"): value for name, value in compute_metrics(self.model, batch_list).items()}
+            if batch_list
             else {}
         )
 
@@ -161,7 +161,7 @@ class MeasuredModel:
         self, examples: int, *, beam: int = 1, length_penalty: float = 0.0, tokens: int | None = None
     ) -> Sequence[GeneratedPair]:
         if self._writer is None:
-            message = "whoever runs this lets no model write"
+            message = "text generation is not available here"
             valid = "paribus.ask, `paribus train` or a study"
             raise SpecError(Problem(code="no-writer", path="measure", message=message, valid=valid))
         return self._writer(

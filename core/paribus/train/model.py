@@ -205,15 +205,15 @@ class Model(LightningModule):
         self.step_loss = loss.detach() if self.step_loss is None else self.step_loss + loss.detach()
         if batch.micro_batches > 1:  # Lightning and DDP average over the shares of a step's sum
             loss = loss * batch.micro_batches
-        self._log_sometimes(loss.detach(), last=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
+        self._log_sometimes(loss.detach(), is_step_end=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
         return loss
 
-    def _log_sometimes(self, loss: Tensor, *, last: bool) -> None:
+    def _log_sometimes(self, loss: Tensor, *, is_step_end: bool) -> None:
         # self.log takes as long as a step of a small model, so it is called every few steps only.
         self._sum = loss if self._sum is None else self._sum + loss
         self._summed += 1
         every = getattr(self.trainer, "log_every_n_steps", 50)
-        if last and (self.trainer.global_step + 1) % every == 0:
+        if is_step_end and (self.trainer.global_step + 1) % every == 0:
             self.log("train/loss", self._sum / self._summed, sync_dist=True)
             self._sum, self._summed = None, 0
 

@@ -64,17 +64,17 @@ class ConcatenatedDocuments:
             needs_documents = self._apart or self._languages is not None
             document = np.searchsorted(self.ends, places, side="right") if needs_documents else np.zeros_like(places)
             return self._ids[places].astype(np.int64), document, places
-        first = np.searchsorted(self.ends, places[:, 0], side="right")
+        first_document = np.searchsorted(self.ends, places[:, 0], side="right")
         ending = (
-            np.searchsorted(self.ends, places[:, -1] + 1, side="right") - first
+            np.searchsorted(self.ends, places[:, -1] + 1, side="right") - first_document
         )  # documents that end in each example
-        document = np.repeat(first[:, None], places.shape[1], axis=1)
+        document = np.repeat(first_document[:, None], places.shape[1], axis=1)
         with_end = np.flatnonzero(ending)  # few: most examples lie within a document
         marks = np.zeros((len(with_end), places.shape[1]), bool)
         if len(with_end):
             counts = ending[with_end]
             rows = np.repeat(np.arange(len(with_end)), counts)
-            ended = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - first[with_end], counts)
+            ended = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - first_document[with_end], counts)
             marks[rows, self.ends[ended] - 1 - places[with_end, 0][rows]] = True
             document[with_end] += marks.cumsum(axis=1) - marks
         source = places - document  # the ids do not contain the end tokens before it
@@ -181,11 +181,11 @@ def split_documents(tokens: Tokens, max_length: int, *, marked: bool) -> Documen
 def pack_lengths(lengths: Array, max_length: int, window: int = WINDOW) -> Array:
     """(P,) -> (P,): return the example of each piece; numbers continue from window to window."""
     rows = np.empty(len(lengths), np.int64)
-    first = 0
+    next_example = 0
     for start in range(0, len(lengths), window):
         part = lengths[start : start + window]
-        rows[start : start + window] = first + _best_fit(part, max_length)
-        first = int(rows[start : start + window].max()) + 1
+        rows[start : start + window] = next_example + _best_fit(part, max_length)
+        next_example = int(rows[start : start + window].max()) + 1
     return rows
 
 
@@ -198,7 +198,7 @@ def _best_fit(lengths: Array, max_length: int) -> Array:
     rows = np.empty(len(lengths), np.int64)
     room: dict[int, list[int]] = {}  # examples by their free space
     free = 0  # bit r is set if an example has room for r
-    made = start = 0
+    example_count = start = 0
     for length, count in zip(
         *(values[::-1].tolist() for values in np.unique(lengths, return_counts=True)), strict=True
     ):
@@ -214,8 +214,8 @@ def _best_fit(lengths: Array, max_length: int) -> Array:
                     free &= ~(1 << size)
             else:
                 new = -(-remaining // (max_length // length))
-                taken = list(range(made, made + new))
-                made += new
+                taken = list(range(example_count, example_count + new))
+                example_count += new
             rows[order[start : start + len(taken)]] = taken
             start += len(taken)
             remaining -= len(taken)

@@ -91,7 +91,7 @@ def fill_optimizer(
     state = {
         parameters[name]: {
             key: _map_tensor(
-                partial(shard_like, other=parameters[name]), unpack(value, tensors, parameters[name].device)
+                partial(shard_like, reference=parameters[name]), unpack(value, tensors, parameters[name].device)
             )
             for key, value in entries["dict"].items()
         }

@@ -95,8 +95,8 @@ def time_rounds(
     for number in range(round_count):
         if should_stop():
             break
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
+        offset = number % len(names)
+        for name in names[offset:] + names[:offset]:
             seconds_per_step[name].append(_timed(contestants[name], count, clock) / count)
     complete = min(map(len, seconds_per_step.values()))
     return {name: times[:complete] for name, times in seconds_per_step.items()}

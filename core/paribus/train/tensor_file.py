@@ -1,7 +1,7 @@
-"""A file of tensors and one JSON document, sealed with its hash: an ordinary safetensors file, and nothing to unpickle.
+"""Safetensors files with one JSON document and a SHA-256 of the whole file: nothing is unpickled.
 
-The hash stands in the header, and is that of the whole file with zeros in the hash's own place, so that no bit of the
-file is left out and any reader of safetensors still opens it.
+The hash is in the header. It covers the whole file, with zeros in place of the hash itself. Any reader of safetensors
+can open the file.
 """
 
 from __future__ import annotations
@@ -42,33 +42,35 @@ _BLANK: Final = b"0" * 64
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Json], *, files: Files = FILES
 ) -> None:
-    """Replace what is at `path` by these tensors and this document, whole or not at all."""
+    """Replace the file at `path` atomically by one with these tensors and this document."""
     text = canonical_json({"body": document, "schema": SCHEMA}).decode()
     metadata = {"format": "pt", "paribus": text, "sha256": _BLANK.decode()}
-    data = memoryview(safetensors.torch.save(_apart(tensors), metadata))
-    head = _ordered(_header(data))
+    data = memoryview(safetensors.torch.save(_separate_storage(tensors), metadata))
+    head = _sorted_header(_header(data))
     body = data[8 + int.from_bytes(data[:8], "little") :]
-    at = _seal_at(head)
-    write_bytes(path, head[:at], digest(head, body).encode() + head[at + len(_BLANK) :], body, files=files)
+    seal_start = _seal_start(head)
+    write_bytes(
+        path, head[:seal_start], digest(head, body).encode() + head[seal_start + len(_BLANK) :], body, files=files
+    )
 
 
-def _ordered(header: bytes) -> bytes:
-    """The beginning of a file, with the metadata in order: safetensors has it in another each time it is asked."""
-    said = json.loads(header)
-    said["__metadata__"] = dict(sorted(said["__metadata__"].items()))
-    text = json.dumps(said, separators=(",", ":"), ensure_ascii=False).encode()
+def _sorted_header(header: bytes) -> bytes:
+    """Return the start of a file with the metadata sorted by key: their order in safetensors varies between calls."""
+    fields = json.loads(header)
+    fields["__metadata__"] = dict(sorted(fields["__metadata__"].items()))
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _ALIGNED)
     return len(text).to_bytes(8, "little") + text
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the document, refused unless the file is to the bit what was written."""
+    """Return the tensors, on the CPU, and the document; raise `DamagedError` if any bit of the file has changed."""
     data = read_bytes(path)
     try:
-        at = _seal_at(data)
-        view, end = memoryview(data), at + len(_BLANK)
-        if digest(view[:at], _BLANK, view[end:]).encode() != data[at:end]:
-            raise damaged_error(path, "it does not have the hash that it was sealed with")
+        seal_start = _seal_start(data)
+        view, end = memoryview(data), seal_start + len(_BLANK)
+        if digest(view[:seal_start], _BLANK, view[end:]).encode() != data[seal_start:end]:
+            raise damaged_error(path, "it does not have the hash that it was written with")
         body, schema = _document(data)
         tensors = safetensors.torch.load(data)
     except (ValueError, SafetensorError) as error:
@@ -80,42 +82,42 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def digest_tensors(tensors: Mapping[str, Tensor], document: Json) -> str:
-    """SHA-256 of a document and of each tensor's name, type, shape and bytes, in the order of the names."""
-    hashed = hashlib.sha256(canonical_json(document))
+    """Return the SHA-256 of a document and of each tensor's name, type, shape and bytes, in the order of the names."""
+    sha = hashlib.sha256(canonical_json(document))
     for name in sorted(tensors):
         tensor = tensors[name]
-        hashed.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]))
+        sha.update(canonical_json([name, str(tensor.dtype), list(tensor.shape)]))
         # numpy has no bfloat16, and neither views a 0-dim tensor as bytes
-        hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return hashed.hexdigest()
+        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
 
 
-def pack(value: object, place: str, tensors: dict[str, Tensor]) -> Json:
-    """A value as JSON that `unpack` makes into the same value again. Its tensors go into `tensors`, by their place."""
+def pack(value: object, path: str, tensors: dict[str, Tensor]) -> Json:
+    """Return a value as JSON, which `unpack` converts back. Its tensors are added to `tensors`, by their path."""
     if isinstance(value, Tensor):
-        assert place not in tensors, place
-        tensors[place] = value
-        return {"tensor": place, "device": value.device.type}
+        assert path not in tensors, path
+        tensors[path] = value
+        return {"tensor": path, "device": value.device.type}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(float(value))}
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, list | tuple):
-        items = [pack(item, f"{place}/{index}", tensors) for index, item in enumerate(value)]
+        items = [pack(item, f"{path}/{index}", tensors) for index, item in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {"dict": {key: pack(item, f"{place}/{key}", tensors) for key, item in value.items()}}
+        return {"dict": {key: pack(item, f"{path}/{key}", tensors) for key, item in value.items()}}
     message = f"a checkpoint cannot hold a {type(value).__name__}"
     valid = "tensors, numbers, strings, None, and lists, tuples and string-keyed mappings of these"
-    raise StoreError(Problem(code="not-saved", path=place, message=message, valid=valid))
+    raise StoreError(Problem(code="not-saved", path=path, message=message, valid=valid))
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:
-    """What was packed. A tensor goes back to the CPU if it was there (AdamW's step counts are), else to `device`."""
+    """Return a packed value. A tensor moves to the CPU if it was there (AdamW's step counts are), else to `device`."""
     if not isinstance(packed, dict):
         return packed
     if "tensor" in packed:
-        # A copy: the optimizer works in place, and what was loaded may be restored once more.
+        # A copy: the optimizer works in place, and the loaded tensors may be restored again.
         tensor = tensors[packed["tensor"]]
         return tensor.to(device if packed["device"] == device.type else packed["device"], copy=True)
     if "float" in packed:
@@ -126,37 +128,37 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor], device: torch.device) -> 
     return {"list": list, "tuple": tuple}[kind](unpack(item, tensors, device) for item in items)
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU, contiguous, and none in the memory of another, which safetensors refuses."""
-    apart: dict[str, Tensor] = {}
-    seen: set[int] = set()
+def _separate_storage(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors on the CPU, contiguous and without shared memory, which safetensors rejects."""
+    separate: dict[str, Tensor] = {}
+    storages: set[int] = set()
     for name, tensor in tensors.items():
-        alone = tensor.detach().cpu().contiguous()
-        if alone.untyped_storage().data_ptr() in seen:
-            alone = alone.clone()
-        seen.add(alone.untyped_storage().data_ptr())
-        apart[name] = alone
-    return apart
+        copy = tensor.detach().cpu().contiguous()
+        if copy.untyped_storage().data_ptr() in storages:
+            copy = copy.clone()
+        storages.add(copy.untyped_storage().data_ptr())
+        separate[name] = copy
+    return separate
 
 
 def _header(data: bytes | memoryview) -> bytes:
     return bytes(data[8 : 8 + int.from_bytes(data[:8], "little")])
 
 
-def _seal_at(data: bytes | memoryview) -> int:
-    found = _header(data).find(SEAL)
-    if found < 0:
-        raise ValueError("it has no seal")
-    return 8 + found + len(SEAL)
+def _seal_start(data: bytes | memoryview) -> int:
+    offset = _header(data).find(SEAL)
+    if offset < 0:
+        raise ValueError("it has no hash in its header")
+    return 8 + offset + len(SEAL)
 
 
 def _document(data: bytes) -> tuple[dict[str, Any], Json]:
-    """The document in the header, and its schema. The hash was right; a forger can see to that as well."""
+    """Return the document in the header and its schema. A correct hash does not prove that the document is valid."""
     header = parse_json(_header(data))
     metadata = header.get("__metadata__") if isinstance(header, dict) else None
     text = metadata.get("paribus") if isinstance(metadata, dict) else None
     document = parse_json(text.encode()) if isinstance(text, str) else None
     body = document.get("body") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(body, dict):
-        raise ValueError("it holds no document")
+        raise ValueError("it has no document")
     return body, document.get("schema")

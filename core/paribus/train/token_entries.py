@@ -42,7 +42,9 @@ class Column(NamedTuple):
     chunks: Callable[[], Iterator[Array]]
 
 
-def write_entry(folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]], said: Mapping[str, Json]) -> None:
+def write_entry(
+    folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]], meta_fields: Mapping[str, Json]
+) -> None:
     """Write the tokenizer's state and the arrays, with one chunk in memory at a time."""
     whole, blocks, size = _hashed(_bytes(state, sides))
     places: dict[str, Json] = {}
@@ -55,30 +57,30 @@ def write_entry(folder: Path, state: bytes, sides: Mapping[str, Sequence[Column]
         places[name] = placed
     path = folder / f"{whole}.tokens"
     write_stream(path, _bytes(state, sides), size)
-    meta: dict[str, Json] = {**said, "data": whole, "blocks": list(blocks), "state": len(state), "sides": places}
+    meta: dict[str, Json] = {**meta_fields, "data": whole, "blocks": list(blocks), "state": len(state), "sides": places}
     write_json(folder / META, meta)
     _stamp(folder, path, size)
 
 
 def read_entry(folder: Path) -> tuple[dict[str, Any], Array]:
-    """Return an entry's document and its mapped file; raise `DamagedError` if it is not as it was written."""
+    """Return the document of an entry and its mapped file; raise `DamagedError` if the entry has changed."""
     meta = read_json(folder / META)
     path = folder / f"{meta['data']}.tokens"
     try:
         data = np.asarray(np.memmap(path, np.uint8, "r"))
-    except (OSError, ValueError) as error:  # numpy refuses an empty file by a ValueError
+    except (OSError, ValueError) as error:  # numpy raises a ValueError for an empty file
         raise damaged_error(path, str(error)) from error
     count = -(-len(data) // BLOCK)
     if count != len(meta["blocks"]):
-        raise damaged_error(path, f"it has {len(data):,} bytes, which is not what was written")
-    believed = len(data) > FULL_CHECK_BYTES and _believed(folder, path)
-    numbers = _sampled_blocks(count) if believed else range(count)
+        raise damaged_error(path, f"it has {len(data):,} bytes, which is not the number that was written")
+    trusted = len(data) > FULL_CHECK_BYTES and _has_valid_stamp(folder, path)
+    numbers = _sampled_blocks(count) if trusted else range(count)
     for number in numbers:
         if digest(data[number * BLOCK : (number + 1) * BLOCK].data) != meta["blocks"][number]:
             raise damaged_error(
                 path, f"it does not have the hash that it was written with, from byte {number * BLOCK:,} on"
             )
-    if not believed:
+    if not trusted:
         _stamp(folder, path, len(data))
     return meta, data
 
@@ -92,14 +94,14 @@ def side_columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int
     def per_shard(take: Callable[[Shard], Array]) -> Callable[[], Iterator[Array]]:
         return lambda: (take(shard) for shard in shards)
 
-    def places(field: int) -> Callable[[], Iterator[Array]]:
+    def offsets_of(field: int) -> Callable[[], Iterator[Array]]:
         def chunks() -> Iterator[Array]:
             yield np.zeros(1, np.int64)
-            last = 0
+            end = 0
             for shard in shards:
-                offsets = last + np.cumsum(shard.side(side)[field], dtype=np.int64)
+                offsets = end + np.cumsum(shard.side(side)[field], dtype=np.int64)
                 yield offsets
-                last = int(offsets[-1]) if len(offsets) else last
+                end = int(offsets[-1]) if len(offsets) else end
 
         return chunks
 
@@ -112,11 +114,11 @@ def side_columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int
     nothing = Column(int64, 0, lambda: iter(()))
     return [
         Column(kind, total[0], per_shard(lambda shard: shard.side(side).ids)),
-        Column(int64, total[1] + 1, places(1)),
-        Column(int64, total[2] + 1, places(2)),
+        Column(int64, total[1] + 1, offsets_of(1)),
+        Column(int64, total[2] + 1, offsets_of(2)),
         Column(int64, total[3], per_shard(numbered)) if languages else nothing,
         Column(float64, total[4], per_shard(lambda shard: shard.side(side).labels)),
-        Column(int64, total[5] + 1, places(5)) if total[4] else nothing,
+        Column(int64, total[5] + 1, offsets_of(5)) if total[4] else nothing,
     ]
 
 
@@ -179,7 +181,7 @@ def _stamp(folder: Path, path: Path, size: int) -> None:
             write_json(folder / STAMP, {"file": list(_file_state(path)), "at": time.time()})
 
 
-def _believed(folder: Path, path: Path) -> bool:
+def _has_valid_stamp(folder: Path, path: Path) -> bool:
     try:
         stamp = read_json(folder / STAMP)
     except StoreError:

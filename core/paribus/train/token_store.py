@@ -67,11 +67,11 @@ class EncodedCorpus:
     val: Tokens
     fingerprint: str  # of the corpus
     tokenizer_fingerprint: str
-    dropped: Mapping[str, int]  # number of inputs that were left out, by reason
+    dropped: Mapping[str, int]  # number of skipped inputs, by reason
     overlap: int  # validation documents whose text is also in the training split
     languages: tuple[str, ...] = ()  # names by number, if there are several
     classes: tuple[str, ...] = ()  # names by number, if they have names
-    built: bool = False  # whether it was encoded now, and not read from the cache
+    built: bool = False  # True if it was encoded now, not read from the cache
     bytes: int = 0  # of the validation split's text in UTF-8; 0 for other data
 
     @property
@@ -94,7 +94,7 @@ def encode_corpus(
     cache: Path,
     learned: bytes | None = None,
     allow_overlap: bool = False,
-    progress: Progress = lambda what, done: None,
+    progress: Progress = lambda stage, count: None,
     processes: int | None = None,
 ) -> EncodedCorpus:
     """Return the encoded corpus from the cache, or build it with several processes (None: one per core).
@@ -104,22 +104,22 @@ def encode_corpus(
     the state of a trained tokenizer, which is then not trained again.
     """
     fingerprint = _fingerprint(corpus, cache)
-    encode_documents = tokenizer.external_fingerprint() if learned is None else digest(learned)
-    kept: list[Json] = [encode_documents] if encode_documents else []
-    folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *kept])
-    entry = _found(folder)
+    external_fingerprint = tokenizer.external_fingerprint() if learned is None else digest(learned)
+    tokenizer_key: list[Json] = [external_fingerprint] if external_fingerprint else []
+    folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *tokenizer_key])
+    entry = _read_undamaged(folder)
     built = False
     if entry is None:
         make_folder(folder)
-        with _alone(folder) as waited:
-            entry = _found(folder) if waited else None
+        with _exclusive_lock(folder) as waited:
+            entry = _read_undamaged(folder) if waited else None
             if entry is None:
                 shards = Shards(folder / _BUILDING, corpus, tokenizer, progress)
                 _build(folder, shards, size, learned, fingerprint, processes or cores())
                 entry, built = read_entry(folder), True
     meta, data = entry
     if meta["overlap"] and not allow_overlap:
-        raise _overlapping(meta["overlap"], meta["held"])
+        raise _overlap_error(meta["overlap"], meta["held"])
     state = data[: meta["state"]].tobytes()
     tokenizer.load(state)
     train, val = (_side(meta["sides"], data, split) for split in SPLITS)
@@ -148,8 +148,8 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Spl
         sentences, ends, labelled = (
             np.insert(np.cumsum(sizes), 0, 0) for sizes in (flat.sentences, flat.documents, flat.labelled)
         )
-        told = Labels(flat.labels, labelled) if len(flat.labels) else None
-        sides.append(SplitTokens(flat.ids, sentences, ends, sides[-1] if sides else None, labels=told))
+        labels = Labels(flat.labels, labelled) if len(flat.labels) else None
+        sides.append(SplitTokens(flat.ids, sentences, ends, sides[-1] if sides else None, labels=labels))
     return sides[-1]
 
 
@@ -158,17 +158,17 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Spl
 
 def _fingerprint(corpus: Corpus, cache: Path) -> str:
     """Return the fingerprint of the corpus, from the cache if its preview is unchanged, so that it is read once."""
-    glance = corpus.quick_fingerprint()
-    if glance is None:
+    quick = corpus.quick_fingerprint()
+    if quick is None:
         return corpus.fingerprint()
-    path = cache / "glances" / f"{digest_json([_code(corpus), glance])}.json"
+    path = cache / "glances" / f"{digest_json([_code(corpus), quick])}.json"
     with suppress(StoreError):
         return str(read_json(path)["fingerprint"])
-    found = corpus.fingerprint()
-    if corpus.quick_fingerprint() == glance:
+    fingerprint = corpus.fingerprint()
+    if corpus.quick_fingerprint() == quick:
         make_folder(path.parent)
-        write_json(path, {"fingerprint": found})
-    return found
+        write_json(path, {"fingerprint": fingerprint})
+    return fingerprint
 
 
 def _code(component: Component) -> str:
@@ -190,7 +190,7 @@ def _code(component: Component) -> str:
 # --- entries ---
 
 
-def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
+def _read_undamaged(folder: Path) -> tuple[dict[str, Any], Ints] | None:
     """Return an entry, if it exists and is undamaged."""
     try:
         return read_entry(folder)
@@ -203,8 +203,8 @@ def _found(folder: Path) -> tuple[dict[str, Any], Ints] | None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[bool]:
-    """Hold the lock of an entry, which one process builds at a time. The value is whether this process had to wait."""
+def _exclusive_lock(folder: Path) -> Iterator[bool]:
+    """Hold the lock of an entry, which one process builds at a time. The value is True if this process had to wait."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     waited = False
     try:
@@ -227,25 +227,27 @@ def _build(
     make_folder(place)
     try:
         state = shards.train(size, learned)
-        found = shards.build(processes)
+        shards_by_split = shards.build(processes)
         if _fingerprint(corpus, folder.parent) != fingerprint:
-            raise _changed()
-        languages = _numbered(shard for split in SPLITS for shard in found[split])
+            raise _changed_error()
+        languages = _number_languages(shard for split in SPLITS for shard in shards_by_split[split])
         sides = {
-            name: side_columns(found[split], side, languages)
+            name: side_columns(shards_by_split[split], side, languages)
             for split in SPLITS
-            for side, name in enumerate((split, f"{split} targets")[: found[split][0].sides])
+            for side, name in enumerate((split, f"{split} targets")[: shards_by_split[split][0].sides])
         }
         images = corpus.traits.get("modality") == "images"  # their documents are not text
-        said: dict[str, Json] = {
-            "dropped": {**corpus.skipped_inputs(), **dropped_counts(found)},
-            "overlap": overlap([shard.keys() for shard in found["train"]], [shard.keys() for shard in found["val"]]),
-            "held": sum(shard.count for shard in found["val"]),
+        meta_fields: dict[str, Json] = {
+            "dropped": {**corpus.skipped_inputs(), **dropped_counts(shards_by_split)},
+            "overlap": overlap(
+                [shard.keys() for shard in shards_by_split["train"]], [shard.keys() for shard in shards_by_split["val"]]
+            ),
+            "held": sum(shard.count for shard in shards_by_split["val"]),
             "languages": list(languages),
             "classes": list(corpus.classes()),
-            "bytes": 0 if images else sum(shard.meta["bytes"] for shard in found["val"]),
+            "bytes": 0 if images else sum(shard.meta["bytes"] for shard in shards_by_split["val"]),
         }
-        write_entry(folder, state, sides, said)
+        write_entry(folder, state, sides, meta_fields)
     except ParibusError as error:
         if isinstance(error, DataError):  # rebuilding would give the same error
             shutil.rmtree(place, ignore_errors=True)
@@ -253,7 +255,7 @@ def _build(
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _numbered(shards: Iterable[Shard]) -> dict[str, int]:
+def _number_languages(shards: Iterable[Shard]) -> dict[str, int]:
     """Number the languages in their order; empty if there is only one."""
     numbers: dict[str, int] = {}
     for shard in shards:
@@ -264,14 +266,14 @@ def _numbered(shards: Iterable[Shard]) -> dict[str, int]:
 
 def overlap(train: Iterable[Array], val: Sequence[Array]) -> int:
     """Return the number of validation texts that are also in the training split, from their keys, (N, KEY)."""
-    val_keys, counts = np.unique(np.concatenate([_whole(keys) for keys in val]), return_counts=True)
+    val_keys, counts = np.unique(np.concatenate([_as_scalars(keys) for keys in val]), return_counts=True)
     is_shared = np.zeros(len(val_keys), bool)
     for keys in train:
-        is_shared |= np.isin(val_keys, _whole(keys))
+        is_shared |= np.isin(val_keys, _as_scalars(keys))
     return int(counts[is_shared].sum())
 
 
-def _whole(keys: Array) -> Array:
+def _as_scalars(keys: Array) -> Array:
     """Return (N, KEY) bytes as N values. Numpy ignores trailing zeros, which does not matter for equal lengths."""
     return np.ascontiguousarray(keys).view(f"S{KEY}").reshape(-1)
 
@@ -281,22 +283,22 @@ def _side(sides: Mapping[str, Any], data: Ints, name: str) -> SplitTokens:
         data[start : start + length * np.dtype(kind).itemsize].view(kind) for kind, start, length in sides[name]
     )
     targets = f"{name} targets"
-    other = _side(sides, data, targets) if targets in sides else None
-    told = Labels(labels, labelled) if len(labelled) else None
-    return SplitTokens(ids, sentences, documents, other, languages if len(languages) else None, told)
+    target_tokens = _side(sides, data, targets) if targets in sides else None
+    split_labels = Labels(labels, labelled) if len(labelled) else None
+    return SplitTokens(ids, sentences, documents, target_tokens, languages if len(languages) else None, split_labels)
 
 
 # --- errors ---
 
 
-def _changed() -> DataError:
+def _changed_error() -> DataError:
     message = "the corpus changed while it was read"
     return DataError(
         Problem(code="corpus-changed", path="corpus", message=message, valid="files that nobody writes to")
     )
 
 
-def _overlapping(number: int, held: int) -> DataError:
-    message = f"{number:,} of {held:,} validation documents ({number / held:.1%}) are in the training split as well"
-    valid = "none, or allow_overlap to be validated on what was trained on"
+def _overlap_error(number: int, total: int) -> DataError:
+    message = f"{number:,} of {total:,} validation documents ({number / total:.1%}) are in the training split as well"
+    valid = "no shared documents, or `allow_overlap`"
     return DataError(Problem(code="overlap", path="corpus", message=message, valid=valid))

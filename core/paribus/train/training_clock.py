@@ -49,7 +49,7 @@ class TrainingClock:
             self.start(device)
 
     def is_over(self) -> bool:
-        """Whether the limit is reached; the current step counts up to now."""
+        """Return True if the limit is reached; the current step counts up to now."""
         return self.limit is not None and self.elapsed() >= self.limit
 
     def fraction(self) -> float:
@@ -69,5 +69,5 @@ class TrainingClock:
 
 
 def is_evaluation_due(fraction: float, done: int, evaluations: int) -> bool:
-    """Whether the next of several evaluations is due; they are spread evenly over the time budget."""
+    """Return True if the next of several evaluations is due; they are spread evenly over the time budget."""
     return done < evaluations and fraction >= (done + 1) / evaluations

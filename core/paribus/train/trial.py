@@ -117,7 +117,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     model.steps = data.steps = max_steps
     model.clock = None if max_steps else clock
     previous_flops = model.flops
-    examples = dropped_summary({why: count for why, count in data.dropped.items() if why not in text.dropped})
+    examples = dropped_summary({reason: count for reason, count in data.dropped.items() if reason not in text.dropped})
     if examples:
         context.on_message(f"left out of the examples: {examples}")
     initial = {
@@ -320,7 +320,7 @@ def _result(
     if callback.unmeasured:
         result["unmeasured"] = callback.unmeasured
     if diverged is not None:
-        return {**result, "diverged": {"step": diverged.step, "last": diverged.last}}
+        return {**result, "diverged": {"step": diverged.step, "last": diverged.last_loss}}
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
     digests = {"parameters": parameter_digest(model), "generators": tensor_digest(torch.get_rng_state())}
     if optimizer is not None:

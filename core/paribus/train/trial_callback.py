@@ -28,7 +28,7 @@ LOSS_READ_INTERVAL: Final = 20  # steps between two reads of the losses from an 
 
 
 def should_check_gradients(step: int, steps: int) -> bool:
-    """Whether to look for parameters without a gradient: at the first steps, ever more rarely, and at the last step.
+    """Return True at the steps that check for missing gradients: the first steps, ever fewer later, and the last.
 
     One step is not enough: a parameter behind a gate of 0 gets its first gradient late, and a layer that is dropped at
     random has none at some steps. Checking every step would slow down large models with experts.
@@ -55,10 +55,10 @@ def _any_nonzero(gradient: Tensor) -> Tensor:
 class DivergedError(Exception):
     """The loss is not finite."""
 
-    def __init__(self, step: int, last: float | None) -> None:
-        super().__init__(f"the loss was not finite at step {step}; the last finite value was {last}")
+    def __init__(self, step: int, last_loss: float | None) -> None:
+        super().__init__(f"the loss was not finite at step {step}; the last finite value was {last_loss}")
         self.step = step
-        self.last = last
+        self.last_loss = last_loss
 
 
 @final
@@ -178,7 +178,7 @@ class TrialCallback(Callback):
         if self.model.device.type == "cpu" or len(self._unread) >= LOSS_READ_INTERVAL or is_last:
             self.read_losses()
         if is_last or self._is_evaluation_due():
-            self._evaluate(last=is_last)
+            self._evaluate(is_last=is_last)
         if is_last:
             trainer.should_stop = self.step < self.steps
             return  # the record follows: a checkpoint of the last step would resume without an optimizer to digest
@@ -196,7 +196,7 @@ class TrialCallback(Callback):
         self.clock.pause()
 
     def _any_should_stop(self) -> bool:
-        """Whether any process should stop. On accelerators this is exchanged at few steps, since it synchronizes."""
+        """Return True if any process should stop. Accelerators exchange this at few steps, since it synchronizes."""
         device = self.model.device
         if self.rank.world_size > 1 and device.type != "cpu" and self.step % LOSS_READ_INTERVAL:
             return False
@@ -222,12 +222,12 @@ class TrialCallback(Callback):
             return self.step in self.evaluation_steps
         return is_evaluation_due(self.clock.fraction(), len(self.curve), self.data.options.evaluations)
 
-    def _evaluate(self, *, last: bool) -> None:
+    def _evaluate(self, *, is_last: bool) -> None:
         self.clock.pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
         if self.measure is not None:
             with unsharded(self.model):
-                results = self.measure(self.curve, last=last)
+                results = self.measure(self.curve, is_last=is_last)
             self.curve[-1].update(results.metrics)
             self.unmeasured = results.unmeasured
         self.clock.start(self.model.device)

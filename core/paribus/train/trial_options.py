@@ -10,7 +10,7 @@ from typing import Any, final
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrialOptions:
-    """How a trial is run: the same value from the options of a run to the training loop, as JSON on the way."""
+    """Options of a trial, passed from the options of a run to the training loop as JSON."""
 
     checkpoint_seconds: float = 30.0
     checkpoint_steps: int | None = None  # checkpoint every so many steps instead; for tests

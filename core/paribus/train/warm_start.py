@@ -89,18 +89,20 @@ def transfer_weights(model: Model, source: Model, remapped: RemappedTables | Non
         names = new.names(path)
         match = None if path in tables else next((name for name in names if _matches(name, new, saved)), None)
         kind: Kind = "new"
-        value, how = tensor, _initial_values(tensor)
+        value, description = tensor, _initial_values(tensor)
         if path in converted:
-            kind, value, how = "converted", converted[path].value, converted[path].method
+            kind, value, description = "converted", converted[path].value, converted[path].method
             used.update(saved.first_name(name) for name in names)
         elif match is not None:
             value = saved.named[match]
             kind = "kept"
-            how = "" if value.dtype == tensor.dtype else f"rounded to {str(tensor.dtype).removeprefix('torch.')}"
+            description = (
+                "" if value.dtype == tensor.dtype else f"rounded to {str(tensor.dtype).removeprefix('torch.')}"
+            )
             used.add(saved.first_name(match))
         with torch.no_grad():
             tensor.copy_(value)
-        transfers.append(TensorTransfer(path, kind, tensor.numel(), how))
+        transfers.append(TensorTransfer(path, kind, tensor.numel(), description))
     for path, tensor in distinct_tensors(saved.named).items():
         if path not in used:
             transfers.append(TensorTransfer(path, "dropped", tensor.numel()))
@@ -121,7 +123,7 @@ class _ModelTensors:
         return self._tied.get(path, path)
 
     def names(self, path: str) -> list[str]:
-        return [path, *(name for name, first in self._tied.items() if first == path)]
+        return [path, *(name for name, first_name in self._tied.items() if first_name == path)]
 
     def role(self, path: str) -> Role | None:
         """Return the role of a parameter; None for a buffer."""
@@ -197,10 +199,8 @@ def remap_tables(model: Model, source: Model, new: Tokenizer, old: Tokenizer, cl
         if new_tensors[path].shape[1:] == old_tensors[path].shape[1:]:
             value = new_tensors[path].detach().clone()
             value[new_ids] = old_tensors[path].detach()[old_ids].to(value)
-            drawn = len(value) - len(shared)
-            values[path] = ConvertedTensor(
-                value, f"the rows of {len(shared):,} pieces that both have kept, {drawn:,} new"
-            )
+            new_rows = len(value) - len(shared)
+            values[path] = ConvertedTensor(value, f"kept the rows of {len(shared):,} shared tokens, {new_rows:,} new")
     return RemappedTables(tables, values)
 
 

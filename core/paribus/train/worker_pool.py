@@ -29,7 +29,7 @@ _work: Callable[[int, Any], Any] | None = None  # of a worker process, set by it
 
 
 def may_fork() -> bool:
-    """Whether a fork of this process can work: a lock that another thread holds would stay locked in the copy.
+    """Return True if this process can fork safely: a lock that another thread holds would stay locked in the copy.
 
     Torch's threads count where it may have started any: a forked process that calls torch would wait for them.
     """

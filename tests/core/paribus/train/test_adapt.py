@@ -134,5 +134,5 @@ def test_a_bit_that_flipped_is_noticed(gpt: Path, tmp_path: Path) -> None:
     data = bytearray((gpt / WEIGHTS).read_bytes())
     data[-1] ^= 1
     (tmp_path / WEIGHTS).write_bytes(data)
-    with pytest.raises(ParibusError, match="it does not have the hash that it was sealed with"):
+    with pytest.raises(ParibusError, match="it does not have the hash"):
         paribus.adapt(tmp_path)

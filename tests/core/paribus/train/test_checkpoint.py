@@ -320,10 +320,10 @@ def test_weights_come_back_with_their_document(tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_not_taken_for_weights_nor_weights_for_a_checkpoint(tmp_path: Path) -> None:
     model, _ = built()
-    with pytest.raises(StoreError, match="this file holds a checkpoint; valid: weights"):
+    with pytest.raises(StoreError, match="not-weights"):
         load_weights(saved(tmp_path), model)
     save_weights(tmp_path / "step-00000009.safetensors", model, {})
-    assert "is not the checkpoint that its name says it is" in loaded(tmp_path).notes[0]
+    assert "its contents are not the checkpoint that its file name promises" in loaded(tmp_path).notes[0]
 
 
 # --- what does not fit is refused, and changes nothing ---
@@ -449,9 +449,9 @@ def test_a_save_never_removes_what_it_wrote_nor_what_is_newer(tmp_path: Path) ->
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty": (lambda path: path.write_bytes(b""), "it has no seal"),
+    "empty": (lambda path: path.write_bytes(b""), "it has no hash"),
     "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-7]), "does not have the hash"),
-    "zeroed": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "it has no seal"),
+    "zeroed": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "it has no hash"),
     "a folder": (into_a_folder, "Is a directory"),
     "another trial's": (
         lambda path: saved(path.parent, 2, identity="b" * 64),
@@ -502,7 +502,7 @@ def test_a_bad_checkpoint_that_cannot_be_moved_is_still_fallen_back_from(tmp_pat
     found = load_latest(tmp_path, TRIAL, HERE, files=files)
     assert isinstance(found, Checkpoint)
     assert found.step == 1
-    assert "left where it is, as error[cannot-write]" in found.notes[0]
+    assert "not moved, because error[cannot-write]" in found.notes[0]
     assert "Read-only file system" in found.notes[0]
 
 

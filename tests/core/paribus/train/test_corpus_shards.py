@@ -84,7 +84,7 @@ def held(found: EncodedCorpus) -> list[Any]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of some twenty documents."""
-    monkeypatch.setattr(module, "LETTERS", 1500)
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 1500)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_neither_shards_nor_processes_show_in_what_is_built(
     paired: bool, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: None
 ) -> None:
     whole = held(build(tmp_path / "whole", Made(paired=paired)))
-    monkeypatch.setattr(module, "LETTERS", 1500)
+    monkeypatch.setattr(module, "MAX_CHARACTERS", 1500)
     numbers: list[int] = []
     write = module.ShardWriter.__call__
 
@@ -186,7 +186,7 @@ import sys, time
 sys.path[:0] = [{here!r}]
 import test_corpus_shards as t
 from pathlib import Path
-t.module.LETTERS = 1500
+t.module.MAX_CHARACTERS = 1500
 write = t.module.ShardWriter.__call__
 t.module.ShardWriter.__call__ = lambda *rest: (time.sleep(0.05), write(*rest))[1]
 t.build(Path(sys.argv[1]), processes=2)

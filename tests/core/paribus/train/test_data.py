@@ -262,7 +262,7 @@ def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: EncodedCorpu
 
 def test_more_micro_batches_than_examples_are_refused(feed: Feed) -> None:
     data = feed("encoder-tiny", "trainer.accumulate_grad_batches=9")
-    match = r"error\[empty-micro-batch\] trainer.accumulate_grad_batches: a batch of 8 examples cannot be cut into 9 mi"
+    match = r"error\[empty-micro-batch\] trainer.accumulate_grad_batches: .* 9 micro-batches"
     with pytest.raises(SpecError, match=match):
         data.train_dataloader()
 

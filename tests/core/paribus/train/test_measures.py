@@ -184,7 +184,7 @@ def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_pa
     assert result["metrics"]["val/pairing/pairs"] == 3
     assert measured_model == {"beam": 2, "length_penalty": 0.0, "tokens": None, "examples": 3, "training": False}
     result = run_trial(spec, registry, TrialContext("b", tmp_path / "b"))["result"]
-    assert result["unmeasured"] == {"val/pairing/pairs": "whoever runs this lets no model write"}
+    assert result["unmeasured"] == {"val/pairing/pairs": "text generation is not available here"}
 
 
 def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(registry: Registry, tmp_path: Path) -> None:

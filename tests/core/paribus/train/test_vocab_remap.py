@@ -90,7 +90,7 @@ def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
             assert torch.equal(mine[token], his[both[token]] if token in both else drawn[token])
     assert tuned.weight_transfer is not None
     told = {fate.path: fate.how for fate in tuned.weight_transfer.of("converted")}
-    said = f"the rows of {len(both)} pieces that both have kept, {len(mine) - len(both)} new"
+    said = f"kept the rows of {len(both)} shared tokens, {len(mine) - len(both)} new"
     assert told == {"embedding.tokens.weight": said, "objectives.clm.bias": said}
 
 
