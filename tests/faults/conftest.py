@@ -1,6 +1,6 @@
-"""What every fault needs: the command as its user sees it, and where a page of what was found is written."""
+"""Fixtures of the fault tests: the `paribus` command and small trials."""
 
-from tests.core.paribus.cli.conftest import Said, cli, derived
+from tests.core.paribus.cli.conftest import CommandResult, built_index, cli
 from tests.fixtures.trials import registry, tiny, trial
 
-__all__ = ["Said", "cli", "derived", "registry", "tiny", "trial"]  # fixtures of others, used here as they are
+__all__ = ["CommandResult", "built_index", "cli", "registry", "tiny", "trial"]

@@ -74,23 +74,30 @@ _VALID = "two trials (folders or identities), two folders of trials, NAME@CODE o
 
 
 def compare_sides(
-    baseline_text: str, after: str, store: Path, gates: Sequence[Gate], shape: str, *, metric: str, elsewhere: bool
+    baseline_text: str,
+    variant_text: str,
+    store: Path,
+    gates: Sequence[Gate],
+    shape: str,
+    *,
+    metric: str,
+    elsewhere: bool,
 ) -> int:
     """Compare two trials or two folders of trials; return the exit code."""
     from paribus.analysis.compare_runs import compare_runs
     from paribus.analysis.compare_trials import compare_trials
     from paribus.analysis.gates import check_table
 
-    baseline_side, side = (_side(text, store) for text in (baseline_text, after))
-    if baseline_side.is_single and side.is_single:
+    baseline_side, variant_side = (_side(text, store) for text in (baseline_text, variant_text))
+    if baseline_side.is_single and variant_side.is_single:
         if gates:
             message = "two single trials have no interval, so no gate can fail"
             valid = "two folders of trials, with several seeds each"
             raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=message, valid=valid))
-        comparison = compare_trials(baseline_side, side, elsewhere=elsewhere)
+        comparison = compare_trials(baseline_side, variant_side, elsewhere=elsewhere)
         _show(shape, comparison.grid(), comparison.to_json, "trials")
         return EXIT_OK
-    table = compare_runs(baseline_side, side, metric=metric, elsewhere=elsewhere)
+    table = compare_runs(baseline_side, variant_side, metric=metric, elsewhere=elsewhere)
     results = check_table(gates, table)
     _show(shape, table.grid(), table.to_json, "trials", results)
     return EXIT_OK if table.ok and not any_tripped(results) else EXIT_FAILED

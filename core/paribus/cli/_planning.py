@@ -23,7 +23,7 @@ HEADS = (
 
 
 def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool) -> int:
-    """Counts, takes some steps of each variant that are thrown away, and writes nothing."""
+    """Print the plan of a study, with the cost that a few steps of each variant estimate; write no record."""
     from paribus.planning.estimate import estimate
     from paribus.planning.tuning import pending_notes
     from paribus.runner.match_time import earlier_measurements, unsolved_matches
@@ -31,38 +31,38 @@ def show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool)
 
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     registry = session.registry()
-    loading = time.process_time()  # which what forks the trials takes as well, once
+    loading_seconds = time.process_time()  # the fork server loads it once, too
     rows = estimate(planned.plan, registry, states)
-    left = sum(row.pending for row in rows)
-    not_known = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
-    seconds = loading + sum(row.seconds for row in rows) / jobs if left else 0.0
+    pending = sum(row.pending for row in rows)
+    unknown = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
+    seconds = loading_seconds + sum(row.seconds for row in rows) / jobs if pending else 0.0
     if as_json:
-        excluded = [{"variant": each.variant, "reason": each.reason} for each in planned.plan.excluded]
+        excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
         variants = [_plain(row) for row in rows]
-        document = {"variants": variants, "excluded": excluded, "loading_seconds": loading, "seconds": seconds}
-        out_json({**document, **({"not_known": not_known} if not_known else {}), "jobs": jobs})
+        document = {"variants": variants, "excluded": excluded, "loading_seconds": loading_seconds, "seconds": seconds}
+        out_json({**document, **({"not_known": unknown} if unknown else {}), "jobs": jobs})
         return EXIT_OK
     for line in table(_filled([HEADS, *map(_cells, rows)])):
         out(line)
-    for each in planned.plan.excluded:
-        out(f"excluded: {each.variant}: {each.reason}")
-    if said := describe_design(planned.plan.study.design, planned.plan.study.varied):
-        out(said)
+    for exclusion in planned.plan.excluded:
+        out(f"excluded: {exclusion.variant}: {exclusion.reason}")
+    if description := describe_design(planned.plan.study.design, planned.plan.study.varied):
+        out(description)
     out()
-    for line in (*dict.fromkeys(earlier_measurements(planned)), *not_known):
+    for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown):
         out(line)
     out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
-    out(f"{left} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
+    out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
     out("with starting and evaluating, from five steps of each variant that were timed now on one thread; memory is")
     out("the most that this process held meanwhile; nothing was run or written")
     return EXIT_OK
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    found = {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
-    told = {**found, "seconds_per_trial": row.seconds_per_trial}
+    values = {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
+    document = {**values, "seconds_per_trial": row.seconds_per_trial}
     return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in told.items()
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in document.items()
     }
 
 
@@ -84,7 +84,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _filled(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Without the columns of settings and stages, and of what no variant keeps, where there are none."""
-    empty = {place for place in (0, 2, 8, 11) if all(row[place] in ("", "-") for row in cells[1:])}
-    wanted = [place for place, _ in enumerate(cells[0]) if place not in empty]
-    return [tuple(row[place] for place in wanted) for row in cells]
+    """Return the cells without optional columns that are empty."""
+    empty = {index for index in (0, 2, 8, 11) if all(row[index] in ("", "-") for row in cells[1:])}
+    columns = [index for index, _ in enumerate(cells[0]) if index not in empty]
+    return [tuple(row[index] for index in columns) for row in cells]

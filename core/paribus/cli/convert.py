@@ -60,7 +60,7 @@ def _read(session: Session, sources: list[Path], changes: tuple[str, ...], targe
     model = paribus.convert(sources_read, registry=session.registry(), **_changes(changes))
     paribus.save(model, target)
     command = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
-    classes = " and ".join(each.architecture for each in sources_read)
+    classes = " and ".join(source_model.architecture for source_model in sources_read)
     return {"from": classes, "to": "a Paribus model", "parameters": _count(model), "next": command}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paribus.planning.api import PlannedStudy
 
 
-MOST_TRIALS: Final = 10_000
+MAX_TRIALS: Final = 10_000
 
 
 @click.command("run")
@@ -29,7 +29,7 @@ MOST_TRIALS: Final = 10_000
     help="Trials at a time; if not given, as the launcher has it: one for each core, or GPU.",
 )
 @click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--max-trials", type=click.IntRange(1), default=MOST_TRIALS, show_default=True)
+@click.option("--max-trials", type=click.IntRange(1), default=MAX_TRIALS, show_default=True)
 @click.option(
     "--timing/--no-timing",
     default=None,
@@ -60,51 +60,60 @@ def verb(
     from paribus.runner.timing import timing_plan
     from paribus.slots.launcher import Plugins
 
-    asked = [] if jobs is None else ["--jobs", str(jobs)]
-    asked += [] if max_trials == MOST_TRIALS else ["--max-trials", str(max_trials)]
+    options = [] if jobs is None else ["--jobs", str(jobs)]
+    options += [] if max_trials == MAX_TRIALS else ["--max-trials", str(max_trials)]
     registry = session.registry() if only_plan else None
     planned = planned_of(study, registry=registry or session.index(), store=store, max_trials=max_trials)
     jobs = jobs or default_jobs(planned)
     if only_plan:
         return show_plan(planned, session, jobs, as_json)
-    spared = skipped_trials(planned)
-    left = [
+    skipped = skipped_trials(planned)
+    pending = [
         trial
         for trial in planned.plan.trials
-        if trial.identity not in spared and planned.store.state(trial.identity) not in ("done", "diverged")
+        if trial.identity not in skipped and planned.store.state(trial.identity) not in ("done", "diverged")
     ]
     for line in dict.fromkeys(earlier_measurements(planned)):
         note(line)
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.reason}")
-    if not left and planned.plan.is_complete:
+    if not pending and planned.plan.is_complete:
         note("every trial has its record already, or is not needed: nothing to run")
-    if left or not planned.plan.is_complete or (timing and timing_plan(planned, asked=True)):
-        again = session.command("run", study, *asked, store=store)
+    if pending or not planned.plan.is_complete or (timing and timing_plan(planned, asked=True)):
+        resume_command = session.command("run", study, *options, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with StudyProgress(planned, left, jobs) as progress:
-            planned = run(planned, jobs=jobs, plugins=plugins, resume=again, on_event=progress.on_event, timing=timing)
-    following = (session.command(verb, study, store=store) for verb in ("compare", "status"))
-    return _verdict(planned, " · ".join(following), as_json)
+        with StudyProgress(planned, pending, jobs) as progress:
+            planned = run(
+                planned, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event, timing=timing
+            )
+    next_commands = (session.command(verb, study, store=store) for verb in ("compare", "status"))
+    return _verdict(planned, " · ".join(next_commands), as_json)
 
 
-def _verdict(planned: PlannedStudy, following: str, as_json: bool) -> int:
+def _verdict(planned: PlannedStudy, next_commands: str, as_json: bool) -> int:
     from paribus.analysis.api import compare
     from paribus.report.terminal import show_table
 
-    found = compare(planned)
+    table = compare(planned)
     if as_json:
-        out_json(found.to_json())
+        out_json(table.to_json())
     else:
-        show_table(found)
+        show_table(table)
         out()
         out(f"records: {planned.store.root}")
-        out(f"next: {following}{_fresh(found)}")
-    return EXIT_OK if found.ok else EXIT_FAILED
+        out(f"next: {next_commands}{_fresh(table)}")
+    return EXIT_OK if table.ok else EXIT_FAILED
 
 
-def _fresh(found: Table) -> str:
-    """What would settle an inconclusive verdict and keep the promise: seeds that nobody has looked at."""
-    needs = max((row.needs for each in found.settings for row in each.rows if row.needs is not None), default=0)
-    first = max(found.seeds) + 1
-    return f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first}, {first + 1}, …]`" if needs else ""
+def _fresh(table: Table) -> str:
+    """Return the suggestion of fresh seeds that would settle an inconclusive verdict."""
+    needs = max(
+        (row.needs for table_setting in table.settings for row in table_setting.rows if row.needs is not None),
+        default=0,
+    )
+    first_seed = max(table.seeds) + 1
+    return (
+        f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first_seed}, {first_seed + 1}, …]`"
+        if needs
+        else ""
+    )

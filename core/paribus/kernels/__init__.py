@@ -1,6 +1,6 @@
-"""Ways to compute attention: one a file, chosen from what an attention and a position declare of themselves.
+"""Attention kernels, one in each file; an attention's and a position's traits select one.
 
-All agree with `eager`, the readable one, which serves every demand and so comes last.
+All compute the same as `eager`, the reference, which supports every request and therefore comes last.
 """
 
 from paribus.kernels.blocked import Blocked
@@ -11,5 +11,5 @@ from paribus.kernels.sdpa import Sdpa
 from paribus.parts.context import Kernel
 
 KERNELS: tuple[Kernel, ...] = (Blocked(), Gathered(), Flex(), Sdpa(), Eager())
-"""In the order in which they are asked: those whose work is linear; then `flex`, which serves where `sdpa` would need a
-mask of T x S; then `sdpa`."""
+"""Kernels in order of preference: first those with linear cost; then `flex`, for requests for which `sdpa` would need a
+mask of T x S; then `sdpa`; then `eager`."""

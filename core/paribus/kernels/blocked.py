@@ -1,8 +1,8 @@
-"""The kernel `blocked`: windowed attention in time and memory O(n r), with nothing but torch.
+"""Kernel `blocked`: windowed attention in time and memory O(n r), in plain torch.
 
-Queries are cut into blocks, and each block meets the keys within its reach: one stretch, of which most are seen.
-Stretches overlap, so they are a view of the keys; a gather of each query's own keys would be linear too, and 90 times
-slower. Documents are unbroken runs of rows whose positions rise: so what is near by position is near by row.
+Queries are cut into blocks, and each block attends to one contiguous stretch of keys within its reach. Stretches
+overlap, so they are a view of the keys; a gather of the keys of each query would be linear too, but 90 times slower. A
+document is a contiguous run of tokens with increasing positions, so tokens near by position are near by index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paribus.parts.visibility import Visibility, visibility_mask
 
 
 class Grid(NamedTuple):
-    """How rows are cut: `size` queries a block, which meet the keys from `left` before it to `right` behind it."""
+    """Sizes of blocks: `size` queries, and keys from `left` before the block to `right` after it."""
 
     size: int
     left: int
@@ -38,15 +38,15 @@ class Grid(NamedTuple):
 
 
 class BlockedMask(NamedTuple):
-    """A grid, and what each block of queries sees of its stretch of keys (W)."""
+    """Grid, and the mask of each block of queries over its stretch of keys (W)."""
 
     grid: Grid
-    mask: Tensor  # (B * blocks, H|1, size, W), added to the scores: -inf where a key is not seen
+    mask: Tensor  # (B * blocks, H|1, size, W), added to the scores: -inf where a key is not visible
 
 
 @final
 class Blocked:
-    """`scaled_dot_product_attention` on blocks of queries, each against its own stretch of keys."""
+    """`scaled_dot_product_attention` of blocks of queries over their stretches of keys."""
 
     name = "blocked"
 
@@ -57,9 +57,8 @@ class Blocked:
             return False
         if request.needs_weights or request.has_mix or request.soft_cap or request.has_score_functions:
             return False
-        return (
-            request.queries == 0 or request.queries >= 2 * grid_of(request.visibility).stretch
-        )  # of fewer, a mask is faster
+        # For fewer queries, a mask is faster.
+        return request.queries == 0 or request.queries >= 2 * grid_of(request.visibility).stretch
 
     def prepare(
         self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
@@ -70,12 +69,12 @@ class Blocked:
         if bias is not None:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
             offset = bias(pair).to(like.dtype)
-        window_by_index = plan.k.documents is None  # as for the whole: here only the padding has a document of its own
+        window_by_index = plan.k.documents is None  # as for the whole: within blocks, only padding has a document
         mask = additive_mask(
             DensePlan(visibility_mask(plan.request.visibility, q, k, window_by_index=window_by_index), offset),
             like.dtype,
         )
-        assert mask is not None, "padding is hidden, so there is something to hide"
+        assert mask is not None, "padding is hidden, so there is a mask"
         blocks = grid.count(like.shape[1])
         return BlockedMask(
             grid, mask if mask.shape[0] == blocks * like.shape[0] else mask.repeat(like.shape[0], 1, 1, 1)
@@ -98,8 +97,8 @@ class Blocked:
 
 
 def grid_of(visibility: Visibility) -> Grid:
-    """Blocks of half a window's span: smaller ones do less in vain, larger ones do it in fewer and larger products."""
-    assert visibility.window is not None, "only a window makes blocks"
+    """Return a grid with blocks of half the window's span, between wasted pairs and many small products."""
+    assert visibility.window is not None, "this kernel requires a window"
     reach = visibility.window - 1
     span = reach if visibility.causal else 2 * reach
     size = 2 ** round(math.log2(max(span, 1) / 2))
@@ -107,13 +106,13 @@ def grid_of(visibility: Visibility) -> Grid:
     return Grid(min(max(size, 32), 128), side, 0 if visibility.causal else side)
 
 
-_ALIGNED = 16  # rows of a mask begin where vector units like it
+_ALIGNED = 16  # alignment of the rows of a mask, for vector units
 
 
 def _blocks(layout: TokenLayout, grid: Grid) -> tuple[TokenLayout, TokenLayout]:
-    """Rows as blocks of queries and as the stretches of keys that they meet: (B|1 * blocks, size) and (…, W).
+    """Return tokens as blocks of queries and stretches of keys: (B|1 * blocks, size) and (…, W).
 
-    What is added around is padding, whose positions run on in both directions.
+    Tokens outside the sequence are padding, whose positions continue in both directions.
     """
     length = layout.positions.shape[-1]
     index = torch.arange(-grid.left, grid.count(length) * grid.size + grid.right, device=layout.positions.device)
@@ -130,15 +129,15 @@ def _blocks(layout: TokenLayout, grid: Grid) -> tuple[TokenLayout, TokenLayout]:
 
 
 def key_windows(x: Tensor, grid: Grid) -> Tensor:
-    """(B, G, T, K) -> (B * blocks, G, W, K): the rows within reach of each block, as a view of one padded copy."""
-    if torch.compiler.is_compiling():  # torch.compile derives a backward as good, and warns of itself at a Function
+    """(B, G, T, K) -> (B * blocks, G, W, K): the keys within reach of each block, as a view of one padded copy."""
+    if torch.compiler.is_compiling():  # torch.compile derives an equally fast backward, and warns about a Function
         return unfolded_windows(x, grid)
     windows: Tensor = _KeyWindows.apply(x, grid)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return windows
 
 
 def unfolded_windows(x: Tensor, grid: Grid) -> Tensor:
-    """The same, said in torch's own words: rows of a batch end to end, and of these what lies around each block."""
+    """Return the same as `key_windows`, by `unfold` of the concatenated tokens of a batch."""
     _, groups, rows, width = x.shape
     padded = functional.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, grid.count(rows) * grid.size - rows))
     joined = functional.pad(padded.reshape(-1, groups, width), (0, 0, 0, 0, grid.left, grid.right))
@@ -147,7 +146,7 @@ def unfolded_windows(x: Tensor, grid: Grid) -> Tensor:
 
 @final
 class _KeyWindows(torch.autograd.Function):
-    """`unfolded`, written out for its backward: that of `unfold` takes a third of the whole step."""
+    """`unfolded_windows` with a faster backward: that of `unfold` takes a third of the whole step."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, grid: Grid) -> Tensor:
@@ -165,14 +164,14 @@ class _KeyWindows(torch.autograd.Function):
         grid, blocks = ctx.grid, grad.shape[0]
         pieces = grid.count(grid.stretch)
         summed = grad.new_zeros(blocks + pieces, grid.size, grad.shape[1], grad.shape[3])
-        for piece in range(pieces):  # row r of block b is row r + size of the block before
+        for piece in range(pieces):  # position p of block b is position p + size of the previous block
             part = grad[:, :, piece * grid.size : (piece + 1) * grid.size].transpose(1, 2)
             summed[piece : piece + blocks, : part.shape[1]] += part
         return _without_padding(summed.flatten(0, 1), grid, ctx.shape), None
 
 
 def _without_padding(joined: Tensor, grid: Grid, shape: torch.Size) -> Tensor:
-    """The rows of a batch in what `_Stretches` lays end to end: (…, G, K) -> (B, G, T, K)."""
+    """Return the tokens of a batch from the concatenation of `_KeyWindows`: (…, G, K) -> (B, G, T, K)."""
     batch, groups, rows, width = shape
     inner = joined[grid.left : grid.left + batch * grid.count(rows) * grid.size]
     return inner.view(batch, -1, groups, width)[:, :rows].transpose(1, 2)

@@ -1,4 +1,4 @@
-"""The kernel `eager`: attention as the papers write it. Slow, and the reference for all others."""
+"""Kernel `eager`: attention as the papers write it. Slow, and the reference for all others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paribus.parts.heads import repeat_heads
 
 @final
 class Eager:
-    """Every score and every weight, one after the other; the only kernel whose weights can be seen or mixed."""
+    """Unfused attention; the only kernel that returns weights, and that supports a change of weights."""
 
     name = "eager"
 

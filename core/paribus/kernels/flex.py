@@ -1,7 +1,7 @@
-"""The kernel `flex`: torch's attention whose scores and mask are functions, fused on a CUDA device.
+"""Kernel `flex`: torch's FlexAttention, whose scores and mask are functions, fused on a CUDA device.
 
-Who sees whom is asked pair by pair of the same relations that make the mask of `eager`, and whole blocks of pairs that
-see nothing are left out. A bias of distances is looked up in one table of (H, T + S - 1); nothing is of T x S.
+The conditions of the mask of `eager` decide visibility pair by pair, and blocks of pairs without a visible key are
+skipped. A distance bias is one table of (H, T + S - 1); no tensor has T x S entries.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Mask = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Batch, head, query and key, all numbers: whether the key is seen."""
+"""Function of the indices of batch, head, query and key; true if the key is visible."""
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""A score, and whose it is: another score."""
+"""Function of a score and the indices of batch, head, query and key; returns a score."""
 
-MIN_QUERIES: Final = 128  # rows of a block; of fewer, a mask is no larger than what is left out
-MIN_WIDTH: Final = 16  # columns that the fused products take
+MIN_QUERIES: Final = 128  # size of a block; a mask of fewer queries is no larger than the blocks that flex would skip
+MIN_WIDTH: Final = 16  # smallest head width of the fused products
 
 
 class ScoreAndMask(NamedTuple):
-    """What becomes of scores, which pairs are looked at, and what is known of it by whole blocks."""
+    """Score function and block mask of an attention."""
 
     score: Score | None
     blocks: BlockMask | None
@@ -38,9 +38,9 @@ class ScoreAndMask(NamedTuple):
 
 @final
 class Flex:
-    """`flex_attention`, where torch's plain attention could do with no less than a mask of T x S, if at all.
+    """`flex_attention`, for requests for which `sdpa` would need a mask of T x S or cannot serve.
 
-    Of sums over keys it is left what a compiler can make of two functions: no content, no sinks, and no dropout.
+    The compiler accepts only a score function and a mask function: no content bias, no sinks, and no dropout.
     """
 
     name = "flex"
@@ -59,7 +59,7 @@ class Flex:
         if request.bias == "content" or (request.bias == "positions" and not request.distance_bias):
             return False
         if request.visibility.causal and not request.aligned and not request.has_order:
-            return False  # a few rows behind a cache: their mask is small
+            return False  # a few queries after a cache: their mask is small
         is_plain = (
             request.visibility.is_contiguous
             and request.visibility.window is None
@@ -79,7 +79,7 @@ class Flex:
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
     ) -> Tensor:
         """(B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V)."""
-        assert not dropout, "weights that are dropped are another kernel's"
+        assert not dropout, "this kernel does not support dropout"
         functions: ScoreAndMask = plan.kernel_data
         width = v.shape[-1]
         if q.is_cuda:
@@ -93,15 +93,15 @@ class Flex:
 def distance_table(
     bias: Callable[[Pair], Tensor], queries: int, keys: int, scale: float, heads: int, like: Tensor
 ) -> Tensor:
-    """(H, T + S - 1): what is added to the scores of rows that are 1 - S up to T - 1 apart."""
+    """Return the bias for distances of 1 - S to T - 1: (H, T + S - 1)."""
     key_positions = torch.zeros(1, 1, dtype=torch.long, device=like.device)
     query_positions = -torch.arange(1 - keys, queries, device=like.device).unsqueeze(0)
-    dtype = torch.promote_types(like.dtype, torch.float32)  # that of scores
+    dtype = torch.promote_types(like.dtype, torch.float32)  # the dtype of scores
     return bias(Pair(None, None, key_positions, query_positions, scale, heads, dtype=dtype))[0, :, 0].to(dtype)
 
 
 def score_function(table: Tensor | None, keys: int, soft_cap: float | None) -> Score | None:
-    """What is done to each score that is scaled already."""
+    """Return the function that adds the bias to a scaled score and caps it."""
     if table is None and soft_cap is None:
         return None
 
@@ -114,7 +114,7 @@ def score_function(table: Tensor | None, keys: int, soft_cap: float | None) -> S
 
 
 def mask_function(conditions: list[PairCondition]) -> Mask:
-    """Whether all of the relations hold between a query and a key."""
+    """Return the function that is true if all conditions hold between a query and a key."""
 
     def mask(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         results = [
@@ -127,12 +127,12 @@ def mask_function(conditions: list[PairCondition]) -> Mask:
 
 
 def _entry(vector: Tensor, batch: Tensor, row: Tensor) -> Tensor:
-    """Of (B|1, T), the entry of one row."""
+    """Return the entry of (B|1, T) at a position."""
     return vector[0, row] if vector.shape[0] == 1 else vector[batch, row]
 
 
 def block_mask(plan: AttentionPlan, queries: int, keys: int, like: Tensor) -> BlockMask | None:
-    """Which blocks of pairs are to be looked at; None where all see all."""
+    """Return the mask of blocks to compute; None if every key is visible to every query."""
     window_by_index = plan.k.documents is None and not plan.request.has_order
     conditions = pair_conditions(plan.request.visibility, plan.q, plan.k, window_by_index=window_by_index)
     if not conditions:
@@ -155,13 +155,13 @@ def _blocks(like: Tensor) -> Callable[..., Any]:
 
 
 def _compiled_if_useful(function: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
-    """Compiled where that is of use: else torch writes out all scores, and all of a mask to make blocks of it."""
-    compiles = like.is_cuda and not torch.compiler.is_compiling()  # within a model that is compiled, it is already
+    """Compile a function on CUDA, where torch would otherwise materialize all scores and the whole mask."""
+    compiles = like.is_cuda and not torch.compiler.is_compiling()  # a compiled model already compiles it
     return _compiled(function) if compiles else function
 
 
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Once, and not before it is first called."""
+    """Compile a function once, at the first call."""
     compiled: Callable[..., Any] = torch.compile(function)
     return compiled

@@ -1,8 +1,8 @@
-"""The kernel `gathered`: windows with gaps, blocks that were drawn and rows that all see, in time and memory O(n).
+"""Kernel `gathered`: dilated windows, random blocks and global tokens, in time and memory O(n).
 
-Queries are cut into blocks, and the keys that a block sees are gathered for all of its queries at once: what is near,
-what was drawn for it, and the first rows. Rows that are a dilation apart are laid side by side before they are cut, so
-that a window with gaps is one without. First rows that see all are few, and attend in full.
+Queries are cut into blocks, and the keys of a block are gathered for all of its queries at once: near tokens, random
+blocks, and global tokens. Tokens at a distance of the dilation are made adjacent before they are cut, so that a
+dilated window becomes a plain one. Global tokens are few, and attend to the whole sequence.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from paribus.parts.visibility import Visibility, visibility_mask
 
 
 class BlockLayout(NamedTuple):
-    """How rows are cut: from `start` on those `stride` apart are laid together, and `size` of these are a block."""
+    """Layout of blocks: from `start`, tokens `stride` apart are adjacent, and `size` of these are a block."""
 
     size: int
-    left: int  # how many of the rows laid before and behind a block are near
+    left: int  # number of adjacent tokens before the block that are within the window
     right: int
     stride: int
     start: int
 
     def count(self, rows: int) -> int:
-        """How many blocks of each residue: one at least."""
+        """Return the number of blocks of each residue, at least one."""
         return max(1, -(-(rows - self.start) // (self.stride * self.size)))
 
-    def own(self, rows: int, device: torch.device, *, left: int = 0, right: int = 0) -> Tensor:
-        """(N, left + size + right): the rows of each block, with those laid around it. Some there may not be."""
+    def own(self, rows: int, device: torch.device, *, left_context: int = 0, right_context: int = 0) -> Tensor:
+        """(N, left + size + right): indices of each block and its neighbours, some outside the sequence."""
         blocks = torch.arange(self.count(rows), device=device) * self.size
-        indices = blocks.unsqueeze(-1) + torch.arange(-left, self.size + right, device=device)
+        indices = blocks.unsqueeze(-1) + torch.arange(-left_context, self.size + right_context, device=device)
         residues = torch.arange(self.stride, device=device).view(-1, 1, 1)
         return (self.start + indices * self.stride + residues).flatten(0, 1)
 
@@ -52,25 +52,25 @@ class BlockLayout(NamedTuple):
         return strided.reshape(-1, self.size, heads, width).transpose(1, 2)
 
     def joined(self, x: Tensor, rows: int) -> Tensor:
-        """(B * N, H, size, K) -> (B, H, T - start, K): undoes `cut`."""
+        """(B * N, H, size, K) -> (B, H, T - start, K); inverse of `cut`."""
         _, heads, _, width = x.shape
         strided = x.transpose(1, 2).reshape(-1, self.stride, self.count(rows) * self.size, heads, width)
         return strided.transpose(1, 2).flatten(1, 2)[:, : max(0, rows - self.start)].transpose(1, 2)
 
 
 class GatheredBlocks(NamedTuple):
-    """Which keys (W) each block of queries meets, and what it sees of them."""
+    """Indices of the keys (W) of each block of queries, and their masks."""
 
     layout: BlockLayout
-    keys: Tensor  # (N, W): rows
-    mask: Tensor  # (B * N, H|1, size, W), added to the scores: -inf where a key is not seen
-    first: int  # so many first rows see all
-    early: Tensor | None  # (B|1, H|1, first, T): the mask of these
+    keys: Tensor  # (N, W): indices of tokens
+    mask: Tensor  # (B * N, H|1, size, W), added to the scores: -inf where a key is not visible
+    first: int  # number of global tokens, which attend to all
+    early: Tensor | None  # (B|1, H|1, first, T): the mask of global tokens
 
 
 @final
 class Gathered:
-    """`scaled_dot_product_attention` on blocks of queries, each against the keys that were gathered for it."""
+    """`scaled_dot_product_attention` of blocks of queries over their gathered keys."""
 
     name = "gathered"
 
@@ -84,7 +84,7 @@ class Gathered:
             return False
         if visibility.blocks is not None and rows > visibility.blocks.size * len(visibility.blocks.random_blocks):
             return False
-        return rows == 0 or 2 * pair_count(visibility, rows) <= rows * rows  # of fewer, a mask is faster
+        return rows == 0 or 2 * pair_count(visibility, rows) <= rows * rows  # for fewer queries, a mask is faster
 
     def prepare(
         self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
@@ -93,29 +93,29 @@ class Gathered:
         layout = layout_of(visibility)
         index = gathered_indices(visibility, layout, rows, like.device)
         q, k = _select(plan.q, layout.own(rows, like.device)), _select(plan.k, index)
-        # what is met of blocks is seen; what is near a row of its block need not be near another
-        mask_seen = visibility_mask(
+        # Every key of a random block is visible; a key within the window of one query may be outside that of another.
+        visible = visibility_mask(
             visibility if visibility.blocks is None else Visibility(visibility.causal),
             q,
             k,
             window_by_index=plan.k.documents is None,
         )
-        assert mask_seen is not None, "what lies outside is hidden, so there is something to hide"
+        assert visible is not None, "keys outside the window are hidden, so there is a mask"
         is_first = _is_first_occurrence(index)[:, None, None]
-        mask_seen = mask_seen & (
-            is_first if mask_seen.shape[0] == is_first.shape[0] else is_first.repeat(like.shape[0], 1, 1, 1)
+        visible = visible & (
+            is_first if visible.shape[0] == is_first.shape[0] else is_first.repeat(like.shape[0], 1, 1, 1)
         )
         offset = None
         if bias is not None:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
             offset = bias(pair).to(like.dtype)
-        mask = additive_mask(DensePlan(mask_seen, offset), like.dtype)
-        assert mask is not None, "what is hidden makes a mask"
+        mask = additive_mask(DensePlan(visible, offset), like.dtype)
+        assert mask is not None, "hidden keys give a mask"
         if mask.shape[0] != index.shape[0] * like.shape[0]:
             mask = mask.repeat(like.shape[0], 1, 1, 1)
-        first = 0 if visibility.causal else visibility.global_tokens
+        global_count = 0 if visibility.causal else visibility.global_tokens
         return GatheredBlocks(
-            layout, index.clamp(0, rows - 1), mask, first, _global_mask(plan, first, bias, heads, like)
+            layout, index.clamp(0, rows - 1), mask, global_count, _global_mask(plan, global_count, bias, heads, like)
         )
 
     def __call__(
@@ -140,11 +140,11 @@ class Gathered:
 
 
 def layout_of(visibility: Visibility) -> BlockLayout:
-    """Blocks as they were drawn, or of half a window's span; rows that see all are left out where whole blocks are."""
+    """Return the layout of random blocks or of a window; whole blocks of global tokens are skipped."""
     if visibility.blocks is not None:
         size, reach = visibility.blocks.size, visibility.blocks.neighbors * visibility.blocks.size
     else:
-        assert visibility.window is not None, "without blocks, a window says what is near"
+        assert visibility.window is not None, "without random blocks, a window is required"
         reach = visibility.window - 1
         span = reach if visibility.causal else 2 * reach
         size = min(max(2 ** round(math.log2(max(span, 1) / 2)), 16), 128)
@@ -153,7 +153,7 @@ def layout_of(visibility: Visibility) -> BlockLayout:
 
 
 def pair_count(visibility: Visibility, rows: int) -> int:
-    """How many pairs of a query and a key are computed."""
+    """Return the number of pairs of a query and a key that are computed."""
     layout = layout_of(visibility)
     random_keys = 0 if visibility.blocks is None else visibility.blocks.max_random_blocks * layout.size
     width = layout.left + layout.size + layout.right + random_keys + visibility.global_tokens
@@ -162,14 +162,14 @@ def pair_count(visibility: Visibility, rows: int) -> int:
 
 
 def gathered_indices(visibility: Visibility, layout: BlockLayout, rows: int, device: torch.device) -> Tensor:
-    """(N, W): the rows that each block meets, in their order; some there are not, and some stand there twice."""
-    pieces = [layout.own(rows, device, left=layout.left, right=layout.right)]
+    """Return the sorted indices of the keys of each block: (N, W); may be out of range, or appear twice."""
+    pieces = [layout.own(rows, device, left_context=layout.left, right_context=layout.right)]
     count = pieces[0].shape[0]
     if visibility.blocks is not None:
         skipped = layout.start // layout.size
         blocks = visibility.blocks.random_block_table(device)[
             skipped : skipped + count
-        ]  # -1: none, and its rows are none either
+        ]  # -1: no block, so its indices are negative too
         inside = torch.arange(layout.size, device=device)
         pieces.append((blocks.unsqueeze(-1) * layout.size + inside).flatten(1))
     if visibility.global_tokens:
@@ -183,19 +183,17 @@ def gather(x: Tensor, rows: Tensor) -> Tensor:
     batch, groups, length, width = x.shape
     table = x.transpose(1, 2).reshape(batch * length, groups * width)
     start = torch.arange(batch, device=x.device).view(-1, 1, 1) * length
-    rows_of_blocks: Tensor = functional.embedding(
-        (start + rows).flatten(0, 1), table
-    )  # its backward adds in the same order each time
+    rows_of_blocks: Tensor = functional.embedding((start + rows).flatten(0, 1), table)  # its backward is deterministic
     return rows_of_blocks.view(*rows_of_blocks.shape[:2], groups, width).transpose(1, 2)
 
 
 def _is_first_occurrence(index: Tensor) -> Tensor:
-    """(N, W) sorted -> (N, W) bool: False where a row stands there for the second time."""
+    """Return False where an index repeats the previous one: (N, W) sorted -> (N, W) bool."""
     return functional.pad(index[:, 1:] != index[:, :-1], (1, 0), value=True)
 
 
 def _select(rows: TokenLayout, index: Tensor) -> TokenLayout:
-    """Rows at (N, M) places, (B|1 * N, M); where there is no row is padding, whose positions run on."""
+    """Select tokens at (N, M) indices: (B|1 * N, M). Tokens out of range are padding, whose positions continue."""
     nearest = index.clamp(0, rows.positions.shape[-1] - 1)
     positions = rows.positions[:, nearest] + (index - nearest)  # (B|1, N, M)
     documents = torch.zeros_like(positions) if rows.documents is None else rows.documents[:, nearest]
@@ -206,11 +204,11 @@ def _select(rows: TokenLayout, index: Tensor) -> TokenLayout:
 
 
 def _global_mask(
-    plan: AttentionPlan, first: int, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
+    plan: AttentionPlan, count: int, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
 ) -> Tensor | None:
-    """What the first rows see, which is all but padding and other documents."""
-    if not first:
+    """Return the mask of the global tokens, which hides only padding and other documents."""
+    if not count:
         return None
-    q = TokenLayout(plan.q.positions[:, :first], None if plan.q.documents is None else plan.q.documents[:, :first])
-    demand = plan.request._replace(visibility=Visibility())
-    return additive_mask(dense_plan(plan._replace(q=q, request=demand), bias, heads, like), like.dtype)
+    q = TokenLayout(plan.q.positions[:, :count], None if plan.q.documents is None else plan.q.documents[:, :count])
+    request = plan.request._replace(visibility=Visibility())
+    return additive_mask(dense_plan(plan._replace(q=q, request=request), bias, heads, like), like.dtype)

@@ -1,4 +1,4 @@
-"""The kernel `sdpa`: torch's fused attention, with a mask only where there is something to mask."""
+"""Kernel `sdpa`: torch's fused attention, with a mask only where one is needed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from paribus.parts.visibility import Visibility
 
 
 class MaskPlan(NamedTuple):
-    """What is masked: nothing, the future (which torch can do without a mask), or what `mask` says."""
+    """Mask of an attention: none, causal (which torch applies without a tensor), or the tensor `mask`."""
 
     causal: bool = False
-    mask: Tensor | None = None  # (B|1, H|1, T, S), added to the scores: -inf where a key is not seen
-    last: int | None = None  # so many of the last keys are looked at; None: all
+    mask: Tensor | None = None  # (B|1, H|1, T, S), added to the scores: -inf where a key is not visible
+    last: int | None = None  # number of last keys that are used; None: all
 
 
 @final
 class Sdpa:
-    """`scaled_dot_product_attention`. A query that sees nothing gets 0, and so do its gradients."""
+    """`scaled_dot_product_attention`. A query without a visible key has an output and gradients of 0."""
 
     name = "sdpa"
 
@@ -42,14 +42,14 @@ class Sdpa:
             or not visibility.is_contiguous
         ):
             return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype))
-        if visibility.causal and plan.q.positions.shape[-1] == 1:  # the last row: what it sees are the last keys
+        if visibility.causal and plan.q.positions.shape[-1] == 1:  # the last token sees a span of last keys
             last_keys = visibility.span(keys)
             plan = plan._replace(
                 k=TokenLayout(plan.k.positions[:, -last_keys:]), request=request._replace(visibility=Visibility())
             )
             return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype), last=last_keys)
         sees_all_keys = visibility.window is None or (request.aligned and visibility.window >= keys)
-        # is_causal lines up the first query with the first key: right for rows that are their own keys alone
+        # is_causal aligns the first query with the first key: correct only where queries and keys are the same tokens
         if bias is None and sees_all_keys and not request.has_sinks and (request.aligned or not visibility.causal):
             return MaskPlan(causal=visibility.causal)
         return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype))
@@ -75,14 +75,13 @@ class Sdpa:
 def fused_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float, *, causal: bool = False
 ) -> Tensor:
-    """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K): torch's own, with no copy of shared heads on a CPU."""
+    """(B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K); shared heads are not copied on a CPU."""
     shares_heads = k.shape[1] != q.shape[1]
     if shares_heads and mask is not None and q.is_cuda:  # no fused CUDA kernel takes both a mask and shared heads
         k, v, shares_heads = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1]), False
     width, missing_columns = v.shape[-1], q.shape[-1] - v.shape[-1]
-    if (
-        missing_columns > 0 and q.device.type == "cpu"
-    ):  # torch has a fused one for heads that are of one width, and no other
+    # The fused CPU kernel of torch requires that queries and values have one width.
+    if missing_columns > 0 and q.device.type == "cpu":
         v = functional.pad(v, (0, missing_columns))
     mixed = functional.scaled_dot_product_attention(
         q, k, v, mask, dropout, is_causal=causal, scale=scale, enable_gqa=shares_heads
@@ -91,7 +90,7 @@ def fused_attention(
 
 
 def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A last key of zeros, which every query sees with the score of its head's sink, and whose value is 0."""
+    """Append a key of zeros with value 0, whose score for every query is the sink of its head."""
     sink = sinks.to(k.dtype).view(1, -1, 1, 1).expand(1, -1, queries, 1)  # (H,) -> (1, H, T, 1)
     key_mask = k.new_zeros(1, 1, queries, k.shape[2]) if mask is None else mask
     size = (max(key_mask.shape[0], 1), sinks.shape[0], queries)
@@ -101,7 +100,7 @@ def with_sinks(k: Tensor, v: Tensor, mask: Tensor | None, sinks: Tensor, queries
 
 
 def additive_mask(dense: DensePlan, dtype: torch.dtype) -> Tensor | None:
-    """Visibility and bias as one tensor that is added to the scores, so that no layer converts it again."""
+    """Return visibility and bias as one tensor that is added to the scores, converted once for all layers."""
     if dense.seen is None:
         return dense.bias
     if dense.bias is not None:
@@ -111,7 +110,7 @@ def additive_mask(dense: DensePlan, dtype: torch.dtype) -> Tensor | None:
 
 
 def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
-    """A decoding step: the query heads that share a key head are its queries, so that the cache is read once."""
+    """Attend from one query; query heads that share a key head are folded, to read the cache once."""
     groups = k.shape[1]
     group_size = q.shape[1] // groups
     if mask is not None:

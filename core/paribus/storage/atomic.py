@@ -71,12 +71,12 @@ class Files:
     mkdir: Callable[[Path], None] = os.mkdir
     unlink: Callable[[Path], None] = os.unlink
 
-    def with_callback(self, before: Callable[[str], None]) -> Files:
+    def with_callback(self, on_call: Callable[[str], None]) -> Files:
         """Return the same calls, each after `before(name)`, which may raise or kill the process."""
 
         def announce(name: str) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
-                before(name)
+                on_call(name)
                 return getattr(self, name)(*arguments)
 
             return call
@@ -183,20 +183,20 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         # Only these two mean damage; "permission denied" or "too many open files" do not.
         kind = DamagedError if error.errno in (errno.EIO, errno.EISDIR) else StoreError
-        what = f"this file could not be read: {error.strerror or error}"
-        raise kind(Problem(code="cannot-read", location=str(path), message=what)) from error
+        message = f"this file could not be read: {error.strerror or error}"
+        raise kind(Problem(code="cannot-read", location=str(path), message=message)) from error
 
 
 def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
     """Return the body of a document of `write_json`; raise an error unless its bytes are those that were written."""
     data = read_bytes(path)
     try:
-        body, found = _decode(data)
+        body, written_schema = _decode(data)
     except (ValueError, RecursionError) as error:
         raise damaged_error(path, str(error)) from error
-    if found != schema:  # undamaged, so not to be set aside
-        what = f"this file is written in schema {found}, which this version of paribus does not read"
-        raise StoreError(Problem(code="unknown-schema", location=str(path), message=what, valid=str(schema)))
+    if written_schema != schema:  # undamaged, so not to be set aside
+        message = f"this file is written in schema {written_schema}, which this version of paribus does not read"
+        raise StoreError(Problem(code="unknown-schema", location=str(path), message=message, valid=str(schema)))
     return body
 
 
@@ -224,10 +224,10 @@ def _decode(data: bytes) -> tuple[dict[str, Any], int]:
     return body, schema
 
 
-def damaged_error(path: Path, why: str) -> DamagedError:
+def damaged_error(path: Path, reason: str) -> DamagedError:
     """Return the error for a file whose content is not what was written."""
     return DamagedError(
-        Problem(code="damaged", location=str(path), message=f"this file was cut, edited or damaged: {why}")
+        Problem(code="damaged", location=str(path), message=f"this file was cut, edited or damaged: {reason}")
     )
 
 
@@ -262,10 +262,10 @@ def parse_number(value: Json) -> float:
     raise ValueError(f"not a number: {value!r}")
 
 
-def digest(data: bytes | memoryview, *more: bytes | memoryview) -> str:
+def digest(data: bytes | memoryview, *more_chunks: bytes | memoryview) -> str:
     """Return the SHA-256 of the concatenated chunks in hexadecimal."""
     hashed = hashlib.sha256(data)
-    for chunk in more:
+    for chunk in more_chunks:
         hashed.update(chunk)
     return hashed.hexdigest()
 
@@ -319,7 +319,7 @@ _REMEDIES: Final[Mapping[int | None, str]] = {
 
 
 @contextmanager
-def _explain_errors(path: Path, what: str) -> Iterator[None]:
+def _explain_errors(path: Path, message: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -328,7 +328,7 @@ def _explain_errors(path: Path, what: str) -> Iterator[None]:
             Problem(
                 code="cannot-write",
                 location=str(path),
-                message=f"{what}: {error.strerror or error}; nothing is half-written: {remedy}, and run it again",
+                message=f"{message}: {error.strerror or error}; nothing is half-written: {remedy}, and run it again",
             )
         ) from error
 

@@ -143,17 +143,17 @@ class Lease:
     def check(self) -> None:
         """Raise a `LostLeaseError` if another process took over; called before each write."""
         try:
-            lost = not self._path(self._number).read_bytes().startswith(self._line)
+            is_lost = not self._path(self._number).read_bytes().startswith(self._line)
         except FileNotFoundError:
             self._check_folder()
-            lost = True
+            is_lost = True
         except OSError as error:
             raise self._unusable(error) from error
-        if lost or self._path(self._number + 1).exists():
+        if is_lost or self._path(self._number + 1).exists():
             holder = self.holder()
-            by = f"; it is owned by {holder.owner}" if holder is not None and holder.owner is not None else ""
-            what = "this process had no heartbeat for too long, and another one took over" + by
-            raise LostLeaseError(Problem(code="lease-lost", location=str(self.folder), message=what))
+            owner_text = f"; it is owned by {holder.owner}" if holder is not None and holder.owner is not None else ""
+            message = "this process had no heartbeat for too long, and another one took over" + owner_text
+            raise LostLeaseError(Problem(code="lease-lost", location=str(self.folder), message=message))
 
     def release(self) -> None:
         """Release the lease; its file stays, so that its number is not used again."""
@@ -174,9 +174,9 @@ class Lease:
 
     def _create(self, number: int) -> bool:
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        who = {"host": self._host.host, "pid": os.getpid(), "since": since, "kernel": self._host.kernel}
-        more = {"nonce": secrets.token_hex(8), "patience": self._host.lease_seconds}
-        self._line = json.dumps({**who, **more}).encode() + b"\n"
+        owner = {"host": self._host.host, "pid": os.getpid(), "since": since, "kernel": self._host.kernel}
+        timing = {"nonce": secrets.token_hex(8), "patience": self._host.lease_seconds}
+        self._line = json.dumps({**owner, **timing}).encode() + b"\n"
         path = self._path(number)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -206,24 +206,24 @@ class Lease:
     def _check_folder(self) -> None:
         """Raise an error if the folder was removed: then no process took over."""
         if not self._numbers():
-            what = "this folder was removed; restore it, and run the study again"
-            raise StoreError(Problem(code="no-folder", location=str(self.folder), message=what))
+            message = "this folder was removed; restore it, and run the study again"
+            raise StoreError(Problem(code="no-folder", location=str(self.folder), message=message))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"lease-{number:06d}"
 
     def _unusable(self, error: OSError) -> StoreError:
-        what = f"cannot take a lease in this folder: {error.strerror or error}; use a writable folder"
-        return StoreError(Problem(code="cannot-lock", location=str(self.folder), message=what))
+        message = f"cannot take a lease in this folder: {error.strerror or error}; use a writable folder"
+        return StoreError(Problem(code="cannot-lock", location=str(self.folder), message=message))
 
 
 def _read(number: int, data: bytes) -> LeaseHolder:
     line, _, rest = data.partition(b"\n")
     token = f"{number}:{rest[: heartbeat.DIGITS].decode(errors='replace')}"
     try:
-        found = json.loads(line)
-        owner = Owner(host=str(found["host"]), pid=int(found["pid"]), since=str(found["since"]))
-        return LeaseHolder(f"{token}:{found['nonce']}", owner, str(found["kernel"]), float(found["patience"]))
+        document = json.loads(line)
+        owner = Owner(host=str(document["host"]), pid=int(document["pid"]), since=str(document["since"]))
+        return LeaseHolder(f"{token}:{document['nonce']}", owner, str(document["kernel"]), float(document["patience"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return LeaseHolder(token, None)
 

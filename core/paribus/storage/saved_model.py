@@ -22,7 +22,7 @@ SEAL: Final = b'"sha256":"'  # a key of the header; within a string its quotes w
 
 _IDENTITY: Final = re.compile(r"[0-9a-f]{4,24}")  # of a trial, or its first digits
 _SEALED: Final = re.compile(re.escape(SEAL) + rb"([0-9a-f]{64})\"")
-_MOST: Final = 100_000_000  # bytes; limit of safetensors
+_MAX_BYTES: Final = 100_000_000  # bytes; limit of safetensors
 _VALID: Final = (
     "a folder like runs/STUDY/HASH, a HASH of `paribus status`, "
     "or what `paribus train --save`, `adapt` or `convert` wrote"
@@ -70,48 +70,48 @@ def _ended(folder: Path) -> bool:
 
 
 def read_model(folder: str | Path) -> SavedModel:
-    """What is in a folder, or an error that says what was found there instead; a trial's identity stands for its own.
+    """Return the model of a folder or of a trial's identity, or raise an error that describes the folder.
 
-    Identities, or how they begin, are looked for in `runs`, where trials are kept unless told otherwise.
+    An identity, or its first digits, is searched for in `runs`, the default store.
     """
     place = find_model(folder)
     try:
-        trial = not (place / MODEL).is_file()
-        if trial and not (place / RECORD).is_file():
+        is_trial = not (place / MODEL).is_file()
+        if is_trial and not (place / RECORD).is_file():
             raise _no_model(place)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise _problem("cannot-read", place, f"this is no folder: {error}") from None
-    document = read_json(place / (RECORD if trial else MODEL))
-    result = document.get("result") if trial else None
-    if trial and not (place / WEIGHTS).is_file():
-        how = f": it {result.get('state')}" if isinstance(result, dict) else ""
-        raise _problem("no-weights", place, f"this trial has no weights{how}", "a trial that is done")
+        raise _problem("cannot-read", place, f"expected a folder: {error}") from None
+    document = read_json(place / (RECORD if is_trial else MODEL))
+    result = document.get("result") if is_trial else None
+    if is_trial and not (place / WEIGHTS).is_file():
+        state = f": it {result.get('state')}" if isinstance(result, dict) else ""
+        raise _problem("no-weights", place, f"this trial has no weights{state}", "a trial that is done")
     if not (place / WEIGHTS).is_file():
-        raise _problem("no-weights", place, f"there is no `{WEIGHTS}` here", _VALID)
+        raise _problem("no-weights", place, f"missing `{WEIGHTS}` in this folder", _VALID)
     data = result.get("data") if isinstance(result, dict) else None
     tokenizer = data.get("tokenizer", "") if isinstance(data, dict) else document.get("tokenizer", "")
     spec, dtype = document.get("spec"), document.get("dtype", "float32")
     if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
-        raise damaged_error(place, "it does not say which model it holds")
-    identity = str(document.get("identity", "")) if trial else ""
+        raise damaged_error(place, "its spec, dtype or tokenizer is missing or of a wrong type")
+    identity = str(document.get("identity", "")) if is_trial else ""
     flops = result.get("total_flops") if isinstance(result, dict) else document.get("flops")
-    known = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
-    return SavedModel(place, spec, dtype, tokenizer, trial, _seal(place / WEIGHTS), identity, known)
+    flop_count = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
+    return SavedModel(place, spec, dtype, tokenizer, is_trial, _seal(place / WEIGHTS), identity, flop_count)
 
 
 def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a model that has its values: where it began no longer matters, and its teacher need not be there.
+    """Return the spec of a trained model, without its initial model and the path of its teacher.
 
-    What its tokenizer was learned from still does, where that is another corpus than its own.
+    The source of its tokenizer is retained if that is another corpus than its own.
     """
-    teacher, began = spec.get("teacher"), spec.get("from")
+    teacher, start = spec.get("teacher"), spec.get("from")
     hashed = {"sha256": teacher.get("sha256", "")} if isinstance(teacher, Mapping) else None
-    learned = began.get("learned") if isinstance(began, Mapping) else None
-    return {**spec, "from": {"learned": learned} if learned else None, "teacher": hashed}
+    tokenizer_source = start.get("learned") if isinstance(start, Mapping) else None
+    return {**spec, "from": {"learned": tokenizer_source} if tokenizer_source else None, "teacher": hashed}
 
 
 def reading(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What the tokenizer of a spec was learned from: its own corpus, or that of the model that it began from."""
+    """Return the source of the tokenizer of a spec: its own corpus, or that of its initial model."""
     began = spec.get("from")
     learned = began.get("learned") if isinstance(began, Mapping) else None
     if learned:
@@ -122,11 +122,11 @@ def reading(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _seal(path: Path) -> str:
-    """The hash in a file's header. Whether the file is as long as its header says is seen here, all else when read."""
+    """Return the hash in a file's header; checks the length of the file, and leaves its content to the reader."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = file.read(length) if length <= _MOST else b""
+            header = file.read(length) if length <= _MAX_BYTES else b""
         size = path.stat().st_size
     except OSError as error:
         raise _problem("cannot-read", path, f"this file could not be read: {error.strerror or error}") from error
@@ -139,7 +139,7 @@ def _seal(path: Path) -> str:
     except (ValueError, TypeError, LookupError) as error:
         raise damaged_error(path, f"its header cannot be read: {error}") from error
     if size != 8 + length + max(ends):
-        raise damaged_error(path, f"it has {size:,} bytes, where its header tells of {8 + length + max(ends):,}")
+        raise damaged_error(path, f"it has {size:,} bytes, but its header specifies {8 + length + max(ends):,}")
     return match[1].decode()
 
 
@@ -152,17 +152,17 @@ def _ends(header: Any) -> Iterator[int]:
 def _no_model(place: Path) -> StoreError:
     """Return the error for a folder without a model: its content, and what to do."""
     if not place.exists():
-        return _problem("no-record", place, "there is no such folder", _VALID)
+        return _problem("no-record", place, "this folder does not exist", _VALID)
     if not place.is_dir():
-        return _problem("no-record", place, "this is a file, and no folder that holds a model", _VALID)
+        return _problem("no-record", place, "expected a folder with a model, got a file", _VALID)
     if (place / "config.json").is_file():
         message = "this is a model of another library"
-        return _problem("no-record", place, message, f"`paribus convert {place} -o ours` makes it one of ours")
+        return _problem("no-record", place, message, f"`paribus convert {place} -o ours` converts it")
     pickled = next((name for name in PICKLES if (place / name).exists()), None)
     if pickled:
-        message = f"its weights are a pickle, `{pickled}`, which may run code when it is opened: it was not"
+        message = f"its weights are a pickle, `{pickled}`, which may run code, so it was not opened"
         return _problem("pickle", place, message, _VALID)
-    message = "there is no record here, so this is no trial that has ended"
+    message = "this folder has no record, so it is not a trial that has ended"
     return _problem("no-record", place, message, _VALID)
 
 

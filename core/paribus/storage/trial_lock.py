@@ -86,12 +86,12 @@ class TrialLock:
 
     def periodic_check(self) -> Callable[[], None]:
         """Return a cheap function that checks from time to time whether the lock is lost."""
-        last = time.monotonic()
+        last_check = time.monotonic()
 
         def check() -> None:
-            nonlocal last
-            if time.monotonic() - last > self.host.heartbeat_seconds:
-                last = time.monotonic()
+            nonlocal last_check
+            if time.monotonic() - last_check > self.host.heartbeat_seconds:
+                last_check = time.monotonic()
                 self.lease.check()
 
         return check

@@ -1,4 +1,4 @@
-"""The command as its user sees it: what it printed, where, and how it ended."""
+"""Fixtures that run `paribus` and capture its output and exit code."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from paribus.cli.main import main
 from paribus.registry import index
 
 
-class Said(NamedTuple):
-    """How a run of `paribus` ended."""
+class CommandResult(NamedTuple):
+    """Exit code and output of a run of `paribus`."""
 
     code: int
     out: str
@@ -20,30 +20,32 @@ class Said(NamedTuple):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def derived() -> None:
-    """The index is there, so that no run tells of making it."""
+def built_index() -> None:
+    """Build the index first, so that no run prints that it builds it."""
     index()
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """Runs `paribus` in an empty folder."""
+def cli(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., CommandResult]:
+    """Run `paribus` in an empty folder."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
 
-    def run(*words: str) -> Said:
+    def run(*words: str) -> CommandResult:
         capsys.readouterr()
         code = main(words)
         printed = capsys.readouterr()
-        return Said(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
     return run
 
 
 @pytest.fixture
-def written(swap: Mapping[str, Any]) -> Callable[..., Path]:
-    """Writes the file of a study that is called `mine`: `written(seeds=3)` says so much otherwise."""
+def write_study(swap: Mapping[str, Any]) -> Callable[..., Path]:
+    """Write the file of a study named `mine`, with changed keys: `write_study(seeds=3)`."""
 
     def write(**changes: Any) -> Path:
         path = Path("mine/study.yaml")

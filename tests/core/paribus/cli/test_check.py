@@ -1,4 +1,4 @@
-"""`paribus check`: a spec, or everything that is wrong with it."""
+"""`paribus check`: the resolved spec, or all of its errors."""
 
 import json
 from collections.abc import Callable
@@ -15,34 +15,34 @@ Cli = Callable[..., Any]
 
 @pytest.mark.parametrize("name", ["encoder-tiny", "seq2seq-tiny", "bert-tiny"])
 def test_what_is_printed_is_the_resolved_spec_and_a_spec_again(cli: Cli, name: str) -> None:
-    said = cli("check", name, "seed=3")
-    assert (said.code, said.err) == (0, "")
-    Path("again.yaml").write_text(said.out)
-    found = resolved(name, "seed=3", registry=index())
-    assert resolved("again.yaml", registry=index()) == found
-    assert said.out.startswith(f"# {spec_hash(found)}\n")
+    result = cli("check", name, "seed=3")
+    assert (result.code, result.err) == (0, "")
+    Path("again.yaml").write_text(result.out)
+    spec = resolved(name, "seed=3", registry=index())
+    assert resolved("again.yaml", registry=index()) == spec
+    assert result.out.startswith(f"# {spec_hash(spec)}\n")
 
 
 def test_json_says_that_it_is_ok_and_what_it_resolves_to(cli: Cli) -> None:
     document = json.loads(cli("check", "encoder-tiny", "--json").out)
-    found = resolved("encoder-tiny", registry=index())
-    assert document == {"ok": True, "problems": [], "hash": spec_hash(found), "spec": found}
+    spec = resolved("encoder-tiny", registry=index())
+    assert document == {"ok": True, "problems": [], "hash": spec_hash(spec), "spec": spec}
 
 
 def test_json_says_what_is_wrong(cli: Cli) -> None:
-    said = cli("check", "encoder-tiny", "attention=gqaa", "seed=x", "--json")
-    document = json.loads(said.out)
-    assert said.code == 2
+    result = cli("check", "encoder-tiny", "attention=gqaa", "seed=x", "--json")
+    document = json.loads(result.out)
+    assert result.code == 2
     assert document["ok"] is False
     assert [problem["path"] for problem in document["problems"]] == ["attention", "seed"]
     assert document["problems"][0]["suggestion"] == "gqa"
-    assert said.err.count("\n") == 2
+    assert result.err.count("\n") == 2
 
 
 def test_what_only_a_component_can_say_is_said_as_well(cli: Cli) -> None:
-    said = cli("check", "encoder-tiny", "dims.head_width=7")
-    assert said.code == 2
-    assert "must be an even number" in said.err
+    result = cli("check", "encoder-tiny", "dims.head_width=7")
+    assert result.code == 2
+    assert "must be an even number" in result.err
 
 
 def test_a_size_that_no_machine_has_is_checked_without_being_allocated(cli: Cli) -> None:
@@ -60,10 +60,10 @@ STUDY = "base: gpt-tiny\nvary: {attention: [mqa, mha], position: [rope]}\nmetric
 
 def test_of_a_study_all_variants_are_checked_and_told(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY)
-    said = cli("check", "mine.yaml")
-    assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[:2] == ["# a study, mine: 3 variants, 15 trials", "baseline"]
-    assert "excluded: attention=mha: the same spec as baseline" in said.out
+    result = cli("check", "mine.yaml")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[:2] == ["# a study, mine: 3 variants, 15 trials", "baseline"]
+    assert "excluded: attention=mha: the same spec as baseline" in result.out
     document = json.loads(cli("check", "mine.yaml", "--json").out)
     assert document["variants"] == ["baseline", "attention=mqa", "position=rope"]
     assert cli("check", "quickstart").out.startswith("# a study, quickstart: 5 variants, 25 trials\n")
@@ -71,10 +71,10 @@ def test_of_a_study_all_variants_are_checked_and_told(cli: Cli) -> None:
 
 def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa"))
-    said = cli("check", "mine.yaml")
-    assert said.code == 2
-    assert 'did you mean "mqa"' in said.err
-    assert "dims" not in said.err
+    result = cli("check", "mine.yaml")
+    assert result.code == 2
+    assert 'did you mean "mqa"' in result.err
+    assert "dims" not in result.err
     Path("mine.yaml").write_text(STUDY)
     assert "no-overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err
 
@@ -82,9 +82,9 @@ def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
 @pytest.mark.parametrize("verb", ["check", "run", "status"])
 def test_every_verb_that_reads_a_study_tells_of_all_its_mistakes_at_once(cli: Cli, verb: str) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa").replace("metric:", "seeds: 0\nlogers: [csv]\nmetric:"))
-    said = cli(verb, "mine.yaml")
-    assert said.code == 2
-    assert [line.partition(" ")[0] for line in said.err.splitlines()] == [
+    result = cli(verb, "mine.yaml")
+    assert result.code == 2
+    assert [line.partition(" ")[0] for line in result.err.splitlines()] == [
         "error[unknown-component]",
         "error[wrong-type]",
         "error[unknown-key]",

@@ -1,4 +1,4 @@
-"""`paribus compare`, as its user sees it; what it says of a study is tested where studies run."""
+"""`paribus compare` of benchmark reports and trials; studies are tested in test_run.py."""
 
 import csv
 import io
@@ -40,10 +40,10 @@ def _report() -> Callable[..., None]:
 def test_two_reports_are_compared_in_every_shape(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
-    said = cli("compare", "a.json", "b.json")
-    assert (said.code, said.err) == (EXIT_OK, "")
-    assert "test_a" in said.out
-    assert "slower" in said.out
+    result = cli("compare", "a.json", "b.json")
+    assert (result.code, result.err) == (EXIT_OK, "")
+    assert "test_a" in result.out
+    assert "slower" in result.out
     (row,) = json.loads(cli("compare", "a.json", "b.json", "--json").out)["rows"]
     assert {"benchmark", "metric", "n", "ratio", "low", "high", "verdict"} <= set(row)
     assert row["low"] < 1.3 < row["high"]
@@ -56,13 +56,13 @@ def test_two_reports_are_compared_in_every_shape(cli: Callable[..., Any], report
 def test_a_gate_ends_with_1_and_says_why(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
-    said = cli("compare", "a.json", "b.json", "--fail-if", "slower:5%", "--fail-if", "slower:90%")
-    assert said.code == EXIT_FAILED
-    assert "gate slower:5% tripped: test_a: 1.2" in said.err
-    assert "gate slower:90% held" in said.err
-    said = cli("compare", "b.json", "a.json", "--fail-if", "slower:5%", "--json")
-    assert said.code == EXIT_OK
-    assert json.loads(said.out)["gates"] == [{"gate": "slower:5%", "tripped": [], "inconclusive": []}]
+    result = cli("compare", "a.json", "b.json", "--fail-if", "slower:5%", "--fail-if", "slower:90%")
+    assert result.code == EXIT_FAILED
+    assert "gate slower:5% tripped: test_a: 1.2" in result.err
+    assert "gate slower:90% held" in result.err
+    result = cli("compare", "b.json", "a.json", "--fail-if", "slower:5%", "--json")
+    assert result.code == EXIT_OK
+    assert json.loads(result.out)["gates"] == [{"gate": "slower:5%", "tripped": [], "inconclusive": []}]
 
 
 def test_what_cannot_be_compared_ends_with_6_unless_it_was_asked_for(
@@ -70,12 +70,14 @@ def test_what_cannot_be_compared_ends_with_6_unless_it_was_asked_for(
 ) -> None:
     report("a.json")
     report("b.json", cores=64)
-    said = cli("compare", "a.json", "b.json")
-    assert said.code == EXIT_NOT_COMPARABLE
-    assert said.err.startswith("error[other-machine]: a.json and b.json do not share a machine: cpu.count 2 against 64")
-    said = cli("compare", "a.json", "b.json", "--across-machines")
-    assert said.code == EXIT_OK
-    assert "ACROSS MACHINES" in said.out
+    result = cli("compare", "a.json", "b.json")
+    assert result.code == EXIT_NOT_COMPARABLE
+    assert result.err.startswith(
+        "error[other-machine]: a.json and b.json do not share a machine: cpu.count 2 against 64"
+    )
+    result = cli("compare", "a.json", "b.json", "--across-machines")
+    assert result.code == EXIT_OK
+    assert "ACROSS MACHINES" in result.out
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,11 @@ def test_bad_input_is_one_clear_line(
 ) -> None:
     report("a.json")
     Path("bad.json").write_text("{")
-    said = cli("compare", *words)
-    assert said.code == code
-    assert expected in said.err
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    result = cli("compare", *words)
+    assert result.code == code
+    assert expected in result.err
+    assert result.err.count("\n") == 1
+    assert result.out == ""
 
 
 def test_reports_are_compared_without_torch_or_numpy(
@@ -109,14 +111,14 @@ def test_reports_are_compared_without_torch_or_numpy(
         "heavy = {'torch', 'lightning', 'scipy', 'numpy'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert found.returncode == EXIT_OK, found.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == EXIT_OK, process.stderr
 
 
 def test_trials_are_compared_and_what_is_none_is_one_clear_line(cli: Callable[..., Any]) -> None:
-    said = cli("compare", "here", "there")
-    assert said.code == EXIT_SPEC
-    assert said.err.startswith(
+    result = cli("compare", "here", "there")
+    assert result.code == EXIT_SPEC
+    assert result.err.startswith(
         "error[usage]: expected a trial, a folder of trials or a benchmark report, got `here`; valid:"
     )
-    assert said.err.count("\n") == 1
+    assert result.err.count("\n") == 1

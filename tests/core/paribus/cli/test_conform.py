@@ -1,4 +1,4 @@
-"""`paribus conform`: what it prints of components that hold, and of one that does not."""
+"""`paribus conform`: output for components that pass, and for one that fails."""
 
 import json
 import re
@@ -36,9 +36,9 @@ def feedforward():
 
 def test_what_holds_is_listed_with_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "norm.none", "--only", "row by row"]) == 0
-    said = capsys.readouterr().out
-    assert "row by row  holds  A norm keeps shape and dtype, and each row is normed by itself." in said
-    assert re.search(r"norm.none conforms: 3 checks hold in \d+ models", said)
+    result = capsys.readouterr().out
+    assert "row by row  holds  A norm keeps shape and dtype, and each row is normed by itself." in result
+    assert re.search(r"norm.none conforms: 3 checks hold in \d+ models", result)
 
 
 def test_a_slot_stands_for_all_of_its_components(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,10 +52,10 @@ def test_a_file_is_tried_without_being_named_again_and_fails(
     file = tmp_path / "mine.py"
     file.write_text(dedent(FAULTY))
     assert main(["conform", "--plugin", str(file), "--only", "each row"]) == 1
-    said = capsys.readouterr().out
-    assert "each row  fails" in said
-    assert "feedforward.mixing does not conform: 1 of 3 checks fail" in said
-    assert "each row (encoder-tiny): row 1 of 5 differs by" in said
+    result = capsys.readouterr().out
+    assert "each row  fails" in result
+    assert "feedforward.mixing does not conform: 1 of 3 checks fail" in result
+    assert "each row (encoder-tiny): row 1 of 5 differs by" in result
 
 
 def test_findings_are_data_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,5 +80,5 @@ def test_a_component_that_nobody_has_is_a_mistake(capsys: pytest.CaptureFixture[
 
 def test_a_check_that_there_is_not_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "norm.none", "--only", "causalty"]) == 2
-    assert 'unknown check "causalty"' in (said := capsys.readouterr().err)
-    assert 'did you mean "causality"?' in said
+    assert 'unknown check "causalty"' in (result := capsys.readouterr().err)
+    assert 'did you mean "causality"?' in result

@@ -1,4 +1,4 @@
-"""`convert` there and back, and every folder that it refuses with a word and without having written anything."""
+"""`paribus convert`: round trips, and folders that it rejects without writing anything."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Any
 
 import pytest
 import torch
-from tests.core.paribus.cli.conftest import Said
+from tests.core.paribus.cli.conftest import CommandResult
 
 import paribus
 from paribus.conversion.source_model import SourceModel
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CommandResult]
 
 TINY = ("dims.width=12", "dims.heads=3", "dims.length=9", "dims.vocabulary=300", "dims.layers=2")
 
 
 @pytest.fixture(scope="session")
 def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A GPT-2 as its own library writes one."""
+    """GPT-2 in the format of Hugging Face."""
     folder = tmp_path_factory.mktemp("gpt2")
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "dropout=0.1")
     paribus.export(paribus.assemble(spec), "gpt2").save(folder)
     return folder
 
 
-def edited(folder: Path, there: Path, **changes: Any) -> Path:
-    """A copy whose configuration says something else; None takes a key out."""
-    there.mkdir()
+def edited_copy(folder: Path, target: Path, **changes: Any) -> Path:
+    """Return a copy of a model with a changed configuration; None removes a key."""
+    target.mkdir()
     config = {**json.loads((folder / "config.json").read_text()), **changes}
-    kept = {key: value for key, value in config.items() if value is not None}
-    (there / "config.json").write_text(json.dumps(kept))
-    (there / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    return there
+    remaining = {key: value for key, value in config.items() if value is not None}
+    (target / "config.json").write_text(json.dumps(remaining))
+    (target / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    return target
 
 
 def test_there_and_back_is_the_same_file(cli: Cli, gpt: Path) -> None:
-    said = cli("convert", str(gpt), "-o", "ours")
-    assert (said.code, said.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
-    assert "paribus.load('ours')" in said.err
-    said = cli("convert", "ours", "-o", "theirs", "--json")
-    assert json.loads(said.out)["to"] == "GPT2LMHeadModel"
+    result = cli("convert", str(gpt), "-o", "ours")
+    assert (result.code, result.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
+    assert "paribus.load('ours')" in result.err
+    result = cli("convert", "ours", "-o", "theirs", "--json")
+    assert json.loads(result.out)["to"] == "GPT2LMHeadModel"
     for name in ("config.json", "model.safetensors"):
         assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()
 
@@ -52,8 +52,8 @@ def test_two_networks_are_one_model_and_each_goes_back(cli: Cli) -> None:
     trained = paribus.assemble(paribus.spec("electra-tiny", "dims.width=12", "dims.length=9", "dims.vocabulary=300"))
     for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
         paribus.export(trained, architecture=network).save(network)
-    said = cli("convert", "ElectraForPreTraining", "--beside", "ElectraForMaskedLM", "-o", "ours")
-    assert said.out.endswith("ElectraForPreTraining and ElectraForMaskedLM → a Paribus model\nwritten to ours\n")
+    result = cli("convert", "ElectraForPreTraining", "--beside", "ElectraForMaskedLM", "-o", "ours")
+    assert result.out.endswith("ElectraForPreTraining and ElectraForMaskedLM → a Paribus model\nwritten to ours\n")
     for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
         assert cli("convert", "ours", "-o", f"back/{network}", "--as", network).code == 0
         for name in ("config.json", "model.safetensors"):
@@ -69,10 +69,10 @@ def test_what_was_loaded_is_a_model_to_go_on_with(cli: Cli, gpt: Path) -> None:
 
 
 def test_a_key_may_be_read_otherwise(cli: Cli, gpt: Path, tmp_path: Path) -> None:
-    uneven = edited(gpt, tmp_path / "uneven", attn_pdrop=0.0)
-    said = cli("convert", str(uneven), "-o", "ours")
-    assert said.code == 2
-    assert "`dropout` has one value; valid: one value for the two: attn_pdrop=0.1 when you convert" in said.err
+    uneven = edited_copy(gpt, tmp_path / "uneven", attn_pdrop=0.0)
+    result = cli("convert", str(uneven), "-o", "ours")
+    assert result.code == 2
+    assert "`dropout` has one value; valid: one value for the two: attn_pdrop=0.1 when you convert" in result.err
     assert cli("convert", str(uneven), "attn_pdrop=0.1", "-o", "ours").code == 0
 
 
@@ -96,60 +96,60 @@ def test_a_key_may_be_read_otherwise(cli: Cli, gpt: Path, tmp_path: Path) -> Non
 def test_a_configuration_that_cannot_be_is_refused(
     cli: Cli, gpt: Path, tmp_path: Path, changes: dict[str, Any], code: int, message: str
 ) -> None:
-    said = cli("convert", str(edited(gpt, tmp_path / "edited", **changes)), "-o", "ours")
-    assert (said.code, said.out) == (code, "")
-    assert message in said.err
-    assert "Traceback" not in said.err
+    result = cli("convert", str(edited_copy(gpt, tmp_path / "edited", **changes)), "-o", "ours")
+    assert (result.code, result.out) == (code, "")
+    assert message in result.err
+    assert "Traceback" not in result.err
     assert not Path("ours").exists()
 
 
 def test_a_pickle_is_not_opened(cli: Cli, gpt: Path, tmp_path: Path) -> None:
-    folder = edited(gpt, tmp_path / "pickled")
+    folder = edited_copy(gpt, tmp_path / "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    said = cli("convert", str(folder), "-o", "ours")
-    assert said.code == 5
-    assert "error[pickle]" in said.err
-    assert "loaded; valid: safetensors" in said.err
+    result = cli("convert", str(folder), "-o", "ours")
+    assert result.code == 5
+    assert "error[pickle]" in result.err
+    assert "loaded; valid: safetensors" in result.err
 
 
 def test_a_file_that_was_cut_is_told_of(cli: Cli, gpt: Path, tmp_path: Path) -> None:
-    folder = edited(gpt, tmp_path / "cut")
+    folder = edited_copy(gpt, tmp_path / "cut")
     (folder / "model.safetensors").write_bytes((gpt / "model.safetensors").read_bytes()[:-100])
-    said = cli("convert", str(folder), "-o", "ours")
-    assert (said.code, "error[damaged]" in said.err) == (5, True)
+    result = cli("convert", str(folder), "-o", "ours")
+    assert (result.code, "error[damaged]" in result.err) == (5, True)
     (folder / "config.json").write_text("{not json")
-    said = cli("convert", str(folder), "-o", "ours")
-    assert (said.code, "error[damaged]" in said.err, "Traceback" in said.err) == (5, True, False)
+    result = cli("convert", str(folder), "-o", "ours")
+    assert (result.code, "error[damaged]" in result.err, "Traceback" in result.err) == (5, True, False)
 
 
 def test_pieces_are_read_by_their_index_and_nothing_outside_the_folder_is(cli: Cli, gpt: Path, tmp_path: Path) -> None:
-    folder = edited(gpt, tmp_path / "pieces")
+    folder = edited_copy(gpt, tmp_path / "pieces")
     (folder / "model.safetensors").rename(folder / "model-00001.safetensors")
     index = folder / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": "model-00001.safetensors"}}))
     assert cli("convert", str(folder), "-o", "ours").code == 0
     index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": "../pieces/model-00001.safetensors"}}))
-    said = cli("convert", str(folder), "-o", "others")
-    assert (said.code, "error[no-weights]" in said.err) == (5, True)
+    result = cli("convert", str(folder), "-o", "others")
+    assert (result.code, "error[no-weights]" in result.err) == (5, True)
 
 
 def test_nothing_is_written_over(cli: Cli, gpt: Path) -> None:
     Path("ours").mkdir()
     Path("ours", "notes").write_text("mine")
-    said = cli("convert", str(gpt), "-o", "ours")
-    assert (said.code, "error[not-empty]" in said.err) == (5, True)
+    result = cli("convert", str(gpt), "-o", "ours")
+    assert (result.code, "error[not-empty]" in result.err) == (5, True)
     assert [path.name for path in Path("ours").iterdir()] == ["notes"]
 
 
 def test_a_model_that_no_family_can_say_is_refused_with_the_reason(cli: Cli) -> None:
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "attention=mqa")
     paribus.save(paribus.assemble(spec), "ours")
-    said = cli("convert", "ours", "-o", "theirs", "--to", "gpt2")
-    assert said.code == 2
-    assert "error[cannot-export] gpt2: as GPT2LMHeadModel: `attention` would be mha" in said.err
+    result = cli("convert", "ours", "-o", "theirs", "--to", "gpt2")
+    assert result.code == 2
+    assert "error[cannot-export] gpt2: as GPT2LMHeadModel: `attention` would be mha" in result.err
     assert "no family can express this model" in cli("convert", "ours", "-o", "theirs").err
-    said = cli("convert", "ours", "-o", "theirs", "--to", "gpt")
-    assert 'unknown family "gpt"; did you mean' in said.err
+    result = cli("convert", "ours", "-o", "theirs", "--to", "gpt")
+    assert 'unknown family "gpt"; did you mean' in result.err
 
 
 def test_a_head_that_a_family_has_otherwise_is_refused() -> None:
@@ -159,8 +159,8 @@ def test_a_head_that_a_family_has_otherwise_is_refused() -> None:
 
 
 def test_an_empty_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
-    said = cli("convert", str(tmp_path), "-o", "ours")
-    assert (said.code, "error[no-record]" in said.err) == (5, True)
+    result = cli("convert", str(tmp_path), "-o", "ours")
+    assert (result.code, "error[no-record]" in result.err) == (5, True)
 
 
 def test_what_is_no_model_at_all_is_refused() -> None:
@@ -169,7 +169,7 @@ def test_what_is_no_model_at_all_is_refused() -> None:
 
 
 def test_a_model_in_memory_need_not_be_written() -> None:
-    made = paribus.export(paribus.assemble(paribus.spec("gpt2", *TINY, "tokenizer=bytes")))
-    assert isinstance(made, SourceModel)
-    assert made.architecture == "GPT2LMHeadModel"
-    assert paribus.convert(made).spec["dims"]["width"] == 12
+    exported = paribus.export(paribus.assemble(paribus.spec("gpt2", *TINY, "tokenizer=bytes")))
+    assert isinstance(exported, SourceModel)
+    assert exported.architecture == "GPT2LMHeadModel"
+    assert paribus.convert(exported).spec["dims"]["width"] == 12

@@ -1,4 +1,4 @@
-"""`embed` as its user sees it."""
+"""`paribus embed`: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.core.paribus.cli.conftest import Said
+from tests.core.paribus.cli.conftest import CommandResult
 
 import paribus
 
-Cli = Callable[..., Said]
+Cli = Callable[..., CommandResult]
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,9 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_each_text_is_a_line_or_each_of_its_tokens_is(cli: Cli, bert: str) -> None:
-    said = cli("embed", bert, "Two texts.", "Both")
-    assert said.code == 0
-    lines = said.out.splitlines()
+    result = cli("embed", bert, "Two texts.", "Both")
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("'Two texts.'  16 numbers  norm ")
     assert lines[0].endswith(" …")
@@ -40,20 +40,20 @@ def test_each_text_is_a_line_or_each_of_its_tokens_is(cli: Cli, bert: str) -> No
 
 def test_as_json_it_tells_every_number(cli: Cli, bert: str) -> None:
     document = json.loads(cli("embed", bert, "Two texts.", "--layer", "1", "--pool", "none", "--json").out)
-    found = paribus.embed(bert, "Two texts.", layer=1, pool="none")
+    embeddings = paribus.embed(bert, "Two texts.", layer=1, pool="none")
     assert (document["layer"], document["pool"]) == (1, "none")
     (text,) = document["texts"]
-    assert text["ids"] == list(found.ids[0])
-    assert text["tokens"] == list(found.tokens[0])
-    assert torch.allclose(torch.tensor(text["vectors"]), found.vectors[0])
+    assert text["ids"] == list(embeddings.ids[0])
+    assert text["tokens"] == list(embeddings.tokens[0])
+    assert torch.allclose(torch.tensor(text["vectors"]), embeddings.vectors[0])
 
 
 def test_vectors_are_written_to_a_file(cli: Cli, bert: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("Two texts.\n\nBoth\n")
     texts = ["Two texts.", "Both"]
-    said = cli("embed", bert, "--file", str(tmp_path / "texts.txt"), "-o", str(tmp_path / "v.npy"))
-    assert (said.code, said.out) == (0, "")
-    assert said.err.startswith("written to ")
+    result = cli("embed", bert, "--file", str(tmp_path / "texts.txt"), "-o", str(tmp_path / "v.npy"))
+    assert (result.code, result.out) == (0, "")
+    assert result.err.startswith("written to ")
     assert np.allclose(np.load(tmp_path / "v.npy"), torch.stack(paribus.embed(bert, texts).vectors).numpy())
     cli("embed", bert, *texts, "--pool", "none", "-o", str(tmp_path / "v.safetensors"))
     read, rows = load_file(tmp_path / "v.safetensors"), paribus.embed(bert, texts, pool="none")
@@ -62,13 +62,13 @@ def test_vectors_are_written_to_a_file(cli: Cli, bert: str, tmp_path: Path) -> N
 
 
 def test_what_cannot_be_written_is_said_first(cli: Cli, bert: str, tmp_path: Path) -> None:
-    said = cli("embed", bert, "A", "-o", str(tmp_path / "v.txt"))
-    assert said.code == 2
-    assert "valid: a name that ends in .npy or .safetensors" in said.err
+    result = cli("embed", bert, "A", "-o", str(tmp_path / "v.txt"))
+    assert result.code == 2
+    assert "valid: a name that ends in .npy or .safetensors" in result.err
     (tmp_path / "v.npy").write_text("mine")
-    said = cli("embed", bert, "A", "-o", str(tmp_path / "v.npy"))
-    assert said.code != 0
-    assert "exists, and files are never overwritten" in said.err
+    result = cli("embed", bert, "A", "-o", str(tmp_path / "v.npy"))
+    assert result.code != 0
+    assert "exists, and files are never overwritten" in result.err
     assert (tmp_path / "v.npy").read_text() == "mine"
 
 

@@ -1,4 +1,4 @@
-"""`paribus explain`: a slot, a component, or what else a spec says."""
+"""`paribus explain` of slots, components, topologies and other keys of a spec."""
 
 import json
 from collections.abc import Callable
@@ -16,14 +16,14 @@ Cli = Callable[..., Any]
 
 @pytest.mark.parametrize("topic", ["attention.gqa", "gqa"])
 def test_a_component_is_explained_with_its_paper_options_limits_and_traits(cli: Cli, topic: str) -> None:
-    said = cli("explain", topic)
-    assert said.code == 0
-    assert "(Ainslie et al. 2023)" in said.out
-    assert "key/value heads (a whole number; ≥ 1; divides dims.heads; default 2)" in said.out
-    assert "scores.bias " in said.out
-    assert "can mask later positions" in said.out
-    assert "attention of paribus" in said.out
-    assert "grouped_query.py" in said.out
+    result = cli("explain", topic)
+    assert result.code == 0
+    assert "(Ainslie et al. 2023)" in result.out
+    assert "key/value heads (a whole number; ≥ 1; divides dims.heads; default 2)" in result.out
+    assert "scores.bias " in result.out
+    assert "can mask later positions" in result.out
+    assert "attention of paribus" in result.out
+    assert "grouped_query.py" in result.out
 
 
 def test_an_option_without_a_default_shows_an_example(cli: Cli) -> None:
@@ -32,28 +32,28 @@ def test_an_option_without_a_default_shows_an_example(cli: Cli) -> None:
 
 @pytest.mark.parametrize("slot", SLOTS)
 def test_every_slot_is_explained_by_its_contract_and_what_fills_it(cli: Cli, slot: str) -> None:
-    said = cli("explain", slot)
-    assert said.code == 0
-    assert said.out.startswith(f"{slot}\n\n")
+    result = cli("explain", slot)
+    assert result.code == 0
+    assert result.out.startswith(f"{slot}\n\n")
     document = json.loads(cli("explain", slot, "--json").out)
-    assert document["doc"] in said.out
+    assert document["doc"] in result.out
     assert document["components"] == list(index().entries[slot])
 
 
 def test_every_component_can_be_explained(cli: Cli) -> None:
     for slot, entries in index().entries.items():
         for name, entry in entries.items():
-            said = cli("explain", f"{slot}.{name}")
-            assert said.code == 0
-            assert entry.doc in said.out
+            result = cli("explain", f"{slot}.{name}")
+            assert result.code == 0
+            assert entry.doc in result.out
             document = json.loads(cli("explain", f"{slot}.{name}", "--json").out)
             assert [option["name"] for option in document["options"]] == [option.name for option in entry.options]
 
 
 def test_a_topology_is_explained_with_its_stacks(cli: Cli) -> None:
-    said = cli("explain", "encoder-decoder").out
-    assert "part decoder, at body: causal, and attends to the encoder" in said
-    assert "reads embedding, attention, position" in said
+    result = cli("explain", "encoder-decoder").out
+    assert "part decoder, at body: causal, and attends to the encoder" in result
+    assert "reads embedding, attention, position" in result
 
 
 @pytest.mark.parametrize("topic", ["dims", "data", "dropout", "seed"])
@@ -63,7 +63,7 @@ def test_what_else_a_spec_says_is_explained(cli: Cli, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "said"),
+    ("topic", "message"),
     [
         ("gqaa", 'unknown topic "gqaa"; did you mean'),
         ("gqaa", 'did you mean "gqa"?'),
@@ -73,10 +73,10 @@ def test_what_else_a_spec_says_is_explained(cli: Cli, topic: str) -> None:
         ("atention.gqa", 'unknown topic "atention.gqa"'),
     ],
 )
-def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, said: str) -> None:
-    ended = cli("explain", topic)
-    assert ended.code == 2
-    assert said in ended.err
+def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, message: str) -> None:
+    result = cli("explain", topic)
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_every_trait_has_words() -> None:
@@ -97,13 +97,13 @@ def test_traits_that_say_nothing_are_not_told() -> None:
 
 
 def test_traits_that_say_something_are_told_in_words() -> None:
-    told = words.traits(
+    descriptions = words.traits(
         {"hooks": ["rotate"], "position_hooks": [], "final_norm": True, "needs": ["mask"],
          "provides": ["pad"], "corrupts": True, "example_kind": "stream", "table": True, "segments": True,
          "parts": ["encoder"], "bias": "content", "owner": "layer",
          "score_terms": 3, "visibility": "past", "causal": False, "decodes": True}
     )  # fmt: skip
-    assert list(told) == [
+    assert list(descriptions) == [
         "encodes positions through: rotate",
         "does not use a position",
         "a norm follows the last layer",

@@ -1,4 +1,4 @@
-"""What differs between two specs is told slot by slot, without what is so by default."""
+"""Differences between two specs, by slot and without defaults."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ def index() -> Index:
     return installed(no_plugins=True).index
 
 
-def told(index: Index, left: list[str], right: list[str]) -> dict[str, tuple[str, str]]:
-    one, other = (resolved(*words, registry=installed(no_plugins=True)) for words in (left, right))
-    return {key: (before, after) for key, before, after in spec_differences(one, other, index)}
+def differences(index: Index, base_words: list[str], variant_words: list[str]) -> dict[str, tuple[str, str]]:
+    base_spec, variant_spec = (
+        resolved(*words, registry=installed(no_plugins=True)) for words in (base_words, variant_words)
+    )
+    return {
+        key: (base_value, variant_value)
+        for key, base_value, variant_value in spec_differences(base_spec, variant_spec, index)
+    }
 
 
 def test_equal_specs_differ_in_nothing(index: Index) -> None:
-    assert not told(index, ["bert-tiny"], ["bert-tiny"])
+    assert not differences(index, ["bert-tiny"], ["bert-tiny"])
 
 
 @pytest.mark.parametrize(
@@ -43,9 +48,9 @@ def test_equal_specs_differ_in_nothing(index: Index) -> None:
 def test_a_change_is_told_in_the_words_that_make_it(
     index: Index, override: str, key: str, expected: tuple[str, str]
 ) -> None:
-    found = told(index, ["bert-tiny"], ["bert-tiny", override])
-    assert found[key] == expected
-    assert len(found) == 1
+    changes = differences(index, ["bert-tiny"], ["bert-tiny", override])
+    assert changes[key] == expected
+    assert len(changes) == 1
 
 
 def test_a_component_inside_another_is_told_as_one(index: Index) -> None:

@@ -1,4 +1,4 @@
-"""Maps of numbers in a terminal of any width."""
+"""Heatmaps in terminals of any width."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def test_a_map_has_a_label_for_each_row_and_each_column_and_a_legend() -> None:
 def test_no_line_is_wider_than_the_terminal_and_no_column_is_lost(width: int) -> None:
     count = 90
     weights = [[(row == column) * 1.0 for column in range(count)] for row in range(3)]
-    lines = list(heatmap_lines(weights, ["row"] * 3, [f"{at}" for at in range(count)], width=width))
-    told = re.compile(r"columns (\d+) to (\d+) of 90 \(page (\d+) of (\d+)\)")
-    pages = [page for line in lines if (page := told.fullmatch(line))]
+    lines = list(heatmap_lines(weights, ["row"] * 3, [f"{column_name}" for column_name in range(count)], width=width))
+    page_heading = re.compile(r"columns (\d+) to (\d+) of 90 \(page (\d+) of (\d+)\)")
+    pages = [page for line in lines if (page := page_heading.fullmatch(line))]
     if width == 200:
         assert not pages
         return

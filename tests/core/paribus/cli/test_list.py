@@ -1,4 +1,4 @@
-"""`paribus list`: what is installed, by slot."""
+"""`paribus list`: installed components by slot, presets and studies."""
 
 import json
 import re
@@ -14,18 +14,18 @@ Cli = Callable[..., Any]
 
 
 def test_all_slots_are_listed_with_a_summary_of_each_component(cli: Cli) -> None:
-    said = cli("list")
-    assert said.code == 0
-    headings = [line for line in said.out.splitlines() if line and not line.startswith(" ")]
+    result = cli("list")
+    assert result.code == 0
+    headings = [line for line in result.out.splitlines() if line and not line.startswith(" ")]
     assert headings[: len(SLOTS)] == list(SLOTS)
-    assert re.search(r"gqa +paribus 0.1.0  \w", said.out)
+    assert re.search(r"gqa +paribus 0.1.0  \w", result.out)
 
 
 def test_one_slot_is_listed_alone(cli: Cli) -> None:
-    said = cli("list", "norm")
-    assert said.out.splitlines()[0] == "norm"
-    assert "layernorm" in said.out
-    assert "gqa" not in said.out
+    result = cli("list", "norm")
+    assert result.out.splitlines()[0] == "norm"
+    assert "layernorm" in result.out
+    assert "gqa" not in result.out
 
 
 @pytest.mark.parametrize("slot", [*SLOTS, None])
@@ -48,13 +48,13 @@ def test_presets_are_listed_by_what_their_first_line_says(cli: Cli) -> None:
 
 
 def test_studies_are_listed(cli: Cli) -> None:
-    said = cli("list", "studies")
-    assert said.code == 0
-    assert said.out.splitlines()[0] == "studies"
+    result = cli("list", "studies")
+    assert result.code == 0
+    assert result.out.splitlines()[0] == "studies"
 
 
 def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
-    said = cli("list", "atention")
-    assert said.code == 2
-    assert 'unknown slot "atention"; did you mean' in said.err
-    assert 'did you mean "attention"?' in said.err
+    result = cli("list", "atention")
+    assert result.code == 2
+    assert 'unknown slot "atention"; did you mean' in result.err
+    assert 'did you mean "attention"?' in result.err

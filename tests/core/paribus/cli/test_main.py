@@ -1,4 +1,4 @@
-"""The way in: verbs by file, options of every verb, exit codes, and output that cannot be written."""
+"""Entry point of the CLI: commands, common options, exit codes, and output that cannot be written."""
 
 import json
 import os
@@ -30,18 +30,18 @@ Cli = Callable[..., Any]
 
 
 def test_without_a_verb_the_verbs_are_listed(cli: Cli) -> None:
-    said = cli()
-    assert said.code == 0
-    assert said.out == cli("--help").out == cli("-h").out
+    result = cli()
+    assert result.code == 0
+    assert result.out == cli("--help").out == cli("-h").out
     for verb in ("check", "explain", "list", "plugins"):
-        assert f"\n  {verb} " in said.out
+        assert f"\n  {verb} " in result.out
 
 
 def test_every_verb_has_help_that_is_a_sentence(cli: Cli) -> None:
     for verb in entrance.group.list_commands(click.Context(entrance.group)):
-        said = cli(verb, "--help")
-        assert said.code == 0
-        assert said.out.startswith(f"Usage: paribus {verb}")
+        result = cli(verb, "--help")
+        assert result.code == 0
+        assert result.out.startswith(f"Usage: paribus {verb}")
 
 
 def test_the_version_is_told(cli: Cli) -> None:
@@ -49,9 +49,9 @@ def test_the_version_is_told(cli: Cli) -> None:
 
 
 def test_an_unknown_verb_suggests_the_nearest(cli: Cli) -> None:
-    said = cli("lst")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith('error[usage]: unknown command "lst"; did you mean "list"? valid: ')
+    result = cli("lst")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith('error[usage]: unknown command "lst"; did you mean "list"? valid: ')
     assert "did you mean" not in cli("zzzzzz").err
 
 
@@ -59,14 +59,14 @@ def test_an_unknown_verb_suggests_the_nearest(cli: Cli) -> None:
     "words", [["main"], ["console"], ["_words"], ["../list"], [""], ["--wrong"], ["list", "--wrong"]]
 )
 def test_what_is_no_verb_or_option_is_a_usage_error(cli: Cli, words: list[str]) -> None:
-    said = cli(*words)
-    assert said.code == 2
-    assert said.err.startswith("error[usage]: ")
-    assert said.err.count("\n") == 1
+    result = cli(*words)
+    assert result.code == 2
+    assert result.err.startswith("error[usage]: ")
+    assert result.err.count("\n") == 1
 
 
-def ends(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Lets the verb `list` end so."""
+def make_list_fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Make the command `list` raise an error."""
 
     def index(self: Session) -> Any:
         raise error
@@ -88,29 +88,29 @@ def ends(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (SystemExit(None), 0),
         (SystemExit("words"), 1),
         (BrokenPipeError(), 0),
-        (ZeroDivisionError("x"), 3),  # raised in this file, which is none of ours
+        (ZeroDivisionError("x"), 3),  # raised in this file, which is not part of paribus
     ],
 )
 def test_the_exit_code_says_what_went_wrong(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    ends(monkeypatch, error)
+    make_list_fail(monkeypatch, error)
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     assert cli("list").code == code
 
 
 def test_a_strangers_mistake_is_told_with_its_file_and_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends(monkeypatch, RuntimeError("oops"))  # raised here, which is no file of ours
-    said = cli("list")
-    assert said.code == EXIT_PLUGIN
-    assert said.err.startswith(f"error[plugin-failed]: RuntimeError: oops ({__file__}:")
-    assert "please report" not in said.err
+    make_list_fail(monkeypatch, RuntimeError("oops"))  # raised in this file, which is not part of paribus
+    result = cli("list")
+    assert result.code == EXIT_PLUGIN
+    assert result.err.startswith(f"error[plugin-failed]: RuntimeError: oops ({__file__}:")
+    assert "please report" not in result.err
 
 
 def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends(monkeypatch, SpecError(Problem(code="a", message="one"), Problem(code="b", message="two\nlines")))
-    said = cli("list")
-    assert (said.out, said.err) == ("", "error[a]: one\nerror[b]: two\\nlines\n")
+    make_list_fail(monkeypatch, SpecError(Problem(code="a", message="one"), Problem(code="b", message="two\nlines")))
+    result = cli("list")
+    assert (result.out, result.err) == ("", "error[a]: one\nerror[b]: two\\nlines\n")
 
 
 @pytest.mark.parametrize(
@@ -125,33 +125,33 @@ def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch:
     ],
 )
 def test_whoever_asked_for_json_has_the_problems_as_json(cli: Cli, words: list[str], code: int, problem: str) -> None:
-    said = cli(*words, "--json")
-    found = json.loads(said.out)
-    assert (said.code, found["ok"]) == (code, False)
-    assert [each["code"] for each in found["problems"]] == [problem]
-    assert f"error[{problem}]" in said.err
+    result = cli(*words, "--json")
+    document = json.loads(result.out)
+    assert (result.code, document["ok"]) == (code, False)
+    assert [entry["code"] for entry in document["problems"]] == [problem]
+    assert f"error[{problem}]" in result.err
     assert cli(*words).out == ""
 
 
 def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    where: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     failing = "def index(self): raise ZeroDivisionError('by\\nzero')"
-    exec(compile(failing, paribus.__file__, "exec"), where)  # so that it fails in a file of ours
-    monkeypatch.setattr(Session, "index", where["index"])
-    said = cli("list")
-    assert said.code == EXIT_BUG
-    assert said.err.startswith("error[bug]: ZeroDivisionError: by (")
-    assert said.err.endswith("this is a bug in paribus; please report it with the output of --debug\n")
-    assert said.err.count("\n") == 1
+    exec(compile(failing, paribus.__file__, "exec"), namespace)  # so that it fails in a file of paribus
+    monkeypatch.setattr(Session, "index", namespace["index"])
+    result = cli("list")
+    assert result.code == EXIT_BUG
+    assert result.err.startswith("error[bug]: ZeroDivisionError: by (")
+    assert result.err.endswith("this is a bug in paribus; please report it with the output of --debug\n")
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [["--debug", "list"], ["list", "--debug"]])
 def test_a_traceback_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
-    ends(monkeypatch, SpecError("oh"))
-    said = cli(*words)
-    assert said.code == 2
-    assert "Traceback (most recent call last)" in said.err
-    assert said.err.endswith("error[failed]: oh\n")
+    make_list_fail(monkeypatch, SpecError("oh"))
+    result = cli(*words)
+    assert result.code == 2
+    assert "Traceback (most recent call last)" in result.err
+    assert result.err.endswith("error[failed]: oh\n")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_what_is_printed_drives_no_terminal(capsys: pytest.CaptureFixture[str]) 
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
-    """Runs a shell command in which `paribus` is this one."""
+    """Run a shell command in which `paribus` is this version."""
     script = f'paribus() {{ "{sys.executable}" -m paribus "$@"; }}; {command}'
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", check=False)
 
@@ -210,7 +210,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 def test_output_that_cannot_be_written_is_no_crash(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, code: int, err: str, unbuffered: str
 ) -> None:
-    """What is still held when it cannot be written Python writes again as it ends, and ends with 120 where it fails."""
+    """Python flushes buffered output again when it exits, and exits with 120 if that fails."""
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     ended = shell(command)
     assert (ended.returncode, ended.stderr) == (code, err)
@@ -249,10 +249,10 @@ def test_a_verb_that_only_tells_is_quick_and_imports_nothing_heavy(
         f"found = [name for name in {HEAVY!r} if name in sys.modules]; "
         "pathlib.Path(sys.argv[1]).write_text(json.dumps(found)); sys.exit(code)"
     )
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = subprocess.run([sys.executable, "-c", program, str(report), *words], capture_output=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert ended.returncode == code
     assert json.loads(report.read_text()) == []
-    # The goal is 0.4 s; a machine that is busy with something else is given some air.
-    assert after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime < 0.8
+    # The goal is 0.4 s; the limit leaves room for a busy machine.
+    assert end.ru_utime - start.ru_utime + end.ru_stime - start.ru_stime < 0.8

@@ -1,4 +1,4 @@
-"""`paribus new-plugin`: what it writes is a whole plugin, of any slot, and works before anybody has changed it."""
+"""`paribus new-plugin`: the generated plugin of each slot works without a change."""
 
 import json
 import os
@@ -30,8 +30,8 @@ metric: val/mlm/loss
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a plugin for each slot, as the verb writes them."""
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a generated plugin for each slot."""
     folder = tmp_path_factory.mktemp("written")
     for slot in SLOTS:
         assert main(["new-plugin", f"fresh-{slot}", "--slot", slot, "-o", str(folder / slot)]) == 0
@@ -39,12 +39,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(written: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which all of them are installed: their packages, and what an installer writes beside them."""
+def site(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder in which all generated plugins are installed: packages with metadata."""
     folder = tmp_path_factory.mktemp("site")
     for slot in SLOTS:
         module = f"paribus_fresh_{slot}"
-        (folder / module).symlink_to(written / slot / module)
+        (folder / module).symlink_to(plugins / slot / module)
         beside = folder / f"{module}-0.1.0.dist-info"
         beside.mkdir()
         (beside / "METADATA").write_text(f"Metadata-Version: 2.1\nName: paribus-fresh-{slot}\nVersion: 0.1.0\n")
@@ -60,40 +60,40 @@ def test_what_is_written_is_listed_explained_and_conforms(slot: str, site: Path,
     (row,) = [row for row in rows if row["name"] == f"fresh-{slot}"]
     assert row["distribution"] == f"paribus-fresh-{slot} 0.1.0"
     assert row["summary"]
-    said = cli("explain", f"{slot}.fresh-{slot}")
-    assert said.code == 0
-    assert f"fresh_{slot}.py" in said.out
+    result = cli("explain", f"{slot}.fresh-{slot}")
+    assert result.code == 0
+    assert f"fresh_{slot}.py" in result.out
     report = examine(f"{slot}.fresh-{slot}", registry=paribus.installed())
     assert report.ok, str(report)
 
 
-def test_one_is_installed_by_the_ordinary_client_and_its_test_passes(written: Path, tmp_path: Path) -> None:
+def test_one_is_installed_by_the_ordinary_client_and_its_test_passes(plugins: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
-    ours = {**os.environ, "PIP_NO_INPUT": "1"}
-    target = ["--no-build-isolation", "--target", str(tmp_path / "site"), str(written / "norm")]
-    subprocess.run([*pip, *target], check=True, capture_output=True, env=ours)
+    environment = {**os.environ, "PIP_NO_INPUT": "1"}
+    target = ["--no-build-isolation", "--target", str(tmp_path / "site"), str(plugins / "norm")]
+    subprocess.run([*pip, *target], check=True, capture_output=True, env=environment)
     path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(written / "norm")]
-    done = subprocess.run(tests, env={**ours, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(plugins / "norm")]
+    done = subprocess.run(tests, env={**environment, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert "1 passed" in done.stdout, done.stdout
 
 
-def checked(written: Path, *command: str) -> None:
+def checked(plugins: Path, *command: str) -> None:
     environment = {**os.environ, "MYPYPATH": str(ROOT / "core"), "RUFF_NO_CACHE": "true"}
-    done = subprocess.run(command, cwd=written, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=plugins, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_written_is_clean_and_formatted(written: Path) -> None:
-    checked(written, sys.executable, "-m", "ruff", "check", ".")
-    checked(written, sys.executable, "-m", "ruff", "format", "--check", ".")
+def test_what_is_written_is_clean_and_formatted(plugins: Path) -> None:
+    checked(plugins, sys.executable, "-m", "ruff", "check", ".")
+    checked(plugins, sys.executable, "-m", "ruff", "format", "--check", ".")
 
 
 @pytest.mark.slow
-def test_what_is_written_is_typed_strictly(written: Path) -> None:
-    config = written / "norm" / "pyproject.toml"
-    sources = [str(path) for slot in SLOTS for path in (written / slot).glob("paribus_*")]
-    checked(written, sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", os.devnull, *sources)
+def test_what_is_written_is_typed_strictly(plugins: Path) -> None:
+    config = plugins / "norm" / "pyproject.toml"
+    sources = [str(path) for slot in SLOTS for path in (plugins / slot).glob("paribus_*")]
+    checked(plugins, sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", os.devnull, *sources)
 
 
 @pytest.mark.slow
@@ -103,15 +103,15 @@ def test_an_attention_and_a_launcher_serve_a_study(site: Path, tmp_path: Path) -
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)
-    assert {row["variant"] for row in found["rows"]} >= {"attention=fresh-attention"}, done.stderr
+    table = json.loads(done.stdout)
+    assert {row["variant"] for row in table["rows"]} >= {"attention=fresh-attention"}, done.stderr
     assert len(list((tmp_path / "runs").rglob("record.json"))) == 2
 
 
 def test_the_commands_that_follow_are_told_and_are_data_as_well(cli: Cli) -> None:
-    said = cli("new-plugin", "paribus-cosine", "--slot", "attention")
-    assert said.code == 0
-    assert "\n$ cd paribus-cosine\n$ pip install -e .\n$ paribus conform attention.cosine\n" in said.out
+    result = cli("new-plugin", "paribus-cosine", "--slot", "attention")
+    assert result.code == 0
+    assert "\n$ cd paribus-cosine\n$ pip install -e .\n$ paribus conform attention.cosine\n" in result.out
     assert "$ paribus conform attention.cosine\n" in Path("paribus-cosine/README.md").read_text()
     data = json.loads(cli("new-plugin", "cosine", "--slot", "attention", "-o", "here too", "--json").out)
     assert data["component"] == "attention.cosine"
@@ -148,24 +148,24 @@ def test_what_is_no_name_is_refused(name: str) -> None:
 
 
 def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
-    said = cli("new-plugin", "x", "--slot", "atention")
-    assert (said.code, said.out) == (2, "")
-    assert 'unknown slot "atention"; did you mean' in said.err
-    assert 'did you mean "attention"?' in said.err
+    result = cli("new-plugin", "x", "--slot", "atention")
+    assert (result.code, result.out) == (2, "")
+    assert 'unknown slot "atention"; did you mean' in result.err
+    assert 'did you mean "attention"?' in result.err
 
 
 @pytest.mark.parametrize(
-    ("name", "slot", "said"),
+    ("name", "slot", "message"),
     [
         ("gqa", "attention", "`attention.gqa` is already registered, by attention of paribus"),
         ("norm", "corpus", "a plugin with this name is installed: norm of paribus"),
         ("optim", "corpus", "a plugin with this name is installed: optim of paribus"),
     ],
 )
-def test_a_name_that_is_taken_is_refused(name: str, slot: str, said: str, cli: Cli) -> None:
+def test_a_name_that_is_taken_is_refused(name: str, slot: str, message: str, cli: Cli) -> None:
     refused = cli("new-plugin", name, "--slot", slot)
     assert refused.code == 2
-    assert f"error[name-taken] paribus-{name}: {said}" in refused.err
+    assert f"error[name-taken] paribus-{name}: {message}" in refused.err
     assert list(Path().iterdir()) == []
 
 
@@ -183,19 +183,19 @@ def test_nothing_of_the_users_is_written_over(cli: Cli) -> None:
     Path("full").mkdir()
     Path("full/notes.txt").write_text("mine")
     Path("file").touch()
-    for place, found in (("full", "contains files"), ("file", "is a file")):
-        said = cli("new-plugin", "x", "--slot", "norm", "-o", place)
-        assert said.code == 2
-        assert f"error[folder-taken] ({place}): expected a new or empty folder, but this {found}" in said.err
+    for folder, reason in (("full", "contains files"), ("file", "is a file")):
+        result = cli("new-plugin", "x", "--slot", "norm", "-o", folder)
+        assert result.code == 2
+        assert f"error[folder-taken] ({folder}): expected a new or empty folder, but this {reason}" in result.err
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
     Path("empty").mkdir()
     assert cli("new-plugin", "x", "--slot", "norm", "-o", "empty").code == 0
 
 
 def test_a_folder_that_cannot_be_written_is_told(cli: Cli) -> None:
-    said = cli("new-plugin", "x", "--slot", "norm", "-o", "/proc/nowhere")
-    assert said.code == 5
-    assert "error[cannot-write] (/proc/nowhere): cannot write the plugin: " in said.err
+    result = cli("new-plugin", "x", "--slot", "norm", "-o", "/proc/nowhere")
+    assert result.code == 5
+    assert "error[cannot-write] (/proc/nowhere): cannot write the plugin: " in result.err
 
 
 def test_there_is_a_template_for_every_slot_and_no_other() -> None:

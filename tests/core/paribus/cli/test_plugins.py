@@ -1,4 +1,4 @@
-"""`paribus plugins`: what is loaded, from where, and what broke."""
+"""`paribus plugins`: loaded plugins, their sources, and failures."""
 
 import json
 import re
@@ -10,10 +10,10 @@ Cli = Callable[..., Any]
 
 
 def test_plugins_are_listed_with_what_they_offer(cli: Cli) -> None:
-    said = cli("plugins")
-    assert said.code == 0
-    assert "attention.additive, attention.bilinear" in said.out
-    assert re.search(r"^hf +paribus \S+ +families$", said.out, re.MULTILINE)
+    result = cli("plugins")
+    assert result.code == 0
+    assert "attention.additive, attention.bilinear" in result.out
+    assert re.search(r"^hf +paribus \S+ +families$", result.out, re.MULTILINE)
     rows = json.loads(cli("plugins", "--json").out)["plugins"]
     attention = next(row for row in rows if row["plugin"] == "attention")
     assert set(attention) == {

@@ -1,4 +1,4 @@
-"""`paribus report`: where it writes, and what it never writes over."""
+"""`paribus report`: the page that it writes, and files that it never overwrites."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,17 +17,17 @@ metric: {name: val/mlm/loss}
 
 def test_without_a_record_there_is_no_page(cli: Callable[..., Any]) -> None:
     Path("study.yaml").write_text(STUDY)
-    said = cli("report", "study.yaml")
-    assert said.code == EXIT_NOT_COMPARABLE
-    assert "error[no-records]" in said.err
+    result = cli("report", "study.yaml")
+    assert result.code == EXIT_NOT_COMPARABLE
+    assert "error[no-records]" in result.err
     assert list(Path().glob("*.html")) == []
 
 
 def test_only_a_page_of_its_own_is_written_over(cli: Callable[..., Any]) -> None:
     Path("study.yaml").write_text(STUDY)
-    before = Path("study.yaml").read_bytes()
+    original = Path("study.yaml").read_bytes()
     for name in ("study.yaml", "."):
-        said = cli("report", "study.yaml", "-o", name)
-        assert said.code == EXIT_STORE
-        assert "this file was not written by `paribus report`" in said.err
-    assert Path("study.yaml").read_bytes() == before
+        result = cli("report", "study.yaml", "-o", name)
+        assert result.code == EXIT_STORE
+        assert "this file was not written by `paribus report`" in result.err
+    assert Path("study.yaml").read_bytes() == original

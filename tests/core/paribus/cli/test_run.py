@@ -1,4 +1,4 @@
-"""`run`, `status` and `compare` of one study: what they say, how they end, and what they tell to type next."""
+"""`paribus run`, `status` and `compare` of one study: output, exit codes and suggested commands."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from paribus.runner.events import Event
 
 Cli = Callable[..., Any]
 Patch = pytest.MonkeyPatch
-Written = Callable[..., Path]
+WriteStudy = Callable[..., Path]
 
 PLUGIN = """
 from paribus import Norm, hookimpl
 
 
 class Broken(Norm):
-    \"\"\"It fails in its first step.\"\"\"
+    \"\"\"Fails in its first step.\"\"\"
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -62,107 +62,112 @@ def test_a_command_to_type_next_is_one_of_this_session(
 ) -> None:
     from paribus.cli import run
 
-    asked: list[Any] = []
-    monkeypatch.setattr(run.verb, "callback", lambda **given: asked.append(given))
+    calls: list[Any] = []
+    monkeypatch.setattr(run.verb, "callback", lambda **options: calls.append(options))
     words = shlex.split(session.command("run", "my study.yaml", store=store))
     assert main(words[1:]) == 0
-    assert (asked[0]["study"], asked[0]["store"]) == ("my study.yaml", store)
+    assert (calls[0]["study"], calls[0]["store"]) == ("my study.yaml", store)
     assert [word for word in words if word.endswith(".py")] == [str(path) for path in session.plugins]
     assert ("--no-plugins" in words) == session.no_plugins
 
 
-def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli, written: Written) -> None:
-    path = str(written())
-    before = cli("status", path, "--trials", "--store", "else")
+def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli, write_study: WriteStudy) -> None:
+    path = str(write_study())
+    empty_status = cli("status", path, "--trials", "--store", "else")
     assert (
         f"0 of 4 trials have a record in {Path('else/mine').resolve()}; next: paribus run {path} --store else"
-        in before.out
+        in empty_status.out
     )
-    ran = cli("run", path, "--store", "else", "--jobs", "2")
-    assert ran.code == cli("compare", path, "--store", "else").code == 0
-    assert f"next: paribus compare {path} --store else · paribus status {path} --store else" in ran.out
-    kept = cli("compare", path, "--store", "else", "--results", "kept")
-    assert "written: kept/RESULTS.md, kept/records.jsonl" in kept.err
+    run_result = cli("run", path, "--store", "else", "--jobs", "2")
+    assert run_result.code == cli("compare", path, "--store", "else").code == 0
+    assert f"next: paribus compare {path} --store else · paribus status {path} --store else" in run_result.out
+    saved = cli("compare", path, "--store", "else", "--results", "kept")
+    assert "written: kept/RESULTS.md, kept/records.jsonl" in saved.err
     assert Path("kept/RESULTS.md").read_text().startswith("# mine\n")
     assert len(Path("kept/records.jsonl").read_text().splitlines()) == 4
-    for _ in range(2):  # the second writes over the page of the first
+    for _ in range(2):  # the second overwrites the page of the first
         assert (page := cli("report", path, "--store", "else", "-o", "page.html")).code == 0
         assert page.out == "written: page.html\n"
-    told = Path("page.html").read_text()
-    assert "<h1>mine: val/mlm/loss, lower is better</h1>" in told
-    assert "attention=mqa" in told
-    assert told.count("<polyline") == 4, "a curve for each trial"
-    said = cli("status", path, "--trials", "--store", "else")
-    folders = [Path(folder) for folder in re.findall(r"\S+/[0-9a-f]{24,}", said.out)]
+    page_text = Path("page.html").read_text()
+    assert "<h1>mine: val/mlm/loss, lower is better</h1>" in page_text
+    assert "attention=mqa" in page_text
+    assert page_text.count("<polyline") == 4, "a curve for each trial"
+    result = cli("status", path, "--trials", "--store", "else")
+    folders = [Path(folder) for folder in re.findall(r"\S+/[0-9a-f]{24,}", result.out)]
     assert len(folders) == 4
     assert all((folder / "record.json").is_file() for folder in folders)
 
     (folders[0] / "record.json").write_text("{")
-    again = cli("compare", path, "--store", "else")
-    assert again.code == 1
-    assert "Not finished: 1 pending" in again.out
+    damaged_run = cli("compare", path, "--store", "else")
+    assert damaged_run.code == 1
+    assert "Not finished: 1 pending" in damaged_run.out
     assert cli("run", path, "--store", "else").code == 0
 
-    more = cli("run", str(written(seeds=3)), "--store", "else")
-    assert "Seeds were added after a verdict had been shown (2 → 3)" in " ".join(more.out.split())
-    fresh = cli("run", str(written(seeds=[7, 8, 9])), "--store", "else")
-    assert "Seeds were added" not in fresh.out
+    more_seeds = cli("run", str(write_study(seeds=3)), "--store", "else")
+    assert "Seeds were added after a verdict had been shown (2 → 3)" in " ".join(more_seeds.out.split())
+    fresh_seeds = cli("run", str(write_study(seeds=[7, 8, 9])), "--store", "else")
+    assert "Seeds were added" not in fresh_seeds.out
 
 
-def test_a_look_at_means_is_a_look(cli: Cli, written: Written) -> None:
-    sure = {"name": "val/mlm/loss", "margin": 100}  # so that it is equivalent, and withheld: three steps teach nothing
-    shown = cli("run", str(written(seeds=3, metric=sure)), "--json")
-    (row,) = json.loads(shown.out)["rows"]
-    assert (shown.code, row["verdict"], row["difference"]) == (1, "withheld (did not learn: no verdict)", None)
-    assert "added after a verdict" in cli("compare", str(written(seeds=4, metric=sure)), "--json").out
-    stated = cli("compare", str(written(seeds=3, metric={**sure, "unlearned": True})), "--json")
+def test_a_look_at_means_is_a_look(cli: Cli, write_study: WriteStudy) -> None:
+    sure = {
+        "name": "val/mlm/loss",
+        "margin": 100,
+    }  # wide enough for "equivalent", which is withheld: three steps do not beat the unigram baseline
+    run_result = cli("run", str(write_study(seeds=3, metric=sure)), "--json")
+    (row,) = json.loads(run_result.out)["rows"]
+    assert (run_result.code, row["verdict"], row["difference"]) == (1, "withheld (did not learn: no verdict)", None)
+    assert "added after a verdict" in cli("compare", str(write_study(seeds=4, metric=sure)), "--json").out
+    stated = cli("compare", str(write_study(seeds=3, metric={**sure, "unlearned": True})), "--json")
     (row,) = json.loads(stated.out)["rows"]
     assert (stated.code, row["verdict"]) == (0, "equivalent")
 
 
 @pytest.mark.parametrize(
-    ("needs", "said"),
+    ("needs", "suggestion"),
     [
         ((None, 7, 23), " · to settle it: a study of ~23 fresh seeds, `seeds: [5, 6, …]`"),
         ((None,), ""),
         ((), ""),
     ],
 )
-def test_what_is_inconclusive_is_asked_again_of_fresh_seeds(needs: tuple[int | None, ...], said: str) -> None:
-    table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=[SimpleNamespace(needs=each) for each in needs])
+def test_what_is_inconclusive_is_asked_again_of_fresh_seeds(needs: tuple[int | None, ...], suggestion: str) -> None:
+    table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=[SimpleNamespace(needs=need) for need in needs])
     table.settings = [table]
-    assert _fresh(table) == said
+    assert _fresh(table) == suggestion
 
 
-def test_where_a_trial_failed_is_told_with_its_log(cli: Cli, written: Written) -> None:
+def test_where_a_trial_failed_is_told_with_its_log(cli: Cli, write_study: WriteStudy) -> None:
     Path("mine.py").write_text(PLUGIN)
-    path = str(written(vary={"norm": ["broken"]}))
-    said = cli("run", path, "--plugin", "mine.py", "--jobs", "1")
-    assert said.code == 1
-    assert re.search(r"RuntimeError: oops \(\S*mine.py:\d+, in forward\); its log: \S+log.txt", said.err), said.err
-    assert "paribus --plugin mine.py status" in said.out
+    path = str(write_study(vary={"norm": ["broken"]}))
+    result = cli("run", path, "--plugin", "mine.py", "--jobs", "1")
+    assert result.code == 1
+    assert re.search(r"RuntimeError: oops \(\S*mine.py:\d+, in forward\); its log: \S+log.txt", result.err), result.err
+    assert "paribus --plugin mine.py status" in result.out
     log = re.findall(r"its log: (\S+)", cli("status", path, "--plugin", "mine.py").err)[0]
     assert "oops" in Path(log).read_text()
 
 
 @pytest.mark.parametrize("verb", [["run"], ["run", "--plan"], ["compare"], ["status"]])
 @pytest.mark.parametrize("store", ["afile", "afile/below"])
-def test_a_store_that_is_a_file_is_refused_at_once(cli: Cli, verb: list[str], store: str, written: Written) -> None:
+def test_a_store_that_is_a_file_is_refused_at_once(
+    cli: Cli, verb: list[str], store: str, write_study: WriteStudy
+) -> None:
     Path("afile").write_text("")
-    said = cli(verb[0], str(written()), *verb[1:], "--store", store)
-    assert said.code == EXIT_STORE
-    assert "error[no-folder] (afile): this is no folder" in said.err
+    result = cli(verb[0], str(write_study()), *verb[1:], "--store", store)
+    assert result.code == EXIT_STORE
+    assert "error[no-folder] (afile): this is no folder" in result.err
 
 
-def test_what_was_searched_for_records_is_told(cli: Cli, written: Written) -> None:
-    said = cli("compare", str(written()), "--store", "empty")
-    assert said.code == EXIT_NOT_COMPARABLE
-    assert f"has no record to compare in {Path('empty/mine').resolve()}" in said.err
+def test_what_was_searched_for_records_is_told(cli: Cli, write_study: WriteStudy) -> None:
+    result = cli("compare", str(write_study()), "--store", "empty")
+    assert result.code == EXIT_NOT_COMPARABLE
+    assert f"has no record to compare in {Path('empty/mine').resolve()}" in result.err
 
 
-def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli, written: Written) -> None:
-    said = cli("run", str(written()), "--plan", "--store", "else")
-    assert "the study is called mine; its records would be in else/mine" in said.out
+def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli, write_study: WriteStudy) -> None:
+    result = cli("run", str(write_study()), "--plan", "--store", "else")
+    assert "the study is called mine; its records would be in else/mine" in result.out
 
 
 @final
@@ -195,18 +200,18 @@ class Terminal:
 
 def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str], swap: Mapping[str, Any]) -> None:
     planned: PlannedStudy = paribus.study(swap)
-    first, second, *_ = planned.plan.trials
+    done_trial, interrupted_trial, *_ = planned.plan.trials
     with StudyProgress(planned, planned.plan.trials[:4], 1) as progress:
-        progress.on_event(Event(kind="ended", trial=first, state="done"))
-        progress.on_event(Event(kind="ended", trial=second, state="interrupted"))
+        progress.on_event(Event(kind="ended", trial=done_trial, state="done"))
+        progress.on_event(Event(kind="ended", trial=interrupted_trial, state="interrupted"))
         assert progress.done == 1
 
 
 def show_study(planned: PlannedStudy) -> StudyProgress:
-    first, second, *removed = planned.plan.trials
+    trial_a, trial_b, *removed = planned.plan.trials
     with StudyProgress(planned, planned.plan.trials, 1) as progress:
         threads = [thread.name for thread in threading.enumerate()]
-        for trial in (first, second):
+        for trial in (trial_a, trial_b):
             progress.on_event(Event(kind="started", trial=trial))
             progress.on_event(Event(kind="progress", trial=trial, step=1, steps=2, loss=1.5))
             progress.on_event(Event(kind="ended", trial=trial, state="done"))
@@ -242,8 +247,8 @@ def test_a_log_and_a_dumb_terminal_show_a_line_per_trial(
     assert "\x1b" not in text
 
 
-def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli, written: Written) -> None:
-    assert paribus.records("quickstart") == paribus.records(written()) == []
+def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli, write_study: WriteStudy) -> None:
+    assert paribus.records("quickstart") == paribus.records(write_study()) == []
 
 
 def test_a_study_is_said_in_a_line(swap: Mapping[str, Any]) -> None:

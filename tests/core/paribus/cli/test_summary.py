@@ -1,4 +1,4 @@
-"""`summary` counts a spec of any size in moments, and says what two of them differ in."""
+"""`paribus summary`: counts of a spec, and differences of two specs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ def test_a_published_model_has_its_published_size(
 
 def test_what_was_published_stands_above_what_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-large"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("bert-large: BERT large:")
-    assert "340 M parameters" in told.splitlines()[0]
-    assert "336,226,108" in told
+    text = capsys.readouterr().out
+    assert text.startswith("bert-large: BERT large:")
+    assert "340 M parameters" in text.splitlines()[0]
+    assert "336,226,108" in text
 
 
 def test_the_lines_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    found = summary(capsys, "seq2seq-tiny")
-    assert sum(line["parameters"] for line in found["lines"]) == found["parameters"]
-    assert sum(line["flops"] for line in found["lines"]) == pytest.approx(found["flops_per_token"] * found["length"])
+    document = summary(capsys, "seq2seq-tiny")
+    assert sum(line["parameters"] for line in document["lines"]) == document["parameters"]
+    assert sum(line["flops"] for line in document["lines"]) == pytest.approx(
+        document["flops_per_token"] * document["length"]
+    )
 
 
 def test_sharing_keys_and_values_saves_exactly_their_part_of_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,15 +46,15 @@ def test_sharing_keys_and_values_saves_exactly_their_part_of_the_cache(capsys: p
 
 def test_versus_shows_both_sides_and_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-tiny", "--versus", "attention=mqa"]) == 0
-    told = capsys.readouterr().out
-    assert "attention: mha" in told
-    assert "→ mqa" in told
-    assert "-5.1%" in told
+    text = capsys.readouterr().out
+    assert "attention: mha" in text
+    assert "→ mqa" in text
+    assert "-5.1%" in text
 
 
 def test_versus_takes_another_spec_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "gpt2", "--versus", "bert-base"]) == 0
-    told = capsys.readouterr().out
-    assert "topology: decoder → encoder" in told
-    assert "124,439,808" in told
-    assert "110,106,428" in told
+    text = capsys.readouterr().out
+    assert "topology: decoder → encoder" in text
+    assert "124,439,808" in text
+    assert "110,106,428" in text

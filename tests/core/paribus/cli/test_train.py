@@ -1,4 +1,4 @@
-"""`train` keeps what it trained, does not train it twice, and says where it is."""
+"""`paribus train`: saved models, existing records, initial models, and errors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SMALL = ["gpt-tiny", "position=rope", "dims.width=16", "dims.length=16", "traine
 def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     store = ["--store", str(tmp_path)]
     assert main(["train", *SMALL, *store]) == 0
-    first = capsys.readouterr()
-    assert "val/clm/loss" in first.out
-    folder = Path(first.out.rsplit(": ", 1)[1].strip())
+    first_output = capsys.readouterr()
+    assert "val/clm/loss" in first_output.out
+    folder = Path(first_output.out.rsplit(": ", 1)[1].strip())
     assert main(["train", *SMALL, *store, "--json"]) == 0
-    again = capsys.readouterr()
-    assert "nothing to do" in again.err
-    result = json.loads(again.out)
+    second_output = capsys.readouterr()
+    assert "nothing to do" in second_output.err
+    result = json.loads(second_output.out)
     assert (result["state"], result["steps"]) == ("done", 3)
     model = paribus.load(folder)
     logits, states = model(torch.zeros(1, 4, dtype=torch.int64))
@@ -45,7 +45,7 @@ def test_a_model_of_pairs_writes_when_it_is_measured(capsys: pytest.CaptureFixtu
 
 
 def test_a_folder_without_a_record_is_no_trial(tmp_path: Path) -> None:
-    with pytest.raises(paribus.StoreError, match="there is no record here"):
+    with pytest.raises(paribus.StoreError, match="this folder has no record"):
         paribus.load(tmp_path)
 
 
@@ -71,8 +71,8 @@ def test_what_lightning_does_not_take_is_the_users_mistake(
 
 
 def test_arguments_of_a_trainer_are_known_without_importing_it() -> None:
-    known = inspect.signature(Trainer.__init__).parameters
-    assert trainer_arguments() == {name for name in known if name != "self"}
+    parameters = inspect.signature(Trainer.__init__).parameters
+    assert trainer_arguments() == {name for name in parameters if name != "self"}
 
 
 def test_a_trial_alone_takes_one_thread_as_one_of_a_study_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,9 @@ def test_a_trial_goes_on_from_another_by_its_identity(capsys: pytest.CaptureFixt
     folder = Path(capsys.readouterr().out.rsplit(": ", 1)[1].strip())
     words = [f"from={folder.name[:6]}", "trainer.max_steps=2"]
     assert main(["train", *words, *store]) == 0  # no SPEC: that of the trial
-    said = capsys.readouterr().out
-    assert "tensors of the saved model: 35 kept, 0 converted, 0 new, 0 dropped" in said
-    assert "2 steps" in said
+    result = capsys.readouterr().out
+    assert "tensors of the saved model: 35 kept, 0 converted, 0 new, 0 dropped" in result
+    assert "2 steps" in result
     assert main(["train", words[0], *store, "--json"]) == 0
     assert (
         json.loads(capsys.readouterr().out)["from"]["sha256"] == paribus.spec({"from": str(folder)})["from"]["sha256"]
@@ -115,7 +115,7 @@ def test_a_trial_goes_on_from_another_by_its_identity(capsys: pytest.CaptureFixt
     ("words", "message"),
     [
         (["optimizer.lr=1"], "error[missing]: missing SPEC before the override `optimizer.lr=1`"),
-        (["from=abcdef"], "error[no-record] from (abcdef): there is no such folder; valid: a folder like runs/"),
+        (["from=abcdef"], "error[no-record] from (abcdef): this folder does not exist; valid: a folder like runs/"),
     ],
 )
 def test_without_a_spec_there_must_be_a_model_to_begin_from(

@@ -139,7 +139,7 @@ def test_a_folder_is_asked_as_well_and_an_older_one_without_its_tokenizer(gpt: M
     assert paribus.generate(tmp_path / "gpt", "A", tokens=4) == found
     (tmp_path / "gpt" / TEXT).unlink()
     assert paribus.generate(str(tmp_path / "gpt"), "A", tokens=4) == found
-    with pytest.raises(StoreError, match="there is no such folder"):
+    with pytest.raises(StoreError, match="this folder does not exist"):
         paribus.generate(tmp_path / "nowhere", "A")
     shutil.rmtree(tmp_path / "gpt")
 

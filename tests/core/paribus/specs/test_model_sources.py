@@ -58,7 +58,7 @@ def test_a_spec_is_of_the_model_that_was_there(gpt: Path, known: Index) -> None:
         ("{sha256: 0}", "expected the folder of a saved model, got a mapping"),
         (
             "nowhere/at/all",
-            r"error\[no-record\] from .*`nowhere/at/all`: there is no such folder; valid",
+            r"error\[no-record\] from .*`nowhere/at/all`: this folder does not exist; valid",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_teacher_of_another_width_is_refused_before_anything_is_read(gpt: Path
 def test_without_a_preset_the_shape_is_that_of_the_saved_model(gpt: Path, known: Index) -> None:
     found = resolved({"from": str(gpt)}, "optimizer.lr=0.5", registry=known)
     assert (found["dims"]["width"], found["optimizer"]["lr"], found["from"]["name"]) == (12, 0.5, str(gpt))
-    with pytest.raises(SpecError, match=r"^error\[no-record\] from .*: there is no such folder; valid: [^\n]*$"):
+    with pytest.raises(SpecError, match=r"^error\[no-record\] from .*: this folder does not exist; valid: [^\n]*$"):
         resolved({"from": "nowhere/at/all"}, registry=known)
 
 

@@ -58,10 +58,13 @@ def test_it_takes_no_torch(original: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "there is no such folder"),
-        ("empty", "there is no record here"),
+        ("", "this folder does not exist"),
+        ("empty", "this folder has no record"),
         ("config.json", "this is a model of another library; valid: `paribus convert"),
-        ("pytorch_model.bin", r"its weights are a pickle, `pytorch_model\.bin`, which may run code when it is opened"),
+        (
+            "pytorch_model.bin",
+            r"its weights are a pickle, `pytorch_model\.bin`, which may run code, so it was not opened",
+        ),
     ],
 )
 def test_a_folder_that_is_no_model_is_told_for_what_it_is(tmp_path: Path, name: str, message: str) -> None:
@@ -74,16 +77,16 @@ def test_a_folder_that_is_no_model_is_told_for_what_it_is(tmp_path: Path, name: 
 
 
 def test_a_file_or_no_name_at_all_is_no_folder(model: Path) -> None:
-    with pytest.raises(StoreError, match="this is a file, and no folder"):
+    with pytest.raises(StoreError, match="expected a folder with a model"):
         read_model(model / WEIGHTS)
-    with pytest.raises(StoreError, match="there is no such folder"):
+    with pytest.raises(StoreError, match="this folder does not exist"):
         read_model("runs/\0")
 
 
 def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_read(model: Path) -> None:
     whole = (model / WEIGHTS).read_bytes()
     for data, message in (
-        (whole[:-1], r"it has [\d,]+ bytes, where its header tells of [\d,]+"),
+        (whole[:-1], r"it has [\d,]+ bytes, but its header specifies [\d,]+"),
         (whole[:40], "it has no hash"),
         (b"\x80\x04\x95 a pickle", "it has no hash"),
         (b"", "it has no hash"),
@@ -103,7 +106,7 @@ def test_a_document_that_was_edited_is_refused(model: Path) -> None:
     with pytest.raises(StoreError, match="it does not have the hash"):
         read_model(model)
     write_json(model / MODEL, {"spec": "gpt-tiny", "dtype": "float32"})
-    with pytest.raises(StoreError, match="it does not say which model it holds"):
+    with pytest.raises(StoreError, match="its spec, dtype or tokenizer is missing"):
         read_model(model)
 
 

@@ -180,7 +180,7 @@ def test_a_trained_model_comes_back_as_it_was(trial: Callable[..., Any], compone
 
 
 def test_a_folder_without_a_record_is_no_trial(tmp_path: Path, components: Registry) -> None:
-    with pytest.raises(StoreError, match=r"error\[no-record\] \(.*\): there is no record here.*valid: a folder like"):
+    with pytest.raises(StoreError, match=r"error\[no-record\] \(.*\): this folder has no record.*valid: a folder like"):
         load(tmp_path, registry=components)
 
 
