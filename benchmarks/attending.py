@@ -1,4 +1,4 @@
-"""One attention by itself, at any length: as a sublayer with its projections, or only what is between these."""
+"""Runs of a single attention at any length: a whole sublayer, or only the part between its projections."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Scope = Literal["sublayer", "mixing", "pass"]
 
 
 class Job(NamedTuple):
-    """What is run: plain values, so that another process can be told."""
+    """Attention and sizes of a run, as plain values that another process can receive."""
 
     attention: str
     options: Mapping[str, Any]
     rows: int
     backward: bool
     scope: Scope = "sublayer"
-    masked: bool = False  # computed with a mask for all pairs of rows, as where no kernel knows of windows
+    masked: bool = False  # use a mask of all pairs, as without a kernel for windows
 
 
 @final
-class Alone(Placement):
-    """The attention and nothing else."""
+class AttentionOnly(Placement):
+    """Placement with only the attention."""
 
     traits: ClassVar[PlacementTraits] = {"final_norm": False}
 
@@ -45,8 +45,8 @@ class Alone(Placement):
 
 
 @final
-class Idle(FeedForward):
-    """Is never run."""
+class UnusedFeedForward(FeedForward):
+    """Feed-forward that is never called."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         return x, None
@@ -56,13 +56,13 @@ class Idle(FeedForward):
 
 
 def sample(registry: Registry, name: str) -> dict[str, Any]:
-    """The options that an attention cannot be built without, as its author's examples give them."""
+    """Return sample values of the required options of an attention."""
     options = registry.index.find("attention", name).options
     return {option.name: option.sample for option in options if option.required}
 
 
 def stack_of(registry: Registry, job: Job) -> Stack:
-    """A stack of one layer that is one attention."""
+    """Return a stack of one layer with only an attention."""
     attention = {"name": job.attention, **job.options}
     spec = resolved("encoder-tiny", "position=none", f"dims.width={WIDTH}", f"dims.heads={HEADS}", registry=registry)
     spec = resolved({**spec, "dims": {**spec["dims"], "length": job.rows}, "attention": attention}, registry=registry)
@@ -70,8 +70,8 @@ def stack_of(registry: Registry, job: Job) -> Stack:
     torch.manual_seed(0)
     layer = Layer(
         attention=make(registry, "attention", spec["attention"], shape, kind=Attention),
-        feedforward=Idle(),
-        placement=Alone(),
+        feedforward=UnusedFeedForward(),
+        placement=AttentionOnly(),
         dropout=0.0,
     )
     position = make(registry, "position", spec["position"], shape, kind=Position)
@@ -80,9 +80,9 @@ def stack_of(registry: Registry, job: Job) -> Stack:
 
 
 def runner(registry: Registry, job: Job) -> Callable[[], object]:
-    """Forward, or forward and backward: of a sublayer, or of what is between its projections.
+    """Return a function that runs forward, or forward and backward, in the scope of a job.
 
-    What the layers of a stack share, such as a mask, is made again in each `pass`, and has been made for `mixing`.
+    Data that layers share, such as a mask, is computed within each `pass`, and in advance for `mixing`.
     """
     stack = stack_of(registry, job)
     rows = TokenLayout(torch.arange(job.rows).unsqueeze(0))
@@ -100,19 +100,19 @@ def runner(registry: Registry, job: Job) -> Callable[[], object]:
 
     if job.scope == "pass":
         return _run(lambda: mixed(shared()), (q, k, v), job.backward)
-    made = shared()
-    return _run(lambda: mixed(made), (q, k, v), job.backward)
+    shared_plan = shared()
+    return _run(lambda: mixed(shared_plan), (q, k, v), job.backward)
 
 
 def _run(forward: Callable[[], Tensor], leaves: Tensor | tuple[Tensor, ...], backward: bool) -> Callable[[], object]:
-    given = (leaves,) if isinstance(leaves, Tensor) else leaves
+    inputs = (leaves,) if isinstance(leaves, Tensor) else leaves
     if not backward:
         return torch.no_grad()(forward)
-    for leaf in given:
+    for leaf in inputs:
         leaf.requires_grad_()
 
     def run() -> None:
-        for leaf in given:
+        for leaf in inputs:
             leaf.grad = None
         y = forward()
         y.backward(torch.ones_like(y))

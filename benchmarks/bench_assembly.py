@@ -1,4 +1,4 @@
-"""P1: what it costs that a model was put together from parts, and not written by hand."""
+"""P1: overhead of a model that is assembled from components over a hand-written one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ import paribus
 from paribus.parts.batch import Batch
 
 LIMIT = 1.02
-DAWDLE = 0.05  # by how much the contrast is slower than the floor
+DELAY = 0.05  # share by which the contrast is slower than the floor
 
 
 class Case(NamedTuple):
-    """A topology with its objective, as a preset has it, and the floor of the same mathematics."""
+    """Preset with a topology and objective, and the floor with the same mathematics."""
 
     preset: str
     floor: Callable[..., nn.Module]
 
 
 class Size(NamedTuple):
-    """How large: the small one shows what Python costs, the large one what a study pays."""
+    """Sizes of a model; the small one shows the overhead of Python, the large one that of a study."""
 
     width: int
     layers: int
@@ -54,7 +54,7 @@ HEADS = 4
 @pytest.mark.parametrize("size", [LARGE, SMALL], ids=["large", "small"])
 @pytest.mark.parametrize("case", CASES)
 def test_step_eager(bench: Any, case: str, size: Size) -> None:
-    assembled, floor, batch = built(case, size)
+    assembled, floor, batch = build_case(case, size)
     twin = copy.deepcopy(floor)
     measure(
         bench,
@@ -67,7 +67,7 @@ def test_step_eager(bench: Any, case: str, size: Size) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_step_compiled(bench: Any, case: str) -> None:
-    assembled, floor, batch = built(case, LARGE)
+    assembled, floor, batch = build_case(case, LARGE)
     torch.compiler.reset()
     breaks: int = torch._dynamo.explain(assembled.loss)(batch).graph_break_count
     bench.claim(counted("P1", f"{case}, graph breaks", breaks))
@@ -82,8 +82,8 @@ def test_step_compiled(bench: Any, case: str) -> None:
     )
 
 
-def built(case: str, size: Size) -> tuple[Any, nn.Module, Batch]:
-    """A model, its floor with the same weights, and a batch on which both have the same loss and gradients."""
+def build_case(case: str, size: Size) -> tuple[Any, nn.Module, Batch]:
+    """Return a model, its floor with the same weights, and a batch; loss and gradients of both are equal."""
     preset, make = CASES[case]
     overrides = [
         f"dims.width={size.width}",
@@ -98,12 +98,12 @@ def built(case: str, size: Size) -> tuple[Any, nn.Module, Batch]:
     tensors = assembled.state_dict()
     floor = make(size.width, size.layers, HEADS, size.length, len(tensors["embedding.tokens.weight"]))
     names = floors.copy_weights(tensors, floor)
-    same(assembled, floor, batch, names)
+    assert_equal_gradients(assembled, floor, batch, names)
     return assembled, floor, batch
 
 
-def same(assembled: Any, floor: nn.Module, batch: Batch, names: dict[str, str]) -> None:
-    """Both compute the same thing: without that, which of them is faster would mean nothing."""
+def assert_equal_gradients(assembled: Any, floor: nn.Module, batch: Batch, names: dict[str, str]) -> None:
+    """Assert that both have the same loss and gradients, so that their times are comparable."""
     losses = assembled.loss(batch), floor(batch)
     for loss in losses:
         loss.backward()
@@ -114,7 +114,7 @@ def same(assembled: Any, floor: nn.Module, batch: Batch, names: dict[str, str]) 
 
 
 def step(loss: Callable[[Batch], Tensor], module: nn.Module, batch: Batch) -> Callable[[], None]:
-    """Forward and backward; an optimizer's step would be the same for both, and only hide what differs."""
+    """Return a function that runs forward and backward; the optimizer step is equal for both and left out."""
 
     def run() -> None:
         module.zero_grad(set_to_none=True)
@@ -124,20 +124,20 @@ def step(loss: Callable[[Batch], Tensor], module: nn.Module, batch: Batch) -> Ca
 
 
 def measure(
-    bench: Any, what: str, *, assembled: Callable[[], None], floor: Callable[[], None], twin: Callable[[], None]
+    bench: Any, claim_name: str, *, assembled: Callable[[], None], floor: Callable[[], None], twin: Callable[[], None]
 ) -> None:
-    def dawdling() -> None:
-        began = time.process_time()
+    def delayed() -> None:
+        start = time.process_time()
         floor()
-        until = began + (time.process_time() - began) * (1 + DAWDLE)
-        while time.process_time() < until:
+        end = start + (time.process_time() - start) * (1 + DELAY)
+        while time.process_time() < end:
             pass
 
-    times = bench.rounds({"assembled": assembled, "floor": floor, "twin": twin, "contrast": dawdling})
+    times = bench.rounds({"assembled": assembled, "floor": floor, "twin": twin, "contrast": delayed})
     bench.claim(
         Claim(
             "P1",
-            what,
+            claim_name,
             ratio(times["assembled"], times["floor"]),
             limit=LIMIT,
             twin=ratio(times["twin"], times["floor"]),

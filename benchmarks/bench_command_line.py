@@ -1,4 +1,4 @@
-"""P8: how long a command takes that has no use for torch, from the start of Python to its end."""
+"""P8: CPU time of commands that do not need torch, from the start of Python to its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ metric: {name: val/mlm/loss, better: lower, margin: 0.05}
 
 
 class Command(NamedTuple):
-    """What is typed behind `paribus`; STUDY stands for a study that has been run."""
+    """Arguments of `paribus`; STUDY is replaced by a study that has been run."""
 
     words: tuple[str, ...]
     code: int = 0
@@ -40,22 +40,22 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A small study with all of its records."""
+    """Small study with all of its records."""
     folder = tmp_path_factory.mktemp("study")
     path, store = folder / "small.yaml", folder / "runs"
     path.write_text(STUDY, encoding="utf-8")
-    done = ran(["run", str(path), "--store", str(store)])
-    assert done.code == 0, done.said
+    process = ran(["run", str(path), "--store", str(store)])
+    assert process.code == 0, process.errors
     return [str(path), "--store", str(store)]
 
 
 def test_command_line(bench: Any, study: list[str], tmp_path: Path) -> None:
-    last: dict[str, Ran] = {}
+    results: dict[str, Ran] = {}
 
-    def kept(name: str, run: Callable[[], Ran]) -> Callable[[], float]:
+    def recording(name: str, run: Callable[[], Ran]) -> Callable[[], float]:
         def seconds() -> float:
-            last[name] = run()
-            return last[name].seconds
+            results[name] = run()
+            return results[name].seconds
 
         return seconds
 
@@ -63,12 +63,12 @@ def test_command_line(bench: Any, study: list[str], tmp_path: Path) -> None:
         words = [part for word in COMMANDS[name].words for part in (study if word == "STUDY" else [word])]
         return lambda: ran(words)
 
-    contestants = {name: kept(name, command(name)) for name in COMMANDS}
-    contestants["import torch"] = kept("import torch", lambda: python(["-c", "import torch"]))
-    times = bench.children(contestants, least=4, most=12)
+    contestants = {name: recording(name, command(name)) for name in COMMANDS}
+    contestants["import torch"] = recording("import torch", lambda: python(["-c", "import torch"]))
+    times = bench.children(contestants, minimum=4, maximum=12)
     slow = estimate(times["import torch"])
     for name, (_, code) in COMMANDS.items():
-        assert last[name].code == code, f"paribus {name}: {last[name].said}"
+        assert results[name].code == code, f"paribus {name}: {results[name].errors}"
         bench.claim(Claim("P8", f"paribus {name}", estimate(times[name]), "s", limit=LIMIT, contrast=slow))
-    imported = [name for name in COMMANDS if last[name].torch]
+    imported = [name for name in COMMANDS if results[name].torch]
     bench.claim(counted("P8", f"of these {len(COMMANDS)}, that import torch", len(imported), ", ".join(imported)))

@@ -1,4 +1,4 @@
-"""P9: what making batches takes, against Hugging Face's collators and beside a step; and how full packed rows are."""
+"""P9: time to make batches, compared with Hugging Face's collators and with a training step; fill of packed rows."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SHARE = 0.01
 FILL = 0.97
 OBJECTIVES = {"mlm": "encoder-tiny", "clm": "gpt-tiny", "permutation": "xlnet-tiny"}
 STEPS = ("bert-tiny", "encoder-tiny", "gpt-tiny")
-ROUND = 32  # batches a round: one is over too soon to be timed, and some are made together
+ROUND = 32  # batches in each round: a single one is too short to time, and several are made at once
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_collator_against_theirs(bench: Any, objective: str) -> None:
     data = paribus.data(paribus.spec(OBJECTIVES[objective], f"data.batch={BATCH}", f"dims.length={LENGTH}"))
-    theirs = Theirs(objective, data)
+    theirs = HfCollator(objective, data)
     ours = batches(data)
-    times = bench.rounds({"ours": ours, "twin": ours, "theirs": theirs, "theirs again": theirs}, least=8, most=60)
+    times = bench.rounds({"ours": ours, "twin": ours, "theirs": theirs, "theirs again": theirs}, minimum=8, maximum=60)
     bench.claim(
         Claim(
             "P9",
@@ -51,10 +51,10 @@ def test_a_collator_against_theirs(bench: Any, objective: str) -> None:
 
 def test_a_collator_against_theirs_at_its_best(bench: Any) -> None:
     data = paribus.data(paribus.spec("encoder-tiny", f"data.batch={BATCH}", f"dims.length={LENGTH}"))
-    theirs = Theirs("mlm", data, tensors=True)
-    times = bench.rounds({"ours": batches(data), "theirs": theirs}, least=8, most=60)
-    what = "the same, where it is handed tensors and told which tokens are special / mlm"
-    bench.claim(Claim("", what, ratio(times["theirs"], times["ours"])))
+    theirs = HfCollator("mlm", data, tensors=True)
+    times = bench.rounds({"ours": batches(data), "theirs": theirs}, minimum=8, maximum=60)
+    claim_name = "the same, where it is handed tensors and told which tokens are special / mlm"
+    bench.claim(Claim("", claim_name, ratio(times["theirs"], times["ours"])))
 
 
 @pytest.mark.parametrize("preset", STEPS)
@@ -62,9 +62,9 @@ def test_the_share_of_data_in_a_step(bench: Any, preset: str) -> None:
     spec = paribus.spec(preset, "trainer.max_steps=100000")
     model, data = paribus.assemble(spec), paribus.data(spec)
     train = Training(model, data)
-    theirs = Theirs("mlm", data, count=1)
+    theirs = HfCollator("mlm", data, count=1)
     contestants = {"batches": batches(data), "step": train, "twin": train, "theirs": theirs}
-    times = bench.rounds(contestants, least=20, most=200)
+    times = bench.rounds(contestants, minimum=20, maximum=200)
     batch, step = (float(np.median(times[name])) for name in ("batches", "step"))
     bench.claim(
         Claim(
@@ -80,91 +80,91 @@ def test_the_share_of_data_in_a_step(bench: Any, preset: str) -> None:
 
 
 def test_how_full_packed_rows_are(bench: Any) -> None:
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
 
     def fill() -> None:
         docs = paribus.data(paribus.spec("gpt-tiny", "tokenizer=bpe")).encoded
         for length in (128, 512, 1024):
-            found[f"python-docs in pieces, rows of {length}"] = PackedDocuments(
+            shares[f"python-docs in pieces, rows of {length}"] = PackedDocuments(
                 docs.train, docs.vocabulary, length
             ).fill
-        luck = np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         for spread in (0.6, 1.0, 1.6):
-            lengths = luck.lognormal(5.0, spread, 100_000).astype(np.int64) + 1
+            lengths = rng.lognormal(5.0, spread, 100_000).astype(np.int64) + 1
             rows = PackedDocuments(documents(lengths), Vocabulary(WORDS, {"eos": 0}), 512)
-            found[f"log-normal lengths, spread {spread:g}, rows of 512"] = rows.fill
+            shares[f"log-normal lengths, spread {spread:g}, rows of 512"] = rows.fill
 
     bench.once(fill)
-    for what, share in found.items():
+    for claim_name, share in shares.items():
         figure = Estimate(share, share, share)
-        bench.claim(Claim("P9", f"fill: {what}", figure, unit="", limit=FILL, at_most=False))
+        bench.claim(Claim("P9", f"fill: {claim_name}", figure, unit="", limit=FILL, at_most=False))
 
 
 def documents(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> SplitTokens:
-    """Documents of one sentence each."""
+    """Return documents of one sentence each."""
     bounds = np.concatenate(([0], np.cumsum(lengths)))
     return SplitTokens(np.ones(bounds[-1], np.uint16), bounds, np.arange(len(bounds)))
 
 
 def batches(data: Data, count: int = ROUND) -> Callable[[], None]:
-    """Makes the next batches: cut, hidden and counted, as a step is given them."""
-    at = 0
+    """Return a function that makes the next batches, complete with masks and counts."""
+    step = 0
 
     def make() -> None:
-        nonlocal at
+        nonlocal step
         for _ in range(count):
-            data.step(at)
-            at += 1
+            data.step(step)
+            step += 1
 
     return make
 
 
 @final
 class Training:
-    """Steps of training, without the making of batches."""
+    """Training steps on batches that were made in advance."""
 
     def __init__(self, model: Model, data: Data) -> None:
         self.model = model
         self.batches = [data.step(step) for step in range(8)]
         configured: Any = model.configure_optimizers()
         self.optimizer, self.rates = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
-        self.at = 0
+        self.index = 0
 
     def __call__(self) -> None:
-        loss = self.model.loss(self.batches[self.at % len(self.batches)])
+        loss = self.model.loss(self.batches[self.index % len(self.batches)])
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.rates.step()
-        self.at += 1
+        self.index += 1
 
 
 @final
-class Theirs:
-    """A collator of transformers on the same rows: lists of ids as a data set gives them, or tensors."""
+class HfCollator:
+    """Collator of transformers on rows of the same size: lists of ids as from a dataset, or tensors."""
 
     def __init__(self, objective: str, data: Data, *, tensors: bool = False, count: int = ROUND) -> None:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         self.collate = collator(objective)
         self.count = count
-        self.at = 0
-        draws = (Draw(0, 0, torch.arange(at * BATCH, (at + 1) * BATCH)) for at in range(8))
+        self.index = 0
+        draws = (Draw(0, 0, torch.arange(batch_index * BATCH, (batch_index + 1) * BATCH)) for batch_index in range(8))
         length = data.train_examples.length
         self.batches: list[Sequence[Mapping[str, Any]]] = []
         for draw in draws:
             rows = draw.below("rows", WORDS - 5, length) + 5
-            listed: Sequence[Any] = list(rows) if tensors else rows.tolist()
-            told = {"special_tokens_mask": torch.zeros(length, dtype=torch.long)} if tensors else {}
-            self.batches.append([{"input_ids": row, **told} for row in listed])
+            examples: Sequence[Any] = list(rows) if tensors else rows.tolist()
+            extra = {"special_tokens_mask": torch.zeros(length, dtype=torch.long)} if tensors else {}
+            self.batches.append([{"input_ids": row, **extra} for row in examples])
 
     def __call__(self) -> None:
         for _ in range(self.count):
-            self.collate([dict(row) for row in self.batches[self.at % len(self.batches)]])
-            self.at += 1
+            self.collate([dict(row) for row in self.batches[self.index % len(self.batches)]])
+            self.index += 1
 
 
 def collator(objective: str) -> Any:
-    """With a tokenizer of as many words, which it asks what is special."""
+    """Return the collator of an objective, with a tokenizer of the same vocabulary size."""
     from tokenizers import Tokenizer, models
     from transformers import (
         DataCollatorForLanguageModeling,
@@ -173,7 +173,7 @@ def collator(objective: str) -> Any:
     )
 
     names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    words = {name: at for at, name in enumerate([*names, *(f"w{at}" for at in range(len(names), WORDS))])}
+    words = {name: index for index, name in enumerate([*names, *(f"w{index}" for index in range(len(names), WORDS))])}
     keys = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     library = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **dict(zip(keys, names, strict=True)))

@@ -1,4 +1,4 @@
-"""What it costs to run a trial beyond the trial: until its process is there, and a study beside the fits in it."""
+"""P7: overhead of running trials: start of a trial's process, and a study compared with its trials."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from paribus.runner.jobs import worker_request
 from paribus.slots.launcher import Job, JobEnded, Plugins
 from paribus.train.trial_options import TrialOptions
 
-MOST_SECONDS: Final = 0.100  # from an order to the end of a process that has nothing to do
-MOST_TIMES: Final = 1.05  # a study, beside the trials in it
+MAX_SECONDS: Final = 0.100  # from a request to the end of a process that has nothing to do
+MAX_RATIO: Final = 1.05  # a study to its trials
 JOBS: Final = 2
 STUDY: Final = {
     "base": {"preset": "gpt-tiny", "dims.width": 32, "dims.length": 32, "data.validation": 64},
@@ -32,58 +32,60 @@ STUDY: Final = {
 
 
 def test_starting_a_trial(bench: Any, tmp_path: Path) -> None:
-    """A trial that has its record already: its process is forked, finds that, and ends."""
+    """Time a process of a trial that already has its record, so that it ends at once."""
     planned = paribus.study({**STUDY, "seeds": 1, "budget": {"steps": 1}}, store=tmp_path)
     paribus.run(planned)
     trial = planned.plan.trials[0]
-    order = worker_request(trial, planned.store, TrialOptions()).to_json()
-    forked, anew = ForkServer(), ForkServer(fork=False)
+    request = worker_request(trial, planned.store, TrialOptions()).to_json()
+    forked, spawned = ForkServer(), ForkServer(fork=False)
     try:
         times: dict[str, list[float]] = {}
-        for name, zygote in (("forked", forked), ("started anew", anew)):
-            zygote.open(Plugins())
-            run = _runs(zygote, order, str(tmp_path / "log.txt"))
-            run()  # the first waits for all the imports
-            times[name] = [bench.once(run) if not times and at == 0 else run() for at in range(30 if not times else 3)]
+        for name, server in (("forked", forked), ("started anew", spawned)):
+            server.open(Plugins())
+            run = _runs(server, request, str(tmp_path / "log.txt"))
+            run()  # the first run waits for the imports
+            times[name] = [
+                bench.once(run) if not times and index == 0 else run() for index in range(30 if not times else 3)
+            ]
     finally:
         forked.close()
-        anew.close()
+        spawned.close()
     bench.save(times)
     slow = estimate(times["started anew"])
-    what = "from an order to the end of a process that finds its trial done"
-    bench.claim(Claim("P7", what, estimate(times["forked"]), "s", limit=MOST_SECONDS, contrast=slow))
+    claim_name = "from an order to the end of a process that finds its trial done"
+    bench.claim(Claim("P7", claim_name, estimate(times["forked"]), "s", limit=MAX_SECONDS, contrast=slow))
 
 
-def _runs(zygote: ForkServer, order: str, log: str) -> Callable[[], float]:
+def _runs(server: ForkServer, request: str, log: str) -> Callable[[], float]:
     count = 0
 
     def run() -> float:
         nonlocal count
         count += 1
-        began = time.perf_counter()
-        zygote.start(Job(f"trial-{count}", order, log))
+        start = time.perf_counter()
+        server.start(Job(f"trial-{count}", request, log))
         while True:
-            for news in zygote.poll(60):
-                if isinstance(news, JobEnded):
-                    assert news.code == 0, news
-                    return time.perf_counter() - began
+            for event in server.poll(60):
+                if isinstance(event, JobEnded):
+                    assert event.code == 0, event
+                    return time.perf_counter() - start
 
     return run
 
 
-class Spent(NamedTuple):
-    """A study's time, each beside that which its trials were at work on as many slots."""
+class StudyTime(NamedTuple):
+    """Time of a study and its parts, as ratios to the time of its trials."""
 
     study: float
-    empty: float  # slots without a trial, as none was left to start
-    between: float  # slots between two trials: processes, files, and rehearsals that ran after the first start
+    empty: float  # job slots without a trial, as none was left to start
+    between: float  # job slots between two trials: processes, files, and rehearsals after the first start
 
 
 @pytest.mark.parametrize("tries", [3])
 def test_a_study(bench: Any, tmp_path: Path, tries: int) -> None:
-    """From the start of its first trial to the end of its last, beside the time that its trials were at work."""
+    """Time a study from the start of its first trial to the end of its last, relative to the time of its trials."""
 
-    def once(number: int) -> Spent:
+    def once(number: int) -> StudyTime:
         planned = paribus.study(STUDY, store=tmp_path / str(number))
         began: list[float] = []
         ended: list[float] = []
@@ -94,16 +96,18 @@ def test_a_study(bench: Any, tmp_path: Path, tries: int) -> None:
 
         paribus.run(planned, jobs=JOBS, on_event=listen)
         records = [planned.store.record(trial.identity) for trial in planned.plan.trials]
-        spans = [each["provenance"]["ended"] - each["provenance"]["started"] for each in records if each is not None]
+        spans = [
+            values["provenance"]["ended"] - values["provenance"]["started"] for values in records if values is not None
+        ]
         assert len(spans) == len(planned.plan.trials)
         work, slots = sum(spans), JOBS * (ended[-1] - began[0])
-        empty = sum(ended[-1] - each for each in ended[-JOBS:])
-        return Spent(slots / work, empty / work, (slots - work - empty) / work)
+        empty = sum(ended[-1] - values for values in ended[-JOBS:])
+        return StudyTime(slots / work, empty / work, (slots - work - empty) / work)
 
     runs = [bench.once(lambda: once(0)), *(once(number) for number in range(1, tries))]
-    bench.save({f"{field} / trials": [getattr(run, field) for run in runs] for field in Spent._fields})
+    bench.save({f"{field} / trials": [getattr(run, field) for run in runs] for field in StudyTime._fields})
     note = f"{tries} runs, {JOBS} trials at a time"
-    study, empty, between = (Estimate(fmean(each), min(each), max(each)) for each in zip(*runs, strict=True))
-    bench.claim(Claim("P7", "a study, beside the trials in it", study, limit=MOST_TIMES, note=note))
+    study, empty, between = (Estimate(fmean(values), min(values), max(values)) for values in zip(*runs, strict=True))
+    bench.claim(Claim("P7", "a study, beside the trials in it", study, limit=MAX_RATIO, note=note))
     bench.claim(Claim("", "of that, slots of which none was left to start", empty, note=note))
     bench.claim(Claim("", "of that, between trials, and rehearsals", between, note=note))

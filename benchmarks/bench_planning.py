@@ -1,4 +1,4 @@
-"""P7: what it takes to expand, check, name and deduplicate a study of a thousand trials."""
+"""P7: time to expand, check, name and deduplicate a study of a thousand trials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPONENTS = {
     "norm": ["rmsnorm", "layernorm"],
     "optimizer.lr": [1e-3, 2e-3, 3e-3, 4e-3, 5e-3],
 }
-ALONE = """
+CHILD = """
 import sys, time
 from benchmarks.bench_planning import *
 known = index()
@@ -34,42 +34,49 @@ print("torch" in sys.modules, file=sys.stderr)
 """
 
 
-def planned(vary: Mapping[str, Any], known: Index) -> Plan:
-    """A grid with five seeds."""
+def planned(vary: Mapping[str, Any], component_index: Index) -> Plan:
+    """Return the plan of a grid with five seeds."""
     study = {"base": "encoder-tiny", "design": "grid", "vary": vary, "seeds": 5, "metric": {"name": "val/mlm/loss"}}
-    return plan(parse_study("thousand", plain_tree(study, "study"), known), known, fingerprint=lambda spec: "text")
+    return plan(
+        parse_study("thousand", plain_tree(study, "study"), component_index),
+        component_index,
+        fingerprint=lambda spec: "text",
+    )
 
 
 def test_planning(bench: Any) -> None:
-    known = index()
-    larger = {**NUMBERS, "optimizer.weight_decay": [0.1 * at for at in range(8)]}
-    assert len(planned(NUMBERS, known).trials) == 5 + 20 * 10 * 5
+    component_index = index()
+    larger = {**NUMBERS, "optimizer.weight_decay": [0.1 * factor for factor in range(8)]}
+    assert len(planned(NUMBERS, component_index).trials) == 5 + 20 * 10 * 5
     times = bench.rounds(
         {
-            "numbers": lambda: planned(NUMBERS, known),
-            "components": lambda: planned(COMPONENTS, known),
-            "eight times as many": lambda: planned(larger, known),
+            "numbers": lambda: planned(NUMBERS, component_index),
+            "components": lambda: planned(COMPONENTS, component_index),
+            "eight times as many": lambda: planned(larger, component_index),
         },
-        least=4,
-        most=20,
+        minimum=4,
+        maximum=20,
     )
     contrast = estimate(times["eight times as many"])
-    for name, what in (("numbers", "20 rates x 10 dropouts x 5 seeds"), ("components", "200 architectures x 5 seeds")):
-        bench.claim(Claim("P7", f"a plan of {what}", estimate(times[name]), "s", limit=LIMIT, contrast=contrast))
+    for name, description in (
+        ("numbers", "20 rates x 10 dropouts x 5 seeds"),
+        ("components", "200 architectures x 5 seeds"),
+    ):
+        bench.claim(Claim("P7", f"a plan of {description}", estimate(times[name]), "s", limit=LIMIT, contrast=contrast))
 
 
 def test_planning_first_of_all(bench: Any) -> None:
-    """Processes that plan once: they import what reads YAML, and read the files of the engine and of the components."""
+    """Time processes that plan once, imports and the reading of the index included."""
     torch: list[bool] = []
 
     def child(vary: str) -> float:
-        ended = python(["-c", ALONE.format(vary=vary)])
-        assert ended.code == 0, ended.said
-        torch.append(ended.torch)
-        return float(ended.said.split()[-2])
+        process = python(["-c", CHILD.format(vary=vary)])
+        assert process.code == 0, process.errors
+        torch.append(process.torch)
+        return float(process.errors.split()[-2])
 
     names = {"NUMBERS": "20 rates x 10 dropouts x 5 seeds", "COMPONENTS": "200 architectures x 5 seeds"}
-    times = bench.children({vary: partial(child, vary) for vary in names}, least=5, most=20)
-    for vary, what in names.items():
-        bench.claim(Claim("P7", f"the first plan of a process, {what}", estimate(times[vary]), "s", limit=LIMIT))
+    times = bench.children({vary: partial(child, vary) for vary in names}, minimum=5, maximum=20)
+    for vary, description in names.items():
+        bench.claim(Claim("P7", f"the first plan of a process, {description}", estimate(times[vary]), "s", limit=LIMIT))
     bench.claim(counted("P7", "plans that import torch", sum(torch)))

@@ -1,4 +1,4 @@
-"""P10: the first study of a new user, by the clock on the wall, on all cores and with nothing cached."""
+"""P10: the quickstart study in wall time, on all cores and without caches."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ METRIC = "val/mlm/loss"
 
 def test_quickstart(bench: Any, tmp_path: Path) -> None:
     store, cache = tmp_path / "runs", {"PARIBUS_CACHE_DIR": str(tmp_path / "cache")}
-    code, lines, took = bench.once(lambda: watched(["run", "quickstart", "--store", str(store)], cache))
+    code, lines, total = bench.once(lambda: watched(["run", "quickstart", "--store", str(store)], cache))
     assert code == 0, "\n".join(line.text for line in lines[-20:])
-    first = next(line.seconds for line in lines if LOSS.search(line.text))
-    learned, of = learning(store, cache)
+    first_loss = next(line.seconds for line in lines if LOSS.search(line.text))
+    learned, note = learning(store, cache)
     bench.claim(
-        Claim("P10", "quickstart, from the command to its verdicts", once(took), "s", limit=150),
-        Claim("P10", "quickstart, from the command to the first loss", once(first), "s", limit=10),
-        Claim("P10", "quickstart, how far below unigrams", once(learned), "nats", limit=0.5, at_most=False, note=of),
+        Claim("P10", "quickstart, from the command to its verdicts", once(total), "s", limit=150),
+        Claim("P10", "quickstart, from the command to the first loss", once(first_loss), "s", limit=10),
+        Claim("P10", "quickstart, how far below unigrams", once(learned), "nats", limit=0.5, at_most=False, note=note),
     )
 
 
 def learning(store: Path, environment: dict[str, str]) -> tuple[float, str]:
-    """How far the worst attention came below the loss of a model that knows how frequent each token is."""
+    """Return by how much the worst attention beats the loss of the unigram baseline."""
     command = [sys.executable, *COMMAND, "compare", "quickstart", "--store", str(store), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
     means = {row["variant"]: row["mean"] for row in json.loads(done.stdout)["rows"]}
@@ -42,5 +42,5 @@ def learning(store: Path, environment: dict[str, str]) -> tuple[float, str]:
 
 
 def once(figure: float) -> Estimate:
-    """A figure that was taken once, and says nothing of how much it varies."""
+    """Return a single measurement as an estimate without an interval."""
     return Estimate(figure, figure, figure)

@@ -1,4 +1,4 @@
-"""P6: what a step costs more under Lightning than in a loop written by hand, and who is called within it."""
+"""P6: overhead of a Lightning step over a hand-written training loop, and calls of plugin libraries within a step."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from paribus.train.trial import TrialContext, run_trial
 
 LIMIT = 350.0  # microseconds a step
 STEPS = 40
-SETTLED = 4  # steps that are left out at the beginning
-WARM = 1  # rounds that are left out
-# A model so small that a fraction of a millisecond is seen beside it.
+SETTLED = 4  # first steps, which are not counted
+WARM = 1  # warm-up rounds, which are not counted
+# A model so small that an overhead of a fraction of a millisecond is measurable.
 SPEC = ("encoder-tiny", "dims.width=16", "dims.length=16", "data.batch=4", f"trainer.max_steps={STEPS}")
 QUIET = {
     "accelerator": "cpu",
@@ -43,38 +43,38 @@ QUIET = {
 }
 WATCHED = ("pluggy", "omegaconf")
 
-Pairs = list[tuple[float, float]]  # CPU seconds of a step, and of the loop's step right behind it
+Pairs = list[tuple[float, float]]  # CPU seconds of a step, and of the loop's step right after it
 
 
 @final
-class ByHand:
-    """The loop that everybody writes, with the same optimizer and schedule."""
+class PlainLoop:
+    """Plain PyTorch training loop with the same optimizer and schedule."""
 
     def __init__(self) -> None:
         self.model, self.data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
         configured: Any = self.model.configure_optimizers()
         self.optimizer, self.rates = configured["optimizer"], configured["lr_scheduler"]["scheduler"]
-        self.at = 0
+        self.index = 0
 
     def step(self) -> None:
-        loss = self.model.loss(self.data.step(self.at))
+        loss = self.model.loss(self.data.step(self.index))
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.rates.step()
-        self.at += 1
+        self.index += 1
 
 
 @final
-class Beside(Callback):
-    """Takes a step of the loop behind each step of whatever calls it: both within the same few milliseconds."""
+class Interleaved(Callback):
+    """Callback that runs a step of the plain loop after each step, so that both are timed within a few milliseconds."""
 
     def __init__(self) -> None:
-        self.loop = ByHand()
+        self.loop = PlainLoop()
         self.pairs: Pairs = []
         self.left: float | None = None
 
-    def stepped(self) -> None:
+    def record_pair(self) -> None:
         came = time.process_time()
         self.loop.step()
         ended = time.process_time()
@@ -83,12 +83,12 @@ class Beside(Callback):
         self.left = time.process_time()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self.stepped()
+        self.record_pair()
 
 
 @final
-class Chatty(Callback):
-    """Logs at each step, as most training scripts do: known to cost more than what is allowed."""
+class StepLogger(Callback):
+    """Callback that logs at each step, as most training scripts do; known to exceed the limit."""
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
         for name in ("loss", "copy"):
@@ -97,7 +97,7 @@ class Chatty(Callback):
 
 @final
 class Plain(LightningModule):
-    """The least that Lightning can be given, which tells its own share: the same model, and no hook."""
+    """Minimal LightningModule with the same model and no hook, which measures the share of Lightning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,36 +124,43 @@ def registry() -> Registry:
 def test_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
     pairs: dict[str, list[Pairs]] = {}
 
-    def kept(name: str, run: Callable[[], Pairs]) -> Callable[[], None]:
+    def recording(name: str, run: Callable[[], Pairs]) -> Callable[[], None]:
         return lambda: pairs.setdefault(name, []).append(run())
 
     runs = {
-        "twin": looped,
-        "Plain": plain,
-        "Trainer": fitted,
-        "trial": lambda: besides_a_trial(registry, tmp_path / str(len(pairs.get("trial", [])))),
-        "contrast": lambda: fitted(Chatty()),
+        "twin": loop_pairs,
+        "Plain": module_pairs,
+        "Trainer": trainer_pairs,
+        "trial": lambda: trial_pairs(registry, tmp_path / str(len(pairs.get("trial", [])))),
+        "contrast": lambda: trainer_pairs(StepLogger()),
     }
-    bench.rounds({name: kept(name, run) for name, run in runs.items()}, least=6, most=40, warm=WARM)
-    over: dict[str, Estimate] = {}
-    for name, found in pairs.items():
-        steps = [pair for each in found[WARM:] for pair in settled(each)]
-        bench.save({f"step of {name}": [step for step, _ in steps], f"loop beside {name}": [by for _, by in steps]})
-        over[name] = difference([step for step, _ in steps], [by for _, by in steps]).times(1e6)
-    for name, what in (("Trainer", "a Trainer's step - a loop's"), ("trial", "a trial's step - a loop's")):
+    bench.rounds({name: recording(name, run) for name, run in runs.items()}, minimum=6, maximum=40, warmup=WARM)
+    differences: dict[str, Estimate] = {}
+    for name, rounds in pairs.items():
+        steps = [pair for round_pairs in rounds[WARM:] for pair in settled(round_pairs)]
+        bench.save(
+            {
+                f"step of {name}": [step for step, _ in steps],
+                f"loop beside {name}": [loop_seconds for _, loop_seconds in steps],
+            }
+        )
+        differences[name] = difference([step for step, _ in steps], [loop_seconds for _, loop_seconds in steps]).times(
+            1e6
+        )
+    for name, name_of_claim in (("Trainer", "a Trainer's step - a loop's"), ("trial", "a trial's step - a loop's")):
         bench.claim(
             Claim(
                 "P6",
-                what,
-                over[name],
+                name_of_claim,
+                differences[name],
                 "µs",
                 limit=LIMIT,
-                twin=over["twin"],
-                contrast=over["contrast"],
+                twin=differences["twin"],
+                contrast=differences["contrast"],
                 nothing=0.0,
             )
         )
-    bench.claim(Claim("", "the least of Lightning modules, its step - a loop's", over["Plain"], "µs"))
+    bench.claim(Claim("", "the least of Lightning modules, its step - a loop's", differences["Plain"], "µs"))
 
 
 def test_calls_within_a_step(bench: Any, registry: Registry, tmp_path: Path) -> None:
@@ -162,61 +169,61 @@ def test_calls_within_a_step(bench: Any, registry: Registry, tmp_path: Path) -> 
     with counting(planted):
         registry.hook.trial_started(spec={}, model=None, trainer=None)
         assert OmegaConf.create({"lr": 1.0}).lr == 1.0
-    bench.once(lambda: trial(registry, tmp_path, tell=Between(calls, 5, 9)))
+    bench.once(lambda: trial(registry, tmp_path, on_step=CallCounter(calls, 5, 9)))
     for name in WATCHED:
-        note = f"of {planted[name]} planted ones, {planted[name]} are seen"
-        assert planted[name], f"calls of {name} are not seen, so that none were counted would mean nothing"
-        bench.claim(counted("P6", f"calls of {name} within four steps of a trial", calls[name], note))
+        remark = f"{planted[name]} of {planted[name]} planted calls are counted"
+        assert planted[name], f"planted calls of {name} are not counted, so a count of 0 would mean nothing"
+        bench.claim(counted("P6", f"calls of {name} within four steps of a trial", calls[name], remark))
 
 
-def looped() -> Pairs:
-    """The loop against itself."""
-    loop, beside = ByHand(), Beside()
+def loop_pairs() -> Pairs:
+    """Time the plain loop against itself."""
+    loop, beside = PlainLoop(), Interleaved()
     for _ in range(STEPS):
         loop.step()
-        beside.stepped()
+        beside.record_pair()
     return beside.pairs
 
 
-def fitted(*callbacks: Callback) -> Pairs:
-    """Anybody's Trainer, with what costs time turned off."""
-    beside = Beside()
+def trainer_pairs(*callbacks: Callback) -> Pairs:
+    """Time a plain Trainer, with its optional features turned off."""
+    beside = Interleaved()
     model, data = paribus.assemble(paribus.spec(*SPEC)), paribus.data(paribus.spec(*SPEC))
     Trainer(**QUIET, callbacks=[*callbacks, beside]).fit(model, data)  # type: ignore[arg-type]  # a mapping of its arguments
     return beside.pairs
 
 
-def plain() -> Pairs:
-    beside = Beside()
+def module_pairs() -> Pairs:
+    beside = Interleaved()
     numbers = DataLoader(torch.arange(STEPS), batch_size=None)  # type: ignore[arg-type,var-annotated]  # a tensor has a length and items
     Trainer(**QUIET, callbacks=[beside]).fit(Plain(), numbers)  # type: ignore[arg-type]  # a mapping of its arguments
     return beside.pairs
 
 
-def besides_a_trial(registry: Registry, folder: Path) -> Pairs:
-    """As `paribus run` does it: with digests of every batch, and every loss kept."""
-    beside = Beside()
-    trial(registry, folder, lambda step, loss: beside.stepped())
+def trial_pairs(registry: Registry, folder: Path) -> Pairs:
+    """Time a trial as `paribus run` trains it: with digests of every batch, and all losses."""
+    beside = Interleaved()
+    trial(registry, folder, lambda step, loss: beside.record_pair())
     return beside.pairs
 
 
-def trial(registry: Registry, folder: Path, tell: Callable[[int, float], None]) -> None:
+def trial(registry: Registry, folder: Path, on_step: Callable[[int, float], None]) -> None:
     spec = resolved(*SPEC, registry=registry)
     folder.mkdir(parents=True, exist_ok=True)
-    run_trial(spec, registry, TrialContext("bench", folder, on_step=tell, hooks=registry.hook))
+    run_trial(spec, registry, TrialContext("bench", folder, on_step=on_step, hooks=registry.hook))
 
 
 def settled(pairs: Pairs) -> Pairs:
-    """Without the steps at the beginning, and those behind one of a trial's evaluations."""
-    return [pair for at, pair in enumerate(pairs, start=1) if at >= SETTLED and at % (STEPS // 4)]
+    """Return the pairs without the first steps, and without those after an evaluation of a trial."""
+    return [pair for step, pair in enumerate(pairs, start=1) if step >= SETTLED and step % (STEPS // 4)]
 
 
 @final
-class Between:
-    """Counts calls from the end of one step to the end of another; it is told of every step."""
+class CallCounter:
+    """Step callback that counts calls from the end of one step to the end of another."""
 
-    def __init__(self, calls: dict[str, int], first: int, last: int) -> None:
-        self.calls, self.first, self.last = calls, first, last
+    def __init__(self, calls: dict[str, int], start_step: int, end_step: int) -> None:
+        self.calls, self.first, self.last = calls, start_step, end_step
 
     def __call__(self, step: int, loss: float) -> None:
         if step == self.first:

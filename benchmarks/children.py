@@ -1,4 +1,4 @@
-"""Commands of Paribus in processes of their own: what they cost from the start of Python to its end."""
+"""Commands of Paribus in separate processes, with their CPU time from the start of Python to its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_TELLING = """
+_PROGRAM = """
 import sys
 from paribus.cli.main import main
 code = main(sys.argv[1:])
@@ -20,24 +20,24 @@ COMMAND = ("-m", "paribus")
 
 
 class Ran(NamedTuple):
-    """A process that has ended."""
+    """Result of a process."""
 
     code: int
-    seconds: float  # of CPU, its own children's included
+    seconds: float  # of CPU, its children included
     torch: bool  # whether it had imported torch by its end
-    said: str
+    errors: str
 
 
 class Line(NamedTuple):
-    """A line of what a process printed, and after how many seconds."""
+    """Line of output, and the seconds until it was printed."""
 
     text: str
     seconds: float
 
 
 def ran(words: Sequence[str], environment: dict[str, str] | None = None) -> Ran:
-    """One command, with what it prints thrown away but for the end of its errors."""
-    return python(["-c", _TELLING, *words], environment)
+    """Run a command, and discard its output except for the last lines of stderr."""
+    return python(["-c", _PROGRAM, *words], environment)
 
 
 def python(words: Sequence[str], environment: dict[str, str] | None = None) -> Ran:
@@ -49,15 +49,17 @@ def python(words: Sequence[str], environment: dict[str, str] | None = None) -> R
         env={**os.environ, **(environment or {})},
     ) as process:
         assert process.stderr is not None, "it is a pipe"
-        said = process.stderr.read().strip().splitlines()
+        error_lines = process.stderr.read().strip().splitlines()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    return Ran(process.returncode, usage.ru_utime + usage.ru_stime, said[-1:] == ["True"], " ".join(said[-3:]))
+    return Ran(
+        process.returncode, usage.ru_utime + usage.ru_stime, error_lines[-1:] == ["True"], " ".join(error_lines[-3:])
+    )
 
 
 def watched(words: Sequence[str], environment: dict[str, str] | None = None) -> tuple[int, list[Line], float]:
-    """One command, line by line as it prints, and how long it ran by the clock on the wall."""
-    began = time.perf_counter()
+    """Run a command; return its exit code, its lines with their times, and its wall seconds."""
+    start = time.perf_counter()
     lines: list[Line] = []
     with subprocess.Popen(
         [sys.executable, *COMMAND, *words],
@@ -67,5 +69,5 @@ def watched(words: Sequence[str], environment: dict[str, str] | None = None) -> 
         env={**os.environ, **(environment or {})},
     ) as process:
         assert process.stdout is not None, "it is a pipe"
-        lines.extend(Line(line.rstrip(), time.perf_counter() - began) for line in process.stdout)
-    return process.returncode, lines, time.perf_counter() - began
+        lines.extend(Line(line.rstrip(), time.perf_counter() - start) for line in process.stdout)
+    return process.returncode, lines, time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: figures beside the goals that they are held against."""
+"""Claims of a benchmark: estimates with the goals that they are compared with."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from benchmarks.paired import Estimate, Verdict, verdict
 @final
 @dataclass(frozen=True)
 class Claim:
-    """One row of the table. Without a limit it is told for information, and nothing is claimed."""
+    """Row of the table of results. Without a limit, it is only informative."""
 
-    goal: str  # its number in README.md; "": none
+    goal: str  # its number in README.md, or empty
     what: str
     measured: Estimate
-    unit: str = "×"  # noqa: RUF001  # times, and not the letter
+    unit: str = "×"  # noqa: RUF001  # the multiplication sign
     limit: float | None = None
     at_most: bool = True
     twin: Estimate | None = None  # the reference against itself
-    contrast: Estimate | None = None  # what is known to miss the limit
-    nothing: float = 1.0  # what the twin would be, were there no noise
+    contrast: Estimate | None = None  # a variant known to miss the limit
+    nothing: float = 1.0  # value of the twin without noise
     note: str = ""
 
     @property
@@ -35,13 +35,13 @@ class Claim:
             at_most=self.at_most,
             twin=self.twin,
             contrast=self.contrast,
-            nothing=self.nothing,
+            null_value=self.nothing,
         )
 
 
-def counted(goal: str, what: str, count: int, note: str = "") -> Claim:
-    """Something that is to be 0, and is counted and not timed."""
-    return Claim(goal, what, Estimate(count, count, count), unit="", limit=0, note=note)
+def counted(goal: str, name: str, count: int, note: str = "") -> Claim:
+    """Return a claim that a count is 0."""
+    return Claim(goal, name, Estimate(count, count, count), unit="", limit=0, note=note)
 
 
 def to_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
@@ -57,5 +57,5 @@ def _estimate(value: Any) -> Any:
 
 
 def microseconds(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Raw rounds as they are saved: nobody measures less than a tenth of a microsecond here."""
+    """Return raw rounds in microseconds, rounded to a tenth."""
     return {name: [round(value * 1e6, 1) for value in values] for name, values in times.items()}

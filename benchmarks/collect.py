@@ -1,6 +1,6 @@
-"""The metric of every trial of a study, by variant and seed, in a small file: `python benchmarks/collect.py STUDY`.
+"""Write the metric of every trial of a study, by variant and seed, to a file: `python benchmarks/collect.py STUDY`.
 
-What resamples real trials reads these files: tests of coverage, and the cost of a verdict.
+Tests of coverage and the cost of a verdict resample the trials in these files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # run by its path, this is no part of a package
+sys.path.insert(0, str(HERE.parent))  # run as a script, this file is not in a package
 
 from benchmarks import machine  # noqa: E402  # the line above lets it be found
 
@@ -27,23 +27,23 @@ TRIALS = HERE / "results" / "trials"
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("study", type=Path, help="a file of benchmarks/studies/, which was run before")
-    parser.add_argument("--store", type=Path, default=Path("runs"), help="where its records are")
-    parser.add_argument("--commit", help="of which commit they are, if not of this one")
-    asked = parser.parse_args(argv)
-    found = collected(asked.study, asked.store, asked.commit or head())
+    parser.add_argument("study", type=Path, help="file of benchmarks/studies/ that was run before")
+    parser.add_argument("--store", type=Path, default=Path("runs"), help="store of its records")
+    parser.add_argument("--commit", help="commit of the records; default: the current one")
+    options = parser.parse_args(argv)
+    document = collected(options.study, options.store, options.commit or head())
     TRIALS.mkdir(exist_ok=True)
-    path = TRIALS / f"{asked.study.stem}.json"
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(f"{path}: {', '.join(f'{name}: {len(own)}' for name, own in found['values'].items())}")
+    path = TRIALS / f"{options.study.stem}.json"
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"{path}: {', '.join(f'{name}: {len(losses)}' for name, losses in document['values'].items())}")
     return 0
 
 
 def collected(study: Path, root: Path, commit: str) -> dict[str, Any]:
-    """What the records of a study say, and where and how they were made."""
+    """Return the metrics of a study by variant and seed, with their provenance."""
     store = Store(root, study.stem)
-    says = read_file(study).data
-    metric = says["metric"]["name"]
+    study_spec = read_file(study).data
+    metric = study_spec["metric"]["name"]
     values: dict[str, dict[int, float]] = {}
     seconds: dict[str, list[float]] = {}
     frequencies = None
@@ -55,14 +55,16 @@ def collected(study: Path, root: Path, commit: str) -> dict[str, Any]:
         seconds.setdefault(trial["variant"], []).append(record["provenance"]["training_seconds"])
         frequencies = result["frequencies"].get(metric, frequencies)
     return {
-        "study": says,
+        "study": study_spec,
         "metric": metric,
         "frequencies": frequencies,
         "machine": machine.described(),
         "commit": commit,
         "collected": str(datetime.datetime.now(tz=datetime.UTC).date()),
-        "seconds": {name: sorted(own)[len(own) // 2] for name, own in sorted(seconds.items())},
-        "values": {name: dict(sorted(own.items())) for name, own in sorted(values.items())},
+        "seconds": {
+            name: sorted(variant_values)[len(variant_values) // 2] for name, variant_values in sorted(seconds.items())
+        },
+        "values": {name: dict(sorted(variant_values.items())) for name, variant_values in sorted(values.items())},
     }
 
 

@@ -1,4 +1,4 @@
-"""What every benchmark is given: rounds of contestants under pytest-benchmark, and a place for what they show."""
+"""Fixtures of the benchmarks: rounds of contestants under pytest-benchmark, and claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # `import benchmarks.paired`, however pytest was started
 
-from benchmarks import claims, machine  # the line above lets it be found
+from benchmarks import claims, machine  # after the change of sys.path
 from benchmarks.paired import Rounds
 
 Result = TypeVar("Result")
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--seconds", type=float, default=12.0, help="wall seconds for each comparison; tiny ones show whether it runs"
+        "--seconds", type=float, default=12.0, help="wall seconds for each comparison; a small value for a quick check"
     )
 
 
@@ -29,7 +29,7 @@ def pytest_benchmark_generate_machine_info() -> dict[str, Any]:
 
 @final
 class Bench:
-    """One benchmark: it is timed once, and may claim as much as it likes."""
+    """Timing of a benchmark, and its claims."""
 
     def __init__(self, fixture: Any, seconds: float) -> None:
         self.fixture = fixture
@@ -40,42 +40,42 @@ class Bench:
         self,
         contestants: Mapping[str, Callable[[], object]],
         *,
-        least: int = 5,
-        most: int = 200,
+        minimum: int = 5,
+        maximum: int = 200,
         share: float = 1.0,
-        warm: int = 2,
+        warmup: int = 2,
     ) -> dict[str, list[float]]:
-        """CPU seconds of each contestant, round by round: as many rounds as `--seconds` has room for."""
-        return self._run(Rounds(contestants), least, most, share, warm)
+        """Return CPU seconds of each contestant by round, for as many rounds as fit into `--seconds`."""
+        return self._run(Rounds(contestants), minimum, maximum, share, warmup)
 
     def children(
-        self, contestants: Mapping[str, Callable[[], float]], *, least: int, most: int
+        self, contestants: Mapping[str, Callable[[], float]], *, minimum: int, maximum: int
     ) -> dict[str, list[float]]:
-        """The same for contestants that run in processes of their own, and return their CPU seconds."""
-        return self._run(Rounds(contestants, lambda run: run()), least, most, 1.0, 1)
+        """Return the same for contestants that run in separate processes and return their CPU seconds."""
+        return self._run(Rounds(contestants, lambda run: run()), minimum, maximum, 1.0, 1)
 
-    def _run(self, rounds: Rounds, least: int, most: int, share: float, warm: int) -> dict[str, list[float]]:
-        took = rounds.warm(warm)
-        count = min(most, max(least, int(self.seconds * share / max(took, 1e-4))))
+    def _run(self, rounds: Rounds, minimum: int, maximum: int, share: float, warmup: int) -> dict[str, list[float]]:
+        duration = rounds.warm(warmup)
+        count = min(maximum, max(minimum, int(self.seconds * share / max(duration, 1e-4))))
         if self.fixture.stats is None:
             self.fixture.pedantic(rounds, rounds=count)
-        else:  # pytest-benchmark times one thing a test
+        else:  # pytest-benchmark times one call in a test
             for _ in range(count):
                 rounds()
         self.save(rounds.times)
         return rounds.times
 
     def once(self, run: Callable[[], Result]) -> Result:
-        """For what measures itself, in processes of its own."""
-        found: Result = self.fixture.pedantic(run, rounds=1)
-        return found
+        """Run a function once that measures itself."""
+        result: Result = self.fixture.pedantic(run, rounds=1)
+        return result
 
     def save(self, times: Mapping[str, list[float]]) -> None:
-        """The raw rounds, for whoever wants to judge them otherwise."""
+        """Save the raw rounds."""
         self.fixture.extra_info.setdefault("microseconds", {}).update(claims.microseconds(times))
 
-    def claim(self, *found: claims.Claim) -> None:
-        self.fixture.extra_info["claims"] += claims.to_json(found)
+    def claim(self, *new_claims: claims.Claim) -> None:
+        self.fixture.extra_info["claims"] += claims.to_json(new_claims)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def bench(benchmark: Any, request: pytest.FixtureRequest) -> Bench:
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Two threads on two shared cores measure the neighbours."""
+    """Use one thread, since two threads on two shared cores would measure other processes."""
     import torch
 
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
-"""Three models written by hand, with nothing in them that could be swapped: what an assembled model is held against.
+"""Three hand-written models with no replaceable parts, with which assembled models are compared.
 
-Each is the plain PyTorch of its paper's equations, of the same mathematics as the assembled model beside which it runs:
-separate projections for queries, keys and values, the same norms, the same head on the same rows. Weights are copied,
-so the two losses must be equal; without that a ratio of times would mean nothing.
+Each implements its paper's equations in plain PyTorch, with the same mathematics as the assembled model: separate
+projections for queries, keys and values, the same norms, and the same head on the same tokens. Weights are copied, so
+the two losses must be equal; otherwise a ratio of times would mean nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EncoderLayer(nn.Module):
 
 @final
 class Encoder(nn.Module):
-    """A pre-norm encoder that predicts hidden tokens, on their rows alone: "BERT" (Devlin et al. 2019)."""
+    """A pre-norm encoder that predicts masked tokens, only at their positions: "BERT" (Devlin et al. 2019)."""
 
     def __init__(self, width: int, layers: int, heads: int, length: int, vocabulary: int) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Decoder(nn.Module):
 
 @final
 class CrossLayer(nn.Module):
-    """Attention to itself, to a memory where there is one, and a ReLU network; RMS norms before each."""
+    """Self-attention, optional cross-attention, and a ReLU network, with an RMS norm before each."""
 
     def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class CrossLayer(nn.Module):
 
 @final
 class EncoderDecoder(nn.Module):
-    """The first Transformer (Vaswani et al. 2017) in pre-norm, on T5's task of putting back what was taken."""
+    """The first Transformer (Vaswani et al. 2017) in pre-norm, on T5's span corruption."""
 
     def __init__(self, width: int, layers: int, heads: int, length: int, vocabulary: int) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotary(length: int, width: int) -> tuple[Tensor, Tensor]:
-    """The cosines and signed sines of all angles, (T, K) each: a column is turned together with one K/2 away."""
+    """Return cosines and signed sines of all angles, (T, K) each; columns at a distance of K/2 are rotated together."""
     rates = 10_000.0 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.outer(torch.arange(length, dtype=torch.float64), rates)
     cos, sin = angles.cos().float(), angles.sin().float()
@@ -199,7 +199,7 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2).float()
 
 
-_NAMES = (  # what a tensor of the assembled model is called here
+_NAMES = (  # patterns in names of the assembled model's tensors, and replacements
     (r"^embedding\.", ""),
     (r"^body\.position\.0\.table\.", "positions."),
     (r"^body\.", ""),
@@ -215,7 +215,7 @@ _NAMES = (  # what a tensor of the assembled model is called here
 
 
 def copy_weights(tensors: Mapping[str, Tensor], floor: nn.Module) -> dict[str, str]:
-    """Gives a floor the weights of an assembled model: each has a place, and no place is left. Returns the names."""
+    """Copy all weights of an assembled model to a floor, and return the names of its tensors."""
     names = {name: renamed(name) for name in tensors}
     floor.load_state_dict({names[name]: tensor for name, tensor in tensors.items()}, strict=True)
     return names

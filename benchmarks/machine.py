@@ -1,4 +1,4 @@
-"""On what a figure was measured: hardware, versions and settings that speed depends on."""
+"""Hardware, versions and settings that affect speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = ("paribus", "torch", "lightning", "numpy", "pytest-benchmark")
 
 
 def described() -> dict[str, Any]:
-    """No host name and no user: whom a machine belongs to decides nothing."""
+    """Return the description of this machine, without host name and user."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -37,14 +37,14 @@ def memory() -> int:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    package_versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            package_versions[package] = importlib.metadata.version(package)
+    return package_versions
 
 
 def slug() -> str:
-    """The hardware as a part of a file's name: `amd-epyc-2-cores`."""
+    """Return the hardware as part of a file name: `amd-epyc-2-cores`."""
     name = re.sub(r"\((r|tm)\)|processor|cpu", "", processor().lower())
     return f"{re.sub(r'[^a-z0-9]+', '-', name).strip('-')}-{os.cpu_count()}-cores"

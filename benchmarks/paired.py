@@ -1,8 +1,8 @@
-"""Two programs on one noisy machine: which is faster, by how much, and how sure that is.
+"""Paired timing of programs on a noisy machine: rounds, ratios and differences with bootstrap intervals, and verdicts.
 
-Contestants take turns within each round, in an order that is rotated, so that whatever slows the machine down slows
-both. What is reported is the median over rounds of their ratio within a round, with a bootstrap interval; the ratio of
-two separate runs means nothing here.
+Contestants take turns within each round, in a rotated order, so that a slow phase of the machine affects both. The
+result is the median over rounds of the ratio within a round, with a bootstrap interval; the ratio of two separate runs
+would mean nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ RESAMPLES = 2000
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """A figure, and the interval that holds it in 95 of 100 such runs."""
+    """Estimate with its 95 % interval."""
 
     figure: float
     low: float
     high: float
 
     def times(self, factor: float) -> Estimate:
-        """The same in another unit."""
+        """Return the estimate in another unit."""
         return Estimate(self.figure * factor, self.low * factor, self.high * factor)
 
     def __str__(self) -> str:
@@ -40,9 +40,9 @@ class Estimate:
 
 @final
 class Rounds:
-    """Contestants that take turns; `times[name]` grows by one CPU time, in seconds, with each call.
+    """Contestants that take turns; each call appends one CPU time in seconds to `times[name]`.
 
-    `clock` runs a contestant and says how long it took: `cpu_time`, unless it runs elsewhere and says so itself.
+    `clock` runs a contestant and returns its duration; default `cpu_time`.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class Rounds:
 
     def __call__(self) -> None:
         names = list(self.contestants)
-        first = self._round % len(names)
+        offset = self._round % len(names)
         self._round += 1
-        for name in names[first:] + names[:first]:
+        for name in names[offset:] + names[:offset]:
             self.times[name].append(self.clock(self.contestants[name]))
 
     def warm(self, times: int = 2) -> float:
-        """Runs rounds that do not count, and returns the seconds that the last of them took."""
+        """Run warm-up rounds, and return the seconds of the last one."""
         for _ in range(times):
             started = time.perf_counter()
             self()
-            took = time.perf_counter() - started
+            duration = time.perf_counter() - started
         self.times = {name: [] for name in self.contestants}
-        return took
+        return duration
 
 
 def cpu_time(run: Callable[[], object]) -> float:
-    """CPU seconds of this process, which others cannot slow down by taking the core away; with no collection in it."""
+    """Return CPU seconds of a call, without garbage collection; other processes do not count."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -84,17 +84,17 @@ def cpu_time(run: Callable[[], object]) -> float:
 
 
 def ratio(times: Sequence[float] | Floats, reference: Sequence[float] | Floats) -> Estimate:
-    """How many times as long as the reference it takes."""
+    """Return the ratio of times to those of the reference."""
     return estimate(np.asarray(times) / np.asarray(reference))
 
 
 def difference(times: Sequence[float], reference: Sequence[float]) -> Estimate:
-    """How much longer than the reference it takes."""
+    """Return the difference of times from those of the reference."""
     return estimate(np.asarray(times) - np.asarray(reference))
 
 
 def exponent(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> Estimate:
-    """By which power of the size a cost grows: the slope through all sizes, of each round's costs (round by size)."""
+    """Return the exponent of cost over size: the log-log slope through all sizes, of each round (round by size)."""
     x = np.log(np.asarray(sizes, dtype=np.float64))
     x -= x.mean()
     slopes: Floats = np.log(np.asarray(rounds, dtype=np.float64)) @ x / (x @ x)
@@ -102,19 +102,19 @@ def exponent(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> Estimat
 
 
 def local_slopes(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[float]:
-    """The power between each size and the next, of the median costs: whether one power tells the whole of it."""
+    """Return the exponents between adjacent sizes, of the median costs, which show whether one exponent suffices."""
     medians: Floats = np.median(np.asarray(rounds, dtype=np.float64), axis=0)
     steps: Floats = np.diff(np.log(medians)) / np.diff(np.log(np.asarray(sizes, dtype=np.float64)))
     return [float(step) for step in steps]
 
 
 def estimate(samples: Sequence[float] | Floats) -> Estimate:
-    """The median of a round's figures, and its bootstrap interval; the same samples always give the same one."""
+    """Return the median of the rounds, with a bootstrap interval that is deterministic."""
     values: Floats = np.asarray(samples, dtype=np.float64)
     assert values.ndim == 1, values.shape
-    assert values.size, "there is no round to estimate from"
-    drawn = np.random.default_rng(0).integers(0, values.size, (RESAMPLES, values.size))
-    medians: Floats = np.median(values[drawn], axis=1)
+    assert values.size, "at least one round is required"
+    resampled = np.random.default_rng(0).integers(0, values.size, (RESAMPLES, values.size))
+    medians: Floats = np.median(values[resampled], axis=1)
     low, high = np.quantile(medians, [0.025, 0.975])
     return Estimate(float(np.median(values)), float(low), float(high))
 
@@ -126,14 +126,14 @@ def verdict(
     at_most: bool = True,
     twin: Estimate | None = None,
     contrast: Estimate | None = None,
-    nothing: float = 1.0,
+    null_value: float = 1.0,
 ) -> Verdict:
-    """Whether `measured` keeps to the limit; only an interval that lies wholly on one side says so.
+    """Return the verdict of an estimate against a limit; decided only if the whole interval is on one side.
 
-    `twin` is the reference against itself, which ought to be `nothing`: where it strays further than the limit lies
-    from there, such a limit cannot be judged. `contrast` is known to miss the limit: where it is not seen to, neither.
+    `twin` is the reference against itself, expected at `null_value`: if it deviates from there by more than the limit,
+    the verdict is inconclusive. `contrast` is known to miss the limit: if it does not, the verdict is inconclusive too.
     """
-    if twin is not None and max(abs(twin.low - nothing), abs(twin.high - nothing)) > abs(limit - nothing):
+    if twin is not None and max(abs(twin.low - null_value), abs(twin.high - null_value)) > abs(limit - null_value):
         return "inconclusive"
     if contrast is not None and verdict(contrast, limit, at_most=at_most) != "not met":
         return "inconclusive"

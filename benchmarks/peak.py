@@ -1,7 +1,7 @@
-"""Peak memory, measured where nothing else was: `python -m benchmarks.peak`, jobs in and bytes out, a line each.
+"""Peak memory of jobs in separate processes: `python -m benchmarks.peak` reads jobs and prints bytes, one per line.
 
-Each job runs in a process of its own, forked before anything was allocated for another. The kernel's own high-water
-mark is set back after a small run, which touches the libraries, and read after the one that counts.
+Each job runs in its own process, forked before anything was allocated for another. The high-water mark of the operating
+system is reset after a small run, which loads the libraries, and read after the measured run.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ ROOT = Path(__file__).parent.parent
 
 
 def peaks(jobs: Sequence[Job]) -> list[int]:
-    """The most memory that each job needs above what the process had before, in bytes."""
+    """Return the peak memory of each job above that of the idle process, in bytes."""
     lines = "".join(json.dumps(job._asdict()) + "\n" for job in jobs)
     command = [sys.executable, "-m", "benchmarks.peak"]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    # Without a threshold of its own malloc keeps what was freed, and what is taken from there is not seen.
+    # Without this threshold, malloc retains freed memory, and its reuse would not be measured.
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
-    if done.returncode:
-        raise RuntimeError(f"measuring memory failed: {done.stderr.strip().splitlines()[-1:]}")
-    return [int(line) for line in done.stdout.split()]
+    process = subprocess.run(
+        command, input=lines, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
+    )
+    if process.returncode:
+        raise RuntimeError(f"measuring memory failed: {process.stderr.strip().splitlines()[-1:]}")
+    return [int(line) for line in process.stdout.split()]
 
 
 def serve() -> None:
-    """Reads jobs, forks for each, and prints what it took."""
+    """Read jobs, fork for each, and print its peak memory."""
     from paribus.registry import installed
 
     registry = installed()
@@ -47,9 +49,9 @@ def serve() -> None:
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as pipe:
-            found = pipe.read()
+            output = pipe.read()
         os.waitpid(child, 0)
-        print(found, flush=True)
+        print(output, flush=True)
 
 
 def measured(registry: Any, job: Job) -> int:
@@ -57,9 +59,9 @@ def measured(registry: Any, job: Job) -> int:
     run = runner(registry, job)
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
+    baseline = status("VmRSS")
     run()
-    return status("VmHWM") - before
+    return status("VmHWM") - baseline
 
 
 def status(field: str) -> int:

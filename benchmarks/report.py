@@ -1,4 +1,4 @@
-"""What was measured, as a table: `python benchmarks/report.py RESULTS.json` prints it and writes it into README.md."""
+"""Table of benchmark results: `python benchmarks/report.py RESULTS.json` prints it and writes it to README.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))  # run by its path, this is no part of a package
+sys.path.insert(0, str(HERE.parent))  # run as a script, this file is not in a package
 
 from benchmarks import machine  # noqa: E402  # the line above lets it be found
 from benchmarks.claims import Claim, from_json  # noqa: E402  # the same
@@ -20,28 +20,28 @@ from benchmarks.paired import Estimate  # noqa: E402  # the same
 
 README = HERE / "README.md"
 BEGIN, END = "<!-- written by report.py: begin -->", "<!-- written by report.py: end -->"
-HELD = ("goal", "what", "limit", "measured, 95 %", "A/A", "contrast", "")
-TOLD = ("what", "measured, 95 %", "")
+GOAL_COLUMNS = ("goal", "what", "limit", "measured, 95 %", "A/A", "contrast", "")
+OTHER_COLUMNS = ("what", "measured, 95 %", "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("results", nargs="*", type=Path, help="what `make bench` wrote, one file or several")
-    parser.add_argument("--print", action="store_true", dest="only", help="leave README.md as it is")
-    parser.add_argument("--name", action="store_true", help="print where today's results on this machine belong")
-    asked = parser.parse_args(argv)
-    if asked.name:
+    parser.add_argument("results", nargs="*", type=Path, help="files that `make bench` wrote")
+    parser.add_argument("--print", action="store_true", dest="print_only", help="do not write README.md")
+    parser.add_argument("--name", action="store_true", help="print the path of today's results of this machine")
+    options = parser.parse_args(argv)
+    if options.name:
         print(HERE / "results" / name())
         return 0
-    if not asked.results:
-        parser.error("which results? valid: a file of benchmarks/results/, or --name")
+    if not options.results:
+        parser.error("missing RESULTS; valid: files of benchmarks/results/, or --name")
     blocks: list[str] = []
-    for results in asked.results:
+    for results in options.results:
         document = json.loads(results.read_text(encoding="utf-8"))
         claims = [claim for bench in document["benchmarks"] for claim in from_json(bench["extra_info"]["claims"])]
         print(text(document, claims))
         blocks.append(markdown(document, claims, results.name))
-    if not asked.only:
+    if not options.print_only:
         write(README, "\n\n".join(blocks))
     return 0
 
@@ -51,55 +51,61 @@ def name() -> str:
 
 
 def text(document: dict[str, Any], claims: Sequence[Claim]) -> str:
-    """For a terminal: columns, then how many goals are met."""
-    rows = [HELD, *(held(claim) for claim in claims if claim.limit is not None)]
-    others = [TOLD, *(told(claim) for claim in claims if claim.limit is None)]
-    counted = Counter(claim.verdict for claim in claims if claim.limit is not None)
-    tally = ", ".join(f"{counted[verdict]} {verdict}" for verdict in ("met", "not met", "inconclusive"))
-    shown = [columns(rows), columns(others) if len(others) > 1 else [], [tally]]
-    return "\n".join(["", *where(document), *(line for block in shown if block for line in ("", *block))])
+    """Return the table for a terminal, with the number of goals that are met."""
+    rows = [GOAL_COLUMNS, *(goal_row(claim) for claim in claims if claim.limit is not None)]
+    other_rows = [OTHER_COLUMNS, *(other_row(claim) for claim in claims if claim.limit is None)]
+    counts = Counter(claim.verdict for claim in claims if claim.limit is not None)
+    tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("met", "not met", "inconclusive"))
+    blocks = [columns(rows), columns(other_rows) if len(other_rows) > 1 else [], [tally]]
+    return "\n".join(["", *provenance(document), *(line for block in blocks if block for line in ("", *block))])
 
 
 def markdown(document: dict[str, Any], claims: Sequence[Claim], source: str) -> str:
-    rows = [held(claim) for claim in claims if claim.limit is not None]
-    others = [told(claim) for claim in claims if claim.limit is None]
-    said = [f"- {line}" for line in where(document)]
-    lines = [f"Measured on (raw rounds in [`{source}`](results/{source})):", "", *said, "", *table(HELD, rows)]
-    if others:
-        lines += ["", "Without a goal, for each attention that is registered:", "", *table(TOLD, others)]
+    rows = [goal_row(claim) for claim in claims if claim.limit is not None]
+    other_rows = [other_row(claim) for claim in claims if claim.limit is None]
+    details = [f"- {line}" for line in provenance(document)]
+    lines = [
+        f"Measured on (raw rounds in [`{source}`](results/{source})):",
+        "",
+        *details,
+        "",
+        *table(GOAL_COLUMNS, rows),
+    ]
+    if other_rows:
+        lines += ["", "Without a goal, for each attention that is registered:", "", *table(OTHER_COLUMNS, other_rows)]
     return "\n".join(lines)
 
 
-def where(document: dict[str, Any]) -> list[str]:
-    """On what, with what, of which commit."""
-    about, commit = document["machine_info"], document["commit_info"]
-    versions = ", ".join(f"{package} {version}" for package, version in about["versions"].items())
+def provenance(document: dict[str, Any]) -> list[str]:
+    """Return lines with machine, versions and commit."""
+    info, commit = document["machine_info"], document["commit_info"]
+    versions = ", ".join(f"{package} {version}" for package, version in info["versions"].items())
     changed = ", with changes that are not committed" if commit.get("dirty") else ""
     return [
-        f"{about['processor']}, {about['cores']} cores, {about['memory_gib']} GiB, {about['system']}",
-        f"{versions}; threads: {about['threads']}",
+        f"{info['processor']}, {info['cores']} cores, {info['memory_gib']} GiB, {info['system']}",
+        f"{versions}; threads: {info['threads']}",
         f"commit {commit['id'][:12]}{changed}, {document['datetime'][:16].replace('T', ' ')} UTC",
     ]
 
 
-def held(claim: Claim) -> tuple[str, ...]:
-    assert claim.limit is not None, "what has no limit is held against none"
+def goal_row(claim: Claim) -> tuple[str, ...]:
+    assert claim.limit is not None, "a claim with a goal has a limit"
     limit = f"{'≤' if claim.at_most else '≥'} {claim.limit:g} {claim.unit}".rstrip()
     twin = interval(claim.twin) if claim.twin else ""
     contrast = f"{claim.contrast.figure:.4g}" if claim.contrast else ""
-    return claim.goal, claim.what, limit, figure(claim.measured), twin, contrast, f"{claim.verdict}{noted(claim)}"
+    return claim.goal, claim.what, limit, figure(claim.measured), twin, contrast, f"{claim.verdict}{note_suffix(claim)}"
 
 
-def told(claim: Claim) -> tuple[str, ...]:
+def other_row(claim: Claim) -> tuple[str, ...]:
     return claim.what, f"{figure(claim.measured)} {claim.unit}".rstrip(), claim.note
 
 
-def noted(claim: Claim) -> str:
+def note_suffix(claim: Claim) -> str:
     return f" ({claim.note})" if claim.note else ""
 
 
 def figure(measured: Estimate) -> str:
-    """An interval only where there is one: what is counted, or taken once, has none."""
+    """Format an estimate, without the interval of a count or single measurement."""
     if measured.low == measured.high:
         return f"{measured.figure:.4g}"
     return f"{measured.figure:.4g} {interval(measured)}"
@@ -110,7 +116,7 @@ def interval(measured: Estimate) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
@@ -119,13 +125,13 @@ def table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines]
 
 
-def write(path: Path, found: str) -> None:
-    """Replaces what stands between the two marks, and nothing else."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+def write(path: Path, content: str) -> None:
+    """Replace the text between the two marks."""
+    prefix, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, suffix = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{path} has no place for results: {BEGIN} … {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{found}\n\n{END}{after}", encoding="utf-8")
+        raise SystemExit(f"{path}: expected the marks {BEGIN} … {END}")
+    path.write_text(f"{prefix}{BEGIN}\n\n{content}\n\n{END}{suffix}", encoding="utf-8")
 
 
 if __name__ == "__main__":

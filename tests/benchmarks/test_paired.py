@@ -130,7 +130,7 @@ def test_a_twin_that_strays_further_than_the_limit_leaves_nothing_to_judge() -> 
     assert verdict(NARROW, 1.02, twin=WIDE) == "inconclusive"
     assert verdict(SLOW, 1.02, twin=WIDE) == "inconclusive"
     assert verdict(NARROW, 1.02, twin=NARROW) == "met"
-    assert verdict(Estimate(100, 90, 110), 350, twin=Estimate(3, -20, 20), nothing=0.0) == "met"
+    assert verdict(Estimate(100, 90, 110), 350, twin=Estimate(3, -20, 20), null_value=0.0) == "met"
 
 
 def test_a_contrast_that_is_not_seen_to_miss_leaves_nothing_to_judge() -> None:

@@ -96,7 +96,7 @@ def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_
         with pytest.raises(StoreError, match=message):
             read_model(model)
     (model / WEIGHTS).unlink()
-    with pytest.raises(StoreError, match=r"there is no `weights\.safetensors` here"):
+    with pytest.raises(StoreError, match=r"missing `weights\.safetensors` in this folder"):
         read_model(model)
 
 
