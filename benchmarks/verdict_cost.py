@@ -5,7 +5,7 @@
 
 Cost is the number of seeds times the CPU seconds of a step, at an equal number of steps. The width is that of
 five paired seeds, at the level of Holm's first step. The unpaired way uses a Student interval of two samples (2n - 2
-degrees of freedom), and the spread of Paribus trials between seeds. Steps are timed in turns, in CPU time of one thread.
+degrees of freedom), and the spread of Paribus trials over seeds. Steps are timed in turns, in CPU time of one thread.
 The spread of seeds of `BertForMaskedLM`, with separate initial weights, order and masks, is reported as well.
 """
 
