@@ -21,13 +21,13 @@ Make = Callable[..., dict[str, Any]]
 
 
 def timed(seed: int, scale: float = 1.0, n: int = 80) -> list[float]:
-    return [float(each) for each in scale * 0.01 * np.exp(np.random.default_rng(seed).normal(0, 0.02, n))]
+    return [float(seconds) for seconds in scale * 0.01 * np.exp(np.random.default_rng(seed).normal(0, 0.02, n))]
 
 
 def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) -> BenchmarkComparison:
     read = []
     for word, side in zip(("before", "after"), sides, strict=True):
-        paths = [folder / word / f"{at}.json" for at in range(len(side))]
+        paths = [folder / word / f"{index}.json" for index in range(len(side))]
         for path, document in zip(paths, side, strict=True):
             path.parent.mkdir(exist_ok=True)
             path.write_text(json.dumps(document))
@@ -36,24 +36,24 @@ def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) 
 
 
 def test_benchmarks_are_paired_by_name_and_parameters_and_the_others_are_named(tmp_path: Path, report: Make) -> None:
-    before = report(test_a=timed(0), test_gone=timed(1), test_other=timed(2))
-    after = report(commit="b" * 40, test_new=timed(3), test_a=timed(4, 1.3), test_other=timed(5))
-    after["benchmarks"][2]["params"] = {"n": 4}  # the same name for something else
-    found = table(tmp_path, [before], [after])
-    assert [(row.benchmark, row.verdict) for row in found.rows] == [("test_a", "slower")]
-    assert [note.partition(", in")[0] for note in found.notes] == ["Only before", "Only after"]
-    assert "test_gone" in found.notes[0]
-    assert "test_new" in found.notes[1]
-    assert all("test_other" in note for note in found.notes)
-    assert "commit aaaaaaaaaaaa" in found.header[0]
-    assert "commit bbbbbbbbbbbb" in found.header[1]
+    baseline = report(test_a=timed(0), test_gone=timed(1), test_other=timed(2))
+    variant = report(commit="b" * 40, test_new=timed(3), test_a=timed(4, 1.3), test_other=timed(5))
+    variant["benchmarks"][2]["params"] = {"n": 4}  # the same name for something else
+    comparison = table(tmp_path, [baseline], [variant])
+    assert [(row.benchmark, row.verdict) for row in comparison.rows] == [("test_a", "slower")]
+    assert [note.partition(", in")[0] for note in comparison.notes] == ["Only before", "Only after"]
+    assert "test_gone" in comparison.notes[0]
+    assert "test_new" in comparison.notes[1]
+    assert all("test_other" in note for note in comparison.notes)
+    assert "commit aaaaaaaaaaaa" in comparison.header[0]
+    assert "commit bbbbbbbbbbbb" in comparison.header[1]
 
 
 def test_a_benchmark_that_some_runs_lack_is_named(tmp_path: Path, report: Make) -> None:
     whole = report(test_a=timed(0), test_b=timed(1))
-    found = table(tmp_path, [whole, report(test_a=timed(2))], [whole])
-    assert [row.benchmark for row in found.rows] == ["test_a"]
-    (note,) = found.notes
+    comparison = table(tmp_path, [whole, report(test_a=timed(2))], [whole])
+    assert [row.benchmark for row in comparison.rows] == ["test_a"]
+    (note,) = comparison.notes
     assert note.startswith("Not in ")
     assert "before/1.json: test_it.py::test_b" in note
 
@@ -69,30 +69,32 @@ def test_without_rounds_there_is_a_ratio_and_no_interval_and_it_says_what_would_
     sides = [report(test_a=timed(0)), report(test_a=timed(1, 1.5))]
     for side in sides:
         del side["benchmarks"][0]["stats"]["data"]
-    found = table(tmp_path, sides[:1], sides[1:])
-    (row,) = found.rows
+    comparison = table(tmp_path, sides[:1], sides[1:])
+    (row,) = comparison.rows
     assert row.verdict == "inconclusive (no rounds were saved)"
     assert row.speed.ratio == pytest.approx(1.5, abs=0.02)
     assert (row.speed.low, row.speed.noise) == (None, None)
-    assert "--benchmark-save-data" in found.caption[0]
+    assert "--benchmark-save-data" in comparison.caption[0]
     with pytest.raises(NotComparableError, match="no gate could ever trip"):
-        check_benchmarks(parse_gates(["slower:5%"]), found)
+        check_benchmarks(parse_gates(["slower:5%"]), comparison)
 
 
 def test_a_folder_is_a_run_for_each_report_and_runs_count_once(tmp_path: Path, report: Make) -> None:
     sides = [[report(test_a=timed(10 * side + run, scale)) for run in range(3)] for side, scale in ((0, 1.0), (1, 1.3))]
-    found = table(tmp_path, *sides)
-    (row,) = found.rows
+    comparison = table(tmp_path, *sides)
+    (row,) = comparison.rows
     assert row.verdict == "slower"
     assert row.rounds == (240, 240)
-    assert any("A run counts once, by its median (3 before, 3 after)" in line for line in found.caption)
-    assert found.to_json()["before"] == str(tmp_path / "before")
+    assert any("A run counts once, by its median (3 before, 3 after)" in line for line in comparison.caption)
+    assert comparison.to_json()["before"] == str(tmp_path / "before")
 
 
 def test_one_run_a_side_says_what_it_cannot_tell(tmp_path: Path, report: Make) -> None:
-    found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
-    assert any("the intervals allow for twice the variance of a run's batches" in line for line in found.caption)
-    assert any("Both sides are commit aaaaaaaaaaaa: what differs below is noise" in line for line in found.warnings)
+    comparison = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
+    assert any("the intervals allow for twice the variance of a run's batches" in line for line in comparison.caption)
+    assert any(
+        "Both sides are commit aaaaaaaaaaaa: what differs below is noise" in line for line in comparison.warnings
+    )
 
 
 def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> None:
@@ -103,29 +105,29 @@ def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> Non
 
 
 def test_a_banner_stands_above_what_ran_elsewhere(tmp_path: Path, report: Make) -> None:
-    other = report(test_a=timed(1))
-    other["machine_info"]["cpu"]["count"] = 64
+    other_machine = report(test_a=timed(1))
+    other_machine["machine_info"]["cpu"]["count"] = 64
     with pytest.raises(NotComparableError, match=r"cpu\.count 2 against 64"):
-        table(tmp_path, [report(test_a=timed(0))], [other])
-    found = table(tmp_path, [report(test_a=timed(0))], [other], across=True)
-    assert found.warnings[0].startswith("ACROSS MACHINES")
+        table(tmp_path, [report(test_a=timed(0))], [other_machine])
+    comparison = table(tmp_path, [report(test_a=timed(0))], [other_machine], across=True)
+    assert comparison.warnings[0].startswith("ACROSS MACHINES")
 
 
 def test_every_shape_holds_every_row(tmp_path: Path, report: Make) -> None:
     nasty = "test_a[=cmd|'x'!A0 & 50% $_{}~^\\ \x1b[31m\u202e]"
-    found = table(tmp_path, [report(**{nasty: timed(0)})], [report(**{nasty: timed(1, 1.4)})])
-    (row,) = found.to_json()["rows"]
+    comparison = table(tmp_path, [report(**{nasty: timed(0)})], [report(**{nasty: timed(1, 1.4)})])
+    (row,) = comparison.to_json()["rows"]
     assert row["kind"] == "slower"
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert json.loads(json.dumps(comparison.to_json(), allow_nan=False))
     shapes = [
-        grid_text(found.grid(), 100),
-        grid_markdown(found.grid()),
-        latex(found.grid(), "benchmarks"),
-        to_csv(found.grid().records),
+        grid_text(comparison.grid(), 100),
+        grid_markdown(comparison.grid()),
+        latex(comparison.grid(), "benchmarks"),
+        to_csv(comparison.grid().records),
     ]
     assert all("1.4" in shape and "slower" in shape for shape in shapes)
     assert all("\x1b" not in shape and "\u202e" not in shape for shape in shapes)
-    assert all(len(line) <= 50 for line in grid_text(found.grid(), 50).splitlines())
+    assert all(len(line) <= 50 for line in grid_text(comparison.grid(), 50).splitlines())
 
 
 def test_a_report_against_a_study_is_refused(tmp_path: Path, report: Make) -> None:
@@ -147,15 +149,15 @@ def test_a_report_against_a_study_is_refused(tmp_path: Path, report: Make) -> No
 def test_a_gate_trips_where_the_whole_interval_is_past_it(
     tmp_path: Path, report: Make, scale: float, gate: str, expected: str
 ) -> None:
-    found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1, scale))])
-    (held,) = check_benchmarks(parse_gates([gate]), found)
-    assert ("tripped" if held.tripped else "?" if held.unclear else "held") == expected
-    assert held.lines[0].startswith(
+    comparison = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1, scale))])
+    (check,) = check_benchmarks(parse_gates([gate]), comparison)
+    assert ("tripped" if check.tripped else "?" if check.unclear else "held") == expected
+    assert check.lines[0].startswith(
         f"gate {gate} " + {"tripped": "tripped", "held": "held", "?": "cannot tell"}[expected]
     )
 
 
 def test_a_gate_of_a_metric_is_none_of_benchmarks(tmp_path: Path, report: Make) -> None:
-    found = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
+    comparison = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
     with pytest.raises(SpecError, match=r"`worse:0\.01` is of a metric, and a benchmark has none"):
-        check_benchmarks(parse_gates(["worse:0.01"]), found)
+        check_benchmarks(parse_gates(["worse:0.01"]), comparison)

@@ -33,16 +33,16 @@ def test_every_variant_has_the_spread_of_its_paired_differences_and_how_well_it_
     study: Study, ask: Ask
 ) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
-    found = calibrate_entries(entries, ask(entries, margin=0.02))
-    assert [row.variant for row in found.rows] == ["mqa", "gqa"]
-    mqa, gqa = found.rows
+    calibration = calibrate_entries(entries, ask(entries, margin=0.02))
+    assert [row.variant for row in calibration.rows] == ["mqa", "gqa"]
+    mqa, gqa = calibration.rows
     sd = summarise([b - a for a, b in zip(BASELINE, CLOSE, strict=True)]).sd
     assert sd is not None
     assert mqa.n == 5
     assert mqa.sd == pytest.approx(sd)
     assert mqa.interval == pytest.approx(spread_interval(sd, 5))
-    assert found.baseline.sd == pytest.approx(summarise(BASELINE).sd)
-    assert found.independent.sd == pytest.approx(2**0.5 * found.baseline.sd)
+    assert calibration.baseline.sd == pytest.approx(summarise(BASELINE).sd)
+    assert calibration.independent.sd == pytest.approx(2**0.5 * calibration.baseline.sd)
     assert mqa.reduction is not None
     assert gqa.reduction is not None
     assert mqa.reduction > 10
@@ -51,9 +51,9 @@ def test_every_variant_has_the_spread_of_its_paired_differences_and_how_well_it_
 
 def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
-    found = calibrate_entries(entries, ask(entries, margin=0.02), effect=0.01, power=0.9)
-    assert (found.alpha, found.effect, found.margin) == (0.025, 0.01, 0.02)
-    mqa = found.rows[0]
+    calibration = calibrate_entries(entries, ask(entries, margin=0.02), effect=0.01, power=0.9)
+    assert (calibration.alpha, calibration.effect, calibration.margin) == (0.025, 0.01, 0.02)
+    mqa = calibration.rows[0]
     assert mqa.smallest_effect is not None
     assert mqa.detect_seeds is not None
     assert mqa.equivalence_seeds is not None
@@ -67,35 +67,35 @@ def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(
     assert mqa.detect_seeds_range[0] is not None
     assert mqa.detect_seeds_range[1] is not None
     assert mqa.detect_seeds_range[0] <= mqa.detect_seeds <= mqa.detect_seeds_range[1]
-    assert found.seeds == max(row.detect_seeds or 0 for row in found.rows)
+    assert calibration.seeds == max(row.detect_seeds or 0 for row in calibration.rows)
 
 
 def test_what_is_missing_is_counted_and_timed_by_the_records_themselves(study: Study, ask: Ask) -> None:
     entries = lasting(study(baseline=BASELINE, mqa=CLOSE), 30.0)
-    found = calibrate_entries(entries, ask(entries), effect=0.002)
-    assert found.seeds is not None
-    assert found.missing_trials == 2 * (found.seeds - 5)
-    assert found.seconds == pytest.approx(30.0 * found.missing_trials)
-    assert f"takes {found.seeds} seeds, {found.missing_trials} trials more" in str(found)
-    enough = calibrate_entries(entries, ask(entries), effect=1.0)
-    assert (enough.missing_trials, enough.seconds) == (0, 0.0)
-    assert "no trial more" in str(enough)
+    calibration = calibrate_entries(entries, ask(entries), effect=0.002)
+    assert calibration.seeds is not None
+    assert calibration.missing_trials == 2 * (calibration.seeds - 5)
+    assert calibration.seconds == pytest.approx(30.0 * calibration.missing_trials)
+    assert f"takes {calibration.seeds} seeds, {calibration.missing_trials} trials more" in str(calibration)
+    large_effect = calibrate_entries(entries, ask(entries), effect=1.0)
+    assert (large_effect.missing_trials, large_effect.seconds) == (0, 0.0)
+    assert "no trial more" in str(large_effect)
 
 
 def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["pending"] * 5)
-    found = calibrate_entries(entries, ask(entries, margin=0.05))
-    assert found.rows == ()
-    assert (found.independent.variant, found.independent.n) == (INDEPENDENT, 5)
-    assert found.seeds == found.independent.detect_seeds
-    assert any("without a spread: mqa" in note for note in found.notes)
+    calibration = calibrate_entries(entries, ask(entries, margin=0.05))
+    assert calibration.rows == ()
+    assert (calibration.independent.variant, calibration.independent.n) == (INDEPENDENT, 5)
+    assert calibration.seeds == calibration.independent.detect_seeds
+    assert any("without a spread: mqa" in note for note in calibration.notes)
 
 
 def test_no_difference_is_shown(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[value + 0.4444 for value in BASELINE[:4]] + [2.5])
-    found = calibrate_entries(entries, ask(entries, margin=0.02))
-    assert "0.44" not in str(found)
-    assert "0.44" not in json.dumps(found.to_json())
+    calibration = calibrate_entries(entries, ask(entries, margin=0.02))
+    assert "0.44" not in str(calibration)
+    assert "0.44" not in json.dumps(calibration.to_json())
 
 
 def test_differences_that_do_not_spread_take_no_power(study: Study, ask: Ask) -> None:
@@ -109,20 +109,20 @@ def test_a_withheld_variant_has_no_spread(study: Study, ask: Ask, make: Make) ->
     for entry in entries:
         if entry.variant == "mqa" and entry.record is not None:
             entry.record["result"]["certificate"]["batches"] = "others"
-    found = calibrate_entries(entries, ask(entries))
-    assert found.rows == ()
+    calibration = calibrate_entries(entries, ask(entries))
+    assert calibration.rows == ()
 
 
 def test_it_is_valid_json_and_a_page_of_lines(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
-    found = calibrate_entries(entries, ask(entries, margin=1e-4))
-    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    calibration = calibrate_entries(entries, ask(entries, margin=1e-4))
+    document = json.loads(json.dumps(calibration.to_json(), allow_nan=False))
     assert document["rows"][1]["variant"] == "gqa"
     assert document["rows"][1]["detect_seeds"] is None  # nobody would run so many
-    assert "more seeds in some variant than anybody would run" in str(found)
-    assert repr(found) == "<calibration of attention on val/mlm/loss: 2 spreads>"
-    without = str(calibrate_entries(entries, ask(entries)))
-    assert "No effect is asked for" in without
+    assert "more seeds in some variant than anybody would run" in str(calibration)
+    assert repr(calibration) == "<calibration of attention on val/mlm/loss: 2 spreads>"
+    without_margin = str(calibrate_entries(entries, ask(entries)))
+    assert "No effect is asked for" in without_margin
 
 
 def test_what_has_no_spread_is_refused(study: Study, ask: Ask) -> None:
@@ -146,25 +146,27 @@ def test_an_effect_or_a_power_that_is_none_is_refused(
 def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(study: Study, ask: Ask) -> None:
     near = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     far = study(baseline=BASELINE, mqa=WILD)
-    none = study(baseline=["pending"] * 5, mqa=["pending"] * 5)
-    given = [(each, ask(each, margin=0.02, setting=name)) for name, each in (("s", near), ("m", far), ("l", none))]
-    found = calibrate_settings(given)
-    assert [(each.setting, len(each.rows)) for each in found.settings] == [("s", 2), ("m", 1)]
-    assert {each.alpha for each in found.settings} == {0.05 / 4}  # what has not run yet counts too
+    pending = study(baseline=["pending"] * 5, mqa=["pending"] * 5)
+    setting_entries = [
+        (item, ask(item, margin=0.02, setting=name)) for name, item in (("s", near), ("m", far), ("l", pending))
+    ]
+    calibration = calibrate_settings(setting_entries)
+    assert [(item.setting, len(item.rows)) for item in calibration.settings] == [("s", 2), ("m", 1)]
+    assert {item.alpha for item in calibration.settings} == {0.05 / 4}  # what has not run yet counts too
     alone = calibrate_entries(near, ask(near, margin=0.02))
     assert alone.alpha == 0.05 / 2
-    assert found.rows[0].sd == alone.rows[0].sd
-    more, before = found.rows[0].smallest_effect, alone.rows[0].smallest_effect
-    assert more is not None
-    assert before is not None
-    assert more > before
-    assert "Without two pairs, and so without a spread: l" in found.notes
-    text = str(found)
+    assert calibration.rows[0].sd == alone.rows[0].sd
+    joint_effect, single_effect = calibration.rows[0].smallest_effect, alone.rows[0].smallest_effect
+    assert joint_effect is not None
+    assert single_effect is not None
+    assert joint_effect > single_effect
+    assert "Without two pairs, and so without a spread: l" in calibration.notes
+    text = str(calibration)
     assert text.index("\ns\n") < text.index("\nm\n")
     assert text.count("to which Holm holds the first of 4 verdicts, in all settings") == 1
     assert "counted as missing in each" in text
-    document = json.loads(json.dumps(found.to_json()))
-    assert (document["setting"], [each["setting"] for each in document["other_settings"]]) == ("s", ["m"])
+    document = json.loads(json.dumps(calibration.to_json()))
+    assert (document["setting"], [item["setting"] for item in document["other_settings"]]) == ("s", ["m"])
     assert "setting" not in alone.to_json()
 
 

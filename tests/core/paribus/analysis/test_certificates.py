@@ -73,32 +73,35 @@ def pair(make: Make, varied: Mapping[str, Any], edits: Mapping[str, Any] | None 
 def test_a_pair_that_differs_in_what_was_varied_gets_its_certificate(
     make: Make, varied: dict[str, Any], text: str
 ) -> None:
-    found = pair(make, varied)
-    assert found.failures == ()
-    assert text in found.text
-    assert f"{found.equal_tensors}/{found.total_tensors} tensors equal at step 0; " in found.text
-    assert "\n" not in found.text
+    certificate = pair(make, varied)
+    assert certificate.failures == ()
+    assert text in certificate.text
+    assert f"{certificate.equal_tensors}/{certificate.total_tensors} tensors equal at step 0; " in certificate.text
+    assert "\n" not in certificate.text
 
 
 @pytest.mark.parametrize(("varied", "_"), SOUND, ids=[",".join(varied) for varied, _ in SOUND])
 def test_a_certificate_is_the_same_with_baseline_and_variant_exchanged(
     make: Make, varied: dict[str, Any], _: str
 ) -> None:
-    there, back = pair(make, varied), certify(make("it", varied=varied), make())
-    assert back.ok
-    assert (back.equal_tensors, back.confirmed) == (there.equal_tensors, there.confirmed)
-    assert (back.tensors["added"], back.tensors["removed"]) == (there.tensors["removed"], there.tensors["added"])
-    assert sorted(back.differing_paths) == sorted(there.differing_paths)
+    forward, exchanged = pair(make, varied), certify(make("it", varied=varied), make())
+    assert exchanged.ok
+    assert (exchanged.equal_tensors, exchanged.confirmed) == (forward.equal_tensors, forward.confirmed)
+    assert (exchanged.tensors["added"], exchanged.tensors["removed"]) == (
+        forward.tensors["removed"],
+        forward.tensors["added"],
+    )
+    assert sorted(exchanged.differing_paths) == sorted(forward.differing_paths)
 
 
 @pytest.mark.parametrize(("varied", "edits", "reason"), FAULTS.values(), ids=list(FAULTS))
 def test_a_planted_fault_fails_the_certificate(
     make: Make, varied: dict[str, Any], edits: dict[str, Any], reason: str
 ) -> None:
-    found = pair(make, varied, edits)
-    assert not found.ok
-    assert reason in found.reason.split("; ")
-    assert found.text.startswith(found.failures[0])
+    certificate = pair(make, varied, edits)
+    assert not certificate.ok
+    assert reason in certificate.reason.split("; ")
+    assert certificate.text.startswith(certificate.failures[0])
 
 
 def test_the_share_of_equal_tensors_is_of_the_baselines(make: Make) -> None:
@@ -110,29 +113,29 @@ def test_the_share_of_equal_tensors_is_of_the_baselines(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "held", "why"),
+    ("changes", "actual", "reason"),
     [
         ({"attention.window": 4}, {}, "`attention.window` is not in the resolved spec of it"),
         ({"attention": {"name": "gqa", "kv_heads": 2}}, {"attention": {"name": "gqa", "kv_heads": 4}}, "ran with"),
         ({"norm": "rmsnorm"}, {"norm": {"name": "layernorm", "eps": 1e-3}}, "`norm` was to be rmsnorm"),
     ],
 )
-def test_an_ignored_option_fails_the_certificate(make: Make, asked: Any, held: dict[str, Any], why: str) -> None:
-    variant = make("it", varied=held)
-    variant = dataclasses.replace(variant, trial={**variant.trial, "changes": asked})
-    found = certify(make(), variant)
-    assert found.reason.startswith("ignored option")
-    assert why in found.failures[0]
+def test_an_ignored_option_fails_the_certificate(make: Make, changes: Any, actual: dict[str, Any], reason: str) -> None:
+    variant = make("it", varied=actual)
+    variant = dataclasses.replace(variant, trial={**variant.trial, "changes": changes})
+    certificate = certify(make(), variant)
+    assert certificate.reason.startswith("ignored option")
+    assert reason in certificate.failures[0]
 
 
 def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
     """Which of several changes of a variant have an effect by themselves."""
     varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
-    said = {"asked": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
-    found = pair(make, varied, {f"provenance/{key}": value for key, value in said.items()})
-    assert found.ok
-    assert "at its default `norm.eps` would do the same here" in found.side_effects
-    assert "attention.kv_heads changes the output" in found.confirmed
+    probe_keys = {"asked": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
+    certificate = pair(make, varied, {f"provenance/{key}": value for key, value in probe_keys.items()})
+    assert certificate.ok
+    assert "at its default `norm.eps` would do the same here" in certificate.side_effects
+    assert "attention.kv_heads changes the output" in certificate.confirmed
     ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
     assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, and another value changes nothing",)
 
@@ -151,9 +154,9 @@ def test_a_swap_that_hides_behind_another_fails_against_what_it_is_like_and_noth
 
 
 def test_outputs_of_other_examples_confirm_nothing(make: Make) -> None:
-    found = pair(make, {"corpus": {"name": "text"}})
-    assert found.confirmed == ("training differs",)
-    assert "other examples" in found.side_effects
+    certificate = pair(make, {"corpus": {"name": "text"}})
+    assert certificate.confirmed == ("training differs",)
+    assert "other examples" in certificate.side_effects
 
 
 def test_a_last_step_that_no_loss_tells_of_is_a_change(make: Make) -> None:
@@ -165,8 +168,8 @@ def test_a_last_step_that_no_loss_tells_of_is_a_change(make: Make) -> None:
 
 
 def test_a_spec_like_the_baselines_changes_nothing(make: Make) -> None:
-    found = pair(make, {"attention": "mha"} | {"attention": {"name": "mha", "scores": {"bias": True}}})
-    assert found.reason == "changed nothing"
+    certificate = pair(make, {"attention": "mha"} | {"attention": {"name": "mha", "scores": {"bias": True}}})
+    assert certificate.reason == "changed nothing"
 
 
 def test_a_value_of_the_base_may_be_varied_along_with_others(make: Make) -> None:
@@ -175,11 +178,11 @@ def test_a_value_of_the_base_may_be_varied_along_with_others(make: Make) -> None
 
 def test_a_matched_knob_may_differ(make: Make) -> None:
     variant = make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0})
-    found = certify(make(), variant)
-    assert found.ok
-    assert "k, v, inner reshaped" in found.side_effects
-    unsaid = dataclasses.replace(variant, trial={**variant.trial, "matched_values": {}})
-    assert certify(make(), unsaid).reason == "another difference"
+    certificate = certify(make(), variant)
+    assert certificate.ok
+    assert "k, v, inner reshaped" in certificate.side_effects
+    unmatched = dataclasses.replace(variant, trial={**variant.trial, "matched_values": {}})
+    assert certify(make(), unmatched).reason == "another difference"
 
 
 def test_the_number_of_workers_is_no_difference(make: Make) -> None:
@@ -188,30 +191,30 @@ def test_the_number_of_workers_is_no_difference(make: Make) -> None:
 
 def test_a_swap_that_shows_only_once_trained_is_said_aloud(make: Make) -> None:
     same = make().certificate["outputs"]
-    found = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/outputs": same})
-    assert found.ok
-    assert "outputs differ only once trained" in found.side_effects
+    certificate = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/outputs": same})
+    assert certificate.ok
+    assert "outputs differ only once trained" in certificate.side_effects
 
 
 def test_tensors_without_a_gradient_are_told_apart_by_who_has_them(make: Make) -> None:
-    lost = ["body.layers.0.attention.heads.q.bias"]
-    found = certify(
-        make(edits={f"{CERTIFICATE}/no_gradient": lost}),
-        make("it", varied={"position": "learned"}, edits={f"{CERTIFICATE}/no_gradient": [*lost, TABLE]}),
+    untrained = ["body.layers.0.attention.heads.q.bias"]
+    certificate = certify(
+        make(edits={f"{CERTIFICATE}/no_gradient": untrained}),
+        make("it", varied={"position": "learned"}, edits={f"{CERTIFICATE}/no_gradient": [*untrained, TABLE]}),
     )
-    assert "no gradient reaches position.table" in found.side_effects
-    assert "in both no gradient reaches q.bias" in found.side_effects
-    some = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.k.bias"]})
-    assert some.ok
-    assert "no gradient reaches k.bias" in some.side_effects
+    assert "no gradient reaches position.table" in certificate.side_effects
+    assert "in both no gradient reaches q.bias" in certificate.side_effects
+    partial = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.k.bias"]})
+    assert partial.ok
+    assert "no gradient reaches k.bias" in partial.side_effects
 
 
 def test_what_an_objective_brought_may_be_left_untrained(make: Make) -> None:
-    brought: dict[str, Any] = {f"{CERTIFICATE}/tensors/objectives.nsp.weight": {"shape": [2]}}
-    brought |= {f"{CERTIFICATE}/no_gradient": ["objectives.nsp.weight"]}
-    found = pair(make, {"objective": [{"name": "mlm", "rate": 0.15}, {"name": "nsp"}]}, brought)
-    assert found.ok
-    assert "no gradient reaches objectives.nsp" in found.side_effects
+    edits: dict[str, Any] = {f"{CERTIFICATE}/tensors/objectives.nsp.weight": {"shape": [2]}}
+    edits |= {f"{CERTIFICATE}/no_gradient": ["objectives.nsp.weight"]}
+    certificate = pair(make, {"objective": [{"name": "mlm", "rate": 0.15}, {"name": "nsp"}]}, edits)
+    assert certificate.ok
+    assert "no gradient reaches objectives.nsp" in certificate.side_effects
 
 
 def test_a_diverged_pair_is_certified_by_how_it_began(make: Make) -> None:
@@ -233,36 +236,36 @@ def test_a_pair_without_two_records_cannot_be_certified(make: Make) -> None:
 
 # ------------------------------------------------------------------------------------------------ over all seeds
 def test_what_all_seeds_show_is_said_once(make: Make) -> None:
-    each = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(3)]
-    found = merge_certificates(each)
-    assert found.text == each[0].text
-    assert found.seeds == (0, 1, 2)
-    assert merge_certificates(each[:1]) == each[0]
+    certificates = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(3)]
+    merged = merge_certificates(certificates)
+    assert merged.text == certificates[0].text
+    assert merged.seeds == (0, 1, 2)
+    assert merge_certificates(certificates[:1]) == certificates[0]
 
 
 def test_what_some_seeds_show_is_said_with_them(make: Make) -> None:
     sound = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(2)]
     leaked = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"}, seed=2)
-    found = merge_certificates([*sound, leaked])
-    assert not found.ok
-    assert found.failures[0].endswith("(seed 2 only)")
-    assert found.reason == "leaked seed"
-    assert found.equal_tensors == leaked.equal_tensors
+    merged = merge_certificates([*sound, leaked])
+    assert not merged.ok
+    assert merged.failures[0].endswith("(seed 2 only)")
+    assert merged.reason == "leaked seed"
+    assert merged.equal_tensors == leaked.equal_tensors
 
 
 def test_what_a_diverged_seed_cannot_confirm_the_others_do(make: Make) -> None:
     states = ("done", "diverged")
-    each = [
+    certificates = [
         certify(make(seed=seed), make("it", seed, varied={"norm": "rmsnorm"}, state=state))
         for seed, state in enumerate(states)
     ]
-    assert merge_certificates(each).confirmed == ("same batches", "outputs differ")
+    assert merge_certificates(certificates).confirmed == ("same batches", "outputs differ")
 
 
 def test_what_varied_from_seed_to_seed_is_said_with_its_seeds(make: Make) -> None:
-    lost = {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]}
-    each = [pair(make, {"dropout": 0.1}, lost if seed == 1 else {}, seed) for seed in range(2)]
-    assert merge_certificates(each).side_effects[-1:] == ("no gradient reaches q.bias (seed 1 only)",)
+    untrained = {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]}
+    certificates = [pair(make, {"dropout": 0.1}, untrained if seed == 1 else {}, seed) for seed in range(2)]
+    assert merge_certificates(certificates).side_effects[-1:] == ("no gradient reaches q.bias (seed 1 only)",)
 
 
 def test_no_certificates_make_none() -> None:
@@ -271,8 +274,8 @@ def test_no_certificates_make_none() -> None:
 
 
 def test_a_certificate_is_json(make: Make) -> None:
-    found = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"})
-    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    certificate = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"})
+    document = json.loads(json.dumps(certificate.to_json(), allow_nan=False))
     assert document["ok"] is False
-    assert document["text"] == found.text
+    assert document["text"] == certificate.text
     assert document["tensors"]["leaked"] == [Q.rpartition("/")[2]]

@@ -27,7 +27,7 @@ CODES = {"old": "a" * 24, "new": "b" * 24}
 def _keep(make: Make, tmp_path: Path) -> Keep:
     """Writes trials into a store as a run would, and answers the study's folder."""
 
-    def keep(
+    def save_trials(
         store: str,
         losses: Mapping[str, Sequence[float | str]],
         varied: Mapping[str, Any],
@@ -36,11 +36,11 @@ def _keep(make: Make, tmp_path: Path) -> Keep:
         ended: float = 1.0,
         **edits: Any,
     ) -> Path:
-        for variant, each in losses.items():
-            for seed, found in enumerate(each):
-                how: dict[str, Any] = {"state": found} if isinstance(found, str) else {"loss": found}
+        for variant, variant_losses in losses.items():
+            for seed, outcome in enumerate(variant_losses):
+                ending: dict[str, Any] = {"state": outcome} if isinstance(outcome, str) else {"loss": outcome}
                 places = {"provenance/ended": ended, **{key.replace("__", "/"): value for key, value in edits.items()}}
-                entry = make(variant, seed, varied=varied[variant], edits=places, **how)
+                entry = make(variant, seed, varied=varied[variant], edits=places, **ending)
                 identity = f"{len(list((tmp_path / store).glob('study/*'))):024x}"
                 folder = tmp_path / store / "study" / identity
                 folder.mkdir(parents=True)
@@ -49,46 +49,46 @@ def _keep(make: Make, tmp_path: Path) -> Keep:
                 write_json(folder / "trial.json", {**entry.trial, "identity": identity, "code": code})
         return tmp_path / store / "study"
 
-    return keep
+    return save_trials
 
 
 VARIED: dict[str, dict[str, Any]] = {"baseline": {}, "mqa": {"attention": "mqa"}, "rmsnorm": {"norm": "rmsnorm"}}
 
 
 def side(path: Path | str, store: Path | None = None) -> TrialSet:
-    found = load_trial_set(str(path), store or Path("runs"))
-    assert found is not None
-    return found
+    trial_set = load_trial_set(str(path), store or Path("runs"))
+    assert trial_set is not None
+    return trial_set
 
 
-def table(before: Path, after: Path, **more: Any) -> RunComparison:
-    return compare_runs(side(before), side(after), **more)
+def table(baseline: Path, variant: Path, **options: Any) -> RunComparison:
+    return compare_runs(side(baseline), side(variant), **options)
 
 
 def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE, "mqa": BASE}, VARIED)
-    worse = [value + 0.5 + at / 100 for at, value in enumerate(BASE)]
+    worse = [value + 0.5 + seed / 100 for seed, value in enumerate(BASE)]
     new = keep("new", {"mqa": worse, "baseline": BASE}, VARIED, code=CODES["new"])
-    found = table(old, new)
-    assert [(row.variant, row.kind, row.n) for row in found.rows] == [
+    comparison = table(old, new)
+    assert [(row.variant, row.kind, row.n) for row in comparison.rows] == [
         ("baseline", "inconclusive", 5),
         ("mqa", "worse", 5),
     ]
-    assert found.rows[1].difference == pytest.approx(0.52)
-    assert found.baseline_means["mqa"] == pytest.approx(2.0)
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["rows"][1]["low"] > 0.4
-    assert check_table(parse_gates(["worse:0.1"]), found)[0].tripped[0].startswith("mqa: ")
+    assert comparison.rows[1].difference == pytest.approx(0.52)
+    assert comparison.baseline_means["mqa"] == pytest.approx(2.0)
+    assert json.loads(json.dumps(comparison.to_json(), allow_nan=False))["rows"][1]["low"] > 0.4
+    assert check_table(parse_gates(["worse:0.1"]), comparison)[0].tripped[0].startswith("mqa: ")
 
 
 def test_what_changed_is_said_first(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE}, VARIED)
     versions = {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.5.0"}
     new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], provenance__versions=versions)
-    first = table(old, new).header
-    assert [line.partition(":")[0] for line in first] == ["before", "after", "code", "data", "versions", "machine"]
-    assert first[2] == f"code:     baseline {'a' * 12} → {'b' * 12}"
-    assert first[3].startswith("data:     the same")
-    assert first[4] == "versions: numpy 2.4.6 → 2.5.0, torch 2.13.0+cpu → 2.13.0"
+    header = table(old, new).header
+    assert [line.partition(":")[0] for line in header] == ["before", "after", "code", "data", "versions", "machine"]
+    assert header[2] == f"code:     baseline {'a' * 12} → {'b' * 12}"
+    assert header[3].startswith("data:     the same")
+    assert header[4] == "versions: numpy 2.4.6 → 2.5.0, torch 2.13.0+cpu → 2.13.0"
     assert table(old, old).header[2] == f"code:     the same ({'a' * 12})"
 
 
@@ -104,9 +104,9 @@ def test_what_came_to_the_same_bits_is_said_to_be_the_same(keep: Keep) -> None:
 def test_what_has_no_partner_is_named(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE, "rmsnorm": BASE[:2]}, VARIED)
     new = keep("new", {"baseline": BASE[:3], "mqa": BASE[:1]}, VARIED)
-    found = table(old, new)
-    assert found.notes == ("Only before: baseline (seed 3, 4), rmsnorm (seed 0, 1)", "Only after: mqa (seed 0)")
-    assert found.rows[0].n == 3
+    comparison = table(old, new)
+    assert comparison.notes == ("Only before: baseline (seed 3, 4), rmsnorm (seed 0, 1)", "Only after: mqa (seed 0)")
+    assert comparison.rows[0].n == 3
 
 
 def test_nothing_in_common_is_refused_with_what_there_is(keep: Keep) -> None:
@@ -138,11 +138,11 @@ def test_two_codes_in_one_store_are_two_sides(keep: Keep) -> None:
     folder = keep("runs", {"baseline": BASE, "mqa": BASE}, VARIED)
     keep("runs", {"baseline": [value + 0.1 for value in BASE]}, VARIED, code=CODES["new"], ended=2.0)
     store = folder.parent
-    found = compare_runs(side("study@previous", store), side("study", store))
-    (row,) = found.rows
+    comparison = compare_runs(side("study@previous", store), side("study", store))
+    (row,) = comparison.rows
     assert row.variant == "baseline"
     assert row.difference == pytest.approx(0.1)
-    assert any("records of several codes" in note for note in found.notes)
+    assert any("records of several codes" in note for note in comparison.notes)
     assert len(side(f"study@{'a' * 12}", store).trials) == 10
     with pytest.raises(NotComparableError, match=f"no record of the code cccccc; valid: the codes {'a' * 12}"):
         side("study@cccccc", store)
@@ -152,9 +152,9 @@ def test_a_damaged_record_is_named_and_left_where_it_is(keep: Keep) -> None:
     folder = keep("old", {"baseline": BASE}, VARIED)
     broken = sorted(folder.iterdir())[0] / "record.json"
     broken.write_text(broken.read_text()[:-9])
-    found = side(folder)
-    assert len(found.trials) == 4
-    assert found.notes[0].startswith("Left out: ")
+    trial_set = side(folder)
+    assert len(trial_set.trials) == 4
+    assert trial_set.notes[0].startswith("Left out: ")
     assert broken.exists()
     with pytest.raises(StoreError, match=r"record\.json"):
         side(broken.parent)
@@ -183,28 +183,28 @@ def test_one_seed_a_side_has_no_interval_and_no_verdict(keep: Keep) -> None:
 
 def test_what_diverged_is_no_result(keep: Keep) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": [2.0, "diverged", *BASE[2:]]}, VARIED)
-    found = table(old, new, elsewhere=True)
-    assert found.rows[0].verdict == "diverged 1/5"
-    assert not found.ok
+    comparison = table(old, new, elsewhere=True)
+    assert comparison.rows[0].verdict == "diverged 1/5"
+    assert not comparison.ok
 
 
 def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(keep: Keep) -> None:
     folders = sorted(keep("runs", {"baseline": [2.0], "mqa": [2.5]}, VARIED).iterdir())
-    found = compare_trials(side(folders[0]), side(folders[1]))
-    assert ("val/mlm/loss", 2.0, 2.5) in found.rows
-    assert found.certificate is not None
-    assert found.certificate.ok
-    assert any("attention.name mha → mqa" in line for line in found.header)
-    shown = grid_text(found.grid(), 80)
-    assert "+0.5000" in shown
-    assert "✓ 13/21 tensors equal at step 0" in shown
-    assert "there is no interval and no verdict" in shown
-    assert not any(word in shown for word in ("±", "better", "worse"))
+    comparison = compare_trials(side(folders[0]), side(folders[1]))
+    assert ("val/mlm/loss", 2.0, 2.5) in comparison.rows
+    assert comparison.certificate is not None
+    assert comparison.certificate.ok
+    assert any("attention.name mha → mqa" in line for line in comparison.header)
+    text = grid_text(comparison.grid(), 80)
+    assert "+0.5000" in text
+    assert "✓ 13/21 tensors equal at step 0" in text
+    assert "there is no interval and no verdict" in text
+    assert not any(word in text for word in ("±", "better", "worse"))
 
 
 def test_two_trials_of_one_spec_have_no_swap_to_certify(keep: Keep) -> None:
     old = keep("old", {"baseline": [2.0]}, VARIED)
     new = keep("new", {"baseline": [2.0]}, VARIED, code=CODES["new"])
-    found = compare_trials(*(side(next(folder.iterdir())) for folder in (old, new)))
-    assert found.certificate is None
-    assert found.header[-1] == "spec:     the same"
+    comparison = compare_trials(*(side(next(folder.iterdir())) for folder in (old, new)))
+    assert comparison.certificate is None
+    assert comparison.header[-1] == "spec:     the same"

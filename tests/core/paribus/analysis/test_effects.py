@@ -36,22 +36,24 @@ def test_what_adds_up_comes_out_as_it_was_planted_and_nothing_interacts(counts: 
     }
     for level in levels(counts):
         assert effect_value(main_effect(cells, level), values) == pytest.approx(planted[level], abs=TINY)
-    for one, other in level_pairs(counts):
-        assert effect_value(interaction(cells, one, other), values) == pytest.approx(0.0, abs=TINY)
+    for first_level, second_level in level_pairs(counts):
+        assert effect_value(interaction(cells, first_level, second_level), values) == pytest.approx(0.0, abs=TINY)
 
 
 @given(counts_of, st.data())
 def test_what_two_levels_do_together_is_their_interaction(counts: list[int], data: st.DataObject) -> None:
-    together = {pair: data.draw(numbers) for pair in level_pairs(counts)}
+    sizes = {pair: data.draw(numbers) for pair in level_pairs(counts)}
     cells = cells_of(counts)
     values = {
         cell: math.fsum(
-            found for (one, other), found in together.items() if (cell[one[0]], cell[other[0]]) == (one[1], other[1])
+            size
+            for (first_level, second_level), size in sizes.items()
+            if (cell[first_level[0]], cell[second_level[0]]) == (first_level[1], second_level[1])
         )
         for cell in cells
     }
-    for pair, found in together.items():
-        assert effect_value(interaction(cells, *pair), values) == pytest.approx(found, abs=TINY)
+    for pair, size in sizes.items():
+        assert effect_value(interaction(cells, *pair), values) == pytest.approx(size, abs=TINY)
 
 
 games = st.integers(1, 5).flatmap(
@@ -61,23 +63,23 @@ games = st.integers(1, 5).flatmap(
 
 @given(games)
 def test_shares_add_up_to_the_full_model_less_the_base(game: tuple[int, list[float]]) -> None:
-    factors, drawn = game
-    values = dict(zip(cells_of([2] * factors), drawn, strict=True))
+    factors, cell_values = game
+    values = dict(zip(cells_of([2] * factors), cell_values, strict=True))
     shares = [effect_value(shapley(factors, factor), values) for factor in range(factors)]
     assert math.fsum(shares) == pytest.approx(values[(1,) * factors] - values[(0,) * factors], abs=TINY)
 
 
 @given(games)
 def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[int, list[float]]) -> None:
-    factors, drawn = game
-    values = dict(zip(cells_of([2] * factors), drawn, strict=True))
+    factors, cell_values = game
+    values = dict(zip(cells_of([2] * factors), cell_values, strict=True))
     for factor in range(factors):
         added = []
         for order in itertools.permutations(range(factors)):
-            before = [int(each in order[: order.index(factor)]) for each in range(factors)]
-            after = [*before]
-            after[factor] = 1
-            added.append(values[tuple(after)] - values[tuple(before)])
+            without_factor = [int(index in order[: order.index(factor)]) for index in range(factors)]
+            with_factor = [*without_factor]
+            with_factor[factor] = 1
+            added.append(values[tuple(with_factor)] - values[tuple(without_factor)])
         share = effect_value(shapley(factors, factor), values)
         assert share == pytest.approx(math.fsum(added) / len(added), abs=TINY)
 
@@ -86,18 +88,18 @@ def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[i
 def test_a_factor_that_does_nothing_has_no_share_and_factors_that_do_the_same_have_the_same(
     game: tuple[int, list[float]],
 ) -> None:
-    factors, drawn = game
-    of_sum = {cell: drawn[sum(cell)] for cell in cells_of([2] * factors)}
+    factors, cell_values = game
+    of_sum = {cell: cell_values[sum(cell)] for cell in cells_of([2] * factors)}
     shares = [effect_value(shapley(factors, factor), of_sum) for factor in range(factors)]
     assert shares == pytest.approx([shares[0]] * factors, abs=TINY)
-    idle = {(*cell, last): value for cell, value in of_sum.items() for last in (0, 1)}
+    idle = {(*cell, idle_level): value for cell, value in of_sum.items() for idle_level in (0, 1)}
     assert effect_value(shapley(factors + 1, factors), idle) == pytest.approx(0.0, abs=TINY)
 
 
 @pytest.mark.parametrize("size", [(3, 1), (4, 1), (5, 2), (6, 2)])
 def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(size: tuple[int, int]) -> None:
-    found, draw = best_fraction(*size), random.Random(0)
-    assert found is not None
+    fraction, draw = best_fraction(*size), random.Random(0)
+    assert fraction is not None
     effects = [effect for effect in range(1, 1 << size[0]) if effect.bit_count() <= 2]
     # the model in -1 and +1: a main effect is twice its coefficient, an interaction four times
     sizes = {effect: draw.uniform(-1, 1) for effect in effects}
@@ -105,20 +107,22 @@ def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(
     def sign(cell: Cell, effect: int) -> int:
         return math.prod(2 * cell[factor] - 1 for factor in members(effect))
 
-    cells = list(found.cells())
+    cells = list(fraction.cells())
     values = {cell: math.fsum(size * sign(cell, effect) for effect, size in sizes.items()) for cell in cells}
     for effect in effects:
-        of = [Level(factor, 1) for factor in members(effect)]
-        weights = main_effect(cells, of[0]) if len(of) == 1 else interaction(cells, *of)
-        alike = [effect, *found.aliases(effect)]
-        signed = math.fsum(sizes[each] * sign(cells[0], each) * sign(cells[0], effect) for each in alike)
-        assert effect_value(weights, values) == pytest.approx(2 ** len(of) * signed, abs=TINY)
+        effect_levels = [Level(factor, 1) for factor in members(effect)]
+        weights = (
+            main_effect(cells, effect_levels[0]) if len(effect_levels) == 1 else interaction(cells, *effect_levels)
+        )
+        aliases = [effect, *fraction.aliases(effect)]
+        signed = math.fsum(sizes[alias] * sign(cells[0], alias) * sign(cells[0], effect) for alias in aliases)
+        assert effect_value(weights, values) == pytest.approx(2 ** len(effect_levels) * signed, abs=TINY)
 
 
 def test_an_effect_of_each_seed_leaves_out_what_its_cells_have_in_common() -> None:
     cells = cells_of([2, 2])
     weights = [main_effect(cells, Level(0, 1)), interaction(cells, Level(0, 1), Level(1, 1)), shapley(2, 0)]
-    assert [math.fsum(each.values()) for each in weights] == [0.0, 0.0, 0.0]
+    assert [math.fsum(effect_weights.values()) for effect_weights in weights] == [0.0, 0.0, 0.0]
 
 
 def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() -> None:
@@ -131,7 +135,7 @@ def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() 
         "interactions": [interaction(cells, *pair) for pair in level_pairs(counts)],
         "shapley": [shapley(3, factor) for factor in range(3)],
     }
-    held = dict.fromkeys(families, 0)
+    covered = dict.fromkeys(families, 0)
     for _ in range(studies):
         seeds = []
         for _ in range(5):
@@ -144,10 +148,10 @@ def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() 
                 )
                 for place, each in enumerate(family)
             }
-            found = decide(paired, better="lower", margin=None)
-            held[name] += all(
+            verdicts = decide(paired, better="lower", margin=None)
+            covered[name] += all(
                 (each.low or 0) <= effect_value(weights, true) <= (each.high or 0)
-                for each, weights in zip(found.values(), family, strict=True)
+                for each, weights in zip(verdicts.values(), family, strict=True)
             )
     error = math.sqrt(0.95 * 0.05 / studies)
-    assert {name for name, count in held.items() if count / studies < 0.95 - 4 * error} == set()
+    assert {name for name, count in covered.items() if count / studies < 0.95 - 4 * error} == set()

@@ -44,7 +44,12 @@ def cells_of(factors: int) -> list[tuple[int, ...]]:
 def loss(cell: tuple[int, ...], seed: int) -> float:
     """mqa costs 0.5, rms gains 0.3, and together they cost 0.2 more; the learning rate does nothing."""
     planted = 0.5 * cell[0] - 0.3 * cell[1] + 0.2 * cell[0] * cell[1]
-    return 2.0 + planted + NOISE[seed] + sum(on * of[seed] for on, of in zip(cell, (OWN, OTHER, LAST), strict=False))
+    return (
+        2.0
+        + planted
+        + NOISE[seed]
+        + sum(is_on * seed_noise[seed] for is_on, seed_noise in zip(cell, (OWN, OTHER, LAST), strict=False))
+    )
 
 
 def table_of(
@@ -56,24 +61,24 @@ def table_of(
     edits: Mapping[tuple[str, int], Any] | None = None,
     missing: tuple[tuple[int, ...], ...] = (),
     cells: list[tuple[int, ...]] | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Table:
-    every = cells_of(factors) if cells is None else cells
-    kept = [cell for cell in every if cell not in missing]
+    all_cells = cells_of(factors) if cells is None else cells
+    present = [cell for cell in all_cells if cell not in missing]
     entries = []
-    for cell in kept:
+    for cell in present:
         for seed in range(5):
-            told: dict[str, Any] = {"loss": loss(cell, seed), "failure": {}}
-            told |= {"state": (states or {}).get((named(cell), seed), "done")}
-            told |= {"edits": (edits or {}).get((named(cell), seed))}
-            entries.append(make(named(cell), seed, varied=varied_by(cell), **told))
+            outcome: dict[str, Any] = {"loss": loss(cell, seed), "failure": {}}
+            outcome |= {"state": (states or {}).get((named(cell), seed), "done")}
+            outcome |= {"edits": (edits or {}).get((named(cell), seed))}
+            entries.append(make(named(cell), seed, varied=varied_by(cell), **outcome))
     crossed = FactorialCells(
-        factors=tuple((name,) for name, _ in LEVELS[: len(every[0])]),
-        cells={cell: named(cell) for cell in kept},
+        factors=tuple((name,) for name, _ in LEVELS[: len(all_cells[0])]),
+        cells={cell: named(cell) for cell in present},
         missing={cell: f"{named(cell)} is excluded" for cell in missing},
         regular=best_fraction(3, 1) if cells is not None else None,
     )
-    return compare(entries, ask(entries, factorial=crossed, **more))
+    return compare(entries, ask(entries, factorial=crossed, **options))
 
 
 def effects(table: Table) -> dict[str, dict[str, Row]]:
@@ -81,9 +86,9 @@ def effects(table: Table) -> dict[str, dict[str, Row]]:
 
 
 def test_what_was_planted_comes_out_with_its_verdict(make: Make, ask: Ask) -> None:
-    found = effects(table_of(make, ask))
-    assert [*found] == ["main_effects", "interactions", "shapley"]
-    main, pairs, shares = found.values()
+    families = effects(table_of(make, ask))
+    assert [*families] == ["main_effects", "interactions", "shapley"]
+    main, pairs, shares = families.values()
     assert main["mqa"].difference == pytest.approx(0.6)
     assert main["rms"].difference == pytest.approx(-0.2)
     assert pairs["mqa × rms"].difference == pytest.approx(0.2)  # noqa: RUF001  # the sign that the table has
@@ -122,15 +127,17 @@ def test_an_effect_is_withheld_where_a_certificate_fails(make: Make, ask: Ask) -
 
 
 def test_a_cell_that_was_left_out_withholds_what_needs_it_and_is_named(make: Make, ask: Ask) -> None:
-    found = effects(table_of(make, ask, factors=2, missing=((1, 1),)))
-    assert {row.verdict for family in found.values() for row in family.values()} == {"withheld (mqa + rms is excluded)"}
+    families = effects(table_of(make, ask, factors=2, missing=((1, 1),)))
+    assert {row.verdict for family in families.values() for row in family.values()} == {
+        "withheld (mqa + rms is excluded)"
+    }
 
 
 def test_a_seed_that_has_not_all_cells_yet_is_left_out_whole(make: Make, ask: Ask) -> None:
-    found = effects(table_of(make, ask, states={("rms", 4): "pending"}))
-    assert {(row.n, row.planned) for family in found.values() for row in family.values()} == {(4, 5)}
+    families = effects(table_of(make, ask, states={("rms", 4): "pending"}))
+    assert {(row.n, row.planned) for family in families.values() for row in family.values()} == {(4, 5)}
     whole = [OWN[seed] for seed in range(4)]
-    assert found["main_effects"]["mqa"].difference == pytest.approx(0.6 + sum(whole) / 4)
+    assert families["main_effects"]["mqa"].difference == pytest.approx(0.6 + sum(whole) / 4)
 
 
 def test_cells_with_one_spec_have_one_number(make: Make, ask: Ask) -> None:
@@ -138,9 +145,9 @@ def test_cells_with_one_spec_have_one_number(make: Make, ask: Ask) -> None:
     entries += [make("mqa", seed, varied={"attention": "mqa"}, loss=2.5 + NOISE[seed] + OWN[seed]) for seed in range(5)]
     cells: dict[tuple[int, ...], str] = {(0, 0): "baseline", (1, 0): "mqa", (0, 1): "baseline", (1, 1): "mqa"}
     crossed = FactorialCells(factors=(("mqa",), ("idle",)), cells=cells, missing={})
-    found = effects(compare(entries, ask(entries, factorial=crossed)))
-    assert found["shapley"]["mqa"].difference == pytest.approx(0.5)
-    assert found["shapley"]["idle"].difference == 0.0
+    families = effects(compare(entries, ask(entries, factorial=crossed)))
+    assert families["shapley"]["mqa"].difference == pytest.approx(0.5)
+    assert families["shapley"]["idle"].difference == 0.0
 
 
 def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) -> None:
@@ -152,19 +159,19 @@ def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) 
     crossed = FactorialCells(
         factors=(("mqa",), ("rms",)), cells={cell: named(cell) for cell in cells_of(2)}, missing={}
     )
-    found = effects(compare(entries, ask(entries, factorial=crossed)))
-    assert found["main_effects"]["mqa"].verdict == "withheld (did not learn: no verdict)"
-    meant = effects(compare(entries, ask(entries, factorial=crossed, allow_unlearned=True)))
-    assert meant["main_effects"]["mqa"].verdict == "worse"
+    families = effects(compare(entries, ask(entries, factorial=crossed)))
+    assert families["main_effects"]["mqa"].verdict == "withheld (did not learn: no verdict)"
+    allowed = effects(compare(entries, ask(entries, factorial=crossed, allow_unlearned=True)))
+    assert allowed["main_effects"]["mqa"].verdict == "worse"
 
 
 def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make, ask: Ask) -> None:
     fraction = best_fraction(3, 1)
     assert fraction is not None
     table = table_of(make, ask, cells=list(fraction.cells()))
-    found = effects(table)
-    assert [*found] == ["main_effects"]
-    assert found["main_effects"]["slow"].aliases == ("mqa × rms",)  # noqa: RUF001  # as above
+    families = effects(table)
+    assert [*families] == ["main_effects"]
+    assert families["main_effects"]["slow"].aliases == ("mqa × rms",)  # noqa: RUF001  # as above
     assert any("no Shapley shares of a fraction" in line for line in table.families[-1].caption)
     assert "slow, or mqa × rms" in markdown(table)  # noqa: RUF001  # as above
 
@@ -172,17 +179,17 @@ def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make
 def test_the_effects_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None:
     table = table_of(make, ask, factors=3, margin=0.1)
     for width in (40, 80, 160):
-        shown = table_text(table, width)
-        assert max(map(len, shown.splitlines())) <= width
-        assert all(title in shown for title in ("main effects", "interactions", "Shapley shares"))
-        told = " ".join(shown.replace("·", "").split())
-        assert "Holm over 3 main effects at 95 %" in told
-        assert "all 4 together at 80 %" in told
-    said = json.loads(json.dumps(table.to_json()))
-    assert {row["name"]: row["n"] for row in said["interactions"]["rows"]} == {
+        text = table_text(table, width)
+        assert max(map(len, text.splitlines())) <= width
+        assert all(title in text for title in ("main effects", "interactions", "Shapley shares"))
+        one_line = " ".join(text.replace("·", "").split())
+        assert "Holm over 3 main effects at 95 %" in one_line
+        assert "all 4 together at 80 %" in one_line
+    document = json.loads(json.dumps(table.to_json()))
+    assert {row["name"]: row["n"] for row in document["interactions"]["rows"]} == {
         "mqa × rms": 5, "mqa × slow": 5, "rms × slow": 5  # noqa: RUF001  # as above
     }  # fmt: skip
-    assert [row["verdict"] for row in said["shapley"]["rows"]] == ["worse", "better", "equivalent"]
+    assert [row["verdict"] for row in document["shapley"]["rows"]] == ["worse", "better", "equivalent"]
     assert "### Shapley shares of full - none" in markdown(table)
 
 

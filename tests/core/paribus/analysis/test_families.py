@@ -17,40 +17,46 @@ RUNGS = {"one": {"norm": "rmsnorm"}, "two": {"norm": "rmsnorm", "attention": "mq
 BELOW = {"one": "baseline", "two": "one"}
 
 
-def page(make: Make, ask: Ask, luck: np.random.Generator, settings: int) -> Table:
+def page(make: Make, ask: Ask, rng: np.random.Generator, settings: int) -> Table:
     """A ladder of two rungs, six seeds each, whose losses are all of one distribution."""
-    asked = []
-    for at in range(settings):
+    settings_entries = []
+    for index in range(settings):
         entries = [
-            make(name, seed, varied=varied, loss=2 + float(luck.normal(0, 0.1)))
+            make(name, seed, varied=varied, loss=2 + float(rng.normal(0, 0.1)))
             for seed in range(6)
             for name, varied in {"baseline": {}, **RUNGS}.items()
         ]
-        asked.append((entries, dataclasses.replace(ask(entries), setting=f"s{at}", rungs_below=BELOW)))
-    return compare_settings(asked)
+        settings_entries.append((entries, dataclasses.replace(ask(entries), setting=f"s{index}", rungs_below=BELOW)))
+    return compare_settings(settings_entries)
 
 
 def test_the_steps_of_all_settings_share_one_alpha_and_say_so(make: Make, ask: Ask) -> None:
-    luck = np.random.default_rng(0)
-    found = page(make, ask, luck, 2)
-    steps = [each.families[0] for each in found.settings]
-    levels = [row.level for each in steps for row in each.rows if row.level is not None]
+    rng = np.random.default_rng(0)
+    table = page(make, ask, rng, 2)
+    steps = [item.families[0] for item in table.settings]
+    levels = [row.level for item in steps for row in item.rows if row.level is not None]
     assert min(levels) >= 0.975
     assert "Holm over 2 steps at 97.5 %, and so those of all 2 settings together at 95 %" in steps[0].caption[0]
     assert "with the verdicts above, 90 % for both together" in steps[0].caption[0]
-    assert any("All verdicts of variants together hold with 95 % confidence" in line for line in found.caption)
-    (alone,) = page(make, ask, luck, 1).families
+    assert any("All verdicts of variants together hold with 95 % confidence" in line for line in table.caption)
+    (alone,) = page(make, ask, rng, 1).families
     assert "Holm over 2 steps at 95 %; with the verdicts above, 90 % for both together" in alone.caption[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [1, 3])
 def test_pages_of_null_studies_claim_no_more_often_than_they_say(make: Make, ask: Ask, settings: int) -> None:
-    luck = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     variants = steps = 0
     for _ in range(150):
-        found = page(make, ask, luck, settings)
-        variants += any(row.kind in ("better", "worse") for each in found.settings for row in each.rows)
-        steps += any(row.kind in ("better", "worse") for each in found.settings for row in each.families[0].rows)
+        table = page(make, ask, rng, settings)
+        variants += any(
+            row.kind in ("better", "worse") for setting_table in table.settings for row in setting_table.rows
+        )
+        steps += any(
+            row.kind in ("better", "worse")
+            for setting_table in table.settings
+            for row in setting_table.families[0].rows
+        )
     assert variants <= 0.09 * 150  # 5 % and what luck may add to it in so many
     assert steps <= 0.09 * 150

@@ -56,24 +56,24 @@ def test_a_variant_trips_where_all_of_its_interval_is_worse(
     study: Study, ask: Ask, better: str, limit: float, expected: str
 ) -> None:
     sign = 1 if better == "lower" else -1
-    entries = study(baseline=BASE, mqa=[value + sign * (0.5 + at / 100) for at, value in enumerate(BASE)])
-    (held,) = check_table(parse_gates([f"worse:{limit}"]), compare(entries, ask(entries, better=better)))
-    assert ("past" if held.tripped else "unclear" if held.unclear else "held") == expected
-    assert held.to_json()["gate"] == f"worse:{limit:g}"
+    entries = study(baseline=BASE, mqa=[value + sign * (0.5 + seed / 100) for seed, value in enumerate(BASE)])
+    (check,) = check_table(parse_gates([f"worse:{limit}"]), compare(entries, ask(entries, better=better)))
+    assert ("past" if check.tripped else "unclear" if check.unclear else "held") == expected
+    assert check.to_json()["gate"] == f"worse:{limit:g}"
 
 
 def test_what_is_better_never_trips(study: Study, ask: Ask) -> None:
-    entries = study(baseline=BASE, mqa=[value - 0.5 - at / 100 for at, value in enumerate(BASE)])
-    (held,) = check_table(parse_gates(["worse:0"]), compare(entries, ask(entries)))
-    assert held.lines == ["gate worse:0 held"]
+    entries = study(baseline=BASE, mqa=[value - 0.5 - seed / 100 for seed, value in enumerate(BASE)])
+    (check,) = check_table(parse_gates(["worse:0"]), compare(entries, ask(entries)))
+    assert check.lines == ["gate worse:0 held"]
 
 
 def test_what_diverged_or_was_withheld_is_said_aloud(study: Study, ask: Ask, make: Make) -> None:
     entries = study(baseline=BASE, mqa=["diverged", *BASE[1:]])
     entries += [make("same", seed, varied={"dropout": 0.0}, loss=2.0) for seed in range(5)]
-    (held,) = check_table(parse_gates(["worse:0.01"]), compare(entries, ask(entries)))
-    assert not held.tripped
-    assert [line.partition(":")[0] for line in held.unclear] == ["mqa", "same"]
+    (check,) = check_table(parse_gates(["worse:0.01"]), compare(entries, ask(entries)))
+    assert not check.tripped
+    assert [line.partition(":")[0] for line in check.unclear] == ["mqa", "same"]
 
 
 def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float], **edits: Any) -> list[TrialEntry]:
@@ -83,9 +83,12 @@ def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float]
             seed,
             varied=varied,
             loss=2.0 + seed / 50,
-            edits={"provenance/training_seconds": each, **{f"provenance/{key}": value for key, value in edits.items()}},
+            edits={
+                "provenance/training_seconds": training_seconds,
+                **{f"provenance/{key}": value for key, value in edits.items()},
+            },
         )
-        for seed, each in enumerate(seconds)
+        for seed, training_seconds in enumerate(seconds)
     ]
 
 
@@ -100,16 +103,16 @@ def test_a_variant_is_slower_by_the_seconds_of_its_tokens(make: Make, ask: Ask) 
 def test_what_was_not_measured_alone_is_not_judged(make: Make, ask: Ask, key: str, value: Any, words: str) -> None:
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9])
     entries += timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9], **{key: value})
-    (held,) = check_table(parse_gates(["slower:20%"]), compare(entries, ask(entries)))
-    assert not held.tripped
-    assert words in held.unclear[0]
+    (check,) = check_table(parse_gates(["slower:20%"]), compare(entries, ask(entries)))
+    assert not check.tripped
+    assert words in check.unclear[0]
 
 
 def test_every_setting_of_a_study_is_held(study: Study, ask: Ask) -> None:
     """The same twice: matched in two ways, each row says which way it is of."""
-    entries = study(baseline=BASE, mqa=[value + 0.5 + at / 100 for at, value in enumerate(BASE)])
-    one = compare(entries, ask(entries))
-    both = replace(one, setting="params", other_settings=(replace(one, setting="flops"),))
-    (held,) = check_study(parse_gates(["worse:0.1"]), both)
-    assert [line.split(":")[:2] for line in held.tripped] == [["params", " mqa"], ["flops", " mqa"]]
-    assert check_study(parse_gates(["worse:0.1"]), one)[0].tripped[0].startswith("mqa: ")
+    entries = study(baseline=BASE, mqa=[value + 0.5 + seed / 100 for seed, value in enumerate(BASE)])
+    table = compare(entries, ask(entries))
+    combined = replace(table, setting="params", other_settings=(replace(table, setting="flops"),))
+    (check,) = check_study(parse_gates(["worse:0.1"]), combined)
+    assert [line.split(":")[:2] for line in check.tripped] == [["params", " mqa"], ["flops", " mqa"]]
+    assert check_study(parse_gates(["worse:0.1"]), table)[0].tripped[0].startswith("mqa: ")

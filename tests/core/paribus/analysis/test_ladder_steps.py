@@ -42,17 +42,17 @@ def climbed(make: Make, losses: Mapping[str, Sequence[float | str]], **edits: An
             name,
             seed,
             varied=RUNGS[name],
-            **({"state": found} if isinstance(found, str) else {"loss": found}),
+            **({"state": outcome} if isinstance(outcome, str) else {"loss": outcome}),
             **({"edits": edits[str(seed)]} if name == "mqa" and str(seed) in edits else {}),
         )
-        for name, each in losses.items()
-        for seed, found in enumerate(each)
+        for name, rung_losses in losses.items()
+        for seed, outcome in enumerate(rung_losses)
     ]
 
 
-def table_of(make: Make, ask: Ask, losses: Any = None, **more: Any) -> Table:
+def table_of(make: Make, ask: Ask, losses: Any = None, **options: Any) -> Table:
     entries = climbed(make, losses or LOSSES)
-    return compare(entries, ask(entries, rungs_below=BELOW, **more))
+    return compare(entries, ask(entries, rungs_below=BELOW, **options))
 
 
 @pytest.mark.parametrize("margin", [None, 0.1])
@@ -64,16 +64,18 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
     differences = {
         name: tuple(b - a for a, b in zip(LOSSES[below], LOSSES[name], strict=True)) for name, below in BELOW.items()
     }
-    paired = {name: PairedDifferences(differences=each, diverged=0, planned=5) for name, each in differences.items()}
+    paired = {
+        name: PairedDifferences(differences=values, diverged=0, planned=5) for name, values in differences.items()
+    }
     expected = decide(paired, better="lower", margin=margin)
     for row in family.rows:
-        said = expected[row.variant]
+        verdict = expected[row.variant]
         assert (row.verdict, row.difference, row.low, row.high, row.p) == (
-            said.text,
-            said.difference,
-            said.low,
-            said.high,
-            said.p,
+            verdict.text,
+            verdict.difference,
+            verdict.low,
+            verdict.high,
+            verdict.p,
         )
     assert [(row.variant, row.baseline) for row in family.rows] == list(BELOW.items())
     assert [row.kind for row in family.rows][:2] == ["worse", "better"]
@@ -82,7 +84,7 @@ def test_a_step_is_decided_as_a_variant_against_the_rung_below_would_be(
 
 def test_each_step_has_the_certificate_of_its_own_pairs(make: Make, ask: Ask) -> None:
     (family,) = table_of(make, ask).families
-    assert all(each.ok for each in family.certificates.values())
+    assert all(certificate.ok for certificate in family.certificates.values())
     assert {path.partition(".")[0] for path in family.certificates["mqa, rms"].differing_paths} == {"norm"}
     entries = climbed(make, LOSSES, **{"0": {"result/certificate/batches": "other"}})
     table = compare(entries, ask(entries, rungs_below=BELOW))
@@ -104,13 +106,13 @@ def test_a_rung_that_diverged_spoils_the_steps_to_it_and_from_it_and_no_other(ma
 def test_the_steps_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None:
     table = table_of(make, ask)
     for width in (40, 60, 80, 120, 200):
-        shown = table_text(table, width)
-        assert "steps, each rung" in shown
-        assert max(map(len, shown.splitlines())) <= width
-        assert " ".join(shown.split()).count("Holm over 3") == 2
-    told = markdown(table)
-    assert "### steps, each rung against the one below" in told
-    assert "| `mqa, rms` | `mqa` | 5 | " in told
+        text = table_text(table, width)
+        assert "steps, each rung" in text
+        assert max(map(len, text.splitlines())) <= width
+        assert " ".join(text.split()).count("Holm over 3") == 2
+    document = markdown(table)
+    assert "### steps, each rung against the one below" in document
+    assert "| `mqa, rms` | `mqa` | 5 | " in document
     steps = json.loads(json.dumps(table.to_json()))["steps"]
     assert [(row["name"], row["baseline"], row["n"]) for row in steps["rows"]] == [(a, b, 5) for a, b in BELOW.items()]
     assert "both together" in steps["caption"][0]
@@ -138,7 +140,7 @@ def test_a_paper_gets_a_table_of_its_own_and_a_spreadsheet_more_rows(make: Make,
     assert r"mqa, rms & mqa & 5 & $-$0." in source
     head, *rows = to_csv(grid.records).splitlines()
     names = head.split(",")
-    found = [dict(zip(names, row, strict=True)) for row in csv.reader(rows)]
-    steps = [row for row in found if row["family"] == "steps"]
+    records = [dict(zip(names, row, strict=True)) for row in csv.reader(rows)]
+    steps = [row for row in records if row["family"] == "steps"]
     assert [(row["variant"], row["baseline"], row["n"]) for row in steps] == [(a, b, "5") for a, b in BELOW.items()]
-    assert len(found) == len(RUNGS) + len(steps)
+    assert len(records) == len(RUNGS) + len(steps)

@@ -114,53 +114,64 @@ def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     count = iter(range(1000))
 
     def entry(
-        variant: str, varied: Mapping[str, Any], said: Mapping[str, Any], before: Mapping[str, Any] | None = None
+        variant: str,
+        varied: Mapping[str, Any],
+        changes: Mapping[str, Any],
+        baseline_spec: Mapping[str, Any] | None = None,
     ) -> TrialEntry:
-        given = copy.deepcopy(base)
+        trial_spec = copy.deepcopy(base)
         for dotted, value in varied.items():
             slot, _, option = dotted.partition(".")
-            given[slot] = {**given.get(slot, {}), option: value} if option else value
-        spec = resolved(given, registry=registry)
+            trial_spec[slot] = {**trial_spec.get(slot, {}), option: value} if option else value
+        spec = resolved(trial_spec, registry=registry)
         identity = f"trial-{next(count)}"
-        place = folder / identity
-        place.mkdir()
-        instead = {key: before[key] for key in said if key in before} if before and len(said) > 1 else {}
+        trial_folder = folder / identity
+        trial_folder.mkdir()
+        baseline_values = (
+            {key: baseline_spec[key] for key in changes if key in baseline_spec}
+            if baseline_spec and len(changes) > 1
+            else {}
+        )
         record = run_trial(
-            spec, registry, TrialContext(identity=identity, folder=place, changes=said, baseline_values=instead)
+            spec,
+            registry,
+            TrialContext(identity=identity, folder=trial_folder, changes=changes, baseline_values=baseline_values),
         )
         trial = {
             "identity": identity,
             "spec": spec,
-            "changes": dict(said),
+            "changes": dict(changes),
             "code": "",
             "corpus": "",
-            "baseline_values": instead,
+            "baseline_values": baseline_values,
         }
         return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
 
     def pair(
-        varied: Mapping[str, Any], baseline: Mapping[str, Any] | None = None, said: Mapping[str, Any] | None = None
+        varied: Mapping[str, Any], baseline: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None
     ) -> Certificate:
-        before = baseline or {}
-        first = entry("baseline", before, before)
-        return certify(first, entry("variant", varied, varied if said is None else said, first.spec))
+        baseline_changes = baseline or {}
+        baseline_entry = entry("baseline", baseline_changes, baseline_changes)
+        return certify(
+            baseline_entry, entry("variant", varied, varied if changes is None else changes, baseline_entry.spec)
+        )
 
     return pair
 
 
 def test_a_sound_swap_of_a_real_engine_gets_its_certificate(pair: Pair) -> None:
-    found = pair({"attention": {"name": "gqa", "kv_heads": 2}})
-    assert found.failures == ()
-    assert found.side_effects == ("k, v reshaped",)
-    assert found.confirmed == ("same batches", "outputs differ")
-    assert found.equal_tensors == found.total_tensors - 4  # weights and biases of keys and values
+    certificate = pair({"attention": {"name": "gqa", "kv_heads": 2}})
+    assert certificate.failures == ()
+    assert certificate.side_effects == ("k, v reshaped",)
+    assert certificate.confirmed == ("same batches", "outputs differ")
+    assert certificate.equal_tensors == certificate.total_tensors - 4  # weights and biases of keys and values
 
 
 def test_a_sound_change_of_the_training_gets_its_certificate(pair: Pair) -> None:
-    found = pair({"optimizer.lr": 1e-3})
-    assert found.failures == found.side_effects == ()
-    assert found.confirmed == ("same batches", "training differs")
-    assert found.equal_tensors == found.total_tensors
+    certificate = pair({"optimizer.lr": 1e-3})
+    assert certificate.failures == certificate.side_effects == ()
+    assert certificate.confirmed == ("same batches", "training differs")
+    assert certificate.equal_tensors == certificate.total_tensors
 
 
 def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,21 +185,21 @@ def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(initialise, "standard_normal", drawn_in_turn)
     assert pair({"norm": {"name": "rmsnorm"}}).ok  # it draws as many numbers as the baseline
-    found = pair({"attention": {"name": "gqa", "kv_heads": 2}})
-    assert found.reason == "leaked seed"
+    certificate = pair({"attention": {"name": "gqa", "kv_heads": 2}})
+    assert certificate.reason == "leaked seed"
 
 
 def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
-    found = pair({"attention": {"name": "forgetful", "window": 8}}, {"attention": {"name": "forgetful"}})
-    assert found.reason == "ignored option; changed nothing"
-    assert found.differing_paths == ("attention.window",)
+    certificate = pair({"attention": {"name": "forgetful", "window": 8}}, {"attention": {"name": "forgetful"}})
+    assert certificate.reason == "ignored option; changed nothing"
+    assert certificate.differing_paths == ("attention.window",)
 
 
 def test_an_option_that_is_ignored_beside_a_swap_that_is_none_withholds_the_verdict(pair: Pair) -> None:
-    found = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
-    assert found.reason == "ignored option; changed nothing"  # without it, it is what the baseline has
-    told, _ = found.failures
-    assert told == "ignored option: `attention.window` is 8 in variant, and another value changes nothing"
+    certificate = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
+    assert certificate.reason == "ignored option; changed nothing"  # without it, it is what the baseline has
+    failure, _ = certificate.failures
+    assert failure == "ignored option: `attention.window` is 8 in variant, and another value changes nothing"
     assert pair({"attention": {"name": "restricted", "window": 8}, "norm": {"name": "rmsnorm", "eps": 1e-3}}).ok
 
 
@@ -208,27 +219,31 @@ def test_data_that_follow_the_model_withhold_the_verdict(pair: Pair, monkeypatch
 def test_another_difference_than_the_one_studied_withholds_the_verdict(pair: Pair) -> None:
     both = {"attention": {"name": "mqa"}, "norm": {"name": "rmsnorm"}}
     assert pair(both).ok
-    assert pair(both, said={"attention": "mqa"}).reason == "another difference"
+    assert pair(both, changes={"attention": "mqa"}).reason == "another difference"
 
 
 def test_a_frozen_parameter_that_the_baseline_trains_withholds_the_verdict(pair: Pair) -> None:
-    found = pair({"attention": {"name": "frozen"}, "dropout": 0.1}, {"attention": {"name": "frozen", "thawed": True}})
-    assert found.ok  # dropout is how it is trained: what follows from that is meant
-    found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}})
-    assert found.reason == "not trained"
-    assert found.failures == ("not trained: no gradient ever reaches q, which the baseline trains",)
+    certificate = pair(
+        {"attention": {"name": "frozen"}, "dropout": 0.1}, {"attention": {"name": "frozen", "thawed": True}}
+    )
+    assert certificate.ok  # dropout is how it is trained: what follows from that is meant
+    certificate = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}})
+    assert certificate.reason == "not trained"
+    assert certificate.failures == ("not trained: no gradient ever reaches q, which the baseline trains",)
 
 
 def test_a_parameter_that_is_frozen_in_both_is_told_and_withholds_nothing(pair: Pair) -> None:
-    found = pair({"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}})
-    assert found.ok
-    assert "in both no gradient reaches q" in found.side_effects
+    certificate = pair(
+        {"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}}
+    )
+    assert certificate.ok
+    assert "in both no gradient reaches q" in certificate.side_effects
 
 
 def test_a_swap_that_hides_behind_another_withholds_the_verdict(pair: Pair) -> None:
     varied = {"attention": {"name": "restricted", "window": 16}, "norm": {"name": "rmsnorm"}}
-    found = pair(varied)
-    assert found.failures == (
+    certificate = pair(varied)
+    assert certificate.failures == (
         "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
     )
 
@@ -247,13 +262,13 @@ def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
 
     forgetful = {"attention": {"name": "forgetful"}}
     monkeypatch.setattr(Forgetful, "prepare", drawn)
-    found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
-    assert found.ok
-    assert found.equal_tensors == found.total_tensors - 4  # the biases of four norms are gone
+    certificate = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
+    assert certificate.ok
+    assert certificate.equal_tensors == certificate.total_tensors - 4  # the biases of four norms are gone
     monkeypatch.setattr(Forgetful, "prepare", moved)
-    found = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
-    assert found.reason == "leaked seed"
-    assert found.failures[0].endswith("agree: places")
+    certificate = pair({"attention": {"name": "forgetful"}, "norm": {"name": "rmsnorm"}}, forgetful)
+    assert certificate.reason == "leaked seed"
+    assert certificate.failures[0].endswith("agree: places")
 
 
 def test_a_tensor_that_is_trained_in_another_manner_withholds_the_verdict(
@@ -263,15 +278,15 @@ def test_a_tensor_that_is_trained_in_another_manner_withholds_the_verdict(
     adamw = installed().get("optimizer", "adamw")
     build = adamw.build
 
-    def sorted_by_width(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
-        narrow = [each for each in matrices if each.numel() < 16 * 16]
-        wide = [each for each in matrices if each.numel() >= 16 * 16]
-        last = wide[-1:] if narrow else []
-        found: torch.optim.Optimizer = build(self, wide[: len(wide) - len(last)], [*others, *narrow, *last])
-        return found
+    def sorted_by_width(self: Any, matrices: Any, vectors: Any) -> torch.optim.Optimizer:
+        narrow = [matrix for matrix in matrices if matrix.numel() < 16 * 16]
+        wide = [matrix for matrix in matrices if matrix.numel() >= 16 * 16]
+        demoted = wide[-1:] if narrow else []
+        optimizer: torch.optim.Optimizer = build(self, wide[: len(wide) - len(demoted)], [*vectors, *narrow, *demoted])
+        return optimizer
 
     monkeypatch.setattr(adamw, "build", sorted_by_width)
-    found = pair({"attention": {"name": "mqa"}})
-    assert found.reason == "trained differently"
+    certificate = pair({"attention": {"name": "mqa"}})
+    assert certificate.reason == "trained differently"
     monkeypatch.undo()
     assert pair({"optimizer": {"name": "adamw", "weight_decay": 0.5}}).ok  # that is how it is meant to be

@@ -35,22 +35,25 @@ STUDIES = 400
 @pytest.fixture(scope="module")
 def trials() -> dict[str, Floats]:
     """The metric by variant, seed after seed."""
-    found: dict[str, dict[str, float]] = json.loads(FILE.read_text())["values"]
-    return {name: np.array([own[seed] for seed in sorted(own, key=int)]) for name, own in found.items()}
+    metric_values: dict[str, dict[str, float]] = json.loads(FILE.read_text())["values"]
+    return {
+        name: np.array([values_by_seed[seed] for seed in sorted(values_by_seed, key=int)])
+        for name, values_by_seed in metric_values.items()
+    }
 
 
 def differences(trials: dict[str, Floats], names: Sequence[str] = FOUR) -> Floats:
     """Seeds by variants, with a mean of 0."""
-    found = np.stack([trials[name] - trials["baseline"] for name in names], axis=1)
-    return np.asarray(found - found.mean(axis=0), dtype=np.float64)
+    paired = np.stack([trials[name] - trials["baseline"] for name in names], axis=1)
+    return np.asarray(paired - paired.mean(axis=0), dtype=np.float64)
 
 
 def drawn(pool: Floats, n: int, studies: int, seed: int = 0) -> Floats:
     """Studies of n seeds each: studies by seeds by variants."""
     order = np.random.default_rng(seed).random((studies, len(pool))).argsort(axis=1)[:, :n]
-    found = pool[order]
-    back = 1 / math.sqrt(1 - n / len(pool)) - 1
-    return np.asarray(found + back * found.mean(axis=1, keepdims=True), dtype=np.float64)
+    sampled = pool[order]
+    correction = 1 / math.sqrt(1 - n / len(pool)) - 1
+    return np.asarray(sampled + correction * sampled.mean(axis=1, keepdims=True), dtype=np.float64)
 
 
 def covered(samples: Floats, alpha: float = 0.05) -> Floats:
@@ -69,16 +72,16 @@ def decided(samples: Floats, truths: Sequence[float], margin: float | None) -> I
     """The verdicts of each study."""
     for study in samples + np.asarray(truths):
         family = {
-            str(place): PairedDifferences(differences=tuple(map(float, own)), diverged=0, planned=len(own))
-            for place, own in enumerate(study.T)
+            str(place): PairedDifferences(differences=tuple(map(float, column)), diverged=0, planned=len(column))
+            for place, column in enumerate(study.T)
         }
         yield list(decide(family, better="lower", margin=margin).values())
 
 
 def false_positives(pool: Floats, n: int, truths: Sequence[float], margin: float | None, studies: int) -> float:
     wrong = (
-        any(is_wrong(verdict, truth, margin) for verdict, truth in zip(found, truths, strict=True))
-        for found in decided(drawn(pool, n, studies), truths, margin)
+        any(is_wrong(verdict, truth, margin) for verdict, truth in zip(verdicts, truths, strict=True))
+        for verdicts in decided(drawn(pool, n, studies), truths, margin)
     )
     return sum(wrong) / studies
 
@@ -92,10 +95,10 @@ CASES: list[tuple[Any, float | None]] = [
 
 
 def test_the_trials_are_real_and_so_many(trials: dict[str, Floats]) -> None:
-    assert {len(own) for own in trials.values()} == {48}
+    assert {len(values) for values in trials.values()} == {48}
     assert set(trials) == {"baseline", *FOUR, SAME}
     document = json.loads(FILE.read_text())
-    assert max(float(own.max()) for own in trials.values()) < document["frequencies"]  # all of them have learned
+    assert max(float(values.max()) for values in trials.values()) < document["frequencies"]  # all of them have learned
     assert len(document["commit"]) == 40
 
 
@@ -134,13 +137,13 @@ def test_nor_does_one_that_may_stop_early(
 ) -> None:
     wrong, studies = 0, 150
     for study in drawn(differences(trials), 8, studies) + np.asarray(truths):
-        rows = [tuple(map(float, own)) for own in study.T]
+        rows = [tuple(map(float, column)) for column in study.T]
 
-        def see(name: str, n: int, rows: Sequence[tuple[float, ...]] = tuple(rows)) -> LookData:
-            own = PairedDifferences(differences=rows[int(name)][:n], diverged=0, planned=n)
-            return LookData(paired=own, ended=True, has_all_records=True)
+        def look(name: str, n: int, rows: Sequence[tuple[float, ...]] = tuple(rows)) -> LookData:
+            paired = PairedDifferences(differences=rows[int(name)][:n], diverged=0, planned=n)
+            return LookData(paired=paired, ended=True, has_all_records=True)
 
-        turns = decide_sequentially(list("0123"), see, looks=SIZES, better="lower", margin=margin)
+        turns = decide_sequentially(list("0123"), look, looks=SIZES, better="lower", margin=margin)
         wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
     assert wrong / studies <= 0.06
 
@@ -148,7 +151,9 @@ def test_nor_does_one_that_may_stop_early(
 @pytest.mark.parametrize("n", SIZES)
 def test_a_difference_that_is_none_gets_no_verdict(trials: dict[str, Floats], n: int) -> None:
     kinds: list[Kind] = [
-        verdict.kind for found in decided(drawn(differences(trials), n, 400), (0, 0, 0, 0), None) for verdict in found
+        verdict.kind
+        for verdicts in decided(drawn(differences(trials), n, 400), (0, 0, 0, 0), None)
+        for verdict in verdicts
     ]
     assert kinds.count("inconclusive") / len(kinds) >= 0.98
 
@@ -157,9 +162,11 @@ def test_a_difference_that_is_none_gets_no_verdict(trials: dict[str, Floats], n:
 def test_a_swap_that_cannot_matter_is_inconclusive_or_within_the_margin_equivalent(
     trials: dict[str, Floats], n: int
 ) -> None:
-    own = PairedDifferences(differences=tuple((trials[SAME] - trials["baseline"])[:n].tolist()), diverged=0, planned=n)
-    assert decide({"it": own}, better="lower", margin=None)["it"].kind == "inconclusive"
-    assert decide({"it": own}, better="lower", margin=MARGIN)["it"].kind == "equivalent"
+    paired = PairedDifferences(
+        differences=tuple((trials[SAME] - trials["baseline"])[:n].tolist()), diverged=0, planned=n
+    )
+    assert decide({"it": paired}, better="lower", margin=None)["it"].kind == "inconclusive"
+    assert decide({"it": paired}, better="lower", margin=MARGIN)["it"].kind == "equivalent"
 
 
 def test_swaps_that_matter_are_told_from_those_that_do_not(trials: dict[str, Floats]) -> None:
@@ -169,7 +176,7 @@ def test_swaps_that_matter_are_told_from_those_that_do_not(trials: dict[str, Flo
         )
         for name in (*FOUR, SAME)
     }
-    found = decide(family, better="lower", margin=None)
-    assert found["attention=restricted(window=4)"].kind == "better"
-    assert found["dropout=0.1"].kind == "worse"
-    assert found[SAME].kind == "inconclusive"
+    verdicts = decide(family, better="lower", margin=None)
+    assert verdicts["attention=restricted(window=4)"].kind == "better"
+    assert verdicts["dropout=0.1"].kind == "worse"
+    assert verdicts[SAME].kind == "inconclusive"

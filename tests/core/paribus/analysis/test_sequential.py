@@ -18,28 +18,28 @@ Family = Mapping[str, Sequence[float]]
 
 
 def seeing(
-    family: Family, *, lost: Sequence[tuple[str, int]] = (), pending: Mapping[str, int] | None = None
+    family: Family, *, missing: Sequence[tuple[str, int]] = (), pending: Mapping[str, int] | None = None
 ) -> Callable[[str, int], LookData]:
-    """What looks see; `lost` are variants with the seed that left no record, `pending` how many seeds have ended."""
+    """What looks see; `missing` are variants with the seed that left no record, `pending` how many seeds have ended."""
 
-    def see(name: str, n: int) -> LookData:
-        there = min(n, (pending or {}).get(name, n))
-        kept = [value for seed, value in enumerate(family[name][:there]) if (name, seed) not in lost]
-        whole = len(kept) == n
+    def look(name: str, n: int) -> LookData:
+        ended_seeds = min(n, (pending or {}).get(name, n))
+        values = [value for seed, value in enumerate(family[name][:ended_seeds]) if (name, seed) not in missing]
+        is_complete = len(values) == n
         return LookData(
-            paired=PairedDifferences(differences=tuple(kept), diverged=0, planned=n),
-            ended=there == n,
-            has_all_records=whole,
+            paired=PairedDifferences(differences=tuple(values), diverged=0, planned=n),
+            ended=ended_seeds == n,
+            has_all_records=is_complete,
         )
 
-    return see
+    return look
 
 
 def turns_of(
-    family: Family, *, margin: float | None = None, looks: Sequence[int] = LOOKS, **more: object
+    family: Family, *, margin: float | None = None, looks: Sequence[int] = LOOKS, **options: object
 ) -> Mapping[str, VariantState]:
-    see = seeing(family, **more)  # type: ignore[arg-type]  # passed on as they came
-    return decide_sequentially(list(family), see, looks=looks, better="lower", margin=margin)
+    look = seeing(family, **options)  # type: ignore[arg-type]  # passed on as they came
+    return decide_sequentially(list(family), look, looks=looks, better="lower", margin=margin)
 
 
 WAVES = (0.9, -1.1, 0.3, 1.2, -0.4, -1.0, 0.8, -0.7)
@@ -75,11 +75,11 @@ def test_the_interval_is_the_one_at_the_level_that_decided_at_that_look() -> Non
 
 def test_the_p_value_is_at_most_alpha_exactly_where_the_interval_excludes_0() -> None:
     for turn in turns_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)}).values():
-        found = turn.verdict
-        assert found.p is not None
-        assert found.low is not None
-        assert found.high is not None
-        assert (found.p <= 0.05) == (not found.low <= 0 <= found.high)
+        verdict = turn.verdict
+        assert verdict.p is not None
+        assert verdict.low is not None
+        assert verdict.high is not None
+        assert (verdict.p <= 0.05) == (not verdict.low <= 0 <= verdict.high)
 
 
 def test_what_stops_as_equivalent_around_0_frees_no_error_for_the_others() -> None:
@@ -94,7 +94,9 @@ def test_what_stops_as_equivalent_around_0_frees_no_error_for_the_others() -> No
 
 def test_one_look_at_all_seeds_is_what_decide_does() -> None:
     family = {"clear": around(-9, 1), "same": around(0, 0.1), "open": around(0.5, 1)}
-    paired = {name: PairedDifferences(differences=tuple(own), diverged=0, planned=8) for name, own in family.items()}
+    paired = {
+        name: PairedDifferences(differences=tuple(values), diverged=0, planned=8) for name, values in family.items()
+    }
     expected = decide(paired, better="lower", margin=2.0)
     assert {name: turn.verdict for name, turn in turns_of(family, margin=2.0, looks=(8,)).items()} == expected
 
@@ -129,16 +131,16 @@ def test_what_a_look_left_open_says_when_the_next_one_is() -> None:
 
 
 def test_a_variant_that_lost_a_trial_is_passed_over_until_the_last_look() -> None:
-    turn = turns_of({"it": around(-100, 1)}, lost=[("it", 1)])["it"]
+    turn = turns_of({"it": around(-100, 1)}, missing=[("it", 1)])["it"]
     assert (turn.verdict.kind, turn.n, turn.verdict.n) == ("better", 8, 7)
 
 
 def test_what_diverged_or_is_withheld_stops_and_frees_no_error() -> None:
-    def see(name: str, n: int) -> LookData:
-        own = tuple(around(-100, 1, n)) if name == "withheld" else tuple(around(0.1, 1, n))
+    def look(name: str, n: int) -> LookData:
+        values = tuple(around(-100, 1, n)) if name == "withheld" else tuple(around(0.1, 1, n))
         if name == "open":
             return LookData(
-                paired=PairedDifferences(differences=own, diverged=0, planned=n), ended=True, has_all_records=True
+                paired=PairedDifferences(differences=values, diverged=0, planned=n), ended=True, has_all_records=True
             )
         if name == "withheld":
             return LookData(
@@ -148,10 +150,10 @@ def test_what_diverged_or_is_withheld_stops_and_frees_no_error() -> None:
                 withheld=True,
             )
         return LookData(
-            paired=PairedDifferences(differences=own[1:], diverged=1, planned=n), ended=True, has_all_records=True
+            paired=PairedDifferences(differences=values[1:], diverged=1, planned=n), ended=True, has_all_records=True
         )
 
-    turns = decide_sequentially(["diverged", "withheld", "open"], see, looks=LOOKS, better="lower", margin=None)
+    turns = decide_sequentially(["diverged", "withheld", "open"], look, looks=LOOKS, better="lower", margin=None)
     assert (turns["diverged"].verdict.text, turns["diverged"].seeds_needed) == ("diverged 1/3", 3)
     assert (turns["withheld"].decided, turns["withheld"].seeds_needed) == (True, 3)
     assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 3)
@@ -206,30 +208,30 @@ def test_so_it_is_in_many_more_studies(truths: Sequence[float], sds: Sequence[fl
     assert simulated(truths, sds, margin, 20_000)[0] <= 0.054
 
 
-def in_settings(truths: Sequence[float], alike: float, studies: int) -> float:
+def in_settings(truths: Sequence[float], correlation: float, studies: int) -> float:
     """How many studies of two settings claim what is not so: each variant twice, its noise in part the same in both."""
-    draw = random.Random(f"{truths} {alike}")
+    draw = random.Random(f"{truths} {correlation}")
     wrong = 0
     for _ in range(studies):
         base = [draw.gauss(0, 1) for _ in range(LOOKS[-1])]
-        own = [[draw.gauss(0, 1) for _ in range(LOOKS[-1])] for _ in truths]
+        shared_noise = [[draw.gauss(0, 1) for _ in range(LOOKS[-1])] for _ in truths]
         family = {
             (setting, place): [
-                truth + alike * common + (1 - alike**2) ** 0.5 * draw.gauss(0, 1) - value
-                for common, value in zip(own[place], base, strict=True)
+                truth + correlation * common + (1 - correlation**2) ** 0.5 * draw.gauss(0, 1) - value
+                for common, value in zip(shared_noise[place], base, strict=True)
             ]
             for setting in range(2)
             for place, truth in enumerate(truths)
         }
 
-        def see(name: tuple[int, int], n: int, family: Mapping[tuple[int, int], Sequence[float]] = family) -> LookData:
+        def look(name: tuple[int, int], n: int, family: Mapping[tuple[int, int], Sequence[float]] = family) -> LookData:
             return LookData(
                 paired=PairedDifferences(differences=tuple(family[name][:n]), diverged=0, planned=n),
                 ended=True,
                 has_all_records=True,
             )
 
-        turns = decide_sequentially(list(family), see, looks=LOOKS, better="lower", margin=None)
+        turns = decide_sequentially(list(family), look, looks=LOOKS, better="lower", margin=None)
         wrong += any(is_wrong(turn.verdict, truths[place], None) for (_, place), turn in turns.items())
     return wrong / studies
 
@@ -256,14 +258,14 @@ def test_looks_that_each_had_all_of_alpha_would_be_wrong_too_often() -> None:
     draw = random.Random(0)
     wrong = 0
     for _ in range(300):
-        own = [draw.gauss(0, 1) for _ in range(20)]
-        found = (
+        values = [draw.gauss(0, 1) for _ in range(20)]
+        looks = (
             decide(
-                {"it": PairedDifferences(differences=tuple(own[:n]), diverged=0, planned=n)},
+                {"it": PairedDifferences(differences=tuple(values[:n]), diverged=0, planned=n)},
                 better="lower",
                 margin=None,
             )
             for n in (3, 5, 8, 12, 20)
         )
-        wrong += any(each["it"].kind in FINAL_KINDS for each in found)
+        wrong += any(verdicts["it"].kind in FINAL_KINDS for verdicts in looks)
     assert wrong / 300 > 0.09

@@ -59,25 +59,27 @@ def test_all_settings_are_one_family(two: Table, study: Study, ask: Ask) -> None
     assert two.rows[0].kind == alone.kind == "worse"
     assert two.rows[0].p == pytest.approx(2 * (alone.p or 0.0))
     assert two.rows[0].level == pytest.approx(0.975)
-    assert all("Holm over 2 verdicts, in all settings" in " ".join(each.caption) for each in two.settings)
+    assert all(
+        "Holm over 2 verdicts, in all settings" in " ".join(setting_table.caption) for setting_table in two.settings
+    )
 
 
 def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Study, ask: Ask) -> None:
     clear = study(**CLEAR)
-    asked = ask(clear, setting="same")
-    found = compare_settings([(clear, asked), ([], replace(asked, setting="each at its best"))])
-    assert not found.other_settings
-    assert found.rows[0].level == pytest.approx(0.975)
-    assert any("Nothing has run yet of: each at its best" in note for note in found.notes)
+    question = ask(clear, setting="same")
+    table = compare_settings([(clear, question), ([], replace(question, setting="each at its best"))])
+    assert not table.other_settings
+    assert table.rows[0].level == pytest.approx(0.975)
+    assert any("Nothing has run yet of: each at its best" in note for note in table.notes)
     with pytest.raises(NotComparableError, match="no record to compare"):
-        compare_settings([([], asked), ([], asked)])
+        compare_settings([([], question), ([], question)])
 
 
 def test_one_setting_that_is_not_done_makes_the_whole_not_ok(study: Study, ask: Ask) -> None:
     whole, late = study(**CLEAR), study(**{**CLEAR, "mqa": [2.5, "pending", 2.7]})
-    found = compare_settings([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
-    assert not found.ok
-    assert replace(found, other_settings=()).ok
+    table = compare_settings([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
+    assert not table.ok
+    assert replace(table, other_settings=()).ok
 
 
 def test_json_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
@@ -86,7 +88,7 @@ def test_json_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
         ("params", "mqa", "worse"),
         ("flops", "mqa", two.other_settings[0].rows[0].verdict),
     ]
-    assert [each["setting"] for each in document["settings"]] == ["params", "flops"]
+    assert [setting["setting"] for setting in document["settings"]] == ["params", "flops"]
     assert {"baseline", "caption", "warnings", "notes", "certificates"} <= set(document["settings"][1])
 
 
@@ -127,11 +129,11 @@ def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
 def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
     fresh = study(**CLEAR)
     stale = [replace(entry, stale="code") for entry in study(**CLEAR)]
-    asked = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
-    found = compare_settings(asked, accept_code=["cccccccc"])
-    assert [each.rows[0].n for each in found.settings] == [3, 3]
+    settings = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
+    table = compare_settings(settings, accept_code=["cccccccc"])
+    assert [setting_table.rows[0].n for setting_table in table.settings] == [3, 3]
     with pytest.raises(SpecError, match="dddddddd"):
-        compare_settings(asked, accept_code=["cccccccc", "dddddddd"])
+        compare_settings(settings, accept_code=["cccccccc", "dddddddd"])
 
 
 # ------------------------------------------------------------------------------------- through the door, from a store
@@ -146,34 +148,34 @@ Loss = Callable[[Trial], float | None]
 Record = Callable[..., dict[str, Any]]
 
 
-def plan_of(said: Mapping[str, Any], root: Path) -> PlannedStudy:
+def plan_of(document: Mapping[str, Any], root: Path) -> PlannedStudy:
     """As `paribus.study` plans it, over a text that nobody reads."""
-    known, store = index(), Store(root, "study")
-    read = parse_study("study", plain_tree(said, "study"), known)
+    registry_index, store = index(), Store(root, "study")
+    parsed = parse_study("study", plain_tree(document, "study"), registry_index)
 
-    def anew() -> PlannedStudy:
-        found = plan(
-            read,
-            known,
+    def replan() -> PlannedStudy:
+        study_plan = plan(
+            parsed,
+            registry_index,
             fingerprint=lambda spec: "text",
             score=lambda trial: score_of(store.record(trial.identity), "val/mlm/loss", store.failure(trial.identity)),
         )
-        return PlannedStudy(found, store, known, anew)
+        return PlannedStudy(study_plan, store, registry_index, replan)
 
-    return anew()
+    return replan()
 
 
 def fill(planned: PlannedStudy, record: Record, loss: Loss) -> None:
     """Writes the record that each trial would have, had it come to this loss; none where that is None."""
     for trial in planned.plan.trials:
-        found = loss(trial)
-        if found is not None:
+        trial_loss = loss(trial)
+        if trial_loss is not None:
             spec = {**trial.spec, "evaluate": trial.spec.get("evaluate") or None}
-            made = record(spec, trial.seed, "done", found)
-            made |= {"identity": trial.identity, "spec": dict(trial.spec)}
-            made["result"]["total_flops"] = 1e6
+            document = record(spec, trial.seed, "done", trial_loss)
+            document |= {"identity": trial.identity, "spec": dict(trial.spec)}
+            document["result"]["total_flops"] = 1e6
             make_folder(planned.store.folder(trial.identity))
-            write_json(planned.store.folder(trial.identity) / RECORD, made)
+            write_json(planned.store.folder(trial.identity) / RECORD, document)
 
 
 def jitter(trial: Trial) -> float:
@@ -191,16 +193,16 @@ def test_a_verdict_across_scales_is_said_to_transfer_with_its_figures(tmp_path: 
         return 1.6 + mqa + norm + jitter(trial)
 
     fill(planned, record, loss)
-    found = paribus.compare(planned)
-    (section,) = found.sections
-    by_variant = {each.get("variant"): each for each in section.document["found"]}
+    table = paribus.compare(planned)
+    (section,) = table.sections
+    by_variant = {item.get("variant"): item for item in section.document["found"]}
     assert by_variant["attention=mqa"]["transfer"] == "transfers"
     assert by_variant["norm=rmsnorm"]["transfer"] == "reverses"
     text = "\n".join(section.lines)
     assert "attention=mqa transfers: worse at s (+0.9998), m (+0.9998)" in text
     assert "norm=rmsnorm reverses: worse at s (+1.5" in text
     assert "order of 2 variants, s to m reverses: Kendall's tau -1.00 [-1.00, -1.00], n = 5" in text
-    assert found.to_json()["transfer"] == section.document
+    assert table.to_json()["transfer"] == section.document
 
 
 def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record: Record) -> None:
@@ -213,7 +215,7 @@ def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record:
 
     fill(planned, record, loss)
     section = paribus.compare(planned).sections[0]
-    assert {each.get("transfer", each.get("verdict")) for each in section.document["found"]} == {"undecided"}
+    assert {item.get("transfer", item.get("verdict")) for item in section.document["found"]} == {"undecided"}
     assert "attention=mqa is undecided: inconclusive at " in section.lines[0]
 
 
@@ -231,33 +233,33 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
         return 2.0 + worse + jitter(trial)
 
     fill(planned, record, loss)
-    early = paribus.compare(plan_of(study, tmp_path))
-    assert [[row.n for row in each.rows] for each in early.settings] == [[3, 3], [0, 3]]  # what is shared has run
-    assert not early.ok
+    early_table = paribus.compare(plan_of(study, tmp_path))
+    assert [[row.n for row in item.rows] for item in early_table.settings] == [[3, 3], [0, 3]]  # what is shared has run
+    assert not early_table.ok
     planned = plan_of(study, tmp_path)
     assert planned.plan.is_complete
     assert len(planned.plan.trials) == 3 * 3 * 2 + 3 * 3 + 3
     fill(planned, record, loss)
-    found = paribus.compare(planned)
-    assert found.ok
-    same, tuned = found.settings
+    final_table = paribus.compare(planned)
+    assert final_table.ok
+    same, tuned = final_table.settings
     assert (same.setting, tuned.setting) == (SAME, BEST)
     assert [row.kind for row in same.rows] == ["worse", "equivalent"]
     assert [row.kind for row in tuned.rows] == ["equivalent", "equivalent"]
-    assert all(each.ok for table in found.settings for each in table.certificates.values())
-    (section,) = found.sections
+    assert all(item.ok for table in final_table.settings for item in table.certificates.values())
+    (section,) = final_table.sections
     text = "\n".join(section.lines)
     assert "attention=mqa: best at optimizer.lr=0.004 (0.002: 2.6" in text
     assert "norm=rmsnorm: best at optimizer.lr=0.002, as it is (0.002: 2.0" in text
     assert "0.008: diverged 1/2); best at the edge of what was tried: optimizer.lr" in text
     assert "Tuning took 18 trials on 2 seeds of their own (1000000, 1000001), 1.8e+07 FLOPs" in text
-    choices = {each["variant"]: each["chosen"] for each in found.to_json()["tuning"]["choices"]}
+    choices = {item["variant"]: item["chosen"] for item in final_table.to_json()["tuning"]["choices"]}
     assert choices == {
         BASELINE: {"optimizer.lr": 2e-3},
         "attention=mqa": {"optimizer.lr": 4e-3},
         "norm=rmsnorm": {"optimizer.lr": 2e-3},
     }
-    assert all(len(line) <= 80 for line in str(found).splitlines())
+    assert all(len(line) <= 80 for line in str(final_table).splitlines())
 
 
 def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_goes_on(
@@ -265,35 +267,35 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
 ) -> None:
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
 
-    def lost(trial: Trial) -> bool:
+    def is_lost(trial: Trial) -> bool:
         return (trial.variant, trial.spec["optimizer"]["lr"], trial.seed) == ("attention=mqa", 4e-3, FIRST_TUNING_SEED)
 
     planned = plan_of(study, tmp_path)
-    for trial in filter(lost, planned.plan.trials):
+    for trial in filter(is_lost, planned.plan.trials):
         planned.store.create_folder(trial)
         planned.store.write_failure(trial.identity, "out-of-memory", "8 GB were too few")
-    fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
+    fill(planned, record, lambda trial: None if is_lost(trial) else 2.0 + jitter(trial))
     planned = plan_of(study, tmp_path)
     assert planned.plan.is_complete
-    fill(planned, record, lambda trial: None if lost(trial) else 2.0 + jitter(trial))
-    found = paribus.compare(planned)
-    text = "\n".join(found.sections[0].lines)
+    fill(planned, record, lambda trial: None if is_lost(trial) else 2.0 + jitter(trial))
+    table = paribus.compare(planned)
+    text = "\n".join(table.sections[0].lines)
     assert "attention=mqa: best at optimizer.lr=0.002, as it is (0.002: 2" in text
     assert "0.004: failed 1/2, and out of the choice)" in text
-    assert not found.ok  # a trial failed
-    assert [[row.n for row in each.rows] for each in found.settings] == [[3, 3], [3, 3]]
-    fill(planned, record, lambda each: 1.0 if lost(each) else None)  # mended: the choice is made anew
-    again = planned.replan().plan
-    assert {each.variant: dict(each.chosen or ()) for each in again.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}
+    assert not table.ok  # a trial failed
+    assert [[row.n for row in item.rows] for item in table.settings] == [[3, 3], [3, 3]]
+    fill(planned, record, lambda item: 1.0 if is_lost(item) else None)  # mended: the choice is made anew
+    new_plan = planned.replan().plan
+    assert {item.variant: dict(item.chosen or ()) for item in new_plan.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}
 
 
 def test_a_comparison_before_the_tuning_has_ended_says_so(tmp_path: Path, record: Record) -> None:
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
     planned = plan_of(study, tmp_path)
     fill(planned, record, lambda trial: None if trial.seed == FIRST_TUNING_SEED + 1 else 2.0 + jitter(trial))
-    found = paribus.compare(planned)
-    assert not found.ok
-    text = "\n".join(found.sections[0].lines)
+    table = paribus.compare(planned)
+    assert not table.ok
+    text = "\n".join(table.sections[0].lines)
     assert "baseline: not chosen yet (0.002: 1 of 2 without a record, 0.004: 1 of 2 without a record)" in text
     assert "each at its best: 6 tuning trials have no record, and at most 9 follow" in text
 
@@ -305,12 +307,17 @@ def seed_warnings(study: Mapping[str, Any], root: Path, record: Record) -> list[
 
 
 def test_added_seeds_are_reported_for_the_variants_that_were_shown(tmp_path: Path, record: Record) -> None:
-    few, more = {**STUDY, "seeds": 3}, {**STUDY, "seeds": 5}
-    assert seed_warnings(few, tmp_path, record) == []
-    assert seed_warnings({**more, "vary": {"attention": [{"name": "gqa", "kv_heads": 2}]}}, tmp_path, record) == []
-    assert seed_warnings({**more, "metric": {"name": "val/mlm/accuracy", "better": "higher"}}, tmp_path, record) == []
-    assert seed_warnings({**more, "budget": {"steps": 20}}, tmp_path, record) == []
-    assert len(seed_warnings({**more, "vary": {"attention": ["mqa"]}}, tmp_path, record)) == 1
+    three_seeds, five_seeds = {**STUDY, "seeds": 3}, {**STUDY, "seeds": 5}
+    assert seed_warnings(three_seeds, tmp_path, record) == []
+    assert (
+        seed_warnings({**five_seeds, "vary": {"attention": [{"name": "gqa", "kv_heads": 2}]}}, tmp_path, record) == []
+    )
+    assert (
+        seed_warnings({**five_seeds, "metric": {"name": "val/mlm/accuracy", "better": "higher"}}, tmp_path, record)
+        == []
+    )
+    assert seed_warnings({**five_seeds, "budget": {"steps": 20}}, tmp_path, record) == []
+    assert len(seed_warnings({**five_seeds, "vary": {"attention": ["mqa"]}}, tmp_path, record)) == 1
 
 
 def test_a_look_that_could_not_be_recorded_is_noted(
