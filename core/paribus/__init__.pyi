@@ -70,6 +70,7 @@ from .parts.weight_conversion import WeightConverter as WeightConverter
 from .parts.weight_conversion import copy_table_rows as copy_table_rows
 from .planning.api import records as records
 from .planning.api import study as study
+from .planning.code_hash import code_fingerprint as code_fingerprint
 from .register import registered as registered
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar, final
 
-from paribus import CorpusTraits, DataError, Document, Problem, Range, Split
+from paribus import CorpusTraits, DataError, Document, Problem, Range, Split, code_fingerprint
 
 Examples: TypeAlias = Annotated[int, "examples of the training split", Range(1, 10_000_000)]
 HeldOut: TypeAlias = Annotated[int, "examples of the validation split", Range(1, 1_000_000)]
@@ -96,7 +96,7 @@ class TaskExamples:
 
     def fingerprint(self) -> str:
         """Return a hash of the options and of the code that draws."""
-        code = [Path(file).read_text(encoding="utf-8") for file in (self._file, __file__)]
+        code = code_fingerprint(self._file, __file__)
         parts = [repr((self._key, *self._counts.values(), self._seed)), *code]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

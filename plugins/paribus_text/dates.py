@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, final
 
-from paribus import Corpus, CorpusTraits, Document, Problem, Range, SpecError, Split
+from paribus import Corpus, CorpusTraits, Document, Problem, Range, SpecError, Split, code_fingerprint
 from paribus_text import date_formats
 from paribus_text.date_formats import Field, Locale, Style
 from paribus_text.holdout import digest
@@ -77,7 +76,7 @@ class Dates(Corpus):
     def fingerprint(self) -> str:
         """Return a hash of the options and of the code that draws and formats."""
         options = (self._directions, self._styles, self._first, self._days, *self._counts.values(), self._seed)
-        code = (Path(file).read_text(encoding="utf-8") for file in (__file__, date_formats.__file__))
+        code = code_fingerprint(__file__, date_formats.__file__)
         return digest([*map(str, options), *code])
 
     def _draw(self, split: Split, index: int) -> tuple[date, tuple[Locale, Locale], Style]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TypeVar, final
 
-from paribus import Document, Split
+from paribus import Document, Split, code_fingerprint
 from paribus_text.holdout import digest, text_hash
 from paribus_text.reference import Paragraph, Reference, Topic
 
@@ -32,7 +31,7 @@ class DerivedCorpus:
         self._make = make
         self._fingerprint_parts = (
             *map(str, options),
-            *(Path(path).read_text(encoding="utf-8") for path in (file, __file__)),
+            *code_fingerprint(file, __file__),
         )
         self._cache: Mapping[Split, tuple[Document, ...]] | None = None
         self._dropped: Counter[str] = Counter()

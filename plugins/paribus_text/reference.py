@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, final
 
-from paribus import Split
+from paribus import Split, code_fingerprint
 from paribus_text.docstrings import docstrings as read_docstrings
 from paribus_text.holdout import digest, hold_out
 from paribus_text.sentences import paragraphs, sentences
@@ -67,7 +67,7 @@ class Reference:
     def fingerprint(self, *options: str) -> str:
         """Return a hash of the topics, of the code that reads them, and of `options`: quicker than reading them."""
         texts = self._texts()
-        code = (Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8") for name in _FILES)
+        code = code_fingerprint(*(Path(__file__).with_name(f"{name}.py") for name in _FILES))
         return digest(
             [str(self._share), *options, *(text for name in sorted(texts) for text in (name, texts[name])), *code]
         )

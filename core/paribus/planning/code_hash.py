@@ -69,6 +69,14 @@ class CodeHashes:
         return cache_folder() / "code" / f"{python}-{_digest(Path(__file__).read_bytes())}.json"
 
 
+def code_fingerprint(*files: str | Path) -> list[str]:
+    """Return a hash of what each file computes, for the fingerprint of a corpus that its own code draws."""
+    hashes = CodeHashes()
+    values = [hashes.hash(Path(file)) for file in files]
+    hashes.save()
+    return values
+
+
 def tree_hash(source: bytes) -> str:
     """Return the hash of what a source file computes; that of its bytes where it is not valid Python."""
     try:
