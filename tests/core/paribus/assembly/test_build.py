@@ -23,9 +23,9 @@ PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny", "gpt2", "ber
 
 
 def stack(model: Model, path: str = "body") -> Any:
-    found = model.topology.get_submodule(path)
-    assert isinstance(found, Stack)
-    return found
+    module = model.topology.get_submodule(path)
+    assert isinstance(module, Stack)
+    return module
 
 
 def names(modules: Any, part: str) -> list[str]:
@@ -39,9 +39,9 @@ def test_a_model_is_built_without_storage_and_at_once(preset: str, components: R
     began = time.process_time()
     model = meta_model(spec, components)
     assert time.process_time() - began < 2
-    held = [each for child in model.children().values() for each in (*child.parameters(), *child.buffers())]
-    assert held
-    assert all(tensor.is_meta for tensor in held)
+    tensors = [value for child in model.children().values() for value in (*child.parameters(), *child.buffers())]
+    assert tensors
+    assert all(tensor.is_meta for tensor in tensors)
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
@@ -70,8 +70,8 @@ def test_a_list_is_cycled_over_the_layers(assemble: Assemble) -> None:
     assert names(body, "attention") == ["Restricted", "MultiHead"] * 2 + ["Restricted"]
     assert names(body, "feedforward") == ["MultiLayerPerceptron", "GatedLinearUnit"] * 2 + ["MultiLayerPerceptron"]
     assert names(body, "placement") == ["PostNorm", "PreNorm"] * 2 + ["PostNorm"]
-    found = [type(layer.placement.norms["attention"]).__name__ for layer in body.layers]
-    assert found == ["LayerNorm", "RootMeanSquareNorm"] * 2 + ["LayerNorm"]
+    norm_names = [type(layer.placement.norms["attention"]).__name__ for layer in body.layers]
+    assert norm_names == ["LayerNorm", "RootMeanSquareNorm"] * 2 + ["LayerNorm"]
     read = [type(layer.attention.attend.position).__name__ for layer in body.layers]
     assert read == ["Rotary", "NoPosition", "LinearBiases", "Rotary", "NoPosition"]
     assert body.layers[0].attention.attend.position is body.layers[3].attention.attend.position
@@ -111,13 +111,13 @@ def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny", "dims.layers=3", "parts.encoder.dims.layers=2", "dropout=0.1")
     body, encoder = stack(model), stack(model, "encoder")
     sublayers = ("attention", "cross", "feedforward")
-    told = Shape(16, 4, 4, 16, 40, 3, branches=9, causal=True, sublayers=sublayers, dropout=0.1)
-    for at, layer in enumerate(body.layers):
-        assert layer.attention.shape == dataclasses.replace(told, layer=at)
-        assert layer.cross.shape == dataclasses.replace(told, layer=at, causal=False, memory_width=16)
-    there = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1, cross_layers=3)
+    body_shape = Shape(16, 4, 4, 16, 40, 3, branches=9, causal=True, sublayers=sublayers, dropout=0.1)
+    for index, layer in enumerate(body.layers):
+        assert layer.attention.shape == dataclasses.replace(body_shape, layer=index)
+        assert layer.cross.shape == dataclasses.replace(body_shape, layer=index, causal=False, memory_width=16)
+    encoder_shape = Shape(16, 4, 4, 16, 40, 2, branches=4, stack="encoder", dropout=0.1, cross_layers=3)
     assert [layer.attention.shape for layer in encoder.layers] == [
-        dataclasses.replace(there, layer=at) for at in (0, 1)
+        dataclasses.replace(encoder_shape, layer=index) for index in (0, 1)
     ]
 
 
@@ -220,13 +220,16 @@ def sloped(components: Registry) -> Registry:
 def test_a_position_of_the_layer_is_built_for_each_layer_and_told_which(assemble: Assemble, sloped: Registry) -> None:
     model = assemble("gpt-tiny", "position=[of-layer, learned, of-layer]", "dims.layers=6", registry=sloped)
     body = stack(model)
-    own = {path for path in model.state_dict() if ".position." in path}
-    assert own == {*(f"body.layers.{layer}.position.slope" for layer in (0, 2, 3, 5)), "body.position.0.table.weight"}
+    position_paths = {path for path in model.state_dict() if ".position." in path}
+    assert position_paths == {
+        *(f"body.layers.{layer}.position.slope" for layer in (0, 2, 3, 5)),
+        "body.position.0.table.weight",
+    }
     assert [body.layers[layer].position.shape.layer for layer in (0, 2, 3, 5)] == [0, 2, 3, 5]
     for layer in (0, 2, 3, 5):
         assert body.layers[layer].attention.attend.position is body.layers[layer].position
     model(torch.arange(12).view(1, 12))[0].sum().backward()
-    assert all(model.get_parameter(path).grad is not None for path in own)
+    assert all(model.get_parameter(path).grad is not None for path in position_paths)
 
 
 PARTS = {

@@ -88,12 +88,12 @@ def test_a_loss_is_one_graph_without_a_break(spec: list[str], assemble: Assemble
     compiled = torch.compile(model.loss, fullgraph=True, backend=backend)
     for step in range(2):
         batch = data.step(step)
-        found, expected = compiled(batch), model.loss(batch)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        actual, expected = compiled(batch), model.loss(batch)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
         parameters = list(model.parameters())
-        grads = zip(torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), strict=True)
-        for one, other in grads:
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        grads = zip(torch.autograd.grad(actual, parameters), torch.autograd.grad(expected, parameters), strict=True)
+        for actual_gradient, expected_gradient in grads:
+            torch.testing.assert_close(actual_gradient, expected_gradient, rtol=0, atol=1e-12)
     assert backend.graphs == 1
 
 
@@ -117,8 +117,8 @@ def test_any_number_of_lengths_costs_two_graphs_where_keys_are_gathered(preset: 
     compiled = torch.compile(model.topology.run, fullgraph=True, backend=backend)
     for length in (80, 83, 91, 96):
         stream = {"body": Stream(torch.arange(length).view(1, length) % 20 + 15)}
-        found, expected = compiled(stream, "body").hidden, model.topology.run(stream, "body").hidden
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        actual, expected = compiled(stream, "body").hidden, model.topology.run(stream, "body").hidden
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     assert backend.graphs <= 2
 
 

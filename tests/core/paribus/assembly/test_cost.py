@@ -82,7 +82,7 @@ def on_meta(batch: Batch) -> Batch:
         name: Stream(*(None if vector is None else vector.to("meta") for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         for name, stream in batch.streams.items()
     }
-    targets = {name: {key: value.to("meta") for key, value in own.items()} for name, own in batch.targets.items()}
+    targets = {name: {key: value.to("meta") for key, value in labels.items()} for name, labels in batch.targets.items()}
     return batch._replace(streams=streams, targets=targets)
 
 
@@ -116,9 +116,9 @@ def test_operations_grow_with_the_square_of_the_length_and_with_the_window_alone
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str], assemble: Assemble) -> None:
     model = assemble(*spec)
-    found = model_cost(model.assembled, 16)
+    cost = model_cost(model.assembled, 16)
     numbers = sum(parameter.numel() for parameter in model.parameters())
-    assert found.parameters == numbers == sum(line.parameters for line in found.lines)
+    assert cost.parameters == numbers == sum(line.parameters for line in cost.lines)
     assert count_parameters(model.assembled.children()) == numbers
 
 
@@ -148,10 +148,10 @@ def test_declared_state_is_what_decoding_keeps(spec: list[str], assemble: Assemb
     tokens = torch.arange(16).view(1, 16)
     states = model.start(1)
     model(tokens[:, :3], states, **({"source": tokens} if spec[0] == "seq2seq-tiny" else {}))
-    held = sum(tensor.numel() for tensor in kept(states.layers))
-    found = model_cost(model.assembled, 16)
-    assert found.state == held
-    assert found.cache_bytes_per_token(2) == held * 2 / 16
+    state_size = sum(tensor.numel() for tensor in kept(states.layers))
+    cost = model_cost(model.assembled, 16)
+    assert cost.state == state_size
+    assert cost.cache_bytes_per_token(2) == state_size * 2 / 16
 
 
 def kept(layers: Any) -> Iterator[Tensor]:
@@ -168,12 +168,12 @@ def test_what_does_not_decode_keeps_no_state(preset: str, assemble: Assemble) ->
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model, batch = assemble(*spec), feed(*spec).step(0)
-    given = tokens_per_part(model.assembled, int(model.spec["dims"]["length"]))
-    asked = {
+    counts = tokens_per_part(model.assembled, int(model.spec["dims"]["length"]))
+    expected = {
         path: 0 if stream.query_positions is None else stream.query_positions.shape[1]
         for path, stream in batch.streams.items()
     }
-    assert given == {path: (stream.tokens.shape[1], asked[path]) for path, stream in batch.streams.items()}
+    assert counts == {path: (stream.tokens.shape[1], expected[path]) for path, stream in batch.streams.items()}
 
 
 def test_an_objective_that_is_only_evaluated_costs_nothing(assemble: Assemble) -> None:
@@ -181,8 +181,8 @@ def test_an_objective_that_is_only_evaluated_costs_nothing(assemble: Assemble) -
     assembled = assemble("bert-tiny", "objective=[mlm, nsp]").assembled
     evaluated = model_cost(assembled._replace(trained=("nsp",)), 16)
 
-    def line(found: ModelCost, path: str) -> Any:
-        return next(each for each in found.lines if each.path == path)
+    def line(cost: ModelCost, path: str) -> Any:
+        return next(item for item in cost.lines if item.path == path)
 
     assert line(trained, "objectives.mlm").flops > line(evaluated, "objectives.mlm").flops == 0
     assert line(trained, "embedding").flops > line(evaluated, "embedding").flops == 0
@@ -202,6 +202,6 @@ def test_a_published_model_has_as_many_parameters_as_published(
 
 def test_a_tied_tensor_is_counted_where_it_is_met_first() -> None:
     one = nn.Linear(3, 2, bias=False)
-    other = nn.Linear(3, 2, bias=False)
-    other.weight = one.weight
-    assert count_parameters({"one": one, "other": other}) == 6
+    second_linear = nn.Linear(3, 2, bias=False)
+    second_linear.weight = one.weight
+    assert count_parameters({"one": one, "other": second_linear}) == 6

@@ -40,7 +40,7 @@ def test_a_source_is_read_once_and_remembered(crossing: Model) -> None:
         expected, _ = crossing(TOKENS, source=SOURCE)
         states = crossing.start(2)
         steps = [crossing(TOKENS[:, :3], states, source=SOURCE)[0]]
-        steps += [crossing(TOKENS[:, at : at + 1], states)[0] for at in range(3, ROWS)]
+        steps += [crossing(TOKENS[:, position : position + 1], states)[0] for position in range(3, ROWS)]
     hook.remove()
     same(torch.cat(steps, dim=1), expected)
     assert len(calls) == 2
@@ -71,13 +71,17 @@ def test_prompts_of_different_lengths_decode_together_as_each_does_alone(causal:
 
 def test_states_of_two_batches_know_nothing_of_each_other(causal: Model) -> None:
     with torch.no_grad():
-        one, other = causal.start(1), causal.start(1)
+        first_states, second_states = causal.start(1), causal.start(1)
         expected, _ = causal(TOKENS[:1], **{name: value[:1] for name, value in source_of(causal).items()})
         steps = []
-        for at in range(6):
-            causal(TOKENS[1:, at : at + 1], other, **{name: value[1:] for name, value in source_of(causal).items()})
+        for position in range(6):
+            causal(
+                TOKENS[1:, position : position + 1],
+                second_states,
+                **{name: value[1:] for name, value in source_of(causal).items()},
+            )
             sources = {name: value[:1] for name, value in source_of(causal).items()}
-            steps.append(causal(TOKENS[:1, at : at + 1], one, **sources)[0])
+            steps.append(causal(TOKENS[:1, position : position + 1], first_states, **sources)[0])
     same(torch.cat(steps, dim=1), expected[:, :6])
 
 
@@ -101,8 +105,8 @@ def test_more_rows_than_there_is_room_for_are_refused_before_anything_is_lost(
         model(TOKENS[:, :8], states, **source_of(model))
         with pytest.raises(ValueError, match=match):
             model(TOKENS[:, 8:10], states)
-        found, _ = model(TOKENS[:, 8:9], states)
-    torch.testing.assert_close(found, expected[:, 8:])
+        output, _ = model(TOKENS[:, 8:9], states)
+    torch.testing.assert_close(output, expected[:, 8:])
 
 
 def test_a_source_that_is_missing_is_asked_for(assemble: Callable[..., Model]) -> None:
@@ -124,9 +128,9 @@ def test_decoding_past_a_table_is_an_error_and_never_a_clamp(assemble: Callable[
 def test_every_row_of_a_decoder_reads_every_row_of_its_source(crossing: Model) -> None:
     with torch.no_grad():
         expected = crossing.hidden(TOKENS, source=SOURCE)
-        for at in range(SOURCE.shape[1]):
+        for position in range(SOURCE.shape[1]):
             changed = SOURCE.clone()
-            changed[:, at] = 39
+            changed[:, position] = 39
             differ = (crossing.hidden(TOKENS, source=changed) - expected).abs().amax(-1)
             assert (differ > 1e-10).all()
 
@@ -143,8 +147,8 @@ def test_the_source_of_one_example_does_not_reach_another(crossing: Model) -> No
     with torch.no_grad():
         expected = crossing.hidden(TOKENS, source=SOURCE)
         changed = torch.stack([SOURCE[0], SOURCE[1].flip(0)])
-        found = crossing.hidden(TOKENS, source=changed)
-    same(found[0], expected[0])
+        output = crossing.hidden(TOKENS, source=changed)
+    same(output[0], expected[0])
 
 
 @pytest.mark.parametrize("position", ["rope", "alibi"])

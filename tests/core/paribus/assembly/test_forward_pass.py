@@ -58,29 +58,31 @@ def test_a_memory_is_computed_once_for_all_that_ask(assemble: Assemble) -> None:
 def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_own(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
     run = BatchForward(model.topology, batch())
-    one, other = run.of("one"), run.of("other")
-    made = TOKENS.flip(1)
-    expected = BatchForward(model.topology, Batch({"body": Stream(made)}, {}, torch.arange(2))).output("body").hidden
+    first_run, second_run = run.of("one"), run.of("other")
+    replacement = TOKENS.flip(1)
+    expected = (
+        BatchForward(model.topology, Batch({"body": Stream(replacement)}, {}, torch.arange(2))).output("body").hidden
+    )
     calls = counted(model.topology.get_submodule("body"))
-    rows = one.hidden(tokens=made, key="turned")
+    rows = first_run.hidden(tokens=replacement, key="turned")
     assert torch.equal(rows, expected)
-    assert one.hidden(tokens=made, key="turned") is rows
-    assert not torch.equal(one.hidden(), rows)
-    assert not torch.equal(other.hidden(tokens=TOKENS + 1, key="turned"), rows)
+    assert first_run.hidden(tokens=replacement, key="turned") is rows
+    assert not torch.equal(first_run.hidden(), rows)
+    assert not torch.equal(second_run.hidden(tokens=TOKENS + 1, key="turned"), rows)
     assert len(calls) == 3
     with pytest.raises(AssertionError, match="come together"):
-        one.hidden(tokens=made)
+        first_run.hidden(tokens=replacement)
 
 
 def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: Assemble) -> None:
     run = BatchForward(assemble("encoder-tiny").topology, batch(one={"labels": torch.ones(1)}))
-    one, other = run.of("one"), run.of("other")
-    assert (list(one.targets), list(other.targets)) == (["labels"], [])
-    assert one.streams is run.batch.streams
-    made = one.cached("logits", lambda: torch.zeros(1))
-    assert one.cached("logits", lambda: torch.ones(1)) is made
-    assert run.of("one").cached("logits", lambda: torch.ones(1)) is made
-    assert other.cached("logits", lambda: torch.ones(1)) is not made
+    first_run, second_run = run.of("one"), run.of("other")
+    assert (list(first_run.targets), list(second_run.targets)) == (["labels"], [])
+    assert first_run.streams is run.batch.streams
+    cached_logits = first_run.cached("logits", lambda: torch.zeros(1))
+    assert first_run.cached("logits", lambda: torch.ones(1)) is cached_logits
+    assert run.of("one").cached("logits", lambda: torch.ones(1)) is cached_logits
+    assert second_run.cached("logits", lambda: torch.ones(1)) is not cached_logits
 
 
 def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assemble: Assemble) -> None:
@@ -108,38 +110,40 @@ def test_weights_are_captured_of_every_layer_where_somebody_asks(assemble: Assem
     model = assemble("gpt-tiny", "attention=[gqa, mha]")
     run = BatchForward(model.topology, batch(), capture=True)
     captured = run.output("body").captured
-    assert [tuple(each["weights"].shape) for each in captured] == [(2, 4, 12, 12)] * 2
-    for each in captured:
-        torch.testing.assert_close(each["weights"].sum(-1), torch.ones(2, 4, 12))
-        assert not each["weights"].triu(1).any()
+    assert [tuple(layer["weights"].shape) for layer in captured] == [(2, 4, 12, 12)] * 2
+    for layer in captured:
+        torch.testing.assert_close(layer["weights"].sum(-1), torch.ones(2, 4, 12))
+        assert not layer["weights"].triu(1).any()
     assert not BatchForward(model.topology, batch()).output("body").captured
 
 
 def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_other(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "attention=[gqa, mha]", "position=none")
     run = BatchForward(model.topology, batch(), capture=Capture(heads=(-2,), hidden=(0, 1, -1)))
-    assert [set(kept) for kept in run.output("body").captured] == [{"input", "q", "k", "v", "hidden"}, {"hidden"}]
-    seen = run.of("clm")
-    assert [seen.captured(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
+    assert [set(layer) for layer in run.output("body").captured] == [{"input", "q", "k", "v", "hidden"}, {"hidden"}]
+    objective_run = run.of("clm")
+    assert [objective_run.captured(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
     norm = model.get_submodule("body.norm")
-    torch.testing.assert_close(norm(seen.captured(-1, "hidden")), seen.hidden())
-    torch.testing.assert_close(seen.captured(2, "hidden"), seen.captured(-1, "hidden"))
-    first = model.get_submodule("embedding.tokens")(batch().streams["body"].tokens)
-    torch.testing.assert_close(seen.captured(0, "hidden"), first)
+    torch.testing.assert_close(norm(objective_run.captured(-1, "hidden")), objective_run.hidden())
+    torch.testing.assert_close(objective_run.captured(2, "hidden"), objective_run.captured(-1, "hidden"))
+    embedded = model.get_submodule("embedding.tokens")(batch().streams["body"].tokens)
+    torch.testing.assert_close(objective_run.captured(0, "hidden"), embedded)
 
 
 def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "position=rope").double()
-    wanted = BatchForward(model.topology, batch(), capture=Capture(weights=True, heads=(2,)))
-    kept = wanted.output("body").captured[1]
-    scores = kept["q"] @ kept["k"].transpose(-1, -2) / kept["q"].shape[-1] ** 0.5
+    forward = BatchForward(model.topology, batch(), capture=Capture(weights=True, heads=(2,)))
+    layer = forward.output("body").captured[1]
+    scores = layer["q"] @ layer["k"].transpose(-1, -2) / layer["q"].shape[-1] ** 0.5
     later = torch.ones(12, 12, dtype=torch.bool).triu(1)
-    torch.testing.assert_close(scores.masked_fill(later, -torch.inf).softmax(-1), kept["weights"], rtol=0, atol=1e-12)
-    asked, plain = (
+    torch.testing.assert_close(scores.masked_fill(later, -torch.inf).softmax(-1), layer["weights"], rtol=0, atol=1e-12)
+    with_heads, plain = (
         BatchForward(model.topology, batch(), capture=Capture(heads=(1,))),
         BatchForward(model.topology, batch()),
     )
-    assert torch.equal(asked.output("body").hidden, plain.output("body").hidden)  # on the kernel that it has anyway
+    assert torch.equal(
+        with_heads.output("body").hidden, plain.output("body").hidden
+    )  # on the kernel that it has anyway
 
 
 def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble: Assemble) -> None:

@@ -21,8 +21,8 @@ def model(*overrides: str, preset: str = "gpt-tiny") -> Model:
     return paribus.assemble(paribus.spec(preset, *TINY, *overrides)).eval()
 
 
-def layers_of(made: Model) -> list[Any]:
-    body: Any = made.topology.get_submodule("body")
+def layers_of(model: Model) -> list[Any]:
+    body: Any = model.topology.get_submodule("body")
     return list(body.layers)
 
 
@@ -58,8 +58,8 @@ def test_it_computes_what_equal_layers_of_their_own_compute() -> None:
             layer.load_state_dict(layers_of(shared)[0].state_dict())
         apart.topology.embedding.load_state_dict(shared.topology.embedding.state_dict())
     assert torch.equal(shared.hidden(tokens()), apart.hidden(tokens()))
-    for each in (shared, apart):
-        each.hidden(tokens()).square().sum().backward()
+    for item in (shared, apart):
+        item.hidden(tokens()).square().sum().backward()
     summed = torch.stack([layer.attention.heads.q.weight.grad for layer in layers_of(apart)]).sum(0)
     assert torch.allclose(layers_of(shared)[0].attention.heads.q.weight.grad, summed, atol=1e-5)
 

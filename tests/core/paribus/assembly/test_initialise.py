@@ -47,15 +47,24 @@ def test_swapping_a_component_leaves_every_other_tensor_bitwise_equal(
     preset: str, overrides: list[str], touched: str, assemble: Callable[..., Model]
 ) -> None:
     same = [override for override in overrides if override.startswith("initialisation")]
-    before, after = dict(tensors(assemble(preset, *same))), dict(tensors(assemble(preset, *overrides)))
+    baseline_tensors, variant_tensors = (
+        dict(tensors(assemble(preset, *same))),
+        dict(tensors(assemble(preset, *overrides))),
+    )
     changed = {
         path
-        for path in before.keys() | after.keys()
-        if path not in before or path not in after or before[path].shape != after[path].shape
+        for path in baseline_tensors.keys() | variant_tensors.keys()
+        if path not in baseline_tensors
+        or path not in variant_tensors
+        or baseline_tensors[path].shape != variant_tensors[path].shape
     }
     assert {path for path in changed if not re.match(touched, path)} == set()
     assert touched == ANYWHERE or changed
-    assert [path for path in before.keys() - changed if not torch.equal(before[path], after[path])] == []
+    assert [
+        path
+        for path in baseline_tensors.keys() - changed
+        if not torch.equal(baseline_tensors[path], variant_tensors[path])
+    ] == []
 
 
 def tensors(model: Model) -> Iterator[tuple[str, Tensor]]:
@@ -65,7 +74,7 @@ def tensors(model: Model) -> Iterator[tuple[str, Tensor]]:
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
 def test_a_model_depends_on_its_seed_and_on_nothing_around_it(preset: str, assemble: Callable[..., Model]) -> None:
     torch.manual_seed(7)
-    first = dict(tensors(assemble(preset)))
+    baseline_tensors = dict(tensors(assemble(preset)))
     generator = torch.get_rng_state()
     torch.rand(13)
     torch.set_num_threads(2)
@@ -73,7 +82,7 @@ def test_a_model_depends_on_its_seed_and_on_nothing_around_it(preset: str, assem
         second = dict(tensors(assemble(preset)))
     finally:
         torch.set_num_threads(1)
-    assert all(torch.equal(first[path], second[path]) for path in first)
+    assert all(torch.equal(baseline_tensors[path], second[path]) for path in baseline_tensors)
     torch.manual_seed(7)
     assemble(preset)
     assert torch.equal(torch.get_rng_state(), generator)
@@ -81,17 +90,21 @@ def test_a_model_depends_on_its_seed_and_on_nothing_around_it(preset: str, assem
 
 def test_seeds_that_share_their_low_bits_give_other_models(assemble: Callable[..., Model]) -> None:
     models = [assemble("gpt-tiny", f"seed={seed}") for seed in (1, 1 + 2**32, 2, 2**62 + 1)]
-    for one, other in itertools.combinations(models, 2):
-        found = dict(tensors(other))
-        drawn = [path for path, about in one.parameter_info.items() if about.role in DRAWN]
-        assert drawn
-        assert [path for path in drawn if torch.equal(found[path], one.get_parameter(path))] == []
+    for first_model, second_model in itertools.combinations(models, 2):
+        second_tensors = dict(tensors(second_model))
+        drawn_paths = [path for path, about in first_model.parameter_info.items() if about.role in DRAWN]
+        assert drawn_paths
+        assert [
+            path for path in drawn_paths if torch.equal(second_tensors[path], first_model.get_parameter(path))
+        ] == []
 
 
 def test_no_two_tensors_of_a_model_begin_alike(assemble: Callable[..., Model]) -> None:
     model = assemble("seq2seq-tiny", "embedding.tie=false", "embedding.segments=2")
     starts = {
-        path: found.flatten()[:4].tolist() for path, found in tensors(model) if model.parameter_info[path].role in DRAWN
+        path: tensor.flatten()[:4].tolist()
+        for path, tensor in tensors(model)
+        if model.parameter_info[path].role in DRAWN
     }
     assert len({tuple(start) for start in starts.values()}) == len(starts)
 
@@ -103,22 +116,22 @@ def test_double_models_are_the_float32_draws_and_no_other(assemble: Callable[...
         double = dict(tensors(assemble("encoder-tiny")))
     finally:
         torch.set_default_dtype(torch.float32)
-    assert all(found.dtype == torch.float64 for found in double.values())
+    assert all(tensor.dtype == torch.float64 for tensor in double.values())
     assert all(torch.equal(double[path].float(), single[path]) for path in single)
 
 
 def test_draws_are_standard_normal() -> None:
-    drawn = standard_normal(3, "body.layers.0.attention.heads.q.weight", (500, 400)).double().flatten()
-    moments = [float((drawn**power).mean()) for power in (1, 2, 3, 4)]
-    deviations = [n * len(drawn) ** -0.5 for n in (1.0, 2**0.5, 15**0.5, 96**0.5)]
-    for found, expected, deviation in zip(moments, (0, 1, 0, 3), deviations, strict=True):
-        assert abs(found - expected) < 4 * deviation
+    draws = standard_normal(3, "body.layers.0.attention.heads.q.weight", (500, 400)).double().flatten()
+    moments = [float((draws**power).mean()) for power in (1, 2, 3, 4)]
+    deviations = [n * len(draws) ** -0.5 for n in (1.0, 2**0.5, 15**0.5, 96**0.5)]
+    for moment, expected, deviation in zip(moments, (0, 1, 0, 3), deviations, strict=True):
+        assert abs(moment - expected) < 4 * deviation
 
 
 def test_draws_of_two_paths_or_of_two_seeds_have_nothing_in_common() -> None:
     keys = [(0, "a"), (1, "a"), (0, "b"), (2**32, "a"), (0, "aa"), (-1, "a"), (0, "0.a")]
-    drawn = torch.stack([standard_normal(seed, path, (10_000,)) for seed, path in keys]).double()
-    apart = torch.corrcoef(drawn) - torch.eye(len(keys))
+    draws = torch.stack([standard_normal(seed, path, (10_000,)) for seed, path in keys]).double()
+    apart = torch.corrcoef(draws) - torch.eye(len(keys))
     assert apart.abs().max() < 5 * 10_000**-0.5
 
 
@@ -132,16 +145,16 @@ def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decid
     preset: str, scheme: str, assemble: Callable[..., Model]
 ) -> None:
     model = assemble(preset, f"initialisation={scheme}", "dims.width=12", "feedforward.expand=3", "seed=5")
-    found = dict(tensors(model))
-    assert found.keys() == model.parameter_info.keys()
+    parameters = dict(tensors(model))
+    assert parameters.keys() == model.parameter_info.keys()
     for path, about in model.parameter_info.items():
         if about.role in DRAWN:
             expected = standard_normal(5, path, about.shape) * scale(
                 scheme, about.role, about.shape, preset == "seq2seq-tiny", path
             )
-            torch.testing.assert_close(found[path], expected, rtol=1e-6, atol=0)
+            torch.testing.assert_close(parameters[path], expected, rtol=1e-6, atol=0)
         else:
-            assert torch.equal(found[path], torch.full(about.shape, float(about.role == "gain"))), path
+            assert torch.equal(parameters[path], torch.full(about.shape, float(about.role == "gain"))), path
 
 
 def scale(scheme: str, role: str, shape: tuple[int, ...], crosses: bool, path: str) -> float:
@@ -181,8 +194,8 @@ def test_a_copy_computes_the_same_and_reads_its_own_positions(
         source = {"source": tokens + 3} if preset == "seq2seq-tiny" else {}
         expected = model(tokens, **source)[0]
         assert torch.equal(copied(tokens, **source)[0], expected)
-        own = {id(module) for module in model.modules()}
-        assert [path for path, module in copied.named_modules() if id(module) in own] == []
+        module_ids = {id(module) for module in model.modules()}
+        assert [path for path, module in copied.named_modules() if id(module) in module_ids] == []
         for parameter in model.parameters():
             parameter.data.zero_()
         assert torch.equal(copied(tokens, **source)[0], expected)

@@ -87,28 +87,28 @@ def test_a_tied_parameter_is_drawn_once_by_its_first_path(tied: Callable[[], Mod
     model, plain = tied(), assemble("gpt-tiny")
     assert torch.equal(model.get_parameter("embedding.head.weight"), plain.get_parameter("embedding.tokens.weight"))
     assert model_cost(model.assembled, 16).parameters == model_cost(plain.assembled, 16).parameters
-    assert len(list(model.parameters())) == len({id(each) for each in model.parameters()})
+    assert len(list(model.parameters())) == len({id(parameter) for parameter in model.parameters()})
 
 
 def test_a_step_moves_both_sides_of_a_tie(tied: Callable[[], Model]) -> None:
     model = tied()
     optimizer = model.optimizer.build(list(model.parameters()), [])
-    before = model.get_parameter("embedding.tokens.weight").detach().clone()
+    original = model.get_parameter("embedding.tokens.weight").detach().clone()
     model(torch.arange(8).view(1, 8))[0].square().sum().backward()
     optimizer.step()
     assert is_tied(model)
-    assert not torch.equal(model.get_parameter("embedding.head.weight"), before)
+    assert not torch.equal(model.get_parameter("embedding.head.weight"), original)
 
 
 def test_a_tie_outlives_saving_and_loading(tied: Callable[[], Model], tmp_path: Path) -> None:
-    model, other = tied(), tied()
+    model, restored = tied(), tied()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1)
     save_weights(tmp_path / "weights", model, {})
-    load_weights(tmp_path / "weights", other)
-    assert is_tied(other)
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in other.state_dict().items())
+    load_weights(tmp_path / "weights", restored)
+    assert is_tied(restored)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in restored.state_dict().items())
 
 
 class Odd(FeedForward):
@@ -163,8 +163,8 @@ def test_a_buffer_made_in_prepare_is_keyed_by_its_path(odd: Callable[..., Model]
 
     model = odd(lambda module: None, prepare=prepare)
     for layer in range(2):
-        drawn = model.get_buffer(f"body.layers.{layer}.feedforward.features")
-        assert torch.equal(drawn, standard_normal(0, f"body.layers.{layer}.feedforward.features", (4, 3)))
+        features = model.get_buffer(f"body.layers.{layer}.feedforward.features")
+        assert torch.equal(features, standard_normal(0, f"body.layers.{layer}.feedforward.features", (4, 3)))
 
 
 def test_a_vector_without_a_role_is_refused(odd: Callable[..., Model]) -> None:

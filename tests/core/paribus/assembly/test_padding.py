@@ -26,11 +26,11 @@ PLACES = {
 def padded(tokens: Tensor, places: list[int], pad: int) -> tuple[Stream, Tensor]:
     """`tokens` spread over the rows that are no padding, and which rows those are."""
     documents = torch.tensor(places)
-    (own,) = (documents != PADDING).nonzero(as_tuple=True)
+    (text_positions,) = (documents != PADDING).nonzero(as_tuple=True)
     spread = torch.full((len(tokens), len(places)), pad)
-    spread[:, own] = tokens
+    spread[:, text_positions] = tokens
     positions = (documents != PADDING).cumsum(0) - 1  # of the text: what is hidden is not counted
-    return Stream(spread, documents.expand_as(spread), positions.expand_as(spread)), own
+    return Stream(spread, documents.expand_as(spread), positions.expand_as(spread)), text_positions
 
 
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
@@ -39,14 +39,14 @@ def test_padding_changes_nothing_wherever_it_lies_and_whatever_it_holds(
 ) -> None:
     expected = hidden(cell, Stream(TOKENS))
     for pad in (0, 39):
-        stream, own = padded(TOKENS, places, pad)
-        same(hidden(cell, stream)[:, own], expected)
+        stream, text_positions = padded(TOKENS, places, pad)
+        same(hidden(cell, stream)[:, text_positions], expected)
 
 
 def test_padding_on_the_left_may_have_positions_before_the_first(cell: Model, hidden: Hidden) -> None:
-    stream, own = padded(TOKENS, PLACES["left"], 0)
+    stream, text_positions = padded(TOKENS, PLACES["left"], 0)
     ramp = torch.arange(-4, ROWS).expand_as(stream.tokens)
-    same(hidden(cell, stream._replace(positions=ramp))[:, own], hidden(cell, Stream(TOKENS)))
+    same(hidden(cell, stream._replace(positions=ramp))[:, text_positions], hidden(cell, Stream(TOKENS)))
 
 
 def test_an_example_of_nothing_but_padding_is_finite_and_harms_no_other(cell: Model, hidden: Hidden) -> None:
@@ -60,9 +60,9 @@ def test_an_example_of_nothing_but_padding_is_finite_and_harms_no_other(cell: Mo
 
 
 def test_no_gradient_comes_from_padding_where_the_loss_asks_for_none(cell: Model, hidden: Hidden) -> None:
-    stream, own = padded(TOKENS[:1], PLACES["right"], 14)
+    stream, text_positions = padded(TOKENS[:1], PLACES["right"], 14)
     table = cell.get_parameter("embedding.tokens.weight")
-    (grad,) = torch.autograd.grad(hidden(cell, stream)[:, own].square().sum(), table)
+    (grad,) = torch.autograd.grad(hidden(cell, stream)[:, text_positions].square().sum(), table)
     assert not grad[14].any()
     assert grad[TOKENS[0]].any(-1).all()
 

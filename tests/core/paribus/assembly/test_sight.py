@@ -17,9 +17,9 @@ TOLERANCE = 1e-10
 same = partial(torch.testing.assert_close, rtol=0, atol=TOLERANCE)
 
 
-def apart(one: Tensor, other: Tensor) -> set[int]:
+def apart(actual: Tensor, expected: Tensor) -> set[int]:
     """The rows in which two outputs differ."""
-    differ = ((one - other).abs() > TOLERANCE).any(-1).any(0)
+    differ = ((actual - expected).abs() > TOLERANCE).any(-1).any(0)
     return set(differ.nonzero().flatten().tolist())
 
 
@@ -32,11 +32,11 @@ def reached(model: Model, row: int) -> set[int]:
 
 
 def test_a_token_changes_exactly_the_rows_that_may_see_it(cell: Model, hidden: Hidden) -> None:
-    before = hidden(cell, Stream(TOKENS))
+    baseline = hidden(cell, Stream(TOKENS))
     for row in range(ROWS):
         changed = TOKENS.clone()
         changed[0, row] = 39
-        assert apart(before, hidden(cell, Stream(changed))) == reached(cell, row)
+        assert apart(baseline, hidden(cell, Stream(changed))) == reached(cell, row)
 
 
 def test_a_row_has_a_gradient_from_exactly_the_tokens_that_it_may_see(cell: Model, hidden: Hidden) -> None:
@@ -44,8 +44,8 @@ def test_a_row_has_a_gradient_from_exactly_the_tokens_that_it_may_see(cell: Mode
     output = hidden(cell, Stream(TOKENS))
     for row in (0, ROWS // 2, ROWS - 1):
         (grad,) = torch.autograd.grad(output[0, row].square().sum(), table, retain_graph=True)
-        seen = {at for at in range(ROWS) if grad[TOKENS[0, at]].any()}
-        assert seen == {at for at in range(ROWS) if row in reached(cell, at)}
+        visible = {position for position in range(ROWS) if grad[TOKENS[0, position]].any()}
+        assert visible == {position for position in range(ROWS) if row in reached(cell, position)}
 
 
 def test_a_causal_model_gives_a_prefix_what_it_gives_the_whole(causal: Model, hidden: Hidden) -> None:
@@ -58,9 +58,9 @@ def test_a_causal_model_gives_a_prefix_what_it_gives_the_whole(causal: Model, hi
 def test_examples_of_a_batch_know_nothing_of_one_another(cell: Model, hidden: Hidden) -> None:
     batch = torch.stack([TOKENS[0], TOKENS[0].flip(0), TOKENS[0].roll(3)])
     together = hidden(cell, Stream(batch))
-    for at in range(len(batch)):
-        alone = hidden(cell, Stream(batch[at : at + 1]))
-        same(alone[0], together[at])
+    for index in range(len(batch)):
+        alone = hidden(cell, Stream(batch[index : index + 1]))
+        same(alone[0], together[index])
 
 
 def test_without_positions_an_encoder_cannot_tell_the_order_and_with_any_scheme_it_can(
@@ -81,8 +81,8 @@ def test_rows_may_come_in_any_order_where_their_positions_come_with_them(encoder
 
 def test_a_causal_model_follows_the_order_that_it_is_told(causal: Model, hidden: Hidden) -> None:
     order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(3))
-    told = order.unsqueeze(0)
-    moved = hidden(causal, Stream(TOKENS[:, order], torch.zeros_like(TOKENS), positions=told, order=told))
+    batch_order = order.unsqueeze(0)
+    moved = hidden(causal, Stream(TOKENS[:, order], torch.zeros_like(TOKENS), positions=batch_order, order=batch_order))
     same(moved, hidden(causal, Stream(TOKENS))[:, order])
 
 
@@ -99,10 +99,10 @@ def test_layers_of_a_cycle_see_as_far_as_each_of_them_says(
     cycle = "attention=[{name: restricted, window: 2}, {name: restricted, window: 4}]"
     cross = ["parts.decoder.cross.attention=mha"] if preset == "seq2seq-tiny" else []
     model = shake(assemble(preset, cycle, *cross))
-    before, reach = hidden(model, Stream(TOKENS)), 1 + 3
+    baseline, reach = hidden(model, Stream(TOKENS)), 1 + 3
     for row in range(ROWS):
         changed = TOKENS.clone()
         changed[0, row] = 39
-        first = row if preset != "encoder-tiny" else max(0, row - reach)
-        expected = set(range(first, min(ROWS, row + reach + 1)))
-        assert apart(before, hidden(model, Stream(changed))) == expected
+        first_row = row if preset != "encoder-tiny" else max(0, row - reach)
+        expected = set(range(first_row, min(ROWS, row + reach + 1)))
+        assert apart(baseline, hidden(model, Stream(changed))) == expected

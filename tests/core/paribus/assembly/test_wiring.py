@@ -38,13 +38,20 @@ SAME = {
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
-@pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME)
+@pytest.mark.parametrize(("first_overrides", "second_overrides"), SAME.values(), ids=SAME)
 def test_two_names_of_one_model_give_the_same_rows(
-    one: list[str], other: list[str], preset: str, assemble: Assemble, shake: Shake, hidden: Hidden
+    first_overrides: list[str],
+    second_overrides: list[str],
+    preset: str,
+    assemble: Assemble,
+    shake: Shake,
+    hidden: Hidden,
 ) -> None:
-    first, second = (shake(assemble(preset, "position=alibi", *names)) for names in (one, other))
-    assert first.state_dict().keys() == second.state_dict().keys()
-    same(hidden(first, Stream(TOKENS)), hidden(second, Stream(TOKENS)))
+    first_model, second_model = (
+        shake(assemble(preset, "position=alibi", *names)) for names in (first_overrides, second_overrides)
+    )
+    assert first_model.state_dict().keys() == second_model.state_dict().keys()
+    same(hidden(first_model, Stream(TOKENS)), hidden(second_model, Stream(TOKENS)))
 
 
 @pytest.mark.parametrize("cap", ["null", "5"])  # of the scores: with one, the eager kernel computes them

@@ -33,11 +33,14 @@ def test_an_option_is_found_wherever_a_study_named_it(components: Registry) -> N
     attention = {"name": "gqa", "kv_heads": 1, "scores": {"qk_norm": True}}
     whole = spec(components, attention=attention, optimizer={"name": "adamw", "lr": 0.1})
     ways: dict[str, Any] = {"attention": attention, "dims.width": 16, "optimizer.lr": 0.1}
-    found = {each.path: (each.value, each.alternatives[0]) for each in varied_options(whole, ways, components.index)}
-    assert found.keys() == {"attention.kv_heads", "attention.scores.qk_norm", "optimizer.lr"}
-    assert found["attention.scores.qk_norm"] == (True, False)
+    values_by_path = {
+        setting.path: (setting.value, setting.alternatives[0])
+        for setting in varied_options(whole, ways, components.index)
+    }
+    assert values_by_path.keys() == {"attention.kv_heads", "attention.scores.qk_norm", "optimizer.lr"}
+    assert values_by_path["attention.scores.qk_norm"] == (True, False)
     dotted = {"attention": "gqa", "attention.kv_heads": 1, "norm": "rmsnorm"}
-    assert [each.path for each in varied_options(whole, dotted, components.index)] == ["attention.kv_heads"]
+    assert [setting.path for setting in varied_options(whole, dotted, components.index)] == ["attention.kv_heads"]
 
 
 def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
@@ -46,7 +49,7 @@ def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attention", "asked"),
+    ("attention", "ignored_paths"),
     [
         ({"name": "gqa", "kv_heads": 1}, ("attention.kv_heads",)),
         ({"name": "mha", "scores": {"qk_norm": True}}, ("attention.scores.qk_norm",)),
@@ -54,11 +57,11 @@ def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
     ],
 )
 def test_what_has_a_say_is_not_ignored_and_asking_draws_nothing(
-    components: Registry, text: EncodedCorpus, attention: dict[str, Any], asked: tuple[str, ...]
+    components: Registry, text: EncodedCorpus, attention: dict[str, Any], ignored_paths: tuple[str, ...]
 ) -> None:
-    before = torch.get_rng_state()
-    assert found_of(components, text, attention=attention, norm="rmsnorm") == ProbeResult(asked=asked)
-    assert torch.equal(before, torch.get_rng_state())
+    rng_state = torch.get_rng_state()
+    assert found_of(components, text, attention=attention, norm="rmsnorm") == ProbeResult(asked=ignored_paths)
+    assert torch.equal(rng_state, torch.get_rng_state())
 
 
 def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components: Registry, text: EncodedCorpus) -> None:
@@ -67,12 +70,12 @@ def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components:
     glu = {"name": "glu"}
     default = parameter_shapes(spec(components, feedforward=glu), small)
     chosen = next(
-        each
-        for each in range(32, 65)
-        if parameter_shapes(spec(components, feedforward={**glu, "inner": each}), small) == default
+        inner_width
+        for inner_width in range(32, 65)
+        if parameter_shapes(spec(components, feedforward={**glu, "inner": inner_width}), small) == default
     )
-    found = found_of(components, text, feedforward={**glu, "inner": chosen}, norm="rmsnorm")
-    assert found == ProbeResult(asked=("feedforward.inner",))
+    findings = found_of(components, text, feedforward={**glu, "inner": chosen}, norm="rmsnorm")
+    assert findings == ProbeResult(asked=("feedforward.inner",))
 
 
 @final
@@ -109,8 +112,8 @@ class Plain(Optimizer):
     ) -> None:
         self.lr, self.nesterov = lr, nesterov
 
-    def build(self, matrices: Sequence[nn.Parameter], others: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD([*matrices, *others], lr=self.lr)
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD([*matrices, *vectors], lr=self.lr)
 
 
 @pytest.fixture(name="strange")
@@ -120,16 +123,16 @@ def _strange(components: Registry) -> Registry:
 
 def test_an_option_that_no_value_of_gives_a_say_is_ignored(strange: Registry, text: EncodedCorpus) -> None:
     norm = {"name": "idling", "unread": 3.0, "chosen": 2}
-    found = found_of(strange, text, norm=norm, attention="mqa", optimizer={"name": "plain", "nesterov": True})
-    assert found.ignored == ("norm.unread", "norm.chosen", "optimizer.nesterov")  # a null default is no way out
-    assert found.idle == ()
+    findings = found_of(strange, text, norm=norm, attention="mqa", optimizer={"name": "plain", "nesterov": True})
+    assert findings.ignored == ("norm.unread", "norm.chosen", "optimizer.nesterov")  # a null default is no way out
+    assert findings.idle == ()
 
 
 def test_what_only_short_rows_or_single_ones_would_show_is_told_apart(strange: Registry, text: EncodedCorpus) -> None:
     varied: dict[str, Any] = {"norm": {"name": "idling", "least": 2e-5, "single": 2.0}, "position": "none"}
     whole = spec(strange, preset="gpt-tiny", **varied)
-    found = probe_variant(whole, varied, strange, text)
-    assert found == ProbeResult(asked=("norm.least", "norm.single"), idle=("norm.least", "norm.single"))
+    findings = probe_variant(whole, varied, strange, text)
+    assert findings == ProbeResult(asked=("norm.least", "norm.single"), idle=("norm.least", "norm.single"))
 
 
 def test_a_swap_that_hides_behind_another_is_dead(components: Registry, text: EncodedCorpus) -> None:
@@ -147,37 +150,39 @@ def test_a_schedule_and_an_optimizer_are_asked_without_a_model(components: Regis
         "schedule": {"name": "warmup-cosine", "warmup": 0.5},
     }
     unread: Any = None
-    found = probe_variant(spec(components, **varied), varied, components, unread)
-    assert found == ProbeResult(asked=("optimizer.weight_decay", "schedule.warmup"))
+    findings = probe_variant(spec(components, **varied), varied, components, unread)
+    assert findings == ProbeResult(asked=("optimizer.weight_decay", "schedule.warmup"))
 
 
 def test_what_changes_a_shape_is_told_without_running_anything(
     components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(ablation_probe, "build_model", None)
-    found = found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm="rmsnorm")
-    assert found == ProbeResult(asked=("attention.kv_heads",))
+    findings = found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm="rmsnorm")
+    assert findings == ProbeResult(asked=("attention.kv_heads",))
 
 
 def test_of_a_model_that_is_too_large_to_be_run_nothing_is_said(
     components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(ablation_probe, "MAX_WORK", 1)
-    found = found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm={"name": "rmsnorm", "eps": 0.5})
-    assert found == ProbeResult(asked=("attention.kv_heads",))
+    findings = found_of(
+        components, text, attention={"name": "gqa", "kv_heads": 1}, norm={"name": "rmsnorm", "eps": 0.5}
+    )
+    assert findings == ProbeResult(asked=("attention.kv_heads",))
 
 
 def test_most_options_are_told_by_few_of_the_layers(
     components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
-    seen: list[int] = []
+    layer_counts: list[int] = []
 
     def counting(spec: Any, *rest: Any) -> Any:
-        seen.append(spec["dims"]["layers"])
+        layer_counts.append(spec["dims"]["layers"])
         return build_model(spec, *rest)
 
     monkeypatch.setattr(ablation_probe, "build_model", counting)
     dims = {**SMALL["dims"], "layers": 6}  # type: ignore[dict-item]  # it is a mapping
-    found = found_of(components, text, dims=dims, attention="mqa", norm={"name": "rmsnorm", "eps": 0.5})
-    assert found == ProbeResult(asked=("norm.eps",))
-    assert seen == [2, 2]
+    findings = found_of(components, text, dims=dims, attention="mqa", norm={"name": "rmsnorm", "eps": 0.5})
+    assert findings == ProbeResult(asked=("norm.eps",))
+    assert layer_counts == [2, 2]

@@ -59,19 +59,19 @@ def test_what_is_converted_is_measured_against_the_original_and_against_one_begu
 
 def test_the_source_is_left_as_it_is(gpt: Path) -> None:
     source = paribus.load(gpt)
-    before = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    original = {name: tensor.clone() for name, tensor in source.state_dict().items()}
     adapted, _ = paribus.adapt(source, ["attention=mqa"])
     with torch.no_grad():
         for parameter in adapted.parameters():
             parameter.zero_()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in source.state_dict().items())
+    assert all(torch.equal(tensor, original[name]) for name, tensor in source.state_dict().items())
 
 
 def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Path) -> None:
     model, _ = paribus.adapt(gpt, ["attention=mqa"])
     paribus.save(model, tmp_path / "mqa")
-    again, report = paribus.adapt(tmp_path / "mqa", [])
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    adapted, report = paribus.adapt(tmp_path / "mqa", [])
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), adapted.parameters(), strict=True))
     assert report.notes == ()
 
 
@@ -83,7 +83,7 @@ def test_models_are_held_against_each_other_on_rows_that_both_can_place(gpt: Pat
 
 def test_an_objective_that_the_saved_model_had_not_is_not_measured_of_it(gpt: Path) -> None:
     _, report = paribus.adapt(gpt, ["topology=encoder", "objective=mlm"])
-    assert {each.name: each.before for each in report.damage}["val/mlm/loss"] is None
+    assert {change.name: change.before for change in report.damage}["val/mlm/loss"] is None
     assert str(report.damage[0]).startswith("val/mlm/loss ")
     assert "->" not in str(report.damage[0])
 

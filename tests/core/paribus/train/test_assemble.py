@@ -28,8 +28,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("corpus")
     words = ["all", "else", "being", "equal", "one", "part", "of", "a", "model", "is", "swapped", "and", "trained"]
     for number in range(40):
-        turned = [words[(at * (number + 3) + number) % len(words)] for at in range(60)]
-        sentences = [" ".join(turned[at : at + 10]).capitalize() + "." for at in range(0, 60, 10)]
+        turned = [words[(index * (number + 3) + number) % len(words)] for index in range(60)]
+        sentences = [" ".join(turned[index : index + 10]).capitalize() + "." for index in range(0, 60, 10)]
         (folder / f"{number:02}.txt").write_text(f"Number {number}. " + " ".join(sentences))
     return f"corpus={{name: text, path: '{folder}/*.txt'}}"
 
@@ -73,9 +73,12 @@ def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path
         for number in range(4):
             (tmp_path / language / f"{number}.txt").write_text(language[0] * (90 + number))
     files = f"corpus={{name: text, path: '{tmp_path}/*/*.txt', languages: true, held_out: 0.3}}"
-    given = ("encoder-tiny", *SMALL, files, "tokenizer=bytes")
-    told = spec(*given, "embedding.languages=3", registry=components)
-    model, data = assemble_spec(told, registry=components), data_of_spec(told, registry=components)
+    options = ("encoder-tiny", *SMALL, files, "tokenizer=bytes")
+    multilingual_spec = spec(*options, "embedding.languages=3", registry=components)
+    model, data = (
+        assemble_spec(multilingual_spec, registry=components),
+        data_of_spec(multilingual_spec, registry=components),
+    )
     batch, names = data.step(0), data.encoded.languages
     body = batch.streams["body"]
     assert sorted(names) == ["de", "en", "fr"]
@@ -86,7 +89,7 @@ def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path
     grad = model.get_parameter("embedding.languages.weight").grad
     assert grad is not None
     assert (grad.abs().sum(1) > 0).nonzero().flatten().tolist() == body.languages.unique().tolist()
-    few = resolved(*given, "embedding.languages=2", registry=components)
+    few = resolved(*options, "embedding.languages=2", registry=components)
     with pytest.raises(
         SpecError, match=r"the corpus has 3 languages \(.*\), but `embedding.languages` is 2; valid: ≥ 3"
     ):
@@ -131,13 +134,13 @@ def test_a_model_has_the_shapes_that_were_counted(
 ) -> None:
     chosen = resolved(preset, *SMALL, files, *overrides, registry=components)
     model, shapes = assemble_spec(chosen, registry=components), meta_model(chosen, components)
-    found = {path: tuple(value.shape) for path, value in model.state_dict().items()}
+    actual_shapes = {path: tuple(value.shape) for path, value in model.state_dict().items()}
     counted = {
         f"{name}.{path}": tuple(value.shape)
         for name, child in shapes.children().items()
         for path, value in child.state_dict().items()
     }
-    assert found == counted
+    assert actual_shapes == counted
 
 
 def test_what_was_assembled_says_of_each_parameter_what_it_is(files: str, components: Registry) -> None:
@@ -175,8 +178,8 @@ def trial(tmp_path: Path, files: str, components: Registry) -> Callable[..., tup
 def test_a_trained_model_comes_back_as_it_was(trial: Callable[..., Any], components: Registry) -> None:
     folder, model = trial()
     for path in (folder, str(folder)):
-        found = load(path, registry=components)
-        assert all(torch.equal(found.state_dict()[name], value) for name, value in model.state_dict().items())
+        loaded = load(path, registry=components)
+        assert all(torch.equal(loaded.state_dict()[name], value) for name, value in model.state_dict().items())
 
 
 def test_a_folder_without_a_record_is_no_trial(tmp_path: Path, components: Registry) -> None:

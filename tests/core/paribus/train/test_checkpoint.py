@@ -83,8 +83,8 @@ def built(make: Make = OPTIMIZERS["adamw"], *, seed: int = 0, **options: Any) ->
     torch.manual_seed(seed)
     model = Tiny(**options)
     matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2 and parameter.numel()]
-    others = [parameter for parameter in model.parameters() if parameter.ndim != 2]
-    return model, make([{"params": matrices}, {"params": others, "weight_decay": 0.0}])
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim != 2]
+    return model, make([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}])
 
 
 def trained(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
@@ -95,17 +95,17 @@ def trained(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
         optimizer.step()
 
 
-def saved(folder: Path, step: int = 1, *, seed: int = 0, **other: Any) -> Path:
+def saved(folder: Path, step: int = 1, *, seed: int = 0, **extra_options: Any) -> Path:
     """A checkpoint of a trial whose weights are `seed`'s, drawn anew."""
     model, optimizer = built(seed=seed)
     options = {"model": model, "optimizer": optimizer, "generators": {}, "extra": {}, "identity": TRIAL}
-    return save(folder, step, **{**options, "fingerprint": HERE, **other})
+    return save(folder, step, **{**options, "fingerprint": HERE, **extra_options})
 
 
 def loaded(folder: Path) -> Checkpoint:
-    found = load_latest(folder, TRIAL, HERE)
-    assert isinstance(found, Checkpoint)
-    return found
+    checkpoint = load_latest(folder, TRIAL, HERE)
+    assert isinstance(checkpoint, Checkpoint)
+    return checkpoint
 
 
 def digests(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, str]:
@@ -115,15 +115,15 @@ def digests(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, st
 def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
     """One disk for each call that can fail, until none is left to fail."""
     for k in itertools.count():
-        made: list[str] = []
+        calls: list[str] = []
 
-        def before(name: str, k: int = k, made: list[str] = made) -> None:
-            made.append(name)
-            if len(made) == k + 1:
+        def before(name: str, k: int = k, calls: list[str] = calls) -> None:
+            calls.append(name)
+            if len(calls) == k + 1:
                 raise OSError(code, os.strerror(code))
 
-        yield FILES.with_callback(before), made
-        if len(made) <= k:
+        yield FILES.with_callback(before), calls
+        if len(calls) <= k:
             return
 
 
@@ -167,19 +167,19 @@ def test_a_cut_run_goes_on_bitwise_as_the_one_that_was_never_cut(tmp_path: Path,
     trained(model, optimizer, 3)
     whole = digests(model, optimizer)
 
-    resumed, other = built(OPTIMIZERS[name], seed=7)
-    trained(resumed, other, 2)  # stale state is replaced, not added to
-    found = loaded(tmp_path)
-    assert (found.path, found.step, found.notes) == (path, 3, ())
-    restore(found, resumed, other)
-    assert digests(resumed, other) == at_three
+    resumed, resumed_optimizer = built(OPTIMIZERS[name], seed=7)
+    trained(resumed, resumed_optimizer, 2)  # stale state is replaced, not added to
+    checkpoint = loaded(tmp_path)
+    assert (checkpoint.path, checkpoint.step, checkpoint.notes) == (path, 3, ())
+    restore(checkpoint, resumed, resumed_optimizer)
+    assert digests(resumed, resumed_optimizer) == at_three
     assert resumed.head.weight is resumed.embedding.weight
     assert resumed.again is resumed.layers["first"]
-    torch.set_rng_state(found.generators["torch"])
-    trained(resumed, other, 3)
-    assert digests(resumed, other) == whole
-    restore(found, resumed, other)  # what was loaded has not been trained along
-    assert digests(resumed, other) == at_three
+    torch.set_rng_state(checkpoint.generators["torch"])
+    trained(resumed, resumed_optimizer, 3)
+    assert digests(resumed, resumed_optimizer) == whole
+    restore(checkpoint, resumed, resumed_optimizer)  # what was loaded has not been trained along
+    assert digests(resumed, resumed_optimizer) == at_three
 
 
 def test_the_optimizers_state_is_the_same_in_kind_and_not_only_in_value(tmp_path: Path) -> None:
@@ -187,16 +187,16 @@ def test_the_optimizers_state_is_the_same_in_kind_and_not_only_in_value(tmp_path
     trained(model, optimizer, 1)
     optimizer.param_groups[0]["initial_lr"] = 0.5
     saved(tmp_path, model=model, optimizer=optimizer)
-    resumed, other = built(seed=1)
-    groups = list(other.param_groups)
+    resumed, resumed_optimizer = built(seed=1)
+    groups = list(resumed_optimizer.param_groups)
     groups[0]["stale"] = True
-    restore(loaded(tmp_path), resumed, other)
-    assert all(now is then for now, then in zip(other.param_groups, groups, strict=True))
-    for now, then in zip(other.param_groups, optimizer.param_groups, strict=True):
+    restore(loaded(tmp_path), resumed, resumed_optimizer)
+    assert all(now is then for now, then in zip(resumed_optimizer.param_groups, groups, strict=True))
+    for now, then in zip(resumed_optimizer.param_groups, optimizer.param_groups, strict=True):
         assert {**now, "params": 0} == {**then, "params": 0}
-    assert other.param_groups[0]["betas"] == (0.8, 0.95)
-    assert other.param_groups[0]["initial_lr"] == 0.5
-    state = other.state[resumed.narrow]
+    assert resumed_optimizer.param_groups[0]["betas"] == (0.8, 0.95)
+    assert resumed_optimizer.param_groups[0]["initial_lr"] == 0.5
+    state = resumed_optimizer.state[resumed.narrow]
     assert state["step"].shape == ()
     assert state["step"].dtype == torch.float32
     assert state["exp_avg"].dtype == torch.bfloat16
@@ -208,11 +208,11 @@ def test_state_belongs_to_the_name_of_a_parameter_and_not_to_its_place(tmp_path:
     trained(model, optimizer, 2)
     saved(tmp_path, model=model, optimizer=optimizer)
     resumed, _ = built(seed=1)
-    other = torch.optim.AdamW(reversed(list(resumed.parameters())))
-    restore(loaded(tmp_path), resumed, other)
-    assert digests(resumed, other) == digests(model, optimizer)
+    resumed_optimizer = torch.optim.AdamW(reversed(list(resumed.parameters())))
+    restore(loaded(tmp_path), resumed, resumed_optimizer)
+    assert digests(resumed, resumed_optimizer) == digests(model, optimizer)
     torch.testing.assert_close(
-        other.state[resumed.scale]["exp_avg"], optimizer.state[model.scale]["exp_avg"], rtol=0, atol=0
+        resumed_optimizer.state[resumed.scale]["exp_avg"], optimizer.state[model.scale]["exp_avg"], rtol=0, atol=0
     )
 
 
@@ -233,19 +233,19 @@ def test_nan_and_minus_zero_and_every_bit_of_a_payload_survive(tmp_path: Path) -
     bits = torch.tensor([0x7FC1, 0x7F81, -0x8000, 0x0001, -0x0001], dtype=torch.int16)
     model = nn.ParameterDict({"odd": nn.Parameter(bits.view(torch.bfloat16))})
     save_weights(tmp_path / "w", model, {})
-    other = nn.ParameterDict({"odd": nn.Parameter(torch.zeros(5, dtype=torch.bfloat16))})
-    load_weights(tmp_path / "w", other)
-    assert torch.equal(other["odd"].view(torch.int16), bits)
+    restored = nn.ParameterDict({"odd": nn.Parameter(torch.zeros(5, dtype=torch.bfloat16))})
+    load_weights(tmp_path / "w", restored)
+    assert torch.equal(restored["odd"].view(torch.int16), bits)
 
 
 def test_generators_and_extras_come_back_as_they_were(tmp_path: Path) -> None:
     generators = {"torch": torch.get_rng_state(), "data": torch.Generator().manual_seed(3).get_state()}
     extra: dict[str, Any] = {"epoch": 2, "best": float("-inf"), "curve": [1.0, None, True], "nested": {"a": "b"}}
     saved(tmp_path, generators=generators, extra=extra)
-    found = loaded(tmp_path)
-    assert found.extra == extra
-    assert found.generators.keys() == generators.keys()
-    assert all(torch.equal(found.generators[name], generators[name]) for name in generators)
+    checkpoint = loaded(tmp_path)
+    assert checkpoint.extra == extra
+    assert checkpoint.generators.keys() == generators.keys()
+    assert all(torch.equal(checkpoint.generators[name], generators[name]) for name in generators)
 
 
 values = st.recursive(
@@ -264,16 +264,16 @@ values = st.recursive(
 def test_packing_keeps_every_value_and_its_kind(value: object) -> None:
     packed = pack(value, "here", {})
     canonical_json(packed)
-    found = unpack(packed, {}, CPU)
-    assert found == value
-    assert repr(found) == repr(value)  # (1,) is not [1], and True is not 1
+    unpacked = unpack(packed, {}, CPU)
+    assert unpacked == value
+    assert repr(unpacked) == repr(value)  # (1,) is not [1], and True is not 1
 
 
 def test_a_tensor_goes_back_to_the_device_of_its_parameter_unless_it_was_on_the_cpu() -> None:
     tensors = {"moment": torch.ones(2), "step": torch.tensor(3.0)}
     packed = {"dict": {"moment": {"tensor": "moment", "device": "meta"}, "step": {"tensor": "step", "device": "cpu"}}}
-    found = unpack(packed, tensors, torch.device("meta"))  # which stands in for an accelerator
-    assert (found["moment"].device.type, found["step"].device.type) == ("meta", "cpu")
+    unpacked = unpack(packed, tensors, torch.device("meta"))  # which stands in for an accelerator
+    assert (unpacked["moment"].device.type, unpacked["step"].device.type) == ("meta", "cpu")
     assert pack(torch.ones(2, device="meta"), "moment", {}) == packed["dict"]["moment"]
 
 
@@ -311,11 +311,11 @@ def test_the_file_opens_with_anybodys_safetensors(tmp_path: Path) -> None:
 def test_weights_come_back_with_their_document(tmp_path: Path) -> None:
     model, _ = built()
     save_weights(tmp_path / "w", model, {"steps": 3, "loss": float("nan")})
-    other, _ = built(seed=1)
-    assert parameter_digest(other) != parameter_digest(model)
-    assert load_weights(tmp_path / "w", other) == {"steps": 3, "loss": "nan"}
-    assert parameter_digest(other) == parameter_digest(model)
-    assert other.head.weight is other.embedding.weight
+    restored, _ = built(seed=1)
+    assert parameter_digest(restored) != parameter_digest(model)
+    assert load_weights(tmp_path / "w", restored) == {"steps": 3, "loss": "nan"}
+    assert parameter_digest(restored) == parameter_digest(model)
+    assert restored.head.weight is restored.embedding.weight
 
 
 def test_a_checkpoint_is_not_taken_for_weights_nor_weights_for_a_checkpoint(tmp_path: Path) -> None:
@@ -344,10 +344,10 @@ def test_a_checkpoint_is_not_taken_for_weights_nor_weights_for_a_checkpoint(tmp_
 def test_a_model_that_does_not_fit_is_told_every_tensor(tmp_path: Path, options: dict[str, Any], words: str) -> None:
     save_weights(tmp_path / "w", built()[0], {})
     model, _ = built(seed=1, **options)
-    before = parameter_digest(model)
+    original_digest = parameter_digest(model)
     with pytest.raises(StoreError, match=words) as caught:
         load_weights(tmp_path / "w", model)
-    assert parameter_digest(model) == before
+    assert parameter_digest(model) == original_digest
     assert caught.value.exit_code == EXIT_STORE
     assert all("does-not-fit" in line for line in str(caught.value).splitlines())
 
@@ -386,10 +386,10 @@ def test_an_optimizer_that_does_not_fit_leaves_the_model_as_it_was(
 ) -> None:
     saved(tmp_path)
     model, _ = built(seed=1)
-    before = parameter_digest(model)
+    original_digest = parameter_digest(model)
     with pytest.raises(StoreError, match=words):
         restore(loaded(tmp_path), model, make(model))
-    assert parameter_digest(model) == before
+    assert parameter_digest(model) == original_digest
 
 
 def test_state_of_what_is_no_parameter_is_not_lost_in_silence() -> None:
@@ -469,13 +469,13 @@ def test_a_bad_checkpoint_is_set_aside_by_name_and_the_one_before_is_used(tmp_pa
     saved(tmp_path, 1, seed=1)
     path = saved(tmp_path, 2, seed=2)
     spoil(path)
-    found = loaded(tmp_path)
-    assert found.step == 1
-    why, then = found.notes
-    assert then == "going on from the checkpoint of step 1"
-    assert re.search(words, why)
+    checkpoint = loaded(tmp_path)
+    assert checkpoint.step == 1
+    damage_note, fallback_note = checkpoint.notes
+    assert fallback_note == "going on from the checkpoint of step 1"
+    assert re.search(words, damage_note)
     (aside,) = tmp_path.glob("step-00000002.safetensors.*.bad")
-    assert why.endswith(f"; set aside as {aside.name}")
+    assert damage_note.endswith(f"; set aside as {aside.name}")
     assert loaded(tmp_path).notes == ()
     saved(tmp_path, 2, seed=2)
     assert loaded(tmp_path).step == 2
@@ -485,25 +485,25 @@ def test_where_no_checkpoint_is_whole_that_is_said_and_said_again(tmp_path: Path
     for step in (1, 2):
         path = saved(tmp_path, step)
         path.write_bytes(b"PK")
-    found = load_latest(tmp_path, TRIAL, HERE)
-    assert isinstance(found, UnusableCheckpoints)
-    assert ["step-00000002" in found.notes[0], "step-00000001" in found.notes[1]] == [True, True]
-    assert found.notes[-1] == "no checkpoint of this trial can be used: it begins again at step 0"
-    again = load_latest(tmp_path, TRIAL, HERE)  # the run that was told so ended before it had saved
-    assert isinstance(again, UnusableCheckpoints)
-    assert again.notes[0].endswith(".bad was set aside earlier")
-    assert again.notes[-1] == found.notes[-1]
+    first_result = load_latest(tmp_path, TRIAL, HERE)
+    assert isinstance(first_result, UnusableCheckpoints)
+    assert ["step-00000002" in first_result.notes[0], "step-00000001" in first_result.notes[1]] == [True, True]
+    assert first_result.notes[-1] == "no checkpoint of this trial can be used: it begins again at step 0"
+    second_result = load_latest(tmp_path, TRIAL, HERE)  # the run that was told so ended before it had saved
+    assert isinstance(second_result, UnusableCheckpoints)
+    assert second_result.notes[0].endswith(".bad was set aside earlier")
+    assert second_result.notes[-1] == first_result.notes[-1]
 
 
 def test_a_bad_checkpoint_that_cannot_be_moved_is_still_fallen_back_from(tmp_path: Path) -> None:
     saved(tmp_path, 1)
     saved(tmp_path, 2).write_bytes(b"")
     files, _ = next(faults(errno.EROFS))
-    found = load_latest(tmp_path, TRIAL, HERE, files=files)
-    assert isinstance(found, Checkpoint)
-    assert found.step == 1
-    assert "not moved, because error[cannot-write]" in found.notes[0]
-    assert "Read-only file system" in found.notes[0]
+    result = load_latest(tmp_path, TRIAL, HERE, files=files)
+    assert isinstance(result, Checkpoint)
+    assert result.step == 1
+    assert "not moved, because error[cannot-write]" in result.notes[0]
+    assert "Read-only file system" in result.notes[0]
 
 
 def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_bad(
@@ -582,7 +582,7 @@ def test_every_one_of_300_flipped_bits_and_every_sampled_truncation_is_found(tmp
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_whichever_call_fails_a_whole_checkpoint_is_found_and_the_next_save_works(tmp_path: Path, code: int) -> None:
     calls = ["create", "write", "write", "write", "fsync", "close", "rename", "fsync_dir", "unlink"]
-    for k, (files, made) in enumerate(faults(code)):
+    for k, (files, made_calls) in enumerate(faults(code)):
         folder = tmp_path / str(k)
         saved(folder, 1)
         saved(folder, 2, seed=2)
@@ -591,12 +591,12 @@ def test_whichever_call_fails_a_whole_checkpoint_is_found_and_the_next_save_work
                 saved(folder, 3, seed=3, files=files)
         else:
             saved(folder, 3, seed=3, files=files)
-            assert made == calls
-        found = loaded(folder)
-        assert (found.step, found.notes) == (2 if k <= calls.index("rename") else 3, ())
+            assert made_calls == calls
+        checkpoint = loaded(folder)
+        assert (checkpoint.step, checkpoint.notes) == (2 if k <= calls.index("rename") else 3, ())
         model, optimizer = built(seed=9)
-        restore(found, model, optimizer)
-        assert parameter_digest(model) == parameter_digest(built(seed=found.step)[0])
+        restore(checkpoint, model, optimizer)
+        assert parameter_digest(model) == parameter_digest(built(seed=checkpoint.step)[0])
         saved(folder, 3, seed=3)
         assert [path.name for path in sorted(folder.iterdir())] == [
             f"step-0000000{step}.safetensors" for step in (2, 3)
@@ -616,9 +616,9 @@ def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> N
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
-        found = loaded(folder)
-        assert found.notes == ()
-        steps.append(found.step)
+        checkpoint = loaded(folder)
+        assert checkpoint.notes == ()
+        steps.append(checkpoint.step)
         saved(folder, 2)
         assert len(list(folder.iterdir())) == 2
         if not os.WIFSIGNALED(status):
@@ -631,12 +631,12 @@ def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> N
 
 def test_a_digest_sees_names_types_shapes_ties_and_every_byte() -> None:
     def weights(**tensors: Tensor) -> str:
-        return parameter_digest(nn.ParameterDict({name: nn.Parameter(held) for name, held in tensors.items()}))
+        return parameter_digest(nn.ParameterDict({name: nn.Parameter(tensor) for name, tensor in tensors.items()}))
 
     ones = torch.ones(2, 3)
     tie = nn.ParameterDict({"a": nn.Parameter(ones)})
     tie["b"] = tie["a"]
-    seen = [
+    digests = [
         weights(a=ones),
         weights(b=ones),
         weights(a=ones.bfloat16()),
@@ -650,22 +650,22 @@ def test_a_digest_sees_names_types_shapes_ties_and_every_byte() -> None:
         parameter_digest(tie),
         weights(),
     ]
-    assert len(set(seen)) == len(seen)
+    assert len(set(digests)) == len(digests)
     assert weights(a=ones, b=torch.zeros(1)) == weights(b=torch.zeros(1), a=ones.clone())
     assert weights(a=ones.T) == weights(a=ones.T.contiguous())
 
 
 def test_an_optimizers_digest_sees_its_state_and_its_hyperparameters() -> None:
     model, optimizer = built()
-    seen = {optimizer_digest(optimizer, model)}
+    digests = {optimizer_digest(optimizer, model)}
     trained(model, optimizer, 1)
-    seen.add(optimizer_digest(optimizer, model))
+    digests.add(optimizer_digest(optimizer, model))
     optimizer.state[model.scale]["step"] += 1
-    seen.add(optimizer_digest(optimizer, model))
+    digests.add(optimizer_digest(optimizer, model))
     optimizer.param_groups[1]["lr"] = 0.5
-    seen.add(optimizer_digest(optimizer, model))
-    assert len(seen) == 4
-    assert optimizer_digest(optimizer, model) in seen
+    digests.add(optimizer_digest(optimizer, model))
+    assert len(digests) == 4
+    assert optimizer_digest(optimizer, model) in digests
 
 
 def test_the_parts_of_a_checkpoint_are_those_that_are_checked(tmp_path: Path) -> None:

@@ -63,14 +63,14 @@ class Made(Corpus):
 
 
 def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> EncodedCorpus:
-    made = corpus or Made()
+    source_corpus = corpus or Made()
     tokenizer = options.pop("tokenizer", None) or Bytes()
-    return encode_corpus(made, tokenizer, spec=None, size=None, cache=cache, allow_overlap=True, **options)
+    return encode_corpus(source_corpus, tokenizer, spec=None, size=None, cache=cache, allow_overlap=True, **options)
 
 
-def held(found: EncodedCorpus) -> list[Any]:
+def held(encoded: EncodedCorpus) -> list[Any]:
     """All that an entry says, for comparison."""
-    sides = [found.train, found.val, found.train.targets, found.val.targets]
+    sides = [encoded.train, encoded.val, encoded.train.targets, encoded.val.targets]
     arrays: list[Any] = []
     for side in sides:
         for name in ("ids", "sentences", "documents", "languages"):
@@ -78,7 +78,7 @@ def held(found: EncodedCorpus) -> list[Any]:
             arrays.append(None if array is None else (array.dtype.str, array.tolist()))
         labels = getattr(side, "labels", None)
         arrays.append(None if labels is None else [vector.tolist() for vector in labels])
-    return [*arrays, found.dropped, found.overlap, found.languages, found.tokenizer_fingerprint]
+    return [*arrays, encoded.dropped, encoded.overlap, encoded.languages, encoded.tokenizer_fingerprint]
 
 
 @pytest.fixture
@@ -119,39 +119,41 @@ def test_neither_shards_nor_processes_show_in_what_is_built(
 
 def test_what_was_built_is_what_documents_say(small: None, tmp_path: Path) -> None:
     corpus = Made(60)
-    found = build(tmp_path, corpus, processes=1)
+    encoded = build(tmp_path, corpus, processes=1)
     texts = [document.text for document in corpus.documents("train") if document.text.strip()]
-    bounds = found.train.sentences[found.train.documents]
-    assert [found.show(found.train, slice(a, b)) for a, b in pairwise(bounds)] == texts
-    assert found.languages == ("", "de", "en")
-    assert found.dropped == {"documents without a sentence": 1}
+    bounds = encoded.train.sentences[encoded.train.documents]
+    assert [encoded.show(encoded.train, slice(a, b)) for a, b in pairwise(bounds)] == texts
+    assert encoded.languages == ("", "de", "en")
+    assert encoded.dropped == {"documents without a sentence": 1}
 
 
-@pytest.mark.parametrize("after", [0, 1, 8])
+@pytest.mark.parametrize("writes_before_stop", [0, 1, 8])
 def test_a_building_that_was_cut_goes_on_where_it_was(
-    after: int, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writes_before_stop: int, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = held(build(tmp_path / "whole", tokenizer=WordPiece(), processes=1))
-    written: list[int] = []
+    shard_numbers: list[int] = []
     write = module.ShardWriter.__call__
 
     def wearily(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
-        if len(written) == after:
+        if len(shard_numbers) == writes_before_stop:
             raise KeyboardInterrupt("cut")
-        written.append(number)
+        shard_numbers.append(number)
         return write(self, number, documents)
 
     with monkeypatch.context() as patch:
         patch.setattr(module.ShardWriter, "__call__", wearily)
         with pytest.raises(KeyboardInterrupt, match="cut"):
             build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)
-    written.clear()
-    after = -1
+    shard_numbers.clear()
+    writes_before_stop = -1
     monkeypatch.setattr(module.ShardWriter, "__call__", wearily)
     monkeypatch.setattr(WordPiece, "train", lambda self, *rest: pytest.fail("it has learned already"))
-    left = len(list((tmp_path / "cut").rglob("*.shard")))
+    shard_count = len(list((tmp_path / "cut").rglob("*.shard")))
     assert held(build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)) == whole
-    assert len(written) + left == sum(len(list(module.shard_documents(Made().documents(split)))) for split in SPLITS)
+    assert len(shard_numbers) + shard_count == sum(
+        len(list(module.shard_documents(Made().documents(split)))) for split in SPLITS
+    )
     assert not list((tmp_path / "cut").rglob("building"))
 
 
@@ -203,16 +205,16 @@ def test_what_a_killed_process_left_is_taken_up_and_nobody_outlives_it(tmp_path:
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    left = len(list((tmp_path / "cut").rglob("*.shard")))
-    assert 3 <= left < 11
+    shard_count = len(list((tmp_path / "cut").rglob("*.shard")))
+    assert 3 <= shard_count < 11
     assert held(build(tmp_path / "cut", processes=1)) == whole  # which waits for the lock that its workers may hold
 
 
 def test_a_word_is_said_for_every_document_that_is_read(tmp_path: Path, small: None) -> None:
-    told: list[tuple[str, int]] = []
-    build(tmp_path, Made(600), progress=lambda what, done: told.append((what, done)), processes=1)
+    reports: list[tuple[str, int]] = []
+    build(tmp_path, Made(600), progress=lambda stage, done: reports.append((stage, done)), processes=1)
     whole = [256, 512, 600]
-    assert told == [*(("train", done) for done in whole), ("val", 75)]
+    assert reports == [*(("train", done) for done in whole), ("val", 75)]
 
 
 def test_an_id_outside_of_the_vocabulary_is_told_whoever_encoded_it(

@@ -28,28 +28,32 @@ def spec(registry: Registry, *overrides: str) -> dict[str, Any]:
 
 
 def test_keys_and_values_grow_with_every_token_and_leave_nothing_behind(registry: Registry) -> None:
-    own = spec(registry)
-    assert count_quantity("kv", own, registry) == 4 * 2 * 2 * 32 * 16  # bytes, keys and values, layers, width, rows
-    assert count_quantity("state", own, registry) == 0
+    model_spec = spec(registry)
+    assert (
+        count_quantity("kv", model_spec, registry) == 4 * 2 * 2 * 32 * 16
+    )  # bytes, keys and values, layers, width, rows
+    assert count_quantity("state", model_spec, registry) == 0
 
 
 def test_a_recurrence_keeps_as_much_after_any_number_of_tokens(registry: Registry) -> None:
-    own = spec(registry, "attention=gru", "position=none")
-    assert count_quantity("state", own, registry) == count_quantity("kv", own, registry) > 0
-    assert decoding_state(meta_model(own, registry), 1) == decoding_state(meta_model(own, registry), 10_000)
+    model_spec = spec(registry, "attention=gru", "position=none")
+    assert count_quantity("state", model_spec, registry) == count_quantity("kv", model_spec, registry) > 0
+    assert decoding_state(meta_model(model_spec, registry), 1) == decoding_state(
+        meta_model(model_spec, registry), 10_000
+    )
 
 
 def test_what_is_matched_on_is_what_a_record_says(registry: Registry) -> None:
-    own = spec(registry, "attention={name: gqa, kv_heads: 2}")
-    found = model_cost(meta_model(own, registry), 16)
-    assert count_quantity("params", own, registry) == found.parameters
-    assert count_quantity("flops", own, registry) == found.flops
-    assert count_quantity("kv", own, registry) == 16 * found.cache_bytes_per_token()
+    model_spec = spec(registry, "attention={name: gqa, kv_heads: 2}")
+    cost = model_cost(meta_model(model_spec, registry), 16)
+    assert count_quantity("params", model_spec, registry) == cost.parameters
+    assert count_quantity("flops", model_spec, registry) == cost.flops
+    assert count_quantity("kv", model_spec, registry) == 16 * cost.cache_bytes_per_token()
 
 
 def test_an_encoder_keeps_nothing(registry: Registry) -> None:
-    own = resolved("encoder-tiny", registry=registry)
-    assert [count_quantity(on, own, registry) for on in ("kv", "state")] == [0, 0]
+    model_spec = resolved("encoder-tiny", registry=registry)
+    assert [count_quantity(on, model_spec, registry) for on in ("kv", "state")] == [0, 0]
 
 
 def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
@@ -60,9 +64,9 @@ def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
         "metric": "val/clm/loss",
     }
     base = {**BASE, "attention": {"name": "gqa", "kv_heads": 2}}
-    found = study({**tree, "base": base}, registry=registry).plan
-    assert {trial.spec["attention"]["kv_heads"] for trial in found.trials} == {2}
-    assert {each.residual for each in found.matched.values()} == {0.0}
+    plan = study({**tree, "base": base}, registry=registry).plan
+    assert {trial.spec["attention"]["kv_heads"] for trial in plan.trials} == {2}
+    assert {match.residual for match in plan.matched.values()} == {0.0}
 
 
 @pytest.mark.parametrize(
@@ -78,15 +82,15 @@ def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
 )
 def test_what_cannot_be_matched_is_said_once(registry: Registry, match: dict[str, str], words: str) -> None:
     base = {**BASE, "dims.head_width": 8}
-    with pytest.raises(SpecError, match=words) as told:
+    with pytest.raises(SpecError, match=words) as caught:
         study(
             {"base": base, "vary": {"attention": ["mqa"]}, "match": match, "metric": "val/clm/loss"}, registry=registry
         )
-    assert len(told.value.problems) == 1
+    assert len(caught.value.problems) == 1
 
 
 def test_everything_that_is_offered_can_be_counted(registry: Registry) -> None:
-    own = spec(registry)
-    assert {on: isinstance(QUANTITIES[on](meta_model(own, registry), 16), int) for on in QUANTITIES} == dict.fromkeys(
-        QUANTITIES, True
-    )
+    model_spec = spec(registry)
+    assert {
+        on: isinstance(QUANTITIES[on](meta_model(model_spec, registry), 16), int) for on in QUANTITIES
+    } == dict.fromkeys(QUANTITIES, True)

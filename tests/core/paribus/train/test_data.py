@@ -29,20 +29,20 @@ def digests(batches: Any) -> list[str]:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_step_is_the_same_whatever_was_asked_for_before(preset: str, feed: Feed) -> None:
-    one, other = feed(preset), feed(preset)
+    one, fresh = feed(preset), feed(preset)
     steps = [0, 7, 3, 3, one.steps_an_epoch, 1, 0]
     expected = {step: batch_digest(one.step(step)) for step in sorted(set(steps))}
-    assert [batch_digest(other.step(step)) for step in steps] == [expected[step] for step in steps]
+    assert [batch_digest(fresh.step(step)) for step in steps] == [expected[step] for step in steps]
     assert len(set(expected.values())) == len(expected)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_seed_decides_the_order_and_the_corruption_and_a_swap_neither(preset: str, feed: Feed) -> None:
     plain, swapped = feed(preset), feed(preset, "attention=mqa", "dims.width=8", "feedforward=glu", "dims.layers=1")
-    other = feed(preset, "seed=1")
+    reseeded = feed(preset, "seed=1")
     for step in range(3):
         assert batch_digest(plain.step(step)) == batch_digest(swapped.step(step))
-        assert plain.step(step).index.tolist() != other.step(step).index.tolist()
+        assert plain.step(step).index.tolist() != reseeded.step(step).index.tolist()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -51,9 +51,9 @@ def test_an_epoch_sees_each_example_once_and_the_next_one_in_another_order(prese
     count = data.steps_an_epoch
     epochs = [[data.step(epoch * count + step).index.tolist() for step in range(count)] for epoch in range(2)]
     for epoch in epochs:
-        seen = list(itertools.chain(*epoch))
-        assert len(seen) == len(set(seen)) == count * 3
-        assert set(seen) <= set(range(data.train_examples.count))
+        indices = list(itertools.chain(*epoch))
+        assert len(indices) == len(set(indices)) == count * 3
+        assert set(indices) <= set(range(data.train_examples.count))
     assert data.train_examples.count - count * 3 < 3
     assert epochs[0] != epochs[1]
 
@@ -64,11 +64,14 @@ def test_an_example_is_hidden_afresh_in_each_epoch_and_alike_in_any_batch(feed: 
     def hidden(data: Data, epoch: int) -> dict[int, list[int]]:
         steps = range(epoch * data.steps_an_epoch, (epoch + 1) * data.steps_an_epoch)
         rows = [(batch.index, batch.streams["body"].tokens) for batch in map(data.step, steps)]
-        return {int(at): row.tolist() for index, tokens in rows for at, row in zip(index, tokens, strict=True)}
+        return {int(number): row.tolist() for index, tokens in rows for number, row in zip(index, tokens, strict=True)}
 
-    first, second, others = hidden(data, 0), hidden(data, 1), hidden(small, 0)
-    assert all(others[at] == row for at, row in first.items() if at in others)
-    assert sum(first[at] != second[at] for at in first.keys() & second.keys()) > len(first) / 2
+    first_epoch, second_epoch, small_batches = hidden(data, 0), hidden(data, 1), hidden(small, 0)
+    assert all(small_batches[example] == row for example, row in first_epoch.items() if example in small_batches)
+    assert (
+        sum(first_epoch[example] != second_epoch[example] for example in first_epoch.keys() & second_epoch.keys())
+        > len(first_epoch) / 2
+    )
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -85,10 +88,10 @@ def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
         assert {share.micro_batches for share in shares} == {accumulate * ranks}
         rows = torch.cat([share.index for share in shares])
         assert sorted(rows.tolist()) == sorted(expected.index.tolist())
-        found, wanted = dict(tensors(shares)), dict(tensors([expected]))
-        order, own = rows.argsort(), expected.index.argsort()
-        assert found.keys() == wanted.keys()
-        assert all(torch.equal(found[name][order], wanted[name][own]) for name in wanted)
+        actual, reference = dict(tensors(shares)), dict(tensors([expected]))
+        order, expected_order = rows.argsort(), expected.index.argsort()
+        assert actual.keys() == reference.keys()
+        assert all(torch.equal(actual[name][order], reference[name][expected_order]) for name in reference)
         for share in shares:
             assert share.counts == expected.counts
         if accumulate * ranks > 1:
@@ -97,12 +100,12 @@ def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
 
 def tensors(batches: list[Batch]) -> Iterator[tuple[str, Tensor]]:
     """What batches hold, one below the other: a row for each example."""
-    first = batches[0]
-    for name, stream in first.streams.items():
+    first_batch = batches[0]
+    for name, stream in first_batch.streams.items():
         for field, vector in zip(stream._fields, stream, strict=True):
             if vector is not None:
                 yield f"{name}.{field}", torch.cat([getattr(batch.streams[name], field) for batch in batches])
-    for name, targets in first.targets.items():
+    for name, targets in first_batch.targets.items():
         for key in targets:
             yield f"{name}.{key}", torch.cat([batch.targets[name][key] for batch in batches])
 
@@ -137,17 +140,17 @@ def test_without_a_number_of_steps_a_loader_has_an_epoch_and_is_told_which(feed:
     loader = data.train_dataloader()
     count = data.steps_an_epoch
     assert len(loader) == count
-    found = digests(loader)
+    epoch_digests = digests(loader)
     loader.sampler.set_epoch(1)  # type: ignore[attr-defined]  # Lightning does so before each epoch
-    assert [*found, *digests(loader)] == [batch_digest(data.step(step)) for step in range(2 * count)]
+    assert [*epoch_digests, *digests(loader)] == [batch_digest(data.step(step)) for step in range(2 * count)]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_what_is_evaluated_is_the_same_for_every_seed_and_in_every_size_of_batch(preset: str, feed: Feed) -> None:
     datas = [feed(preset), feed(preset, "seed=3"), feed(preset, "data.batch=5"), feed(preset, "attention=mqa")]
-    found = [dict(tensors(list(data.val_dataloader()))) for data in datas]
-    for other in found[1:]:
-        assert all(torch.equal(found[0][name], other[name]) for name in found[0])
+    results = [dict(tensors(list(data.val_dataloader()))) for data in datas]
+    for result in results[1:]:
+        assert all(torch.equal(results[0][name], result[name]) for name in results[0])
     assert len({len(data.val_dataloader()) for data in datas}) == 2
 
 
@@ -166,15 +169,15 @@ def test_an_example_of_a_flow_is_the_text_and_an_end_mark_behind_each_document(
     for step in range(3):
         batch = data.step(step)
         labels = batch.targets["clm"]["labels"]
-        for index, tokens, wanted in zip(batch.index.tolist(), batch.streams["body"].tokens, labels, strict=True):
+        for index, tokens, expected in zip(batch.index.tolist(), batch.streams["body"].tokens, labels, strict=True):
             piece = flow[index * (length + 1) : (index + 1) * (length + 1)]
             assert tokens.tolist() == piece[:-1]
-            assert wanted.tolist() == piece[1:]
+            assert expected.tolist() == piece[1:]
 
 
 def documents(tokens: Any) -> Iterator[list[int]]:
-    for first, last in itertools.pairwise(tokens.documents.tolist()):
-        yield tokens.ids[tokens.sentences[first] : tokens.sentences[last]].tolist()
+    for start, stop in itertools.pairwise(tokens.documents.tolist()):
+        yield tokens.ids[tokens.sentences[start] : tokens.sentences[stop]].tolist()
 
 
 def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: EncodedCorpus) -> None:
@@ -182,12 +185,14 @@ def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: EncodedC
     owners = [number for number, document in enumerate(documents(text.train)) for _ in range(len(document) + 1)]
     for step in range(3):
         batch = data.step(step)
-        told = batch.streams["body"].documents
-        assert told is not None
-        for index, row, labels in zip(batch.index.tolist(), told, batch.targets["clm"]["labels"], strict=True):
+        document_numbers = batch.streams["body"].documents
+        assert document_numbers is not None
+        for index, row, labels in zip(
+            batch.index.tolist(), document_numbers, batch.targets["clm"]["labels"], strict=True
+        ):
             piece = owners[index * 17 : (index + 1) * 17]
             assert row.tolist() == [owner - piece[0] for owner in piece[:-1]]
-            crosses = [here != there for here, there in itertools.pairwise(piece)]
+            crosses = [current != following for current, following in itertools.pairwise(piece)]
             assert (labels == IGNORED).tolist() == crosses
     assert feed("gpt-tiny").step(0).streams["body"].documents is None
 
@@ -195,33 +200,33 @@ def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: EncodedC
 def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text: EncodedCorpus) -> None:
     flow = ConcatenatedDocuments(text.train, text.vocabulary, apart=False, sentences=True)
     owners: list[int] = []
-    for first, last in itertools.pairwise(text.train.documents.tolist()):
-        for sentence in range(first, last):
+    for start, stop in itertools.pairwise(text.train.documents.tolist()):
+        for sentence in range(start, stop):
             owners += [sentence] * int(text.train.sentences[sentence + 1] - text.train.sentences[sentence])
-        owners.append(last)  # the end mark is none of the sentence before it
+        owners.append(stop)  # the end mark is none of the sentence before it
     assert len(owners) == flow.size
-    for at in range(3):
-        told = flow.examples(np.array([at]), 16).sentences
-        assert told is not None
-        piece = owners[at * 16 : (at + 1) * 16]
-        assert told[0].tolist() == [owner - piece[0] for owner in piece]
+    for index in range(3):
+        sentence_numbers = flow.examples(np.array([index]), 16).sentences
+        assert sentence_numbers is not None
+        piece = owners[index * 16 : (index + 1) * 16]
+        assert sentence_numbers[0].tolist() == [owner - piece[0] for owner in piece]
     assert ConcatenatedDocuments(text.train, text.vocabulary, apart=False).examples(np.array([0]), 16).sentences is None
 
 
 def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[float] = []
-    made = Examples.batch
+    progress_values: list[float] = []
+    make_batch = Examples.batch
 
     def batch(self: Examples, draw: Draw, length: int | None = None) -> Batch:
-        told.append(draw.progress)
-        return made(self, draw, length)
+        progress_values.append(draw.progress)
+        return make_batch(self, draw, length)
 
     monkeypatch.setattr(Examples, "batch", batch)
     data = feed("encoder-tiny", "trainer.max_steps=8")
     for step in (0, 2, 7):
         data.step(step)
     data.validation_batch(0)
-    assert told == [0.0, 0.25, 0.875, 1.0]
+    assert progress_values == [0.0, 0.25, 0.875, 1.0]
 
 
 @pytest.mark.parametrize("preset", [*PRESETS, "xlnet-tiny", "electra-tiny", "t5-tiny", "bart-tiny"])
@@ -229,10 +234,10 @@ def test_steps_that_are_made_together_are_what_each_is_alone(
     preset: str, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = feed(preset, "data.batch=4")
-    made = [batch_digest(together.step(step)) for step in range(2 * together.steps_an_epoch)]
+    digests = [batch_digest(together.step(step)) for step in range(2 * together.steps_an_epoch)]
     monkeypatch.setattr(module, "BATCHED_TOKENS", 1)
     alone = feed(preset, "data.batch=4")
-    assert made == [batch_digest(alone.step(step)) for step in range(2 * alone.steps_an_epoch)]
+    assert digests == [batch_digest(alone.step(step)) for step in range(2 * alone.steps_an_epoch)]
     assert together._together > alone._together == 1
 
 
@@ -275,5 +280,5 @@ def test_what_is_evaluated_of_documents_favours_none_of_them_and_of_a_flow_is_it
     assert few == feed("bert-tiny", "data.validation=8", "seed=5").validation_batch(0).index.tolist()
     assert feed("gpt-tiny", "data.validation=8").validation_batch(0).index.tolist() == list(range(8))
     whole = feed("bert-tiny", f"data.validation={count}")
-    seen = [at for number in range(-(-count // 8)) for at in whole.validation_batch(number).index.tolist()]
-    assert seen == list(range(count))
+    indices = [index for number in range(-(-count // 8)) for index in whole.validation_batch(number).index.tolist()]
+    assert indices == list(range(count))

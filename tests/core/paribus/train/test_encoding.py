@@ -65,7 +65,7 @@ split = st.lists(st.lists(sentence, min_size=1, max_size=4), min_size=1, max_siz
 VAL = [Document("held", ("x", "y"))]
 
 
-def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda what, done: None) -> EncodedCorpus:
+def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda stage, done: None) -> EncodedCorpus:
     with TemporaryDirectory() as cache:
         return encode_corpus(
             corpus, tokenizer, spec=None, size=None, cache=Path(cache), allow_overlap=True, progress=progress
@@ -80,10 +80,10 @@ def test_the_ids_of_a_document_are_those_of_its_text(texts: list[list[str]]) -> 
     assert len(side.sentences) == sum(map(len, texts)) + 1
     for place, document in enumerate(documents):
         bounds = side.sentences[side.documents[place] : side.documents[place + 1] + 1]
-        found = [side.ids[a:b].tolist() for a, b in pairwise(bounds)]
-        assert [ids for ids in found if not ids] == []
-        assert [token for ids in found for token in ids] == list(map(ord, document.text))
-        assert found[0] == list(map(ord, document.sentences[0]))
+        sentence_ids = [side.ids[a:b].tolist() for a, b in pairwise(bounds)]
+        assert [ids for ids in sentence_ids if not ids] == []
+        assert [token for ids in sentence_ids for token in ids] == list(map(ord, document.text))
+        assert sentence_ids[0] == list(map(ord, document.sentences[0]))
 
 
 def test_the_tokenizer_sees_no_text_of_the_validation_split() -> None:
@@ -97,12 +97,12 @@ def test_the_tokenizer_sees_no_text_of_the_validation_split() -> None:
 
 def test_a_pair_keeps_its_two_sides_document_for_document() -> None:
     documents = [Document("a", ("One.",), ("Eins.",)), Document("b", ("Two.",)), Document("c", ("Three.",), ("Drei.",))]
-    made = encode(Listed(documents, documents[:1]), Letters())
-    assert bytes(made.train.ids.astype(np.uint8)) == b"One.Three."
-    assert made.train.targets is not None
-    assert bytes(made.train.targets.ids.astype(np.uint8)) == b"Eins.Drei."
-    assert made.train.targets.documents.tolist() == [0, 1, 2]
-    assert made.dropped["documents with one side among pairs, or with two among others"] == 1
+    encoded = encode(Listed(documents, documents[:1]), Letters())
+    assert bytes(encoded.train.ids.astype(np.uint8)) == b"One.Three."
+    assert encoded.train.targets is not None
+    assert bytes(encoded.train.targets.ids.astype(np.uint8)) == b"Eins.Drei."
+    assert encoded.train.targets.documents.tolist() == [0, 1, 2]
+    assert encoded.dropped["documents with one side among pairs, or with two among others"] == 1
 
 
 def test_labels_stay_with_their_documents_and_languages_with_their_sides() -> None:
@@ -111,26 +111,26 @@ def test_labels_stay_with_their_documents_and_languages_with_their_sides() -> No
         Document("b", ("One.", " "), ("Eins.",), "en", (1, 0), "de"),
         Document("c", ("Three.",), ("Drei.",), "en", (2.5,), "de"),
     ]
-    made = encode(Listed(documents, documents[2:]), Letters())
-    assert made.train.labels is not None
-    assert made.train.labels.values.tolist() == [1, 0, 2.5]
-    assert made.train.labels.documents.tolist() == [0, 2, 3]
-    assert made.train.targets is not None
-    assert made.train.targets.labels is None
-    assert made.dropped["documents whose labels count a sentence that has no token"] == 1
-    assert made.languages == ("en", "de")
-    assert made.train.languages is not None
-    assert made.train.languages.tolist() == [0, 0]
-    assert made.train.targets.languages is not None
-    assert made.train.targets.languages.tolist() == [1, 1]
+    encoded = encode(Listed(documents, documents[2:]), Letters())
+    assert encoded.train.labels is not None
+    assert encoded.train.labels.values.tolist() == [1, 0, 2.5]
+    assert encoded.train.labels.documents.tolist() == [0, 2, 3]
+    assert encoded.train.targets is not None
+    assert encoded.train.targets.labels is None
+    assert encoded.dropped["documents whose labels count a sentence that has no token"] == 1
+    assert encoded.languages == ("en", "de")
+    assert encoded.train.languages is not None
+    assert encoded.train.languages.tolist() == [0, 0]
+    assert encoded.train.targets.languages is not None
+    assert encoded.train.targets.languages.tolist() == [1, 1]
 
 
 def test_documents_and_sentences_without_ids_are_left_out_and_counted() -> None:
     documents = [Document("a", ()), Document("b", ("\a",)), Document("c", ("", "One.", " "))]
-    made = encode(Listed(documents, VAL), Letters())
-    assert made.train.documents.tolist() == [0, 1]
-    assert made.train.sentences.tolist() == [0, 4]
-    assert made.dropped == {"burnt": 2, "documents without a sentence": 2}
+    encoded = encode(Listed(documents, VAL), Letters())
+    assert encoded.train.documents.tolist() == [0, 1]
+    assert encoded.train.sentences.tolist() == [0, 4]
+    assert encoded.dropped == {"burnt": 2, "documents without a sentence": 2}
 
 
 @pytest.mark.parametrize(("size", "kind"), [(256, np.uint16), (1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
@@ -159,20 +159,20 @@ def test_a_split_without_a_document_is_refused_with_what_was_left_out(empty: Spl
 def test_documents_that_are_in_both_splits_are_counted() -> None:
     train = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
     val = [Document("c", ("One. Two.",)), Document("d", ("Four.",)), Document("e", ("Three.",))]
-    made = encode(Listed(train, val), Letters())
-    assert made.overlap == 2
+    encoded = encode(Listed(train, val), Letters())
+    assert encoded.overlap == 2
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16)), st.lists(st.integers(0, 20), min_size=1))
 def test_what_is_shared_is_what_a_search_finds(train: list[bytes], picked: list[int]) -> None:
-    val = [train[at] if at < len(train) else bytes([at] * 16) for at in picked]
-    first, second = train[: len(train) // 2], train[len(train) // 2 :]
-    keys = [np.frombuffer(b"".join(part), np.uint8).reshape(-1, 16) for part in (first, second, val)]
+    val = [train[index] if index < len(train) else bytes([index] * 16) for index in picked]
+    first_half, second_half = train[: len(train) // 2], train[len(train) // 2 :]
+    keys = [np.frombuffer(b"".join(part), np.uint8).reshape(-1, 16) for part in (first_half, second_half, val)]
     assert overlap(keys[:2], keys[2:]) == sum(key in train for key in val)
 
 
 def test_a_long_reading_tells_how_far_it_is() -> None:
-    told: list[tuple[str, int]] = []
-    encode(Listed(VAL * 600, VAL), Letters(), lambda what, done: told.append((what, done)))
+    reports: list[tuple[str, int]] = []
+    encode(Listed(VAL * 600, VAL), Letters(), lambda stage, done: reports.append((stage, done)))
     whole = [256, 512, 600]
-    assert told == [*(("tokenizer", done) for done in whole), *(("train", done) for done in whole), ("val", 1)]
+    assert reports == [*(("tokenizer", done) for done in whole), *(("train", done) for done in whole), ("val", 1)]

@@ -36,9 +36,9 @@ def test_a_metric_is_the_mean_over_all_labels(preset: str, assemble: Assemble, s
             for name, term in model.terms(BatchForward(model.topology, batch), model.evaluated).items():
                 total, count = sums.setdefault(f"val/{name}", [0.0, 0.0])
                 sums[f"val/{name}"] = [total + float(term.total), count + float(term.count)]
-    found = evaluate(model, data)
+    metrics = evaluate(model, data)
     for name, (total, count) in sums.items():
-        assert found[name] == pytest.approx(total / count, rel=1e-6)
+        assert metrics[name] == pytest.approx(total / count, rel=1e-6)
 
 
 @pytest.mark.parametrize("preset", TINY)
@@ -59,9 +59,9 @@ def test_a_metric_knows_nothing_of_batches_seeds_and_modes(
 
 def test_evaluating_draws_nothing_and_leaves_no_gradient(assemble: Assemble, feed: Feed) -> None:
     model = assemble("gpt-tiny", "dropout=0.3")
-    before = torch.get_rng_state()
+    rng_state = torch.get_rng_state()
     evaluate(model, feed("gpt-tiny"))
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), rng_state)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -79,8 +79,8 @@ def test_accuracy_is_how_often_the_best_guess_is_right(assemble: Assemble, shake
 
 
 def test_a_model_is_evaluated_with_what_the_spec_names_and_with_nothing_else(assemble: Assemble, feed: Feed) -> None:
-    found = evaluate(assemble("bert-tiny", "evaluate=[mlm]"), feed("bert-tiny", "evaluate=[mlm]"))
-    assert found.keys() == {"val/mlm/loss", "val/mlm/accuracy"}
+    metrics = evaluate(assemble("bert-tiny", "evaluate=[mlm]"), feed("bert-tiny", "evaluate=[mlm]"))
+    assert metrics.keys() == {"val/mlm/loss", "val/mlm/accuracy"}
 
 
 def test_what_is_no_number_is_not_left_out(assemble: Assemble, feed: Feed) -> None:
@@ -92,12 +92,12 @@ def test_what_is_no_number_is_not_left_out(assemble: Assemble, feed: Feed) -> No
 
 def test_a_batch_is_moved_whole(assemble: Assemble, feed: Feed) -> None:
     batch: Any = feed("bert-tiny").step(0)
-    there = to_device(batch, assemble("bert-tiny").to("meta"))
-    assert there.streams["body"].tokens.is_meta
-    assert there.streams["body"].documents.is_meta  # type: ignore[union-attr]  # pairs of segments are padded
-    assert there.targets["mlm"]["labels"].is_meta
-    assert (there.micro_batches, there.counts.keys()) == (1, batch.counts.keys())  # type: ignore[union-attr]  # as above
-    assert there.streams["body"].order is None
+    moved = to_device(batch, assemble("bert-tiny").to("meta"))
+    assert moved.streams["body"].tokens.is_meta
+    assert moved.streams["body"].documents.is_meta  # type: ignore[union-attr]  # pairs of segments are padded
+    assert moved.targets["mlm"]["labels"].is_meta
+    assert (moved.micro_batches, moved.counts.keys()) == (1, batch.counts.keys())  # type: ignore[union-attr]  # as above
+    assert moved.streams["body"].order is None
 
 
 def test_a_head_that_would_stay_untrained_is_not_evaluated(assemble: Assemble) -> None:
@@ -125,25 +125,27 @@ def test_perplexity_and_bits_per_byte_are_of_the_text_and_not_of_its_tokens(toke
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()  # it finds every token as likely as any other
-    found, text = evaluate(model, data), data.encoded
-    assert found["val/clm/perplexity"] == pytest.approx(600)
+    metrics, text = evaluate(model, data), data.encoded
+    assert metrics["val/clm/perplexity"] == pytest.approx(600)
     corpus = make(installed(), "corpus", model.spec["corpus"], kind=Corpus)
-    documents = [" ".join(each for each in one.sentences if each.strip()) for one in corpus.documents("val")]
+    documents = [
+        " ".join(sentence for sentence in one.sentences if sentence.strip()) for one in corpus.documents("val")
+    ]
     assert text.bytes == sum(len(one.encode()) for one in documents)
     tokens = sum(map(len, text.tokenizer.encode_batch(documents))) + len(documents)  # each has an end
-    assert found["val/clm/bits-per-byte"] == pytest.approx(math.log2(600) * tokens / text.bytes)
+    assert metrics["val/clm/bits-per-byte"] == pytest.approx(math.log2(600) * tokens / text.bytes)
     if tokenizer == "bytes":
         assert tokens == text.bytes + len(documents)
-    known = unigram_baselines(model, data)
-    assert known["val/clm/perplexity"] == pytest.approx(math.exp(known["val/clm/loss"]))
-    assert known["val/clm/bits-per-byte"] < found["val/clm/bits-per-byte"]
+    baselines = unigram_baselines(model, data)
+    assert baselines["val/clm/perplexity"] == pytest.approx(math.exp(baselines["val/clm/loss"]))
+    assert baselines["val/clm/bits-per-byte"] < metrics["val/clm/bits-per-byte"]
 
 
 def test_bits_per_byte_are_those_of_a_whole_text_where_all_of_it_is_predicted() -> None:
     _, data = both("gpt-tiny")
     nats = torch.rand(len(data.encoded.val.ids) + len(data.encoded.val.documents) - 1, dtype=torch.float64)
-    found = text_metrics("clm", float(nats.mean()), data.encoded)["val/clm/bits-per-byte"]
-    assert found == pytest.approx(float(nats.sum()) / math.log(2) / data.encoded.bytes)
+    bits_per_byte = text_metrics("clm", float(nats.mean()), data.encoded)["val/clm/bits-per-byte"]
+    assert bits_per_byte == pytest.approx(float(nats.sum()) / math.log(2) / data.encoded.bytes)
 
 
 def test_a_loss_that_is_no_number_has_no_perplexity() -> None:
@@ -153,7 +155,7 @@ def test_a_loss_that_is_no_number_has_no_perplexity() -> None:
 
 
 def test_images_have_no_bytes_of_text_and_hidden_tokens_no_likelihood() -> None:
-    found = evaluate(*both("gpt-tiny", "corpus={name: shapes, image: 8}", "tokenizer=pixels"))
-    assert "val/clm/perplexity" in found
-    assert "val/clm/bits-per-byte" not in found
+    metrics = evaluate(*both("gpt-tiny", "corpus={name: shapes, image: 8}", "tokenizer=pixels"))
+    assert "val/clm/perplexity" in metrics
+    assert "val/clm/bits-per-byte" not in metrics
     assert not any("perplexity" in name for name in evaluate(*both("encoder-tiny")))

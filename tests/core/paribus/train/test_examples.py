@@ -26,60 +26,62 @@ def test_an_epoch_has_the_same_examples_in_batches_of_like_lengths(
 ) -> None:
     lengths = np.random.default_rng(count).integers(1, 100, count)
     plain = order(5, epoch, count)
-    found = bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch)
-    kept = count // batch * batch
-    assert sorted(found.tolist()) == sorted(plain[:kept].tolist())
-    for start in range(0, kept, batch * window):
+    bucketed = bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch)
+    batched_count = count // batch * batch
+    assert sorted(bucketed.tolist()) == sorted(plain[:batched_count].tolist())
+    for start in range(0, batched_count, batch * window):
         part = slice(start, start + batch * window)
-        assert sorted(found[part].tolist()) == sorted(plain[:kept][part].tolist())
-        spans = sorted((lengths[rows].min(), lengths[rows].max()) for rows in found[part].reshape(-1, batch))
-        assert all(before[1] <= after[0] for before, after in pairwise(spans))
-    assert found.tolist() == bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch).tolist()
+        assert sorted(bucketed[part].tolist()) == sorted(plain[:batched_count][part].tolist())
+        spans = sorted((lengths[rows].min(), lengths[rows].max()) for rows in bucketed[part].reshape(-1, batch))
+        assert all(previous[1] <= following[0] for previous, following in pairwise(spans))
+    assert bucketed.tolist() == bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch).tolist()
 
 
 def test_batches_of_a_window_do_not_come_by_length() -> None:
     lengths = np.arange(512)
-    found = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=0).reshape(-1, 4)
-    first = lengths[found[:64]].mean(axis=1)
-    assert (np.diff(first) < 0).sum() > 16
-    other = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=1).reshape(-1, 4)
-    assert not np.array_equal(np.argsort(first), np.argsort(lengths[other[:64]].mean(axis=1)))
+    epoch_batches = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=0).reshape(-1, 4)
+    mean_lengths = lengths[epoch_batches[:64]].mean(axis=1)
+    assert (np.diff(mean_lengths) < 0).sum() > 16
+    next_epoch_batches = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=1).reshape(-1, 4)
+    assert not np.array_equal(np.argsort(mean_lengths), np.argsort(lengths[next_epoch_batches[:64]].mean(axis=1)))
 
 
-@pytest.mark.parametrize(("lengths", "most", "rows"), [([1], 64, 8), ([8, 3], 64, 8), ([9], 64, 16), ([63], 60, 60)])
-def test_a_batch_has_as_many_rows_as_its_longest_example_needs(lengths: list[int], most: int, rows: int) -> None:
-    assert padded_length(np.array(lengths), most) == rows
+@pytest.mark.parametrize(("lengths", "limit", "rows"), [([1], 64, 8), ([8, 3], 64, 8), ([9], 64, 16), ([63], 60, 60)])
+def test_a_batch_has_as_many_rows_as_its_longest_example_needs(lengths: list[int], limit: int, rows: int) -> None:
+    assert padded_length(np.array(lengths), limit) == rows
 
 
 def rows(data: Data, steps: int) -> dict[int, tuple[Any, ...]]:
     """What became of each example: what its rows hold up to padding, and what is predicted there."""
-    found: dict[int, tuple[Any, ...]] = {}
+    examples: dict[int, tuple[Any, ...]] = {}
     for batch in map(data.step, range(steps)):
         body = batch.streams["body"]
         assert body.documents is not None
-        for at, number in enumerate(batch.index.tolist()):
-            text = body.documents[at] >= 0
+        for index, number in enumerate(batch.index.tolist()):
+            text = body.documents[index] >= 0
             masked = batch.targets["mlm"]
-            labels = torch.full_like(body.tokens[at], IGNORED).scatter(0, masked["pick"][at], masked["labels"][at])
-            found[number] = (
-                body.tokens[at][text].tolist(),
-                labels[text].tolist(),
-                int(batch.targets["nsp"]["labels"][at]),
+            labels = torch.full_like(body.tokens[index], IGNORED).scatter(
+                0, masked["pick"][index], masked["labels"][index]
             )
-    return found
+            examples[number] = (
+                body.tokens[index][text].tolist(),
+                labels[text].tolist(),
+                int(batch.targets["nsp"]["labels"][index]),
+            )
+    return examples
 
 
 def test_an_example_is_formed_and_hidden_alike_in_a_shorter_batch(feed: Feed) -> None:
     plain, sorted_ = feed(*PAIRED), feed(*PAIRED, "data.bucket=4")
     steps = plain.steps_an_epoch
     assert steps == sorted_.steps_an_epoch > 4
-    one, other = rows(plain, steps), rows(sorted_, steps)
-    assert one.keys() == other.keys()
-    cut = {number for number in one if one[number] != other[number]}
-    assert len(cut) < len(one) / 4
+    plain_rows, sorted_rows = rows(plain, steps), rows(sorted_, steps)
+    assert plain_rows.keys() == sorted_rows.keys()
+    cut = {number for number in plain_rows if plain_rows[number] != sorted_rows[number]}
+    assert len(cut) < len(plain_rows) / 4
     for number in cut:  # a segment from elsewhere that is longer than the one whose place it took
-        assert one[number][2] == other[number][2] == 1
-        assert len(other[number][0]) < len(one[number][0])
+        assert plain_rows[number][2] == sorted_rows[number][2] == 1
+        assert len(sorted_rows[number][0]) < len(plain_rows[number][0])
     widths = [sorted_.step(step).streams["body"].tokens.shape[1] for step in range(steps)]
     assert len(set(widths)) > 1
     assert all(width % 8 == 0 for width in widths)
@@ -95,11 +97,11 @@ def test_padding_becomes_less(feed: Feed) -> None:
 
 
 def test_what_is_evaluated_is_not_sorted(feed: Feed) -> None:
-    one, other = (
-        [batch_digest(batch) for batch in feed(*PAIRED, more).val_dataloader()]
-        for more in ("data.bucket=0", "data.bucket=9")
+    unsorted, bucketed = (
+        [batch_digest(batch) for batch in feed(*PAIRED, option).val_dataloader()]
+        for option in ("data.bucket=0", "data.bucket=9")
     )
-    assert one == other
+    assert unsorted == bucketed
 
 
 SHARED = ("trainer.max_steps=6", "trainer.accumulate_grad_batches=2")
@@ -111,12 +113,12 @@ SHARED = ("trainer.max_steps=6", "trainer.accumulate_grad_batches=2")
 )
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")  # more than this machine has cores
 def test_workers_change_nothing_of_packed_or_sorted_batches(spec: tuple[str, ...], feed: Feed) -> None:
-    made = [
+    digests = [
         [batch_digest(batch) for batch in feed(*spec, *SHARED, f"data.workers={workers}").train_dataloader()]
         for workers in (0, 1, 3)
     ]
-    assert made[0] == made[1] == made[2]
-    assert len(set(made[0])) == 12
+    assert digests[0] == digests[1] == digests[2]
+    assert len(set(digests[0])) == 12
 
 
 def test_an_objective_that_does_not_say_how_long_its_examples_are_is_refused(feed: Feed) -> None:

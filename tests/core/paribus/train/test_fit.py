@@ -83,12 +83,12 @@ def flat(model: Model) -> Tensor:
 
 @pytest.mark.parametrize("preset", TINY)
 def test_a_model_fits_its_data(preset: str, assemble: Assemble, feed: Feed) -> None:
-    model, data, seen = assemble(preset), feed(preset), Seen()
-    before = flat(model)
-    trainer = fit(model, data, seen, max_steps=3)
+    model, data, recorder = assemble(preset), feed(preset), Seen()
+    initial_weights = flat(model)
+    trainer = fit(model, data, recorder, max_steps=3)
     assert trainer.global_step == 3
-    assert (flat(model) != before).any()
-    assert seen.batches == [batch_digest(data.step(step)) for step in range(3)]
+    assert (flat(model) != initial_weights).any()
+    assert recorder.batches == [batch_digest(data.step(step)) for step in range(3)]
     assert {path.partition(".")[0] for path in model.state_dict()} <= {"embedding", "body", "encoder", "objectives"}
 
 
@@ -96,65 +96,72 @@ def test_a_model_fits_its_data(preset: str, assemble: Assemble, feed: Feed) -> N
 def test_a_validation_loop_measures_what_evaluate_does(preset: str, assemble: Assemble, feed: Feed) -> None:
     model, data = assemble(preset), feed(preset)
     trainer = fit(model, data, max_steps=2, val_check_interval=2)
-    found = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+    logged_metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
     measured = evaluate(model, data)
-    assert found == pytest.approx({name: measured[name] for name in found})
-    assert {name.rpartition("/")[2] for name in measured.keys() - found.keys()} <= {"perplexity", "bits-per-byte"}
+    assert logged_metrics == pytest.approx({name: measured[name] for name in logged_metrics})
+    assert {name.rpartition("/")[2] for name in measured.keys() - logged_metrics.keys()} <= {
+        "perplexity",
+        "bits-per-byte",
+    }
     names = {
         "gpt-tiny": ["clm"],
         "encoder-tiny": ["mlm"],
         "seq2seq-tiny": ["span-corruption"],
         "bert-tiny": ["mlm", "nsp"],
     }
-    assert found.keys() == {f"val/{name}/{metric}" for name in names[preset] for metric in ("loss", "accuracy")}
+    assert logged_metrics.keys() == {
+        f"val/{name}/{metric}" for name in names[preset] for metric in ("loss", "accuracy")
+    }
 
 
 @pytest.mark.parametrize("accumulate", [2, 4])
 def test_a_step_in_several_micro_batches_is_the_same_step(
     accumulate: int, assemble: Assemble, shake: Shake, feed: Feed
 ) -> None:
-    once, often = shake(assemble("bert-tiny")), shake(assemble("bert-tiny"))
-    notes, others = Notes(), Notes()
-    fit(once, feed("bert-tiny"), max_steps=4, logger=notes)
-    trainer = fit(often, feed("bert-tiny"), max_steps=4, logger=others, accumulate_grad_batches=accumulate)
+    whole, accumulated = shake(assemble("bert-tiny")), shake(assemble("bert-tiny"))
+    notes, accumulated_notes = Notes(), Notes()
+    fit(whole, feed("bert-tiny"), max_steps=4, logger=notes)
+    trainer = fit(
+        accumulated, feed("bert-tiny"), max_steps=4, logger=accumulated_notes, accumulate_grad_batches=accumulate
+    )
     assert trainer.global_step == 4
-    torch.testing.assert_close(flat(often), flat(once), rtol=0, atol=1e-10)
+    torch.testing.assert_close(flat(accumulated), flat(whole), rtol=0, atol=1e-10)
     assert len(notes.losses) == 4
-    assert others.losses == pytest.approx(notes.losses)
+    assert accumulated_notes.losses == pytest.approx(notes.losses)
 
 
 def test_a_trainer_decides_how_a_step_is_cut_and_not_the_spec(assemble: Assemble, shake: Shake, feed: Feed) -> None:
-    once, other = shake(assemble("gpt-tiny")), shake(assemble("gpt-tiny"))
-    fit(once, feed("gpt-tiny"), max_steps=3)
-    fit(other, feed("gpt-tiny", "trainer.accumulate_grad_batches=4"), max_steps=3)
-    torch.testing.assert_close(flat(other), flat(once), rtol=0, atol=1e-12)
+    whole, accumulated = shake(assemble("gpt-tiny")), shake(assemble("gpt-tiny"))
+    fit(whole, feed("gpt-tiny"), max_steps=3)
+    fit(accumulated, feed("gpt-tiny", "trainer.accumulate_grad_batches=4"), max_steps=3)
+    torch.testing.assert_close(flat(accumulated), flat(whole), rtol=0, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_batches_from_a_loader_of_ones_own_are_whole_steps(assemble: Assemble, shake: Shake, feed: Feed) -> None:
-    model, other = (shake(assemble("gpt-tiny", "trainer.max_steps=2")) for _ in range(2))
+    model, reference = (shake(assemble("gpt-tiny", "trainer.max_steps=2")) for _ in range(2))
     fit(model, feed("gpt-tiny").train_dataloader(), max_steps=2, accumulate_grad_batches=2)
-    made: Any = other.configure_optimizers()
+    configured: Any = reference.configure_optimizers()
     for step in range(2):
         for half in range(2):  # the mean of two batches, as Lightning has it for any model
-            (other.loss(feed("gpt-tiny").step(2 * step + half)) / 2).backward()
-        made["optimizer"].step()
-        made["optimizer"].zero_grad()
-        made["lr_scheduler"]["scheduler"].step()
-    torch.testing.assert_close(flat(model), flat(other), rtol=0, atol=1e-12)
+            (reference.loss(feed("gpt-tiny").step(2 * step + half)) / 2).backward()
+        configured["optimizer"].step()
+        configured["optimizer"].zero_grad()
+        configured["lr_scheduler"]["scheduler"].step()
+    torch.testing.assert_close(flat(model), flat(reference), rtol=0, atol=1e-12)
 
 
 def test_each_epoch_sees_other_batches(assemble: Assemble, feed: Feed) -> None:
-    model, data, seen = assemble("encoder-tiny"), feed("encoder-tiny", "data.batch=16"), Seen()
-    fit(model, data, seen, max_epochs=3)
-    assert seen.batches == [batch_digest(data.step(step)) for step in range(3 * data.steps_an_epoch)]
-    assert len(set(seen.batches)) == len(seen.batches)
+    model, data, recorder = assemble("encoder-tiny"), feed("encoder-tiny", "data.batch=16"), Seen()
+    fit(model, data, recorder, max_epochs=3)
+    assert recorder.batches == [batch_digest(data.step(step)) for step in range(3 * data.steps_an_epoch)]
+    assert len(set(recorder.batches)) == len(recorder.batches)
 
 
 def test_each_epoch_sees_other_batches_of_workers_too(assemble: Assemble, feed: Feed) -> None:
-    data, seen = feed("encoder-tiny", "data.batch=16", "data.workers=2"), Seen()
-    fit(assemble("encoder-tiny"), data, seen, max_epochs=2, limit_val_batches=0)
-    assert seen.batches == [batch_digest(data.step(step)) for step in range(2 * data.steps_an_epoch)]
+    data, recorder = feed("encoder-tiny", "data.batch=16", "data.workers=2"), Seen()
+    fit(assemble("encoder-tiny"), data, recorder, max_epochs=2, limit_val_batches=0)
+    assert recorder.batches == [batch_digest(data.step(step)) for step in range(2 * data.steps_an_epoch)]
 
 
 def test_what_drops_in_a_step_depends_on_the_step_alone(assemble: Assemble, feed: Feed) -> None:
@@ -162,18 +169,18 @@ def test_what_drops_in_a_step_depends_on_the_step_alone(assemble: Assemble, feed
     for model, disturb in zip(models, (False, True), strict=True):
         fit(model, feed("gpt-tiny"), Seen(disturb=disturb), max_steps=3, limit_val_batches=0)
     assert torch.equal(flat(models[0]), flat(models[1]))
-    other = assemble("gpt-tiny", "dropout=0.3")
-    other.seed = 1
-    fit(other, feed("gpt-tiny"), max_steps=3, limit_val_batches=0)
-    assert not torch.equal(flat(models[0]), flat(other))
+    repeat = assemble("gpt-tiny", "dropout=0.3")
+    repeat.seed = 1
+    fit(repeat, feed("gpt-tiny"), max_steps=3, limit_val_batches=0)
+    assert not torch.equal(flat(models[0]), flat(repeat))
 
 
 def test_losses_are_logged_as_means_over_the_steps_between(assemble: Assemble, shake: Shake, feed: Feed) -> None:
-    each, some = Notes(), Notes()
+    every_step, some = Notes(), Notes()
     usual: dict[str, Any] = {"max_steps": 6, "limit_val_batches": 0}
-    fit(shake(assemble("gpt-tiny")), feed("gpt-tiny"), logger=each, **usual)
+    fit(shake(assemble("gpt-tiny")), feed("gpt-tiny"), logger=every_step, **usual)
     fit(shake(assemble("gpt-tiny")), feed("gpt-tiny"), logger=some, log_every_n_steps=3, **usual)
-    assert some.losses == pytest.approx([sum(each.losses[:3]) / 3, sum(each.losses[3:]) / 3])
+    assert some.losses == pytest.approx([sum(every_step.losses[:3]) / 3, sum(every_step.losses[3:]) / 3])
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from paribus.train.token_store import SplitTokens
 def side(lengths: list[int], languages: bool = False) -> SplitTokens:
     """Documents of one sentence each; ids count up from 100, so that each says where it stood."""
     bounds = np.cumsum([0, *lengths])
-    told = np.arange(len(lengths)) % 3 if languages else None
-    return SplitTokens(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=told)
+    language_numbers = np.arange(len(lengths)) % 3 if languages else None
+    return SplitTokens(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=language_numbers)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 16, 50])
@@ -23,8 +23,8 @@ def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None)
     luck = np.random.default_rng(length)
     tokens = side(luck.integers(1, 9, size=40).tolist(), languages=True)
     whole, owners = [], []
-    for number, (first, last) in enumerate(pairwise(tokens.sentences.tolist())):
-        document = [*tokens.ids[first:last].tolist(), *([] if mark is None else [mark])]
+    for number, (start, stop) in enumerate(pairwise(tokens.sentences.tolist())):
+        document = [*tokens.ids[start:stop].tolist(), *([] if mark is None else [mark])]
         whole += document
         owners += [number] * len(document)
     flow = ConcatenatedDocuments(tokens, Vocabulary(1000, {} if mark is None else {"eos": mark}), apart=True)
@@ -33,8 +33,8 @@ def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None)
     cut = flow.examples(index, length)
     assert cut.documents is not None
     assert cut.languages is not None
-    for at, ids, documents, languages in zip(index, cut.tokens, cut.documents, cut.languages, strict=True):
-        piece = slice(at * length, (at + 1) * length)
+    for piece_index, ids, documents, languages in zip(index, cut.tokens, cut.documents, cut.languages, strict=True):
+        piece = slice(piece_index * length, (piece_index + 1) * length)
         assert ids.tolist() == whole[piece]
         assert documents.tolist() == [owner - owners[piece][0] for owner in owners[piece]]
         assert languages.tolist() == [owner % 3 for owner in owners[piece]]

@@ -58,8 +58,8 @@ def run(base: dict[str, Any], registry: Registry, folder: Path) -> Run:
     def run(varied: Mapping[str, Any], source: Path | None = None, variant: str = "variant") -> TrialEntry:
         place = folder / f"trial-{next(numbers)}"
         place.mkdir()
-        given = {**base, **varied, **({} if source is None else {"from": str(source)})}
-        spec = resolved(given, registry=registry)
+        trial_spec = {**base, **varied, **({} if source is None else {"from": str(source)})}
+        spec = resolved(trial_spec, registry=registry)
         record = run_trial(spec, registry, TrialContext(identity=place.name, folder=place))
         trial = {"identity": place.name, "spec": spec, "changes": dict(varied), "code": "", "corpus": ""}
         return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state="done")
@@ -75,45 +75,49 @@ def saved(run: Run, folder: Path) -> Path:
 
 def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path) -> None:
     entry = run({"attention": {"name": "gqa", "kv_heads": 2}}, saved)
-    begun = entry.result["from"]
-    assert len(begun["converted"]) == 4
-    assert begun["new"] == {}
-    theirs = paribus.load(saved).state_dict()
-    for path in begun["kept"]:
-        assert entry.certificate["tensors"][path]["value"] == tensor_digest(theirs[path])[:DIGEST_LENGTH]
-    loss = begun["damage"]["val/clm/loss"]
+    transfer = entry.result["from"]
+    assert len(transfer["converted"]) == 4
+    assert transfer["new"] == {}
+    saved_state = paribus.load(saved).state_dict()
+    for path in transfer["kept"]:
+        assert entry.certificate["tensors"][path]["value"] == tensor_digest(saved_state[path])[:DIGEST_LENGTH]
+    loss = transfer["damage"]["val/clm/loss"]
     assert loss["before"] == paribus.adapt(saved).report.damage[0].before
     assert loss["before"] != loss["after"] != loss["fresh"]
 
 
 def test_two_variants_of_one_saved_model_get_a_certificate_that_says_what_they_kept(run: Run, saved: Path) -> None:
-    found = certify(run({}, saved, "baseline"), run({"attention": {"name": "gqa", "kv_heads": 2}}, saved))
-    assert found.failures == ()
-    assert found.equal_tensors == found.total_tensors - 4
-    how = "k, v converted (4 heads averaged in groups of 2)"
-    assert found.side_effects == ("k, v reshaped", how)
-    assert found.confirmed == (f"{found.equal_tensors} tensors of the saved model", "same batches", "outputs differ")
+    certificate = certify(run({}, saved, "baseline"), run({"attention": {"name": "gqa", "kv_heads": 2}}, saved))
+    assert certificate.failures == ()
+    assert certificate.equal_tensors == certificate.total_tensors - 4
+    conversion = "k, v converted (4 heads averaged in groups of 2)"
+    assert certificate.side_effects == ("k, v reshaped", conversion)
+    assert certificate.confirmed == (
+        f"{certificate.equal_tensors} tensors of the saved model",
+        "same batches",
+        "outputs differ",
+    )
 
 
 def test_what_one_variant_has_from_the_model_and_another_has_not_is_no_leak(run: Run, saved: Path) -> None:
     distances = {"position": {"name": "disentangled", "distance": 8}}  # a table of the same name and shape
-    found = certify(run({}, saved, "baseline"), run(distances, saved))
-    assert found.failures == ()
-    assert found.tensors["begun"] == ("body.position.0.table.weight",)
-    assert any("table" in each and each.endswith("not of the saved model") for each in found.side_effects)
+    certificate = certify(run({}, saved, "baseline"), run(distances, saved))
+    assert certificate.failures == ()
+    assert certificate.tensors["begun"] == ("body.position.0.table.weight",)
+    assert any("table" in line and line.endswith("not of the saved model") for line in certificate.side_effects)
     entry = run({}, variant="baseline")
-    begun = run({"from": str(saved)})
-    found = certify(entry, begun)
-    assert found.failures == ()
-    assert found.tensors["begun"]
-    assert found.tensors["leaked"] == ()
+    warm_entry = run({"from": str(saved)})
+    certificate = certify(entry, warm_entry)
+    assert certificate.failures == ()
+    assert certificate.tensors["begun"]
+    assert certificate.tensors["leaked"] == ()
 
 
 def test_a_tensor_of_another_saved_model_is_a_leak_where_that_was_not_varied(run: Run, saved: Path) -> None:
-    other = saved.parent / str(run({"seed": 1}).trial["identity"])
-    variant = run({"attention": {"name": "gqa", "kv_heads": 2}}, other)
-    found = certify(run({}, saved, "baseline"), variant)
-    assert "another difference" in found.reason
+    other_folder = saved.parent / str(run({"seed": 1}).trial["identity"])
+    variant = run({"attention": {"name": "gqa", "kv_heads": 2}}, other_folder)
+    certificate = certify(run({}, saved, "baseline"), variant)
+    assert "another difference" in certificate.reason
 
 
 def test_a_trial_that_is_cut_goes_on_to_the_same_record(
@@ -121,10 +125,13 @@ def test_a_trial_that_is_cut_goes_on_to_the_same_record(
 ) -> None:
     spec = resolved({**base, "attention": "mqa", "from": str(saved)}, registry=registry)
     results = []
-    for name, asked in (("whole", itertools.repeat(False)), ("cut", itertools.cycle([False, True, False, False]))):
+    for name, stop_answers in (
+        ("whole", itertools.repeat(False)),
+        ("cut", itertools.cycle([False, True, False, False])),
+    ):
         place = tmp_path / name
         place.mkdir()
-        terms = TrialContext("trial", place, TrialOptions(checkpoint_steps=1), should_stop=asked.__next__)
+        terms = TrialContext("trial", place, TrialOptions(checkpoint_steps=1), should_stop=stop_answers.__next__)
         try:
             record = run_trial(spec, registry, terms)
         except InterruptedTrialError:
@@ -137,13 +144,13 @@ def test_an_identity_is_of_what_a_folder_has_in_it_and_not_of_where_it_stands(
     base: dict[str, Any], run: Run, saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
     shutil.copytree(saved, tmp_path / "copy")
-    other = saved.parent / str(run({"seed": 2}).trial["identity"])
+    other_folder = saved.parent / str(run({"seed": 2}).trial["identity"])
 
     def identity(source: Path) -> str:
         return identity_of(resolved({**base, "from": str(source)}, registry=registry), "code", "corpus")
 
     assert identity(saved) == identity(tmp_path / "copy")
-    assert identity(saved) != identity(other)
+    assert identity(saved) != identity(other_folder)
     assert identity(saved) != identity_of(resolved(base, registry=registry), "code", "corpus")
 
 
@@ -162,8 +169,8 @@ def test_a_model_that_changed_since_the_spec_was_read_is_refused(
     shutil.copytree(saved, tmp_path / "copy")
     spec = resolved({**base, "from": str(tmp_path / "copy")}, registry=registry)
     shutil.rmtree(tmp_path / "copy")
-    other = saved.parent / str(run({"seed": 3}).trial["identity"])
-    shutil.copytree(other, tmp_path / "copy")
+    other_folder = saved.parent / str(run({"seed": 3}).trial["identity"])
+    shutil.copytree(other_folder, tmp_path / "copy")
     with pytest.raises(StoreError, match="has changed since the spec was resolved"):
         run_trial(spec, registry, TrialContext("trial", tmp_path))
 
@@ -171,16 +178,16 @@ def test_a_model_that_changed_since_the_spec_was_read_is_refused(
 def test_a_record_says_what_the_training_took_and_what_it_took_in_all(
     run: Run, saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
-    first, after = run({}).result, run({"attention": "mqa"}, saved).result
-    for result in (first, after):
+    source_result, warm_result = run({}).result, run({"attention": "mqa"}, saved).result
+    for result in (source_result, warm_result):
         examples = 4 * 4  # steps and batch
         assert result["training_flops"] == 3 * result["flops_per_token"] * 16 * examples
-    assert first["total_flops"] == first["training_flops"]
-    assert after["total_flops"] == after["training_flops"] + first["training_flops"]
+    assert source_result["total_flops"] == source_result["training_flops"]
+    assert warm_result["total_flops"] == warm_result["training_flops"] + source_result["training_flops"]
     model = paribus.load(saved)
-    assert model.flops == first["total_flops"]
+    assert model.flops == source_result["total_flops"]
     paribus.save(paribus.adapt(model, ["attention=mqa"]).model, tmp_path / "adapted")
-    assert paribus.load(tmp_path / "adapted").flops == first["total_flops"]
+    assert paribus.load(tmp_path / "adapted").flops == source_result["total_flops"]
     model.on_fit_start()  # somebody else trains it
     paribus.save(model, tmp_path / "theirs")
     assert paribus.load(tmp_path / "theirs").flops is None

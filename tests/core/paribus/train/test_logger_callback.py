@@ -45,8 +45,8 @@ def train(registry: Registry, tmp_path: Path) -> Train:
 
 
 def rows(tmp_path: Path) -> list[dict[str, str]]:
-    (found,) = (tmp_path / "logs" / "csv").glob("*/metrics.csv")
-    with found.open() as file:
+    (path,) = (tmp_path / "logs" / "csv").glob("*/metrics.csv")
+    with path.open() as file:
         return list(csv.DictReader(file))
 
 
@@ -56,16 +56,16 @@ def test_a_logger_changes_no_bit_of_the_record(train: Train) -> None:
 
 def test_it_is_told_every_loss_and_every_evaluation(train: Train, tmp_path: Path) -> None:
     result = train("a", [{"name": "csv"}])["result"]
-    told = [float(row["train/loss"]) for row in rows(tmp_path) if row["train/loss"]]
-    assert told == pytest.approx(result["losses"])
+    logged_losses = [float(row["train/loss"]) for row in rows(tmp_path) if row["train/loss"]]
+    assert logged_losses == pytest.approx(result["losses"])
     points = {int(row["step"]): float(row["val/clm/loss"]) for row in rows(tmp_path) if row["val/clm/loss"]}
     assert points == {point["step"]: pytest.approx(point["val/clm/loss"]) for point in result["curve"]}
 
 
 def test_a_trial_that_goes_on_tells_it_all_once_more(train: Train, tmp_path: Path) -> None:
-    asked = iter([False, False, True])
+    stop_answers = iter([False, False, True])
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        train("a", [{"name": "csv"}], should_stop=lambda: next(asked))
+        train("a", [{"name": "csv"}], should_stop=lambda: next(stop_answers))
     assert len([row for row in rows(tmp_path) if row["train/loss"]]) == 3
     train("a", [{"name": "csv"}])
     steps = [int(row["step"]) for row in rows(tmp_path) if row["train/loss"]]
@@ -75,9 +75,9 @@ def test_a_trial_that_goes_on_tells_it_all_once_more(train: Train, tmp_path: Pat
 def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[str] = []
     monkeypatch.setattr(CSVLogger, "finalize", lambda logger, status: statuses.append(status))
-    asked = iter([False, True])
+    stop_answers = iter([False, True])
     with pytest.raises(InterruptedTrialError, match="checkpoint"):
-        train("a", [{"name": "csv"}], should_stop=lambda: next(asked))
+        train("a", [{"name": "csv"}], should_stop=lambda: next(stop_answers))
     train("a", [{"name": "csv"}])
     assert statuses == ["aborted", "success"]
 
@@ -90,7 +90,7 @@ def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: py
             torch.rand(3)
             raise OSError("the disk of the logger is full")
 
-        def log_hyperparams(self, *params: Any, **more: Any) -> None:
+        def log_hyperparams(self, *params: Any, **options: Any) -> None:
             torch.rand(3)
 
     monkeypatch.setattr(loggers, "LOGGERS", {"bad": LoggerType(lambda run, options: Bad(), {})})

@@ -50,8 +50,8 @@ class Late(Measure):
         return ("again", "never", "nan")
 
     def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
-        found = model.learning_curve[-1]["val/nine/is"]
-        return {"again": max(found, self.least), "never": "nobody knows", "nan": float("nan")}
+        metric = model.learning_curve[-1]["val/nine/is"]
+        return {"again": max(metric, self.least), "never": "nobody knows", "nan": float("nan")}
 
 
 @final
@@ -157,9 +157,9 @@ def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_pat
     spec = resolved("gpt-tiny", *TINY, "data.evaluations=3", "measure=nine", registry=registry)
     result = run_trial(spec, registry, TrialContext("b", tmp_path))["result"]
     assert [point["step"] for point in result["curve"]] == [3, 6, 8]
-    more = resolved("gpt-tiny", *TINY, "data.evaluations=100", "trainer.max_steps=2", registry=registry)
+    frequent = resolved("gpt-tiny", *TINY, "data.evaluations=100", "trainer.max_steps=2", registry=registry)
     (tmp_path / "more").mkdir()
-    curve = run_trial(more, registry, TrialContext("c", tmp_path / "more"))["result"]["curve"]
+    curve = run_trial(frequent, registry, TrialContext("c", tmp_path / "more"))["result"]["curve"]
     assert [point["step"] for point in curve] == [1, 2]
 
 
@@ -198,12 +198,12 @@ def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(regist
 def test_what_a_spec_will_measure_is_known_before_it_runs(registry: Registry) -> None:
     spec = paribus.spec("gpt-tiny", *TINY, "measure=[nine, weighing]", registry=registry)
     names = metric_names(spec, registry, registry.index)
-    own = ["val/clm/loss", "val/clm/accuracy", "val/clm/perplexity", "val/clm/bits-per-byte"]
-    assert names == [*own, "val/nine/is", "val/nine/step", "val/weighing/largest"]
+    objective_metrics = ["val/clm/loss", "val/clm/accuracy", "val/clm/perplexity", "val/clm/bits-per-byte"]
+    assert names == [*objective_metrics, "val/nine/is", "val/nine/step", "val/weighing/largest"]
 
 
 def test_a_study_may_be_about_what_a_measure_finds(registry: Registry, tmp_path: Path) -> None:
-    sizes = (each.split("=") for each in TINY if not each.startswith("trainer"))
+    sizes = (option.split("=") for option in TINY if not option.startswith("trainer"))
     base = {"preset": "gpt-tiny", **{key: int(value) for key, value in sizes}}
     study: dict[str, Any] = {"base": base, "vary": {"attention": ["mqa"]}, "seeds": 2, "budget": {"steps": 2}}
     study |= {"measure": ["nine"], "metric": {"name": "val/nine/is", "better": "higher"}}
@@ -292,19 +292,21 @@ def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, fee
 def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Feed, components: Registry) -> None:
     model, data = assemble("gpt-tiny"), feed("gpt-tiny")
     subject = ask(model.eval(), data, components)
-    found = subject.metrics(subject.batches(data.val_count))
+    metrics = subject.metrics(subject.batches(data.val_count))
     metric_names = evaluate(model, data)
-    assert {f"val/{name}": value for name, value in found.items()} == pytest.approx(
-        {f"val/{name}": metric_names[f"val/{name}"] for name in found}
+    assert {f"val/{name}": value for name, value in metrics.items()} == pytest.approx(
+        {f"val/{name}": metric_names[f"val/{name}"] for name in metrics}
     )
-    assert {"clm/loss", "clm/accuracy"} <= found.keys()
+    assert {"clm/loss", "clm/accuracy"} <= metrics.keys()
     assert subject.metrics([]) == {}
 
 
 def test_a_model_is_asked_in_use_and_left_as_it_was(assemble: Assemble, feed: Feed, components: Registry) -> None:
     model = assemble("gpt-tiny", "dropout=0.5").train()
-    first, again = (MeasureRunner({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2))
-    assert first == again
-    assert first.metrics.keys() == {"val/w/largest"}
+    first_results, second_results = (
+        MeasureRunner({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2)
+    )
+    assert first_results == second_results
+    assert first_results.metrics.keys() == {"val/w/largest"}
     assert model.training
     assert torch.is_grad_enabled()

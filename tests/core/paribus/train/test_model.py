@@ -48,13 +48,13 @@ def test_every_parameter_of_every_preset_learns_from_its_objective(
 ) -> None:
     layers = LAYERS.get(preset, ())
     model = shake(assemble(preset, "dropout=0", *layers))
-    found = gradients(model, feed(preset, *layers).step(0))
-    assert found.keys() == dict(model.named_parameters()).keys()
-    dead = {name for name, grad in found.items() if grad.abs().max() < 1e-9}
+    actual = gradients(model, feed(preset, *layers).step(0))
+    assert actual.keys() == dict(model.named_parameters()).keys()
+    dead = {name for name, grad in actual.items() if grad.abs().max() < 1e-9}
     moved = all(moves_keys(components, node) for node in as_list(model.spec.get("position", [])))
     # Else what is added to all keys moves no weight; and what leans to segments has none to lean to in plain text.
-    still = {name for name in found if name.endswith("heads.k.bias") and (not moved or ".cross." in name)}
-    assert dead == still | {name for name in found if "position" in name and "segment" in name}
+    still = {name for name in actual if name.endswith("heads.k.bias") and (not moved or ".cross." in name)}
+    assert dead == still | {name for name in actual if "position" in name and "segment" in name}
 
 
 def moves_keys(components: Registry, node: Mapping[str, Any]) -> bool:
@@ -71,10 +71,10 @@ def test_unequal_micro_batches_have_the_gradient_of_one_batch(
     model = shake(assemble(preset))
     data, cut = (feed(preset, f"trainer.accumulate_grad_batches={shares}") for shares in (1, accumulate))
     whole, shares = data.step(3), [cut.micro_batch(3 * accumulate + share) for share in range(accumulate)]
-    expected, found = gradients(model, whole), gradients(model, *shares)
-    assert found.keys() == expected.keys()
+    expected, actual = gradients(model, whole), gradients(model, *shares)
+    assert actual.keys() == expected.keys()
     for name, grad in expected.items():
-        same(found[name], grad, msg=f"{name} differs")
+        same(actual[name], grad, msg=f"{name} differs")
     same(sum(model.loss(share).detach() for share in shares), model.loss(whole).detach())
 
 
@@ -106,17 +106,19 @@ def padded(batch: Batch, rows: int) -> Batch:
         return {"labels": torch.cat([labels, torch.full((len(labels), rows), IGNORED)], dim=1)}
 
     streams = {name: filled(stream) for name, stream in batch.streams.items()}
-    return Batch(streams, {name: more(own) for name, own in batch.targets.items()}, batch.index, batch.counts)
+    return Batch(
+        streams, {name: more(label_tensors) for name, label_tensors in batch.targets.items()}, batch.index, batch.counts
+    )
 
 
 @pytest.mark.parametrize("preset", TINY)
 def test_a_loss_knows_nothing_of_padding(preset: str, assemble: Assemble, shake: Shake, feed: Feed) -> None:
     model = shake(assemble(preset, "position=sinusoidal"))
     batch = feed(preset).step(0)
-    expected, found = gradients(model, batch), gradients(model, padded(batch, 3))
+    expected, actual = gradients(model, batch), gradients(model, padded(batch, 3))
     same(model.loss(padded(batch, 3)), model.loss(batch))
     for name, grad in expected.items():
-        same(found[name], grad)
+        same(actual[name], grad)
 
 
 @pytest.mark.parametrize("preset", TINY)
@@ -125,8 +127,8 @@ def test_a_batch_with_nothing_to_predict_has_a_loss_of_0_and_no_gradient(
 ) -> None:
     model, batch = shake(assemble(preset)), feed(preset).step(0)
     targets = {
-        name: {key: torch.full_like(value, IGNORED) if key == "labels" else value for key, value in own.items()}
-        for name, own in batch.targets.items()
+        name: {key: torch.full_like(value, IGNORED) if key == "labels" else value for key, value in labels.items()}
+        for name, labels in batch.targets.items()
     }
     empty = batch._replace(targets=targets, counts=None)
     assert model.loss(empty) == 0
@@ -202,8 +204,8 @@ def test_half_the_bits_give_about_the_same(preset: str, position: str, assemble:
     model, exact, batch = assemble(preset, *overrides), assemble(preset, *overrides).double(), feed(preset).step(0)
     expected = body(exact, batch).detach()
     with torch.autocast("cpu", torch.bfloat16):
-        found, loss = body(model, batch), model.loss(batch)
-    assert float((found.double() - expected).detach().norm() / expected.norm()) < 2**-6
+        output, loss = body(model, batch), model.loss(batch)
+    assert float((output.double() - expected).detach().norm() / expected.norm()) < 2**-6
     assert float(loss.detach()) == pytest.approx(float(exact.loss(batch).detach()), rel=2**-6)
     loss.backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
@@ -214,13 +216,13 @@ def test_half_the_bits_give_about_the_same(preset: str, position: str, assemble:
 def test_a_model_keeps_to_the_dtype_that_it_was_cast_to(
     preset: str, dtype: torch.dtype, assemble: Assemble, feed: Feed
 ) -> None:
-    seen: set[torch.dtype] = set()
+    dtypes: set[torch.dtype] = set()
     for position in ("sinusoidal", "rope", "alibi"):
         model, batch = assemble(preset, f"position={position}").to(dtype), feed(preset).step(0)
         for module in model.modules():
-            module.register_forward_hook(lambda m, i, o: seen.add(o.dtype) if isinstance(o, Tensor) else None)
+            module.register_forward_hook(lambda m, i, o: dtypes.add(o.dtype) if isinstance(o, Tensor) else None)
         assert model.loss(batch).dtype == dtype
-        assert seen == {dtype}
+        assert dtypes == {dtype}
 
 
 def body(model: Model, batch: Batch) -> Tensor:
@@ -233,27 +235,27 @@ def body(model: Model, batch: Batch) -> Tensor:
 def test_matrices_decay_and_what_is_not_trained_is_left_out(assemble: Assemble) -> None:
     model = assemble("bert-tiny", "trainer.max_steps=10", "schedule.warmup=0.2")
     frozen = model.get_parameter("body.layers.0.attention.heads.q.weight").requires_grad_(False)
-    made: Any = model.configure_optimizers()
-    matrices, others = made["optimizer"].param_groups
+    configured: Any = model.configure_optimizers()
+    matrices, vectors = configured["optimizer"].param_groups
     assert {parameter.ndim >= 2 for parameter in matrices["params"]} == {True}
-    assert {parameter.ndim >= 2 for parameter in others["params"]} == {False}
-    assert (matrices["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
-    kept = {id(parameter) for parameter in (*matrices["params"], *others["params"])}
-    assert kept == {id(parameter) for parameter in model.parameters()} - {id(frozen)}
+    assert {parameter.ndim >= 2 for parameter in vectors["params"]} == {False}
+    assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.01, 0.0)
+    optimized = {id(parameter) for parameter in (*matrices["params"], *vectors["params"])}
+    assert optimized == {id(parameter) for parameter in model.parameters()} - {id(frozen)}
 
 
 def test_the_rate_of_a_run_that_is_resumed_goes_on_where_it_was(assemble: Assemble) -> None:
     def rates(done: int) -> list[float]:
         model = assemble("gpt-tiny", "trainer.max_steps=10")
         model.completed_steps = done
-        made: Any = model.configure_optimizers()
-        found = []
+        configured: Any = model.configure_optimizers()
+        rate_list = []
         for _ in range(10 - done):
-            found.append(made["optimizer"].param_groups[0]["lr"])
-            made["optimizer"].step()
-            made["lr_scheduler"]["scheduler"].step()
-        return found
+            rate_list.append(configured["optimizer"].param_groups[0]["lr"])
+            configured["optimizer"].step()
+            configured["lr_scheduler"]["scheduler"].step()
+        return rate_list
 
     assert rates(4) == rates(0)[4:]
-    made: Any = assemble("gpt-tiny", "trainer.max_steps=3").configure_optimizers()
-    assert made["lr_scheduler"]["interval"] == "step"
+    configured: Any = assemble("gpt-tiny", "trainer.max_steps=3").configure_optimizers()
+    assert configured["lr_scheduler"]["interval"] == "step"

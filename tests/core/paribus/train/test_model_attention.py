@@ -19,15 +19,15 @@ same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 def test_it_says_how_much_each_row_weighs_each_other(preset: str, assemble: Assemble, shake: Shake) -> None:
     model, tokens = shake(assemble(preset)), torch.arange(15, 25).view(2, 5)
     source = torch.arange(15, 21).expand(2, 6) if preset == "seq2seq-tiny" else None
-    before = model.hidden(tokens, source=source)
-    shown = model.attention(tokens, source=source)
-    assert [{name: weights.shape for name, weights in layer.items()} for layer in shown] == [
+    hidden_states = model.hidden(tokens, source=source)
+    maps = model.attention(tokens, source=source)
+    assert [{name: weights.shape for name, weights in layer.items()} for layer in maps] == [
         {"weights": (2, 4, 5, 5), **({"cross": (2, 4, 5, 6)} if source is not None else {})}
     ] * 2
-    for layer in shown:
+    for layer in maps:
         for weights in layer.values():
             same(weights.sum(-1), torch.ones(2, 4, 5, dtype=torch.float64))
-    same(model.hidden(tokens, source=source), before)
+    same(model.hidden(tokens, source=source), hidden_states)
     if source is not None:
         assert [layer["weights"].shape for layer in model.attention(source, part="encoder")] == [(2, 4, 6, 6)] * 2
 

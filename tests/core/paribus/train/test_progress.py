@@ -40,8 +40,8 @@ def test_a_terminal_shows_a_bar_without_a_thread(clock: list[float]) -> None:
         progress("val", 256)
         assert threading.active_count() == 1
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
-    shown = re.findall(r"(training the tokenizer|encoding train|encoding val) .*? ([\d,]+) documents", plain)
-    assert list(dict.fromkeys(shown)) == [
+    reports = re.findall(r"(training the tokenizer|encoding train|encoding val) .*? ([\d,]+) documents", plain)
+    assert list(dict.fromkeys(reports)) == [
         ("training the tokenizer", "8,192"),
         ("encoding train", "2,048"),
         ("encoding val", "256"),

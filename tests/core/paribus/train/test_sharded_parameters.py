@@ -22,19 +22,19 @@ def registry() -> Registry:
     return installed()
 
 
-def cuts(registry: Registry, preset: str, *more: str) -> set[str]:
+def cuts(registry: Registry, preset: str, *overrides: str) -> set[str]:
     """The paths of what a preset would be cut into."""
-    spec = resolved(preset, *SMALL, *more, registry=registry)
+    spec = resolved(preset, *SMALL, *overrides, registry=registry)
     model = nn.ModuleDict(meta_model(spec, registry).children())
-    found = shard_units(model)
-    return {name for name, module in model.named_modules() if any(module is unit for unit in found)}
+    units = shard_units(model)
+    return {name for name, module in model.named_modules() if any(module is unit for unit in units)}
 
 
 def test_a_model_is_cut_into_its_attentions_and_feedforwards(registry: Registry) -> None:
-    own = {f"body.layers.{layer}.{part}" for layer in (0, 1) for part in ("attention", "feedforward")}
-    assert cuts(registry, "gpt-tiny") == own
-    crossing = own | {f"body.layers.{layer}.cross" for layer in (0, 1)}
-    encoder = {name.replace("body", "encoder") for name in own}
+    body_units = {f"body.layers.{layer}.{part}" for layer in (0, 1) for part in ("attention", "feedforward")}
+    assert cuts(registry, "gpt-tiny") == body_units
+    crossing = body_units | {f"body.layers.{layer}.cross" for layer in (0, 1)}
+    encoder = {name.replace("body", "encoder") for name in body_units}
     assert cuts(registry, "seq2seq-tiny") == crossing | encoder
 
 
@@ -44,18 +44,18 @@ def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> Non
     def layer(attention: Any, feedforward: Any) -> Layer:
         return Layer(attention=attention, feedforward=feedforward, placement=None, dropout=0.0)
 
-    shared, alone, once = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    shared, alone, unshared = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
     borrows, tied = nn.Linear(4, 4), nn.Linear(4, 4)
     borrows.weight = alone.weight
     head = nn.Linear(4, 4)
     head.weight = tied.weight
     layers = nn.ModuleList(
-        [layer(shared, alone), layer(shared, borrows), layer(once, tied), layer(once, nn.Identity())]
+        [layer(shared, alone), layer(shared, borrows), layer(unshared, tied), layer(unshared, nn.Identity())]
     )
-    found = shard_units(nn.ModuleDict({"layers": layers, "head": head}))
-    assert len(found) == 2
-    assert found[0] is shared  # one module at work in two layers is gathered for each
-    assert found[1] is once
+    units = shard_units(nn.ModuleDict({"layers": layers, "head": head}))
+    assert len(units) == 2
+    assert units[0] is shared  # one module at work in two layers is gathered for each
+    assert units[1] is unshared
 
 
 def test_a_parameter_that_is_a_single_number_is_named() -> None:

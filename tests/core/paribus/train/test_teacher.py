@@ -38,10 +38,10 @@ def pair(assemble: Assemble, shake: Shake) -> tuple[Model, Model]:
 
 def test_a_teacher_is_none_of_the_models_tensors(pair: tuple[Model, Model]) -> None:
     model, teacher = pair
-    theirs = {id(parameter) for parameter in teacher.parameters()}
+    teacher_ids = {id(parameter) for parameter in teacher.parameters()}
     assert model.teacher is teacher
     assert not [name for name in model.state_dict() if "teacher" in name]
-    assert not theirs & {id(parameter) for parameter in model.parameters()}
+    assert not teacher_ids & {id(parameter) for parameter in model.parameters()}
     model.train()
     assert not teacher.training
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
@@ -55,12 +55,12 @@ def test_a_teacher_goes_where_the_model_goes(pair: tuple[Model, Model]) -> None:
 
 def test_no_gradient_reaches_the_teacher_and_all_of_the_model_has_one(pair: tuple[Model, Model], feed: Feed) -> None:
     model, teacher = pair
-    before = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
+    original = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
     batch = feed("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).step(0)
     model.loss(batch).backward()
     assert all(parameter.grad is None for parameter in teacher.parameters())
     assert all(parameter.grad is not None for parameter in model.parameters())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in teacher.state_dict().items())
+    assert all(torch.equal(tensor, original[name]) for name, tensor in teacher.state_dict().items())
 
 
 def test_two_objectives_ask_a_teacher_once(pair: tuple[Model, Model], feed: Feed) -> None:
@@ -125,7 +125,7 @@ def test_a_layer_of_the_teacher_is_asked_for_what_is_learned_of_it_alone(
     with torch.no_grad():
         model.terms(run, model.trained)
     assert run.teacher is not None
-    assert [set(kept) for kept in run.teacher.output("body").captured] == [set(), set(), {"q", "k", "v"}]
+    assert [set(layer) for layer in run.teacher.output("body").captured] == [set(), set(), {"q", "k", "v"}]
     model = assemble("bert-tiny", words[0].replace("teacher_layer: 3", "teacher_layer: 4"), HASHED).double()
     model.set_teacher(pair[1])
     with pytest.raises(SpecError, match="no-layer"):
@@ -137,10 +137,10 @@ def test_a_teacher_with_another_vocabulary_of_the_same_size_is_refused(
 ) -> None:
     learned = {**base, "tokenizer": "bpe", "dims": {**base["dims"], "vocabulary": 310}}
     (tmp_path / "other.txt").write_text("\n\n".join(f"Quite unlike the others: {n} zebras." for n in range(200)))
-    other = {**learned, "corpus": {**base["corpus"], "path": [str(tmp_path / "other.txt")]}}
-    theirs = paribus.assemble(other, registry=registry)
-    assert theirs.spec["dims"]["vocabulary"] == 310
-    paribus.save(theirs, tmp_path / "teacher")
+    other_spec = {**learned, "corpus": {**base["corpus"], "path": [str(tmp_path / "other.txt")]}}
+    other_teacher = paribus.assemble(other_spec, registry=registry)
+    assert other_teacher.spec["dims"]["vocabulary"] == 310
+    paribus.save(other_teacher, tmp_path / "teacher")
     taught = {**learned, "objective": ["clm", "distill-scores"], "teacher": str(tmp_path / "teacher")}
     with pytest.raises(SpecError, match=r"error\[other-tokenizer\] tokenizer"):
         paribus.assemble(taught, registry=registry)
@@ -193,13 +193,13 @@ def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
     assert {"val/clm/loss", "val/distill-scores/loss", "val/distill-hidden/loss"} <= record["result"]["metrics"].keys()
     assert "val/distill-scores/loss" not in record["result"]["frequencies"]
     alone = paribus.assemble({**taught, "teacher": None, "objective": "clm"}, registry=registry)
-    assert record["result"]["parameters"] == sum(each.numel() for each in alone.parameters())
+    assert record["result"]["parameters"] == sum(item.numel() for item in alone.parameters())
     shutil.rmtree(tmp_path / "teacher")
     model = paribus.load(tmp_path / "trial")
     assert model.teacher is None
     assert model.spec["teacher"] == {"sha256": spec["teacher"]["sha256"]}
     adapted = paribus.adapt(model, ["attention=mqa"])
-    assert [each.name for each in adapted.report.damage][:2] == ["val/clm/loss", "val/clm/accuracy"]
+    assert [item.name for item in adapted.report.damage][:2] == ["val/clm/loss", "val/clm/accuracy"]
     with pytest.raises(StoreError, match=r"no-record.*teacher"):
         paribus.assemble(model.spec, registry=registry)
 

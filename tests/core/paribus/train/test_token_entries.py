@@ -27,22 +27,22 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def flip(entry: Path, at: int) -> None:
+def flip(entry: Path, offset: int) -> None:
     (path,) = entry.glob("*.tokens")
     data = path.read_bytes()
-    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    path.write_bytes(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of what is hashed from here on."""
-    found: list[int] = []
+    block_numbers: list[int] = []
 
     def noted(data: Any) -> str:
-        found.append(len(data))
+        block_numbers.append(len(data))
         return digest(data)
 
     monkeypatch.setattr(token_entries, "digest", noted)
-    return found
+    return block_numbers
 
 
 def test_arrays_are_where_the_document_says(entry: Path) -> None:
@@ -59,30 +59,30 @@ def test_arrays_are_where_the_document_says(entry: Path) -> None:
 def test_of_a_large_entry_that_was_read_whole_some_blocks_are_read(
     entry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = reads(monkeypatch)
+    block_numbers = reads(monkeypatch)
     read_entry(entry)
-    assert 2 <= len(found) <= 4
-    assert sum(found) < 1100
+    assert 2 <= len(block_numbers) <= 4
+    assert sum(block_numbers) < 1100
 
 
 def test_over_many_openings_all_of_it_is_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {number for _ in range(60) for number in token_entries._sampled_blocks(8)}
-    assert asked == set(range(8))
+    block_numbers = {number for _ in range(60) for number in token_entries._sampled_blocks(8)}
+    assert block_numbers == set(range(8))
 
 
-@pytest.mark.parametrize("at", [0, 1000, 2000])
-def test_a_bit_that_somebody_flipped_is_found_at_once(entry: Path, at: int) -> None:
+@pytest.mark.parametrize("offset", [0, 1000, 2000])
+def test_a_bit_that_somebody_flipped_is_found_at_once(entry: Path, offset: int) -> None:
     read_entry(entry)
-    flip(entry, at)
-    with pytest.raises(DamagedError, match=f"the hash that it was written with, from byte {at // 256 * 256:,} on"):
+    flip(entry, offset)
+    with pytest.raises(DamagedError, match=f"the hash that it was written with, from byte {offset // 256 * 256:,} on"):
         read_entry(entry)
 
 
 def test_a_flipped_bit_whose_time_was_turned_back_is_found_at_once(entry: Path) -> None:
     (path,) = entry.glob("*.tokens")
-    before = path.stat()
+    original_stat = path.stat()
     flip(entry, 1000)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(original_stat.st_atime_ns, original_stat.st_mtime_ns))
     with pytest.raises(DamagedError, match="it does not have the hash"):
         read_entry(entry)
 
@@ -92,9 +92,9 @@ def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
 ) -> None:
     looked = token_entries._file_state
     (path,) = entry.glob("*.tokens")
-    before = looked(path)
+    original_state = looked(path)
     flip(entry, 1000)
-    monkeypatch.setattr(token_entries, "_file_state", lambda path: before)
+    monkeypatch.setattr(token_entries, "_file_state", lambda path: original_state)
     monkeypatch.setattr(token_entries, "_sampled_blocks", lambda count: [0])
     read_entry(entry)
     now = time.time()
@@ -105,12 +105,12 @@ def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
 
 def test_a_stamp_is_written_anew_when_all_was_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry / token_entries.STAMP).unlink()
-    found = reads(monkeypatch)
+    block_numbers = reads(monkeypatch)
     read_entry(entry)
-    assert len(found) == 8
-    found.clear()
+    assert len(block_numbers) == 8
+    block_numbers.clear()
     read_entry(entry)
-    assert len(found) <= 4
+    assert len(block_numbers) <= 4
 
 
 def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +120,15 @@ def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypat
         raise StoreError("read-only")
 
     monkeypatch.setattr(token_entries, "write_json", refuse)
-    found = reads(monkeypatch)
+    block_numbers = reads(monkeypatch)
     read_entry(entry)
     read_entry(entry)
-    assert len(found) == 16
+    assert len(block_numbers) == 16
 
 
 def test_a_small_entry_has_no_stamp_and_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_entry(tmp_path, b"state", {}, {})
-    found = reads(monkeypatch)
+    block_numbers = reads(monkeypatch)
     read_entry(tmp_path)
-    assert found == [8]
+    assert block_numbers == [8]
     assert not (tmp_path / token_entries.STAMP).exists()

@@ -71,19 +71,22 @@ def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> EncodedC
     return encode_corpus(corpus or Listed(), Letters(), cache=cache, **options)
 
 
-def same(one: EncodedCorpus, other: EncodedCorpus) -> bool:
-    sides = [(one.train, other.train), (one.val, other.val)]
+def same(left_corpus: EncodedCorpus, right_corpus: EncodedCorpus) -> bool:
+    sides = [(left_corpus.train, right_corpus.train), (left_corpus.val, right_corpus.val)]
     names = ("ids", "sentences", "documents", "languages")
     arrays = [(getattr(a, name), getattr(b, name)) for a, b in sides for name in names]
-    return one.tokenizer_fingerprint == other.tokenizer_fingerprint and all(np.array_equal(a, b) for a, b in arrays)
+    return left_corpus.tokenizer_fingerprint == right_corpus.tokenizer_fingerprint and all(
+        np.array_equal(a, b) for a, b in arrays
+    )
 
 
-def aside(found: EncodedCorpus) -> EncodedCorpus:
+def aside(encoded: EncodedCorpus) -> EncodedCorpus:
     """The same in memory: a file that is cut while it is mapped takes the process with it."""
     train, val = (
-        SplitTokens(side.ids.copy(), side.sentences.copy(), side.documents.copy()) for side in (found.train, found.val)
+        SplitTokens(side.ids.copy(), side.sentences.copy(), side.documents.copy())
+        for side in (encoded.train, encoded.val)
     )
-    return replace(found, train=train, val=val)
+    return replace(encoded, train=train, val=val)
 
 
 def files(cache: Path) -> list[Path]:
@@ -93,64 +96,64 @@ def files(cache: Path) -> list[Path]:
 def test_languages_are_kept_with_their_names(tmp_path: Path) -> None:
     train = [Document("a", ("One.",), language="en"), Document("b", ("Eins.",), language="de")]
     corpus = Listed(train, [Document("c", ("Zwei.",), language="de")])
-    for found in (build(tmp_path, corpus), build(tmp_path, corpus)):
-        assert found.languages == ("en", "de")
-        assert found.train.languages is not None
-        assert found.train.languages.tolist() == [0, 1]
-        assert found.val.languages is not None
-        assert found.val.languages.tolist() == [1]
+    for encoded in (build(tmp_path, corpus), build(tmp_path, corpus)):
+        assert encoded.languages == ("en", "de")
+        assert encoded.train.languages is not None
+        assert encoded.train.languages.tolist() == [0, 1]
+        assert encoded.val.languages is not None
+        assert encoded.val.languages.tolist() == [1]
     alone = build(tmp_path / "one", Listed(train[:1], [Document("c", ("Two.",), language="en")]))
     assert (alone.languages, alone.train.languages) == ((), None)
 
 
 def test_the_second_reader_reads_no_text(tmp_path: Path) -> None:
     corpus = Listed()
-    first = build(tmp_path, corpus)
+    encoded = build(tmp_path, corpus)
     reads = corpus.reads
     second = build(tmp_path, corpus)
     assert corpus.reads == reads > 0
-    assert same(first, second)
+    assert same(encoded, second)
     assert second.tokenizer.decode(second.tokenizer.encode_batch(["Two"])[0]) == "Two"
-    assert second.vocabulary == first.vocabulary
+    assert second.vocabulary == encoded.vocabulary
 
 
 def test_what_was_encoded_can_be_shown(tmp_path: Path) -> None:
-    found = build(tmp_path)
-    assert found.show(found.train, slice(0, None)) == "One. Two.Three."
-    assert found.show(found.val, slice(None)) == "?o?r."  # as its tokenizer, which saw neither F nor u, reads it
+    encoded = build(tmp_path)
+    assert encoded.show(encoded.train, slice(0, None)) == "One. Two.Three."
+    assert encoded.show(encoded.val, slice(None)) == "?o?r."  # as its tokenizer, which saw neither F nor u, reads it
 
 
 def test_ids_are_mapped_and_cannot_be_written(tmp_path: Path) -> None:
-    found = build(tmp_path)
+    encoded = build(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
-        found.train.ids[0] = 1
+        encoded.train.ids[0] = 1
 
 
 def test_the_targets_of_pairs_are_kept(tmp_path: Path) -> None:
     pairs = [Document("a", ("One.",), ("Eins.", "Ja.")), Document("b", ("Two.",), ("Zwei.",))]
-    found = build(tmp_path, Listed(pairs, [Document("c", ("Six.",), ("Sechs.",))]))
-    assert found.train.targets is not None
-    assert found.show(found.train.targets, slice(None)) == "Eins. Ja.Zwei."
-    assert found.train.targets.documents.tolist() == [0, 2, 3]
-    assert found.val.targets is not None
+    encoded = build(tmp_path, Listed(pairs, [Document("c", ("Six.",), ("Sechs.",))]))
+    assert encoded.train.targets is not None
+    assert encoded.show(encoded.train.targets, slice(None)) == "Eins. Ja.Zwei."
+    assert encoded.train.targets.documents.tolist() == [0, 2, 3]
+    assert encoded.val.targets is not None
     assert build(tmp_path).train.targets is None
 
 
 def test_labels_and_the_names_of_classes_come_back(tmp_path: Path) -> None:
-    told = [Document("a", ("One.",), labels=(1,)), Document("b", ("Two.",), labels=(0.5, -1))]
-    found = build(tmp_path, Listed(told, [Document("c", ("Six.",), labels=(2,))]))
-    assert found.train.labels is not None
-    assert found.train.labels.values.tolist() == [1, 0.5, -1]
-    assert found.train.labels.documents.tolist() == [0, 1, 3]
-    assert labels_of(found.val).tolist() == [2]
-    assert found.classes == ("no", "yes")
+    labelled = [Document("a", ("One.",), labels=(1,)), Document("b", ("Two.",), labels=(0.5, -1))]
+    encoded = build(tmp_path, Listed(labelled, [Document("c", ("Six.",), labels=(2,))]))
+    assert encoded.train.labels is not None
+    assert encoded.train.labels.values.tolist() == [1, 0.5, -1]
+    assert encoded.train.labels.documents.tolist() == [0, 1, 3]
+    assert labels_of(encoded.val).tolist() == [2]
+    assert encoded.classes == ("no", "yes")
     assert build(tmp_path).train.labels is None
 
 
 def test_another_corpus_spec_or_size_is_another_entry(tmp_path: Path) -> None:
     build(tmp_path)
-    others: list[dict[str, Any]] = [{"corpus": Listed(VAL, TRAIN)}, {"spec": {"a": 1}}, {"size": 5}]
-    for count, options in enumerate(others, start=2):
+    changes: list[dict[str, Any]] = [{"corpus": Listed(VAL, TRAIN)}, {"spec": {"a": 1}}, {"size": 5}]
+    for count, options in enumerate(changes, start=2):
         build(tmp_path, **options)
         assert len(list(tmp_path.iterdir())) == count
 
@@ -174,8 +177,8 @@ def test_a_class_without_a_file_is_never_taken_for_one_of_another_time(tmp_path:
 def test_a_damaged_entry_is_built_anew(
     tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = aside(build(tmp_path))
-    written = {path: path.read_bytes() for path in files(tmp_path)}
+    encoded = aside(build(tmp_path))
+    contents = {path: path.read_bytes() for path in files(tmp_path)}
     (path,) = tmp_path.rglob(name)
     data = path.read_bytes()
     match damage:
@@ -187,10 +190,10 @@ def test_a_damaged_entry_is_built_anew(
             path.write_bytes(data[: len(data) // 2] if damage == "cut" else b"")
     corpus = Listed()
     with caplog.at_level(logging.WARNING):
-        assert same(build(tmp_path, corpus), first)
+        assert same(build(tmp_path, corpus), encoded)
     assert corpus.reads > 0
     assert ("it is rebuilt" in caplog.text) == ((name, damage) != ("meta.json", "removed"))
-    assert {path: path.read_bytes() for path in files(tmp_path)} == written
+    assert {path: path.read_bytes() for path in files(tmp_path)} == contents
 
 
 def test_a_build_that_was_cut_before_its_meta_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,19 +217,19 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_many_can_build_at_once(tmp_path: Path) -> None:
     wait = threading.Barrier(4)
-    found: list[EncodedCorpus] = []
+    encoded_corpora: list[EncodedCorpus] = []
 
     def work() -> None:
         wait.wait()
-        found.append(build(tmp_path))
+        encoded_corpora.append(build(tmp_path))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(same(one, found[0]) for one in found)
-    assert len(found) == 4
+    assert all(same(one, encoded_corpora[0]) for one in encoded_corpora)
+    assert len(encoded_corpora) == 4
     assert len(files(tmp_path)) == 2
 
 
@@ -246,7 +249,7 @@ def test_a_document_in_both_splits_is_refused_each_time_unless_it_is_allowed(tmp
 def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept(tmp_path: Path) -> None:
     corpus = Listed()
 
-    def change(what: str, done: int) -> None:
+    def change(stage: str, done: int) -> None:
         corpus.splits["train"] = VAL
 
     with pytest.raises(DataError, match="the corpus changed while it was read"):

@@ -72,10 +72,10 @@ def test_a_trial_reads_and_writes_text_without_its_corpus(trial: Path) -> None:
 def test_what_is_saved_again_has_its_text_as_well(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     paribus.save(model, tmp_path / "again")
-    found = paribus.load(tmp_path / "again").text
-    assert found is not None
+    codec = paribus.load(tmp_path / "again").text
+    assert codec is not None
     assert model.text is not None
-    assert found.encode(SENTENCE) == model.text.encode(SENTENCE)
+    assert codec.encode(SENTENCE) == model.text.encode(SENTENCE)
     assert (tmp_path / "again" / TEXT).read_bytes() == (trial / TEXT).read_bytes()
 
 
@@ -94,12 +94,12 @@ def test_an_older_trial_is_read_with_its_corpus(corpus: Path, trial: Path) -> No
         paribus.load(trial)
     corpus.with_suffix(".gone").rename(corpus)
     try:
-        found = paribus.load(trial).text
+        codec = paribus.load(trial).text
     finally:
         corpus.rename(corpus.with_suffix(".gone"))
-    assert found is not None
+    assert codec is not None
     assert whole is not None
-    assert found.encode(SENTENCE) == whole.encode(SENTENCE)
+    assert codec.encode(SENTENCE) == whole.encode(SENTENCE)
 
 
 def test_an_older_saved_model_still_loads_and_has_no_text(trial: Path, tmp_path: Path) -> None:
@@ -115,14 +115,14 @@ def test_a_tokenizer_that_is_damaged_or_of_another_model_is_refused(trial: Path,
     model = paribus.load(trial)
     place = tmp_path / "again"
     paribus.save(model, place)
-    kept = (place / TEXT).read_text()
-    (place / TEXT).write_text(kept.replace("A", "B", 1))
+    original = (place / TEXT).read_text()
+    (place / TEXT).write_text(original.replace("A", "B", 1))
     with pytest.raises(StoreError, match=r"error\[damaged\] \(.*text\.json\): this file was cut, edited or damaged"):
         paribus.load(place)
     write_json(place / TEXT, {"tokenizer": "no state", "languages": [], "classes": []})
     with pytest.raises(StoreError, match="it does not hold a tokenizer"):
         paribus.load(place)
-    (place / TEXT).write_text(kept)
+    (place / TEXT).write_text(original)
     document = read_json(place / MODEL)
     write_json(place / MODEL, {**document, "tokenizer": "0" * 64})
     with pytest.raises(StoreError, match=r"error\[other-tokenizer\] .*is not the one that the weights beside it"):
@@ -153,6 +153,6 @@ def test_it_knows_the_languages_and_classes_of_its_corpus_by_their_numbers(trial
     assert model.text is not None
     model.text = TextCodec(model.text.tokenizer, ("de", "en"), ("yes", "no"))
     paribus.save(model, tmp_path / "two")
-    found = paribus.load(tmp_path / "two").text
-    assert found is not None
-    assert (found.languages, found.classes) == (("de", "en"), ("yes", "no"))
+    codec = paribus.load(tmp_path / "two").text
+    assert codec is not None
+    assert (codec.languages, codec.classes) == (("de", "en"), ("yes", "no"))

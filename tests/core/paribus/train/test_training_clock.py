@@ -45,25 +45,25 @@ class Clock:
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Clock]:
-    own, wall = Clock(), Clock()
-    monkeypatch.setattr(time, "process_time", own)
+    cpu, wall = Clock(), Clock()
+    monkeypatch.setattr(time, "process_time", cpu)
     monkeypatch.setattr(time, "perf_counter", wall)
-    return own, wall
+    return cpu, wall
 
 
 def test_a_limit_is_held_against_cpu_time_and_not_against_what_others_take(clocks: tuple[Clock, Clock]) -> None:
-    own, wall = clocks
+    cpu, wall = clocks
     watch = TrainingClock(10)
     watch.start(CPU)
     wall.now += 1000  # somebody else has the core
-    own.now += 4
+    cpu.now += 4
     assert not watch.is_over()
     assert watch.fraction() == 0.4
     watch.pause()
-    own.now += 50  # an evaluation
+    cpu.now += 50  # an evaluation
     assert watch.fraction() == 0.4
     watch.start(CPU)
-    own.now += 6
+    cpu.now += 6
     assert watch.is_over()
     assert watch.schedule_step() == SCHEDULE_STEPS - 1
     watch.pause()
@@ -71,10 +71,10 @@ def test_a_limit_is_held_against_cpu_time_and_not_against_what_others_take(clock
 
 
 def test_on_an_accelerator_the_clock_is_the_walls(clocks: tuple[Clock, Clock]) -> None:
-    own, wall = clocks
+    cpu, wall = clocks
     watch = TrainingClock(10)
     watch.start(torch.device("cuda"))
-    own.now += 100  # a thread of its own that waits
+    cpu.now += 100  # a thread of its own that waits
     assert not watch.is_over()
     wall.now += 10
     assert watch.is_over()
@@ -82,26 +82,26 @@ def test_on_an_accelerator_the_clock_is_the_walls(clocks: tuple[Clock, Clock]) -
 
 def test_evaluations_lie_evenly_over_the_time() -> None:
     done = 0
-    at = []
+    fractions = []
     for percent in range(101):
         if is_evaluation_due(percent / 100, done, 4):
             done += 1
-            at.append(percent)
-    assert at == [25, 50, 75, 100]
+            fractions.append(percent)
+    assert fractions == [25, 50, 75, 100]
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("text", "seconds"),
     [({"seconds": 60}, 60), ("00:01:00:01", 3601), (None, None), ({"days": 1, "hours": 1}, 9e4)],
 )  # fmt: skip
-def test_a_time_is_read_as_lightning_reads_it(given: Any, seconds: float | None) -> None:
-    assert max_seconds({"max_time": given}) == seconds
+def test_a_time_is_read_as_lightning_reads_it(text: Any, seconds: float | None) -> None:
+    assert max_seconds({"max_time": text}) == seconds
 
 
-@pytest.mark.parametrize("given", ["soon", "{seconds: 0}", "{weeks: 1}", "60", "{seconds: -1}", "{seconds: true}"])
-def test_what_is_no_time_is_refused(registry: Registry, given: str) -> None:
+@pytest.mark.parametrize("text", ["soon", "{seconds: 0}", "{weeks: 1}", "60", "{seconds: -1}", "{seconds: true}"])
+def test_what_is_no_time_is_refused(registry: Registry, text: str) -> None:
     with pytest.raises(SpecError, match=r"trainer.max_time .*no time > 0; valid: \{seconds: 60\}, also minutes"):
-        spec(registry, f"trainer.max_time={given}")
+        spec(registry, f"trainer.max_time={text}")
 
 
 def test_what_changes_as_the_training_goes_on_is_refused_where_time_alone_ends_it(
@@ -136,10 +136,10 @@ def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory
 def test_a_trial_ends_at_its_first_step_after_so_many_seconds_its_own_interruptions_included(
     cut_and_resumed: tuple[int, Record],
 ) -> None:
-    before, record = cut_and_resumed
+    interrupted, record = cut_and_resumed
     result, spent = record["result"], record["provenance"]["spent_seconds"]
     steps = result["steps"]
-    assert steps > before == 5
+    assert steps > interrupted == 5
     assert LIMIT <= spent < LIMIT + max(0.1, 20 * LIMIT / steps)
     assert len(result["losses"]) == steps
     assert result["tokens"] == steps * 4 * 16
@@ -161,9 +161,9 @@ def test_progress_output_takes_nothing_from_the_budget(registry: Registry, tmp_p
             pass
 
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
-    before = time.process_time()
+    start = time.process_time()
     record = run_trial(timed, registry, TrialContext("output", tmp_path, on_step=burn_cpu_time))
-    assert record["provenance"]["spent_seconds"] < time.process_time() - before - 6 * 0.05
+    assert record["provenance"]["spent_seconds"] < time.process_time() - start - 6 * 0.05
 
 
 def test_steps_that_are_fewer_end_it_before_its_time(registry: Registry, tmp_path: Path) -> None:

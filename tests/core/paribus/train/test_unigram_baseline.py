@@ -40,25 +40,25 @@ def test_a_loss_is_held_to_what_a_model_has_that_knows_frequencies_and_nothing_e
     """Of tokens where the vocabulary is scored, and of two labels at even odds."""
     model, data = both("bert-tiny", "data.validation=16")
     counts = np.bincount(data.encoded.train.ids, minlength=data.encoded.vocabulary.size) + 1
-    found = evaluate(knowing(model, "objectives.mlm.bias", counts / counts.sum()), data)
-    known = unigram_baselines(model, data)
-    assert known == {"val/mlm/loss": pytest.approx(found["val/mlm/loss"], rel=1e-5), "val/nsp/loss": math.log(2)}
+    metrics = evaluate(knowing(model, "objectives.mlm.bias", counts / counts.sum()), data)
+    baselines = unigram_baselines(model, data)
+    assert baselines == {"val/mlm/loss": pytest.approx(metrics["val/mlm/loss"], rel=1e-5), "val/nsp/loss": math.log(2)}
 
 
 def test_classes_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> None:
     """And not in all that is held out: here eight of one class are evaluated, and the rest is of the other."""
     chosen = set(order(0, VALIDATION, 40)[:8].tolist())
-    train = [f"row {at} of the text,{int(at < 10)}" for at in range(60)]
-    val = [f"held {at} of the text,{int(at in chosen)}" for at in range(40)]
+    train = [f"row {index} of the text,{int(index < 10)}" for index in range(60)]
+    val = [f"held {index} of the text,{int(index in chosen)}" for index in range(40)]
     for name, rows in (("train", train), ("val", val)):
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows, ""]), encoding="utf-8")
     corpus = f"corpus={{name: table, path: ['{tmp_path}/train.csv'], validation: ['{tmp_path}/val.csv'], label: label}}"
     model, data = both("encoder-tiny", corpus, "objective=classify", "dims.length=32", "data.validation=8")
     shares = np.array([51 / 62, 11 / 62])
-    found = evaluate(knowing(model, "objectives.classify.head.scores.bias", shares), data)
-    known = unigram_baselines(model, data)
-    assert known == {"val/classify/loss": pytest.approx(-math.log(11 / 62))}
-    assert known["val/classify/loss"] == pytest.approx(found["val/classify/loss"], rel=1e-5)
+    metrics = evaluate(knowing(model, "objectives.classify.head.scores.bias", shares), data)
+    baselines = unigram_baselines(model, data)
+    assert baselines == {"val/classify/loss": pytest.approx(-math.log(11 / 62))}
+    assert baselines["val/classify/loss"] == pytest.approx(metrics["val/classify/loss"], rel=1e-5)
     _, whole = both("encoder-tiny", corpus, "objective=classify", "dims.length=32")
     assert unigram_baselines(model, whole)["val/classify/loss"] == pytest.approx(-np.log(shares) @ [32 / 40, 8 / 40])
 
@@ -69,32 +69,34 @@ def test_tokens_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> No
     (tmp_path / "val.txt").write_text("b" * 300 + "a" * 900, encoding="utf-8")
     corpus = f"corpus={{name: text, path: ['{tmp_path}/train.txt'], validation: ['{tmp_path}/val.txt']}}"
     model, data = both("gpt-tiny", corpus, "dims.length=32", "data.validation=8")
-    found = unigram_baselines(model, data)["val/clm/loss"]
-    assert found == pytest.approx(-math.log(101 / (1000 + data.encoded.vocabulary.size)))
+    baseline = unigram_baselines(model, data)["val/clm/loss"]
+    assert baseline == pytest.approx(-math.log(101 / (1000 + data.encoded.vocabulary.size)))
     _, whole = both("gpt-tiny", corpus, "dims.length=32")
-    assert unigram_baselines(model, whole)["val/clm/loss"] < found - 1
+    assert unigram_baselines(model, whole)["val/clm/loss"] < baseline - 1
 
 
 def test_what_stands_for_a_span_is_as_frequent_as_it_is_among_the_labels_of_training() -> None:
     _, data = both("t5-tiny", "data.validation=16")
     name, marks = "span-corruption", data.encoded.vocabulary.reserved
-    asked = [label for label in validation_targets(data)[name]["labels"].flatten().tolist() if label != IGNORED]
-    assert 0.1 < sum(label in marks for label in asked) / len(asked) < 0.6
+    val_labels = [label for label in validation_targets(data)[name]["labels"].flatten().tolist() if label != IGNORED]
+    assert 0.1 < sum(label in marks for label in val_labels) / len(val_labels) < 0.6
     examples = data.examples(data.encoded.train, data.val_examples.objectives, data.val_examples.length)
     index = torch.from_numpy(order(0, VALIDATION, examples.count)[:16])
     labels = examples.batch(Draw(0, VALIDATION, index)).targets[name]["labels"]
-    seen = [label for label in labels.flatten().tolist() if label != IGNORED]
+    train_labels = [label for label in labels.flatten().tolist() if label != IGNORED]
     absent = sorted(marks - set(data.encoded.train.ids.tolist()))
-    said, text = Counter(seen), Counter(data.encoded.train.ids.tolist())
-    share = (sum(said[each] for each in absent) + 1) / (len(seen) + 2)
-    few = sum(said[each] + 1 for each in absent)
+    label_counts, text = Counter(train_labels), Counter(data.encoded.train.ids.tolist())
+    share = (sum(label_counts[token] for token in absent) + 1) / (len(train_labels) + 2)
+    few = sum(label_counts[token] + 1 for token in absent)
     many = len(data.encoded.train.ids) + data.encoded.vocabulary.size - len(absent)
     nats = [
-        -math.log(share * (said[each] + 1) / few if each in absent else (1 - share) * (text[each] + 1) / many)
-        for each in asked
+        -math.log(
+            share * (label_counts[token] + 1) / few if token in absent else (1 - share) * (text[token] + 1) / many
+        )
+        for token in val_labels
     ]
-    found = token_unigram_loss(data, name, "labels", validation_targets(data)[name])
-    assert found == pytest.approx(sum(nats) / len(nats), rel=1e-9)
+    baseline = token_unigram_loss(data, name, "labels", validation_targets(data)[name])
+    assert baseline == pytest.approx(sum(nats) / len(nats), rel=1e-9)
 
 
 def test_nothing_is_told_where_nothing_is_a_label() -> None:

@@ -49,9 +49,9 @@ def pretrained(base: dict[str, Any], registry: Registry, tmp_path_factory: pytes
     return folder
 
 
-def domain(base: dict[str, Any], pretrained: Path, **more: Any) -> dict[str, Any]:
+def domain(base: dict[str, Any], pretrained: Path, **options: Any) -> dict[str, Any]:
     path = [str(Path(base["corpus"]["path"][0]).with_name("domain.txt"))]
-    return {**base, "corpus": {**base["corpus"], "path": path}, "from": {"name": str(pretrained), **more}}
+    return {**base, "corpus": {**base["corpus"], "path": path}, "from": {"name": str(pretrained), **options}}
 
 
 def test_the_pretrained_vocabulary_reads_another_corpus(
@@ -66,8 +66,8 @@ def test_the_pretrained_vocabulary_reads_another_corpus(
     assert begun["damage"]["val/clm/loss"]["before"] == begun["damage"]["val/clm/loss"]["after"]
     alone = load_corpus(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
     assert alone.tokenizer_fingerprint != source.tokenizer  # its own would have been another
-    again = resolved({**domain(base, pretrained), "from": str(tmp_path)}, registry=registry)  # and on from there
-    assert load_corpus(again, registry).tokenizer_fingerprint == source.tokenizer
+    second_spec = resolved({**domain(base, pretrained), "from": str(tmp_path)}, registry=registry)  # and on from there
+    assert load_corpus(second_spec, registry).tokenizer_fingerprint == source.tokenizer
     moved = {**spec, "from": {key: value for key, value in spec["from"].items() if key != "learned"}}
     assert identity_of(moved, "", "") == identity_of(spec, "", "")  # the hash of the model tells of its vocabulary
 
@@ -80,28 +80,30 @@ def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
     fresh = paribus.assemble({**spec, "from": None})
     old, new = load_corpus(source.spec, registry).tokenizer, load_corpus(spec, registry).tokenizer
     both = shared_tokens(new, old)
-    ours, theirs = ({each.piece(token): token for token in range(each.vocabulary().size)} for each in (new, old))
-    assert both == {ours[piece]: theirs[piece] for piece in ours.keys() & theirs.keys()}
-    assert 100 < len(both) < len(ours)
+    new_ids, old_ids = ({item.piece(token): token for token in range(item.vocabulary().size)} for item in (new, old))
+    assert both == {new_ids[piece]: old_ids[piece] for piece in new_ids.keys() & old_ids.keys()}
+    assert 100 < len(both) < len(new_ids)
     assert any(token != number for token, number in both.items())
     for path in ("embedding.tokens.weight", "objectives.clm.bias"):
-        mine, his, drawn = (dict(each.named_parameters())[path] for each in (tuned, source, fresh))
-        for token in range(len(mine)):
-            assert torch.equal(mine[token], his[both[token]] if token in both else drawn[token])
+        tuned_table, source_table, fresh_table = (
+            dict(item.named_parameters())[path] for item in (tuned, source, fresh)
+        )
+        for token in range(len(tuned_table)):
+            assert torch.equal(tuned_table[token], source_table[both[token]] if token in both else fresh_table[token])
     assert tuned.weight_transfer is not None
-    told = {fate.path: fate.how for fate in tuned.weight_transfer.of("converted")}
-    said = f"kept the rows of {len(both)} shared tokens, {len(mine) - len(both)} new"
-    assert told == {"embedding.tokens.weight": said, "objectives.clm.bias": said}
+    descriptions = {fate.path: fate.how for fate in tuned.weight_transfer.of("converted")}
+    description = f"kept the rows of {len(both)} shared tokens, {len(tuned_table) - len(both)} new"
+    assert descriptions == {"embedding.tokens.weight": description, "objectives.clm.bias": description}
 
 
 def test_what_has_a_row_for_each_id_is_found_whatever_else_is_as_long(base: dict[str, Any], registry: Registry) -> None:
     spec = resolved({**base, "feedforward.expand": 25, "embedding.tie": False}, registry=registry)  # 16 x 25 = 400
-    found = vocabulary_tensors(spec, registry, load_corpus(spec, registry).vocabulary)
-    assert found == {"embedding.tokens.weight", "embedding.head.weight", "objectives.clm.bias"}
+    paths = vocabulary_tensors(spec, registry, load_corpus(spec, registry).vocabulary)
+    assert paths == {"embedding.tokens.weight", "embedding.head.weight", "objectives.clm.bias"}
 
 
 def test_another_tokenizer_has_to_be_asked_for(base: dict[str, Any], pretrained: Path, registry: Registry) -> None:
-    other = {**domain(base, pretrained), "tokenizer": "bytes"}
+    bytes_spec = {**domain(base, pretrained), "tokenizer": "bytes"}
     with pytest.raises(SpecError, match=r"ids would mean other tokens; valid: .*or `from.vocabulary: new`") as caught:
-        resolved(other, registry=registry)
+        resolved(bytes_spec, registry=registry)
     assert len(caught.value.problems) == 1

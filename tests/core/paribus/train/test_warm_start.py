@@ -23,19 +23,19 @@ def paths(fates: tuple[TensorTransfer, ...]) -> set[str]:
 
 
 def adopted(model: Model, source: Model) -> tuple[Model, WeightTransfer]:
-    made = model.double().eval()
-    return made, transfer_weights(made, source)
+    adapted = model.double().eval()
+    return adapted, transfer_weights(adapted, source)
 
 
 def scores(model: Model, rows: int = 16) -> Tensor:
     tokens = torch.arange(3 * rows).reshape(3, rows) % 40
     with torch.no_grad():
-        found: Tensor = model(tokens)[0]
-    return found
+        logits: Tensor = model(tokens)[0]
+    return logits
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("source_attention", "target_attention"),
     [
         ("attention=mha", "attention={name: gqa, kv_heads: 4}"),
         ("attention=mha", "attention={name: restricted, window: 16}"),
@@ -49,20 +49,28 @@ def scores(model: Model, rows: int = 16) -> Tensor:
     ],
 )
 def test_where_nothing_is_lost_the_scores_are_the_same_to_the_bit(
-    assemble: Assemble, shake: Shake, before: str, after: str
+    assemble: Assemble, shake: Shake, source_attention: str, target_attention: str
 ) -> None:
-    source = shake(assemble("gpt-tiny", before))
-    keep = [before] if before.partition(".")[0] not in after and "position" in before else []
-    model, report = adopted(assemble("gpt-tiny", *keep, after), source)
-    assert not torch.equal(scores(assemble("gpt-tiny", after).double().eval()), scores(source))
+    source = shake(assemble("gpt-tiny", source_attention))
+    keep = (
+        [source_attention]
+        if source_attention.partition(".")[0] not in target_attention and "position" in source_attention
+        else []
+    )
+    model, report = adopted(assemble("gpt-tiny", *keep, target_attention), source)
+    assert not torch.equal(scores(assemble("gpt-tiny", target_attention).double().eval()), scores(source))
     assert torch.equal(scores(model), scores(source))
     assert report.of("dropped") == ()
 
 
-@pytest.mark.parametrize(("before", "after"), [("mqa", "mha"), ("{name: gqa, kv_heads: 2}", "mha"), ("mqa", "gqa")])
-def test_repeated_heads_do_no_damage(assemble: Assemble, shake: Shake, before: str, after: str) -> None:
-    source = shake(assemble("gpt-tiny", f"attention={before}"))
-    model, report = adopted(assemble("gpt-tiny", f"attention={after}"), source)
+@pytest.mark.parametrize(
+    ("source_attention", "target_attention"), [("mqa", "mha"), ("{name: gqa, kv_heads: 2}", "mha"), ("mqa", "gqa")]
+)
+def test_repeated_heads_do_no_damage(
+    assemble: Assemble, shake: Shake, source_attention: str, target_attention: str
+) -> None:
+    source = shake(assemble("gpt-tiny", f"attention={source_attention}"))
+    model, report = adopted(assemble("gpt-tiny", f"attention={target_attention}"), source)
     assert (scores(model) - scores(source)).abs().max() < 1e-12
     assert {fate.path.split(".")[-2] for fate in report.of("converted")} == {"k", "v"}
     assert report.of("new") == report.of("dropped") == ()
@@ -71,18 +79,18 @@ def test_repeated_heads_do_no_damage(assemble: Assemble, shake: Shake, before: s
 def test_fewer_heads_are_the_means_of_groups(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("bert-tiny", "attention=mha"))
     model, report = adopted(assemble("bert-tiny", "attention={name: gqa, kv_heads: 2}"), source)
-    theirs, ours = source.state_dict(), model.state_dict()
+    source_state, state = source.state_dict(), model.state_dict()
     for layer in (0, 1):
         for side in "kv":
             for kind in ("weight", "bias"):
                 name = f"body.layers.{layer}.attention.heads.{side}.{kind}"
-                heads = [theirs[name][4 * head : 4 * head + 4] for head in range(4)]
+                heads = [source_state[name][4 * head : 4 * head + 4] for head in range(4)]
                 expected = torch.cat([(heads[0] + heads[1]) / 2, (heads[2] + heads[3]) / 2])
-                torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-15)
+                torch.testing.assert_close(state[name], expected, rtol=0, atol=1e-15)
     assert {fate.how for fate in report.of("converted")} == {"4 heads averaged in groups of 2"}
     assert len(report.of("kept")) + len(report.of("converted")) == len(source.parameter_info)
     for fate in report.of("kept"):
-        assert torch.equal(ours[fate.path], theirs[fate.path])
+        assert torch.equal(state[fate.path], source_state[fate.path])
 
 
 def test_heads_of_which_neither_number_divides_the_other_are_averaged_as_they_are_read(
@@ -101,18 +109,18 @@ def test_other_placements_keep_the_norms_by_their_paths(assemble: Assemble, shak
     model, report = adopted(assemble("gpt-tiny", "placement=post"), source)
     assert {fate.path.rpartition(".")[0] for fate in report.of("dropped")} == {"body.norm"}
     assert report.of("new") == report.of("converted") == ()
-    kept = [path for path in paths(report.of("kept")) if "placement.norms" in path]
-    assert len(kept) == 8
-    assert all(torch.equal(model.state_dict()[path], source.state_dict()[path]) for path in kept)
+    norm_paths = [path for path in paths(report.of("kept")) if "placement.norms" in path]
+    assert len(norm_paths) == 8
+    assert all(torch.equal(model.state_dict()[path], source.state_dict()[path]) for path in norm_paths)
 
 
 def test_layers_that_come_to_share_take_the_first_and_say_what_is_lost(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("gpt-tiny"))
     model, report = adopted(assemble("gpt-tiny", "dims.groups=1"), source)
     assert {path.split(".")[2] for path in paths(report.of("dropped"))} == {"1"}
-    own, theirs = model.state_dict(), source.state_dict()
+    state, source_state = model.state_dict(), source.state_dict()
     name = "attention.heads.q.weight"
-    assert torch.equal(own[f"body.layers.1.{name}"], theirs[f"body.layers.0.{name}"])
+    assert torch.equal(state[f"body.layers.1.{name}"], source_state[f"body.layers.0.{name}"])
 
 
 def test_a_head_that_comes_to_be_tied_is_told_of(assemble: Assemble, shake: Shake) -> None:
@@ -176,7 +184,9 @@ def test_a_model_with_other_objectives_keeps_its_body(assemble: Assemble, shake:
 def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("bert-tiny", "dims.layers=3"))
     model, report = adopted(assemble("bert-tiny", "attention=mqa", "norm=rmsnorm", "position=t5"), source)
-    assert sum(fate.size for fate in report.by_path.values()) == sum(each.numel() for each in model.parameters())
+    assert sum(fate.size for fate in report.by_path.values()) == sum(
+        parameter.numel() for parameter in model.parameters()
+    )
     names = dict(source.named_parameters()).keys()
     assert names == paths(report.of("kept")) | paths(report.of("converted")) & names | paths(report.of("dropped"))
 
@@ -207,7 +217,7 @@ def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
 ) -> None:
     monkeypatch.setattr(
-        Heads, "convert_weights", lambda own, other: {name: ConvertedTensor(torch.zeros(shape), "anyhow")}
+        Heads, "convert_weights", lambda module, source: {name: ConvertedTensor(torch.zeros(shape), "anyhow")}
     )
     with pytest.raises(PluginError, match=message):
         transfer_weights(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
@@ -215,9 +225,9 @@ def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
 
 def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> None:
     source, model = assemble("gpt-tiny"), assemble("gpt-tiny")
-    before = model.state_dict()["embedding.tokens.weight"].clone()
+    original = model.state_dict()["embedding.tokens.weight"].clone()
     with torch.no_grad():
         source.topology.embedding.get_parameter("tokens.weight")[3, 1] = float("nan")
     with pytest.raises(StoreError, match=r"not-finite.*embedding\.tokens\.weight"):
         transfer_weights(model, source)
-    assert torch.equal(model.state_dict()["embedding.tokens.weight"], before)
+    assert torch.equal(model.state_dict()["embedding.tokens.weight"], original)

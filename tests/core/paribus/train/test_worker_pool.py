@@ -29,9 +29,9 @@ def squared(number: int, item: int) -> tuple[int, int]:
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_results_come_in_the_order_of_the_items(size: int) -> None:
     with WorkerPool(squared, size) as pool:
-        found = list(pool.map(enumerate(range(12)), lambda number, item: (-1, 0) if item % 5 == 3 else None))
-    assert [value for value, _ in found] == [-1 if item % 5 == 3 else item * item for item in range(12)]
-    workers = {process for value, process in found if value >= 0}
+        results = list(pool.map(enumerate(range(12)), lambda number, item: (-1, 0) if item % 5 == 3 else None))
+    assert [value for value, _ in results] == [-1 if item % 5 == 3 else item * item for item in range(12)]
+    workers = {process for value, process in results if value >= 0}
     assert (workers == {os.getpid()}) == (size == 1)
     assert len(workers) <= size
 
@@ -42,16 +42,16 @@ def test_a_single_item_is_processed_in_this_process() -> None:
 
 
 def test_no_more_items_are_read_ahead_than_there_are_workers() -> None:
-    asked: list[int] = []
+    items_read: list[int] = []
 
     def items() -> Iterator[tuple[int, int]]:
         for number in range(12):
-            asked.append(number)
+            items_read.append(number)
             yield number, number
 
     with WorkerPool(squared, 2) as pool:
         for place, _ in enumerate(pool.map(items())):
-            assert len(asked) <= place + 4
+            assert len(items_read) <= place + 4
 
 
 @pytest.mark.parametrize(
