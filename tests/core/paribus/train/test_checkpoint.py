@@ -457,9 +457,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: saved(path.parent, 2, identity="b" * 64),
         "other-trial.* the checkpoint of another trial, b{64}; valid: a{64}",
     ),
-    "renamed": (lambda path: shutil.copy(path.parent / "step-00000001.safetensors", path), "that its name says it is"),
+    "renamed": (lambda path: shutil.copy(path.parent / "step-00000001.safetensors", path), "that its file name promises"),
     "newer": (lambda path: resealed(path, lambda _: None, schema=2), "unknown-schema.*in schema 2,.*; valid: 1"),
-    "more keys": (lambda path: resealed(path, lambda document: document.update(more=1)), "that its name says it is"),
+    "more keys": (lambda path: resealed(path, lambda document: document.update(more=1)), "that its file name promises"),
 }
 
 
