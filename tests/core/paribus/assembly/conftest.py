@@ -1,6 +1,6 @@
-"""A grid of whole models: each attention with each position in some topology, all else taking turns.
+"""Fixtures of whole models: each attention with each position, the other components in rotation.
 
-Every combination is in the kit's matrix (tests/core/paribus/testing/test_matrix.py), which looks less closely.
+The conformance matrix (tests/core/paribus/testing/test_matrix.py) has every combination, with fewer checks.
 """
 
 import itertools
@@ -49,7 +49,7 @@ GRID = grid()
 
 @pytest.fixture(scope="session")
 def built(assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Callable[[Cell], Model]:
-    """The model of a cell, built once for all tests, which do not change it."""
+    """Return the model of a cell, built once for all tests, which do not change it."""
     models: dict[Cell, Model] = {}
 
     def build(cell: Cell) -> Model:
@@ -86,7 +86,7 @@ def crossing(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> 
 
 @pytest.fixture(scope="session")
 def hidden() -> Callable[..., Tensor]:
-    """The body's rows, given whole streams; where there is another part, it reads `source`."""
+    """Return the hidden states of the body for whole streams; models with another part read `source`."""
 
     def run(model: Model, body: Stream, source: Stream | None = None) -> Tensor:
         usual = torch.arange(27, 36).expand(len(body.tokens), -1)

@@ -1,4 +1,4 @@
-"""The builder: each place of a model holds what the spec names for it, and is told where it is."""
+"""Model builder: each slot gets the component that the spec names, with the shape of its part."""
 
 import dataclasses
 import math
@@ -152,7 +152,7 @@ def test_a_limit_that_only_a_component_can_state_is_a_mistake_of_the_spec(assemb
 
 
 class Sloped(Position):
-    """A learned bias, and a note of where it was built; who owns it is left open."""
+    """Learned bias that records the shapes it was built with; subclasses declare its owner."""
 
     roles: ClassVar[Mapping[str, Role]] = {"slope": "gain"}
 
@@ -168,7 +168,7 @@ class Sloped(Position):
 
 @final
 class OfLayer(Sloped):
-    """A bias of each layer's own."""
+    """Bias that each layer owns."""
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "layer"}
 
@@ -181,7 +181,7 @@ class OfLayer(Sloped):
 
 @final
 class OfStack(Sloped):
-    """A bias that all layers of a stack share."""
+    """Bias that all layers of a stack share."""
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "stack"}
 
@@ -194,7 +194,7 @@ class OfStack(Sloped):
 
 @final
 class OfBoth(Sloped):
-    """A bias that all layers of a stack share, and that each multiplies by a number of its own."""
+    """Bias that all layers of a stack share, multiplied by a number per layer."""
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "content", "owner": "stack"}
 
@@ -291,7 +291,7 @@ def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemb
 
 @final
 class Overflowing(Sloped):
-    """A bias whose constructor fails in one of several ways."""
+    """Bias whose constructor fails in one of several ways."""
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "layer"}
 

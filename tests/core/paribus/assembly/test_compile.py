@@ -1,4 +1,4 @@
-"""Whole models under torch.compile: one graph, whatever they are made of."""
+"""Whole models under torch.compile: one graph, for any components."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, final
@@ -65,7 +65,7 @@ MODELS = {
 
 @final
 class Counting:
-    """A backend that runs what it is given, and counts it."""
+    """Backend that runs each graph and counts the graphs."""
 
     def __init__(self) -> None:
         self.graphs = 0

@@ -1,4 +1,4 @@
-"""One node of a spec becomes one component, each option of the type that its annotation says."""
+"""Creation of components from spec nodes, with options of the annotated types."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, final
@@ -12,7 +12,7 @@ from paribus.assembly.components import make
 @final
 @dataclass(frozen=True)
 class Group:
-    """Options that a family shares."""
+    """Options that a family of components shares."""
 
     scaled: Annotated[bool, "whether"] = True
     cap: Annotated[float | None, "at most"] = None
@@ -20,7 +20,7 @@ class Group:
 
 @final
 class Every:
-    """A component with an option of every kind."""
+    """Component with an option of every kind."""
 
     injects = ("shape",)
 
@@ -43,7 +43,7 @@ class Every:
 
 @final
 class Plain:
-    """A component without options."""
+    """Component without options."""
 
     injects = ("shape",)
 
@@ -53,7 +53,7 @@ class Plain:
 
 @final
 class Classes:
-    """A registry of two components."""
+    """Registry of two components."""
 
     def get(self, slot: str, name: str) -> type:
         assert slot == "feedforward"

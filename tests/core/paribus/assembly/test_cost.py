@@ -1,4 +1,4 @@
-"""Costs: what is declared, held against what runs."""
+"""Declared costs of a model, compared with measured ones."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -69,7 +69,7 @@ def test_declared_operations_are_those_that_torch_counts(spec: list[str], assemb
 
 
 def count(model: ModelParts, batch: Batch) -> int:
-    """Torch's own count of one forward pass; on the meta device, as it counts no fused attention on a CPU."""
+    """Return torch's FLOP count of one forward pass, on the meta device: on a CPU it skips fused attention."""
     with FlopCounterMode(display=False) as counter:
         run = BatchForward(model.topology, batch, capture=Capture(last_layer_input=True))
         for name in model.trained:

@@ -1,4 +1,4 @@
-"""Decoding step by step, and reading another stack: the same as all at once."""
+"""Step-by-step decoding and cross-attention: equal to one pass over all tokens."""
 
 from collections.abc import Callable
 from functools import partial

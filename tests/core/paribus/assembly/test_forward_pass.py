@@ -1,4 +1,4 @@
-"""One forward pass: what two objectives both ask for is computed once."""
+"""Forward pass that objectives share: each output is computed once."""
 
 import gc
 import weakref
@@ -24,7 +24,7 @@ def batch(**targets: dict[str, Tensor]) -> Batch:
 
 
 def counted(module: nn.Module) -> list[object]:
-    """Grows by one with each forward pass of the module."""
+    """Return a list that grows by one with each forward pass of the module."""
     calls: list[object] = []
     module.register_forward_hook(lambda *_: calls.append(object()))
     return calls
@@ -172,7 +172,7 @@ def test_a_model_captures_what_its_objectives_ask_for(assemble: Assemble) -> Non
 
 @final
 class Taxed(FeedForward):
-    """Nothing, at a price."""
+    """Feed-forward that returns zeros and has an auxiliary loss."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Layers that share parameters in groups: which, that it is the same function, and that nothing else moves."""
+"""Groups of layers that share parameters: their assignment, equality with separate layers, and isolation."""
 
 import itertools
 from pathlib import Path

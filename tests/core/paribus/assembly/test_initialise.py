@@ -1,4 +1,4 @@
-"""Keyed initialisation: a parameter's first value is a function of the seed, of its path, and of nothing else."""
+"""Keyed initialisation: the initial value of a parameter depends on the seed and its path only."""
 
 import copy
 import itertools
@@ -158,7 +158,7 @@ def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decid
 
 
 def scale(scheme: str, role: str, shape: tuple[int, ...], crosses: bool, path: str) -> float:
-    """The formulas of the papers, over two layers."""
+    """Return the standard deviations of the papers' formulas, for two layers."""
     if scheme == "normal":
         return 0.02
     if scheme == "gpt2":

@@ -1,4 +1,4 @@
-"""What initialisation asks of components that it has never seen: ties, buffers, roles, gains."""
+"""Initialisation of components that are not registered: ties, buffers, roles and gains."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ Assemble = Callable[..., Model]
 
 @final
 class TiedHead(Embedding):
-    """A table and a head of its own, which are one parameter."""
+    """Embedding with a separate head that shares its parameter."""
 
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}
 
@@ -112,7 +112,7 @@ def test_a_tie_outlives_saving_and_loading(tied: Callable[[], Model], tmp_path: 
 
 
 class Odd(FeedForward):
-    """A feed-forward whose `__init__` a test fills in."""
+    """Feed-forward whose `__init__` a test provides."""
 
     fill: ClassVar[Callable[[Any], None]]
 
@@ -130,7 +130,7 @@ class Odd(FeedForward):
 
 @pytest.fixture
 def odd(assemble: Assemble, components: Registry) -> Callable[..., Model]:
-    """A model whose feed-forwards have what `fill` gives them."""
+    """Return a model whose feed-forwards are built by `fill`."""
 
     def build(fill: Callable[[Any], None], **members: Any) -> Model:
         kind = type("Filled", (Odd,), {"__doc__": Odd.__doc__, "__module__": __name__, "fill": fill, **members})
@@ -197,7 +197,7 @@ def test_a_parameter_that_is_not_trained_stays_so(odd: Callable[..., Model]) -> 
 
 @final
 class Deep(Placement):
-    """x + f(x), and a gain for what writes into the stream."""
+    """x + f(x), with a gain for weights that write into the residual stream."""
 
     traits: ClassVar[PlacementTraits] = {"final_norm": False}
 
@@ -227,7 +227,7 @@ def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: A
 
 @final
 class Told(Initialisation):
-    """Writes down what it is told."""
+    """Initialisation that records the parameter information it receives."""
 
     seen: ClassVar[dict[str, ParameterInfo]] = {}
 

@@ -1,4 +1,4 @@
-"""Padding and packing in whole models: what a row holds nothing of, or shares with a stranger, does not matter."""
+"""Padding and packing in whole models: neither padding nor other documents change the output."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ PLACES = {
 
 
 def padded(tokens: Tensor, places: list[int], pad: int) -> tuple[Stream, Tensor]:
-    """`tokens` spread over the rows that are no padding, and which rows those are."""
+    """Return a stream with `tokens` at the positions that are not padding, and these positions."""
     documents = torch.tensor(places)
     (text_positions,) = (documents != PADDING).nonzero(as_tuple=True)
     spread = torch.full((len(tokens), len(places)), pad)
@@ -75,7 +75,7 @@ def test_documents_packed_into_one_row_are_as_if_each_were_alone(cell: Model, hi
 
 
 def packed(tokens: Tensor) -> Stream:
-    """The rows of a batch as the documents of one row."""
+    """Return the examples of a batch as the documents of one packed example."""
     count, length = tokens.shape
     documents, positions = torch.arange(count).repeat_interleave(length), torch.arange(length).repeat(count)
     return Stream(tokens.reshape(1, -1), documents.unsqueeze(0), positions.unsqueeze(0))

@@ -1,4 +1,4 @@
-"""Who sees whom in whole models, of every attention with every position in every topology."""
+"""Visibility between tokens in whole models, for every attention with every position in every topology."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,13 +18,13 @@ same = partial(torch.testing.assert_close, rtol=0, atol=TOLERANCE)
 
 
 def apart(actual: Tensor, expected: Tensor) -> set[int]:
-    """The rows in which two outputs differ."""
+    """Return the positions at which two outputs differ."""
     differ = ((actual - expected).abs() > TOLERANCE).any(-1).any(0)
     return set(differ.nonzero().flatten().tolist())
 
 
 def reached(model: Model, row: int) -> set[int]:
-    """The rows that may change with one, after all layers."""
+    """Return the positions that a token may change, after all layers."""
     window = model.spec["attention"].get("window")
     reach = ROWS if window is None else (window - 1) * model.spec["dims"]["layers"]
     back = reach if model.spec["topology"]["name"] == "encoder" else 0

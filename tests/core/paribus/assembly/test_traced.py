@@ -1,4 +1,4 @@
-"""A step's loss is one graph: quick enough to be asked each time, where `test_compile` asks of every kind of model."""
+"""Tracing of a training step's loss as one graph: a quick check, which `test_compile` makes for every kind of model."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

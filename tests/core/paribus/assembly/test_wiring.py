@@ -1,4 +1,4 @@
-"""Whole models that must be the same model, and what a placement promises of what comes out."""
+"""Whole models that must be equal, and the output properties of norm placements."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is set beside other changes is put back one by one, and what then stays the same is told by why it does."""
+"""Ablation probe: each changed option is reset by itself, and options without effect are reported."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, final
@@ -65,7 +65,7 @@ def test_what_has_a_say_is_not_ignored_and_asking_draws_nothing(
 
 
 def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components: Registry, text: EncodedCorpus) -> None:
-    """`inner: null` is a width of the component's own choice, and may be the very one that was set."""
+    """`inner: null` lets the component choose the width, which may equal the one that was set."""
     small = ProbeContext(components, text)
     glu = {"name": "glu"}
     default = parameter_shapes(spec(components, feedforward=glu), small)
@@ -80,7 +80,7 @@ def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components:
 
 @final
 class Idling(Norm):
-    """Root mean square, with what matters only for short rows, when none is trained, or never."""
+    """Root mean square norm with options that matter only for short sequences, only without training, or never."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
 
@@ -105,7 +105,7 @@ class Idling(Norm):
 
 @final
 class Plain(Optimizer):
-    """Gradient descent that forgets one of its options."""
+    """Gradient descent that ignores one of its options."""
 
     def __init__(
         self, *, lr: Annotated[float, "rate", Range(above=0)] = 0.1, nesterov: Annotated[bool, "unread"] = False

@@ -1,4 +1,4 @@
-"""`paribus.adapt`: from a folder or a model to another one, and what that cost it on the same examples."""
+"""`paribus.adapt`: convert a saved model to another architecture and measure the loss change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = ("dims={width: 12, heads: 4, head_width: 4, layers: 2, length: 16}", "dat
 
 
 def tiny(preset: str, *overrides: str) -> Model:
-    """A model whose weights are not those that its seed would draw."""
+    """Return a model whose weights differ from the initial weights of its seed."""
     model = paribus.assemble(paribus.spec(preset, *TINY, *overrides))
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""From a spec to a model and its data, and from a trial back to its model."""
+"""Assembly of a model and its data from a spec, and loading of a trial's model."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A corpus of the user's own, as a spec names it."""
+    """Return a corpus option with files of the user."""
     folder = tmp_path_factory.mktemp("corpus")
     words = ["all", "else", "being", "equal", "one", "part", "of", "a", "model", "is", "swapped", "and", "trained"]
     for number in range(40):
@@ -98,7 +98,7 @@ def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path
 
 @final
 class Stubborn(Tokenizer):
-    """Letters, as many as it likes."""
+    """Tokenizer of characters that ignores the requested vocabulary size."""
 
     def train(self, texts: Iterable[str], size: int | None) -> None: ...
 
@@ -159,7 +159,7 @@ def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(files: s
 
 @pytest.fixture
 def trial(tmp_path: Path, files: str, components: Registry) -> Callable[..., tuple[Path, Model]]:
-    """A folder as a trial leaves it, and the model that it trained."""
+    """Return the folder of a finished trial and the model that it trained."""
 
     def leave(state: str = "done", *, weights: bool = True) -> tuple[Path, Model]:
         chosen = resolved("gpt-tiny", *SMALL, files, registry=components)

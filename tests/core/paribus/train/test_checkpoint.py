@@ -44,7 +44,7 @@ Make = Callable[[Any], torch.optim.Optimizer]
 
 
 class Tiny(nn.Module):
-    """A model with what is hard to keep: a tie, a shared layer, bfloat16, a 0-dim tensor, an empty one, a buffer."""
+    """Model with tensors that are hard to save: a tie, a shared layer, bfloat16, 0-dim, empty, and a buffer."""
 
     def __init__(self, *, tied: bool = True, width: int = 4, names: tuple[str, str] = ("first", "second")) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ def trained(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
 
 
 def saved(folder: Path, step: int = 1, *, seed: int = 0, **extra_options: Any) -> Path:
-    """A checkpoint of a trial whose weights are `seed`'s, drawn anew."""
+    """Save a checkpoint of a trial whose weights are drawn with `seed`."""
     model, optimizer = built(seed=seed)
     options = {"model": model, "optimizer": optimizer, "generators": {}, "extra": {}, "identity": TRIAL}
     return save(folder, step, **{**options, "fingerprint": HERE, **extra_options})
@@ -113,7 +113,7 @@ def digests(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[str, st
 
 
 def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
-    """One disk for each call that can fail, until none is left to fail."""
+    """Yield one disk for each call that can fail, until no call is left to fail."""
     for k in itertools.count():
         calls: list[str] = []
 
@@ -128,7 +128,7 @@ def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
 
 
 def killing_at(k: int) -> Files:
-    """A disk that kills this process ahead of its k-th call."""
+    """Return a disk that kills this process before its k-th call."""
     calls = itertools.count()
 
     def before(_: str) -> None:
@@ -139,7 +139,7 @@ def killing_at(k: int) -> Files:
 
 
 def resealed(path: Path, change: Callable[[dict[str, Any]], None], schema: int = tensor_file.SCHEMA) -> None:
-    """Forge a file: another document, and a hash that is right."""
+    """Forge a file: another document, with a correct hash."""
     tensors, document = read_tensors(path)
     change(document)
     with pytest.MonkeyPatch.context() as patch:
@@ -457,7 +457,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: saved(path.parent, 2, identity="b" * 64),
         "other-trial.* the checkpoint of another trial, b{64}; valid: a{64}",
     ),
-    "renamed": (lambda path: shutil.copy(path.parent / "step-00000001.safetensors", path), "that its file name promises"),
+    "renamed": (
+        lambda path: shutil.copy(path.parent / "step-00000001.safetensors", path),
+        "that its file name promises",
+    ),
     "newer": (lambda path: resealed(path, lambda _: None, schema=2), "unknown-schema.*in schema 2,.*; valid: 1"),
     "more keys": (lambda path: resealed(path, lambda document: document.update(more=1)), "that its file name promises"),
 }

@@ -1,4 +1,4 @@
-"""Shards: what is built by many, or in many goes, is what one builds in one."""
+"""Corpus shards: a build by several processes, or in several attempts, equals one by a single process."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ WORDS = [
 
 
 class Made(Corpus):
-    """Documents of a few languages, made from numbers, half of them pairs with labels, some of nothing."""
+    """Synthetic documents in a few languages, half of them pairs with labels, and some empty."""
 
     def __init__(self, documents: int = 160, paired: bool = False) -> None:
         self.counts: dict[Split, int] = {"train": documents, "val": documents // 8}
@@ -69,7 +69,7 @@ def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> EncodedC
 
 
 def held(encoded: EncodedCorpus) -> list[Any]:
-    """All that an entry says, for comparison."""
+    """Return the contents of an encoded corpus, for comparison."""
     sides = [encoded.train, encoded.val, encoded.train.targets, encoded.val.targets]
     arrays: list[Any] = []
     for side in sides:
@@ -83,13 +83,13 @@ def held(encoded: EncodedCorpus) -> list[Any]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of some twenty documents."""
+    """Reduce the size of a shard to about twenty documents."""
     monkeypatch.setattr(module, "MAX_CHARACTERS", 1500)
 
 
 @pytest.fixture
 def alone() -> None:
-    """Processes are only copied from one that has a single thread, and torch's count."""
+    """Limit torch to one thread: only a process with a single thread can fork."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What variants are matched on is counted, down to what decoding keeps for each token, and however long it goes on."""
+"""Costs that variants can be matched on, including the decoding state per token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data: which examples a step sees is a function of (seed, step), and of nothing else."""
+"""Data module: the examples of a step are a function of (seed, step) only."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -99,7 +99,7 @@ def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
 
 
 def tensors(batches: list[Batch]) -> Iterator[tuple[str, Tensor]]:
-    """What batches hold, one below the other: a row for each example."""
+    """Return the tensors of batches, concatenated: one row per example."""
     first_batch = batches[0]
     for name, stream in first_batch.streams.items():
         for field, vector in zip(stream._fields, stream, strict=True):

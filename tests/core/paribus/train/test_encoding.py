@@ -1,4 +1,4 @@
-"""A corpus and a tokenizer, to arrays of ids."""
+"""Encoding of a corpus with a tokenizer to arrays of ids."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ from paribus.train.token_store import EncodedCorpus, encode_corpus, overlap
 
 @final
 class Listed(Corpus):
-    """Documents that a test made up."""
+    """Corpus of listed documents."""
 
     def __init__(self, train: Sequence[Document], val: Sequence[Document]) -> None:
         self.splits: dict[Split, Sequence[Document]] = {"train": train, "val": val}
@@ -35,7 +35,7 @@ class Listed(Corpus):
 
 @final
 class Letters(Tokenizer):
-    """The code point of each letter; it remembers what it was trained on."""
+    """Tokenizer of code points that records its training texts."""
 
     def __init__(self, size: int = 128) -> None:
         self.size = size

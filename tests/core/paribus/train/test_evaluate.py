@@ -1,4 +1,4 @@
-"""What is measured: the mean over labels, whatever the batches, in the mode in which a model is used."""
+"""Evaluation: metrics are means over labels, independent of the batches, in evaluation mode."""
 
 import math
 from collections.abc import Callable
@@ -112,7 +112,7 @@ def test_a_split_with_nothing_to_evaluate_is_refused(feed: Feed) -> None:
 
 
 def both(preset: str, *overrides: str) -> tuple[Model, Data]:
-    """A model, and the data that it is measured on."""
+    """Return a model and its evaluation data."""
     small = ("dims.width=16", "dims.layers=1", "data.validation=16", "data.batch=4")
     spec = resolved(preset, *small, *overrides)
     text = load_corpus(spec, installed())

@@ -1,4 +1,4 @@
-"""What is measured is the same for every variant, whatever each was trained with."""
+"""Evaluation is the same for every variant, independent of its training objective."""
 
 from __future__ import annotations
 

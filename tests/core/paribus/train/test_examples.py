@@ -1,4 +1,4 @@
-"""Buckets: batches of about one length, and nothing else about an epoch changes."""
+"""Length buckets: batches of similar lengths from the same examples of an epoch."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -52,7 +52,7 @@ def test_a_batch_has_as_many_rows_as_its_longest_example_needs(lengths: list[int
 
 
 def rows(data: Data, steps: int) -> dict[int, tuple[Any, ...]]:
-    """What became of each example: what its rows hold up to padding, and what is predicted there."""
+    """Return the tokens and the targets of each example, without padding."""
     examples: dict[int, tuple[Any, ...]] = {}
     for batch in map(data.step, range(steps)):
         body = batch.streams["body"]

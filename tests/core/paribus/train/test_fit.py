@@ -1,4 +1,4 @@
-"""A model and its data in anybody's Trainer: nothing of paribus around them."""
+"""Models and data in a plain Lightning Trainer, without the rest of paribus."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, final
@@ -31,7 +31,7 @@ TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
 
 @final
 class Seen(Callback):
-    """Keeps what a run trains on, and draws numbers that are none of its business."""
+    """Callback that records the training batches and draws random numbers."""
 
     def __init__(self, *, disturb: bool = False) -> None:
         self.batches: list[str] = []
@@ -49,7 +49,7 @@ class Seen(Callback):
 
 @final
 class Notes(Logger):
-    """Keeps what is logged of the loss."""
+    """Logger that records the training losses."""
 
     name = version = None
 
@@ -185,7 +185,7 @@ def test_losses_are_logged_as_means_over_the_steps_between(assemble: Assemble, s
 
 @pytest.fixture
 def groups() -> Iterator[None]:
-    """What one run with several processes leaves behind is gone before the next."""
+    """Destroy the process group of a run with several processes before the next test."""
     yield
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The flow: pieces of what is never made as a whole."""
+"""Concatenated documents: examples are read without making the whole concatenation."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from paribus.train.token_store import SplitTokens
 
 
 def side(lengths: list[int], languages: bool = False) -> SplitTokens:
-    """Documents of one sentence each; ids count up from 100, so that each says where it stood."""
+    """Return documents of one sentence each; ids count up from 100, so that each shows its place."""
     bounds = np.cumsum([0, *lengths])
     language_numbers = np.arange(len(lengths)) % 3 if languages else None
     return SplitTokens(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=language_numbers)

@@ -1,4 +1,4 @@
-"""A trial that begins from a saved model: what it kept, what that is called in its record, and who it is."""
+"""Trials that start from a saved model: reused tensors, the record, and the identity."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(base: dict[str, Any], registry: Registry, folder: Path) -> Run:
 
 @pytest.fixture(scope="module")
 def saved(run: Run, folder: Path) -> Path:
-    """A trial's own folder: it is one that a model can begin from."""
+    """Return the folder of a trial, which can be the start of another model."""
     return folder / str(run({}).trial["identity"])
 
 

@@ -1,4 +1,4 @@
-"""What of a corpus is in no example is told before training starts, and kept in the record."""
+"""Skipped parts of a corpus are reported before training and saved in the record."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a trial's loggers are told, and that nothing comes back from them."""
+"""Loggers of a trial: the logged values, and the isolation of the trial from logger failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def train(registry: Registry, tmp_path: Path) -> Train:
-    """Trains eight steps in a folder of its own; the logs of all lie in `logs`."""
+    """Train eight steps in a separate folder; all logs are in `logs`."""
     sizes = ("dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=8")
     spec = resolved("gpt-tiny", *sizes, "corpus=copy", "tokenizer=symbols", "trainer.max_steps=8",
                     "data.evaluations=2", registry=registry)  # fmt: skip

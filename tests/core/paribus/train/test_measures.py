@@ -1,4 +1,4 @@
-"""Measures in a trial: what they are asked of, where what they find is kept, and what is refused before."""
+"""Measures in a trial: their inputs, their results in the record, and their validation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ TINY = (
 
 @final
 class Nine(Measure):
-    """Nine, each time that it is asked, and the last step."""
+    """Measure that returns nine, and the last step."""
 
     traits: ClassVar[MeasureTraits] = {"every_evaluation": True}
 
@@ -41,7 +41,7 @@ class Nine(Measure):
 
 @final
 class Late(Measure):
-    """What another measure has found, at the end; nothing else."""
+    """Measure at the end that returns the result of another measure."""
 
     def __init__(self, *, least: Annotated[int, "of it", Range(0), Example(1)]) -> None:
         self.least = least
@@ -56,7 +56,7 @@ class Late(Measure):
 
 @final
 class Weighing(Measure):
-    """How large the largest weight is."""
+    """Measure of the largest weight."""
 
     traits: ClassVar[MeasureTraits] = {"needs": ["weights", "normalized"]}
 
@@ -71,7 +71,7 @@ class Weighing(Measure):
 
 @final
 class Inventing(Measure):
-    """The scores of rows of its own making."""
+    """Measure of the logits of generated tokens."""
 
     traits: ClassVar[MeasureTraits] = {"own_tokens": True, "visibility": "past"}
 
@@ -85,7 +85,7 @@ class Inventing(Measure):
 
 @final
 class Pairing(Measure):
-    """How many pairs a model writes; it cannot know its name before a library is there."""
+    """Measure of the number of generated pairs, whose names need an optional library."""
 
     traits: ClassVar[MeasureTraits] = {"needs": ["pairs"]}
 
@@ -110,7 +110,7 @@ def ask(model: Model, data: Any, registry: Registry) -> MeasuredModel:
 
 @final
 class Showing(Measure):
-    """How many tokens it shows."""
+    """Measure of the number of displayed tokens."""
 
     traits: ClassVar[MeasureTraits] = {"own_tokens": True}
 

@@ -1,4 +1,4 @@
-"""The model that is trained: its loss, its gradients, its modes, its optimizer."""
+"""Training module: loss, gradients, modes and optimizer."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
 def gradients(model: Model, *batches: Batch) -> dict[str, Tensor]:
-    """Of the sum of the batches' losses."""
+    """Return the gradients of the sum of the batches' losses."""
     model.zero_grad()
     for batch in batches:
         model.loss(batch).backward()
@@ -58,7 +58,7 @@ def test_every_parameter_of_every_preset_learns_from_its_objective(
 
 
 def moves_keys(components: Registry, node: Mapping[str, Any]) -> bool:
-    """Whether a position does something to keys, or reads them: then a bias of all keys is felt."""
+    """Return True if a position changes or reads keys, so that a bias of all keys has an effect."""
     traits = components.index.entries["position"][node["name"]].traits
     return "rotate" in traits["hooks"] or traits["bias"] == "content"
 
@@ -88,7 +88,7 @@ def test_the_mean_of_the_means_of_unequal_micro_batches_is_another_loss(
 
 
 def padded(batch: Batch, rows: int) -> Batch:
-    """More rows on the right of every stream, which hold nothing."""
+    """Return a batch with padding on the right of every stream."""
 
     def filled(stream: Stream) -> Stream:
         size = (len(stream.tokens), rows)

@@ -1,4 +1,4 @@
-"""What a model says of how much its rows weigh one another."""
+"""Attention weights of a model."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""A model learns: one batch by heart, whatever it is made of."""
+"""Overfitting: every kind of model memorizes one batch."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Packing: whole documents share rows, and nobody is the wiser for it."""
+"""Packing: whole documents share examples without an effect on each other."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ VOCABULARY = Vocabulary(5000, {"pad": 3, "eos": MARK})
 
 
 def side(lengths: list[int]) -> SplitTokens:
-    """Documents of one sentence each; ids count up from 100, so that each says where it stood."""
+    """Return documents of one sentence each; ids count up from 100, so that each shows its place."""
     bounds = np.cumsum([0, *lengths])
     return SplitTokens(
         np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=np.arange(len(lengths)) % 3
@@ -84,7 +84,7 @@ def test_no_row_is_opened_while_another_has_room(lengths: list[int]) -> None:
 
 @pytest.mark.parametrize("spread", [0.6, 1.0, 1.6])
 def test_rows_are_filled_to_97_of_a_hundred(spread: float) -> None:
-    """Documents as long as those of corpora are: their logarithms are normal, about rows of several sizes."""
+    """The lengths of the documents have a log-normal distribution, as in real corpora."""
     lengths = np.random.default_rng(0).lognormal(5.0, spread, 20_000).astype(int) + 1
     for limit in (128, 512, 1024):
         assert PackedDocuments(side(lengths.tolist()), VOCABULARY, limit).fill >= 0.97, (spread, limit)
@@ -105,7 +105,7 @@ Feed = Callable[..., Data]
 
 
 def unpacked(batch: Batch) -> Batch:
-    """Each document of each row in a row of its own, and padding behind it."""
+    """Return a batch with each packed document as an example of its own, followed by padding."""
     body = batch.streams["body"]
     assert body.documents is not None
     owners = body.documents

@@ -1,4 +1,4 @@
-"""Progress of reading a corpus: a bar in a terminal, lines in a file, and nothing for short waits."""
+"""Progress of reading a corpus: a bar in a terminal, lines in a file, and no output for short waits."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""A model in pieces: what is cut, and what stays with the rest. How it trains: `studies/test_ranks.py`."""
+"""Units of a sharded model. Their training is tested in `studies/test_ranks.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def registry() -> Registry:
 
 
 def cuts(registry: Registry, preset: str, *overrides: str) -> set[str]:
-    """The paths of what a preset would be cut into."""
+    """Return the paths of a preset's units."""
     spec = resolved(preset, *SMALL, *overrides, registry=registry)
     model = nn.ModuleDict(meta_model(spec, registry).children())
     units = shard_units(model)

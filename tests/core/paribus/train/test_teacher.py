@@ -1,4 +1,4 @@
-"""A teacher is no part of the model: it is frozen, saved nowhere, moved along, and asked once a pass."""
+"""Teachers: frozen, never saved with the model, moved with it, and run once per pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HASHED = "teacher={sha256: known}"
 
 @pytest.fixture
 def pair(assemble: Assemble, shake: Shake) -> tuple[Model, Model]:
-    """A model, and its teacher, which is deeper."""
+    """Return a model and a deeper teacher."""
     teacher = shake(assemble("bert-tiny", "dims.layers=3", "objective=mlm"))
     model = assemble("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).double()
     model.set_teacher(teacher)

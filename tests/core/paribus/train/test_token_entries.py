@@ -1,4 +1,4 @@
-"""Entries of the token store: small ones are read whole, large ones believed while nothing speaks against it."""
+"""Entries of the token store: small ones are checked whole, large ones by sampled blocks and a stamp."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from paribus.train.token_entries import Column, read_entry, write_entry
 
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A large one: of more than ten blocks, of which some are read."""
+    """Return a large entry of more than ten blocks, of which only a sample is read."""
     monkeypatch.setattr(token_entries, "FULL_CHECK_BYTES", 1000)
     monkeypatch.setattr(token_entries, "BLOCK", 256)
     monkeypatch.setattr(token_entries, "SAMPLED_BLOCKS", 2)
@@ -34,7 +34,7 @@ def flip(entry: Path, offset: int) -> None:
 
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what is hashed from here on."""
+    """Return a list that collects the sizes of the blocks hashed from now on."""
     block_numbers: list[int] = []
 
     def noted(data: Any) -> str:

@@ -1,4 +1,4 @@
-"""The token store: kept, found again, and never believed unchecked."""
+"""Token store: entries are cached, found again and always verified."""
 
 import logging
 import subprocess
@@ -22,7 +22,7 @@ VAL = [Document("c", ("Four.",))]
 
 @final
 class Listed(Corpus):
-    """Documents that a test made up."""
+    """Corpus of listed documents."""
 
     def __init__(self, train: Sequence[Document] = TRAIN, val: Sequence[Document] = VAL) -> None:
         self.splits: dict[Split, Sequence[Document]] = {"train": train, "val": val}
@@ -41,7 +41,7 @@ class Listed(Corpus):
 
 @final
 class Letters(Tokenizer):
-    """The letters of the training text, in the order of their frequency."""
+    """Tokenizer of the letters of the training text, by frequency."""
 
     def __init__(self) -> None:
         self.letters = ""
@@ -81,7 +81,7 @@ def same(left_corpus: EncodedCorpus, right_corpus: EncodedCorpus) -> bool:
 
 
 def aside(encoded: EncodedCorpus) -> EncodedCorpus:
-    """The same in memory: a file that is cut while it is mapped takes the process with it."""
+    """Return a copy in memory: truncating a mapped file kills the process."""
     train, val = (
         SplitTokens(side.ids.copy(), side.sentences.copy(), side.documents.copy())
         for side in (encoded.train, encoded.val)

@@ -1,4 +1,4 @@
-"""A saved model can be asked without the corpus that it was trained on: its tokenizer stands beside its weights."""
+"""Saved tokenizers: a saved model can be used without its training corpus."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(corpus: Path, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trial whose corpus is gone since; the tokenizer learned from it."""
+    """Return a finished trial whose corpus no longer exists and whose tokenizer was trained on it."""
     folder = tmp_path_factory.mktemp("trial")
     spec = resolved(
         {
@@ -53,7 +53,7 @@ def trained(corpus: Path, registry: Registry, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def trial(trained: Path, tmp_path: Path) -> Path:
-    """A copy to be broken."""
+    """Return a copy of the trial that a test may damage."""
     for name in (RECORD, WEIGHTS, TEXT):
         shutil.copy(trained / name, tmp_path / name)
     return tmp_path

@@ -1,4 +1,4 @@
-"""A training that time ends: it stops at the first step after, and what it spent before it was cut is not forgotten."""
+"""Time limits of training: it stops at the first step after the limit, and a resumed run counts the time before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spec(registry: Registry, *overrides: str) -> dict[str, Any]:
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """Manual clock."""
 
     now = 100.0
 
@@ -119,7 +119,7 @@ def test_what_changes_as_the_training_goes_on_is_refused_where_time_alone_ends_i
 
 @pytest.fixture(scope="module")
 def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Record]:
-    """A trial that was stopped on the way, at which step, and its record after it was run again."""
+    """Return the step at which a trial was interrupted, and its record after it was resumed."""
     folder = tmp_path_factory.mktemp("cut")
     timed = spec(registry, f"trainer.max_time={{seconds: {LIMIT}}}")
     steps = 0

@@ -1,4 +1,4 @@
-"""The callback of a trial: parameters without gradients, and digests of batches."""
+"""Callback of a trial: parameters without gradients, and digests of batches."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What frequencies alone come to: counted by hand, and the loss of a model that knows nothing else."""
+"""Unigram baselines: counted by hand, and equal to the loss of a model with unigram frequencies only."""
 
 import math
 from collections import Counter
@@ -28,7 +28,7 @@ def both(preset: str, *overrides: str) -> tuple[Model, Data]:
 
 
 def knowing(model: Model, bias: str, shares: np.ndarray) -> Model:
-    """The model as one that gives each label its share, whatever it reads."""
+    """Return a model whose output is the frequency of each label, for any input."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -37,7 +37,7 @@ def knowing(model: Model, bias: str, shares: np.ndarray) -> Model:
 
 
 def test_a_loss_is_held_to_what_a_model_has_that_knows_frequencies_and_nothing_else() -> None:
-    """Of tokens where the vocabulary is scored, and of two labels at even odds."""
+    """Covers tokens, where the vocabulary is scored, and two labels at even odds."""
     model, data = both("bert-tiny", "data.validation=16")
     counts = np.bincount(data.encoded.train.ids, minlength=data.encoded.vocabulary.size) + 1
     metrics = evaluate(knowing(model, "objectives.mlm.bias", counts / counts.sum()), data)
@@ -46,7 +46,7 @@ def test_a_loss_is_held_to_what_a_model_has_that_knows_frequencies_and_nothing_e
 
 
 def test_classes_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> None:
-    """And not in all that is held out: here eight of one class are evaluated, and the rest is of the other."""
+    """Eight examples of one class are evaluated; the remaining validation examples are of the other class."""
     chosen = set(order(0, VALIDATION, 40)[:8].tolist())
     train = [f"row {index} of the text,{int(index < 10)}" for index in range(60)]
     val = [f"held {index} of the text,{int(index in chosen)}" for index in range(40)]
@@ -64,7 +64,7 @@ def test_classes_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> N
 
 
 def test_tokens_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> None:
-    """A text that begins with one letter and goes on with another has the first pieces evaluated."""
+    """The text starts with one letter and continues with another, and only its first examples are evaluated."""
     (tmp_path / "train.txt").write_text("a" * 900 + "b" * 100, encoding="utf-8")
     (tmp_path / "val.txt").write_text("b" * 300 + "a" * 900, encoding="utf-8")
     corpus = f"corpus={{name: text, path: ['{tmp_path}/train.txt'], validation: ['{tmp_path}/val.txt']}}"
@@ -105,7 +105,7 @@ def test_nothing_is_told_where_nothing_is_a_label() -> None:
 
 
 def test_images_are_held_against_the_frequencies_of_their_classes() -> None:
-    """And not against those of the values of their pixels."""
+    """The frequencies of the pixel values do not matter."""
     model, data = both("vit-tiny", "corpus.images=24", "corpus.held_out=8", "dims.width=8", "data.batch=8")
     labels = validation_targets(data)["image-classify"]["labels"].tolist()
     counts = Counter(int(label) for label in data.encoded.train.labels.values)  # type: ignore[union-attr]  # it has

@@ -1,4 +1,4 @@
-"""Fine-tuning keeps the pretrained vocabulary; where it does not, pieces keep their rows under their new numbers."""
+"""Vocabularies in fine-tuning: the pretrained one is kept, or rows of shared tokens move to their new ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fits is kept to the bit, what can be converted does no damage where it need not, and nothing goes unsaid."""
+"""Warm start: equal tensors are copied bitwise, convertible ones are converted, and all others are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work by several processes: its order, its errors, and when nobody is asked."""
+"""Worker pool: order of results, errors, and cases without work."""
 
 import os
 import subprocess
