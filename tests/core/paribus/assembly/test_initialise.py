@@ -158,7 +158,7 @@ def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decid
 
 
 def scale(scheme: str, role: str, shape: tuple[int, ...], crosses: bool, path: str) -> float:
-    """Return the standard deviations of the papers' formulas, for two layers."""
+    """Return the standard deviation by the papers' formulas, for two layers."""
     if scheme == "normal":
         return 0.02
     if scheme == "gpt2":

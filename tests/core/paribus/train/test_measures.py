@@ -71,7 +71,7 @@ class Weighing(Measure):
 
 @final
 class Inventing(Measure):
-    """Measure of the logits of generated tokens."""
+    """Measure of the logits of random tokens."""
 
     traits: ClassVar[MeasureTraits] = {"own_tokens": True, "visibility": "past"}
 
@@ -110,7 +110,7 @@ def ask(model: Model, data: Any, registry: Registry) -> MeasuredModel:
 
 @final
 class Showing(Measure):
-    """Measure of the number of displayed tokens."""
+    """Measure that reads tokens of its own and returns a constant."""
 
     traits: ClassVar[MeasureTraits] = {"own_tokens": True}
 

@@ -35,14 +35,14 @@ def flip(entry: Path, offset: int) -> None:
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that collects the sizes of the blocks hashed from now on."""
-    block_numbers: list[int] = []
+    hashed_sizes: list[int] = []
 
     def noted(data: Any) -> str:
-        block_numbers.append(len(data))
+        hashed_sizes.append(len(data))
         return digest(data)
 
     monkeypatch.setattr(token_entries, "digest", noted)
-    return block_numbers
+    return hashed_sizes
 
 
 def test_arrays_are_where_the_document_says(entry: Path) -> None:
@@ -59,10 +59,10 @@ def test_arrays_are_where_the_document_says(entry: Path) -> None:
 def test_of_a_large_entry_that_was_read_whole_some_blocks_are_read(
     entry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block_numbers = reads(monkeypatch)
+    hashed_sizes = reads(monkeypatch)
     read_entry(entry)
-    assert 2 <= len(block_numbers) <= 4
-    assert sum(block_numbers) < 1100
+    assert 2 <= len(hashed_sizes) <= 4
+    assert sum(hashed_sizes) < 1100
 
 
 def test_over_many_openings_all_of_it_is_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,12 +105,12 @@ def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
 
 def test_a_stamp_is_written_anew_when_all_was_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry / token_entries.STAMP).unlink()
-    block_numbers = reads(monkeypatch)
+    hashed_sizes = reads(monkeypatch)
     read_entry(entry)
-    assert len(block_numbers) == 8
-    block_numbers.clear()
+    assert len(hashed_sizes) == 8
+    hashed_sizes.clear()
     read_entry(entry)
-    assert len(block_numbers) <= 4
+    assert len(hashed_sizes) <= 4
 
 
 def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +120,15 @@ def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypat
         raise StoreError("read-only")
 
     monkeypatch.setattr(token_entries, "write_json", refuse)
-    block_numbers = reads(monkeypatch)
+    hashed_sizes = reads(monkeypatch)
     read_entry(entry)
     read_entry(entry)
-    assert len(block_numbers) == 16
+    assert len(hashed_sizes) == 16
 
 
 def test_a_small_entry_has_no_stamp_and_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_entry(tmp_path, b"state", {}, {})
-    block_numbers = reads(monkeypatch)
+    hashed_sizes = reads(monkeypatch)
     read_entry(tmp_path)
-    assert block_numbers == [8]
+    assert hashed_sizes == [8]
     assert not (tmp_path / token_entries.STAMP).exists()
