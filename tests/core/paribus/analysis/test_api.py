@@ -14,23 +14,23 @@ CHANGES = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": {"name": "glu",
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Any:
-    def ask(**said: Any) -> Any:
+def make_spec(tmp_path: Path) -> Any:
+    def build(**options: Any) -> Any:
         study = {"base": "encoder-tiny", "budget": {"steps": 2}, "seeds": 2, "metric": {"name": "val/mlm/loss"}}
-        return comparison_spec(paribus.study({**study, **said}, store=tmp_path))
+        return comparison_spec(paribus.study({**study, **options}, store=tmp_path))
 
-    return ask
+    return build
 
 
-def test_a_ladder_asks_for_the_rung_below(asked: Any) -> None:
-    question = asked(design="ladder", changes=CHANGES)
+def test_a_ladder_asks_for_the_rung_below(make_spec: Any) -> None:
+    question = make_spec(design="ladder", changes=CHANGES)
     assert question.rungs_below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
     assert question.factorial is None
     assert "the lowest is baseline" in question.design_note
 
 
-def test_leave_one_out_says_what_its_baseline_is(asked: Any) -> None:
-    question = asked(design="leave-one-out", changes=CHANGES)
+def test_leave_one_out_says_what_its_baseline_is(make_spec: Any) -> None:
+    question = make_spec(design="leave-one-out", changes=CHANGES)
     assert question.design_note.startswith(
         "The baseline is the full model, with every change (norm=rmsnorm, gated, dropout"
     )
@@ -39,11 +39,13 @@ def test_leave_one_out_says_what_its_baseline_is(asked: Any) -> None:
     assert question.rungs_below == {}
 
 
-def test_a_factorial_asks_for_effects_and_names_the_cells_that_it_lacks(asked: Any) -> None:
-    question = asked(design="factorial", changes=CHANGES, exclude=[{"norm": "rmsnorm", "dropout": 0.1, "reason": "no"}])
+def test_a_factorial_asks_for_effects_and_names_the_cells_that_it_lacks(make_spec: Any) -> None:
+    question = make_spec(
+        design="factorial", changes=CHANGES, exclude=[{"norm": "rmsnorm", "dropout": 0.1, "reason": "no"}]
+    )
     assert question.factorial.factors == (("norm=rmsnorm",), ("gated",), ("dropout=0.1",))
     assert len(question.factorial.cells) == 6
-    assert {name for name, why in question.excluded if why == "no"} == {
+    assert {name for name, reason in question.excluded if reason == "no"} == {
         "norm=rmsnorm + dropout=0.1",
         "norm=rmsnorm + gated + dropout=0.1",
     }

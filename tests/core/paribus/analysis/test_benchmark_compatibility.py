@@ -21,10 +21,10 @@ def read(folder: Path, name: str, document: dict[str, Any]) -> Report:
 
 def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
     node: Any = document
-    *way, last = place.split("/")
-    for key in way:
+    *parents, leaf = place.split("/")
+    for key in parents:
         node = node[int(key) if isinstance(node, list) else key]
-    node[last] = value
+    node[leaf] = value
     return document
 
 
@@ -59,23 +59,26 @@ def test_each_is_refused_by_its_name_and_shown_under_a_banner(
 
 
 def test_everything_that_differs_is_told_at_once(tmp_path: Path, report: Make) -> None:
-    other = changed(report(test_x=[1.0]), "machine_info/cpu/count", 8)
-    sides = [read(tmp_path, "a.json", report(test_x=[1.0])), read(tmp_path, "b.json", changed(other, "version", "4.0"))]
+    other_machine = changed(report(test_x=[1.0]), "machine_info/cpu/count", 8)
+    sides = [
+        read(tmp_path, "a.json", report(test_x=[1.0])),
+        read(tmp_path, "b.json", changed(other_machine, "version", "4.0")),
+    ]
     with pytest.raises(NotComparableError, match="other-machine") as caught:
         check_same_machine(sides)
     assert [problem.code for problem in caught.value.problems] == ["other-machine", "other-versions"]
 
 
 def test_a_clock_rate_is_no_difference_and_another_host_of_the_same_kind_is_told(tmp_path: Path, report: Make) -> None:
-    same = changed(report(test_x=[1.0]), "machine_info/cpu/hz_actual", [2, 0])
-    other = changed(report(test_x=[1.0]), "machine_info/node", "there")
-    first = read(tmp_path, "a.json", report(test_x=[1.0]))
-    assert check_same_machine([first, read(tmp_path, "b.json", same)]) == []
-    (warning,) = check_same_machine([first, read(tmp_path, "c.json", other)])
+    other_rate = changed(report(test_x=[1.0]), "machine_info/cpu/hz_actual", [2, 0])
+    other_host = changed(report(test_x=[1.0]), "machine_info/node", "there")
+    baseline = read(tmp_path, "a.json", report(test_x=[1.0]))
+    assert check_same_machine([baseline, read(tmp_path, "b.json", other_rate)]) == []
+    (warning,) = check_same_machine([baseline, read(tmp_path, "c.json", other_host)])
     assert "only look alike: node here against there" in warning
 
 
 def test_the_version_of_what_is_measured_may_differ(tmp_path: Path, report: Make) -> None:
     """It is what changed between two commits of it."""
     sides = [changed(report(test_x=[1.0]), "machine_info/versions", {"mine": version}) for version in ("1", "2")]
-    assert check_same_machine([read(tmp_path, f"{at}.json", side) for at, side in enumerate(sides)]) == []
+    assert check_same_machine([read(tmp_path, f"{index}.json", side) for index, side in enumerate(sides)]) == []

@@ -35,26 +35,26 @@ def test_what_pytest_benchmark_writes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q", f"--benchmark-json={path}", "--benchmark-quiet"]
     command = [sys.executable, "-m", "pytest", *plugins, "test_it.py"]
-    alone = {
+    environment = {
         key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")
     }  # else it times nothing
-    subprocess.run(command, cwd=tmp_path, env=alone, check=True, timeout=120)
-    found = read_report(path)
-    assert [bench.full_name for bench in found.benchmarks.values()] == [
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120)
+    parsed = read_report(path)
+    assert [bench.full_name for bench in parsed.benchmarks.values()] == [
         "test_it.py::test_sum[3]",
         "test_it.py::test_sum[4]",
     ]
-    assert all(len(bench.rounds) == bench.count == 7 for bench in found.benchmarks.values())
-    assert all(bench.clock == "perf_counter, gc on" for bench in found.benchmarks.values())
+    assert all(len(bench.rounds) == bench.count == 7 for bench in parsed.benchmarks.values())
+    assert all(bench.clock == "perf_counter, gc on" for bench in parsed.benchmarks.values())
     document = json.loads(path.read_text())
-    assert found.benchmarks[next(iter(found.benchmarks))].rounds == tuple(document["benchmarks"][0]["stats"]["data"])
+    assert parsed.benchmarks[next(iter(parsed.benchmarks))].rounds == tuple(document["benchmarks"][0]["stats"]["data"])
 
 
 def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path, report: Report) -> None:
     document = report(test_step=[3.0] * 4)
     document["benchmarks"][0]["extra_info"] = {"microseconds": {"ours": [1.0, 2.0], "floor": [1.0, 1.5]}}
-    found = read_report(saved(tmp_path, document)).benchmarks.values()
-    assert [(bench.name, bench.rounds) for bench in found] == [
+    benchmarks = read_report(saved(tmp_path, document)).benchmarks.values()
+    assert [(bench.name, bench.rounds) for bench in benchmarks] == [
         ("test_step ours", (1e-6, 2e-6)),
         ("test_step floor", (1e-6, 1.5e-6)),
     ]
@@ -106,14 +106,14 @@ JSON = st.recursive(
 
 @settings(max_examples=40)
 @given(
-    where=st.sampled_from(["name", "fullname", "params", "extra_info", "options", "stats"]),
+    field=st.sampled_from(["name", "fullname", "params", "extra_info", "options", "stats"]),
     value=JSON,
 )
 def test_whatever_stands_in_it_nothing_but_a_clear_error_comes_out(
-    tmp_path_factory: pytest.TempPathFactory, report: Report, where: str, value: Any
+    tmp_path_factory: pytest.TempPathFactory, report: Report, field: str, value: Any
 ) -> None:
     document = report(test_x=[1.0, 2.0])
-    document["benchmarks"][0][where] = value
+    document["benchmarks"][0][field] = value
     path = saved(tmp_path_factory.getbasetemp(), document, "hostile.json")
     with suppress(DataError):
         assert read_report(path).benchmarks

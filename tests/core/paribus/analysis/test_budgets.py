@@ -19,16 +19,16 @@ SECONDS = {"max_time": {"seconds": 60}}
 ALONG = {"1": "a", "2": "b", "64": "c"}
 
 
-def operations(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> TrialEntry:
+def operations(make: Make, name: str, steps: int, seed: int = 0, **options: Any) -> TrialEntry:
     """A trial that a budget of operations gave so many steps."""
-    varied, edits = more.pop("varied", {}), more.pop("edits", {})
-    entry = make(name, seed, varied=varied, matched={"trainer.max_steps": steps}, edits=edits, **more)
+    varied, edits = options.pop("varied", {}), options.pop("edits", {})
+    entry = make(name, seed, varied=varied, matched={"trainer.max_steps": steps}, edits=edits, **options)
     return dataclasses.replace(
         entry, trial={**entry.trial, "matched_values": {}, "budget_values": {"trainer.max_steps": steps}}
     )
 
 
-def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> TrialEntry:
+def seconds(make: Make, name: str, steps: int, seed: int = 0, **options: Any) -> TrialEntry:
     """A trial that was cut by time after so many steps."""
     edits = {
         "spec/trainer": SECONDS,
@@ -36,9 +36,9 @@ def seconds(make: Make, name: str, steps: int, seed: int = 0, **more: Any) -> Tr
         "result/tokens": 64 * steps,
         "result/curve": [],
         "result/cut": {"by": "seconds", "seconds": 60.0, "clock": "cpu"},
-        **more.pop("edits", {}),
+        **options.pop("edits", {}),
     }
-    entry = make(name, seed, edits=edits, **more)
+    entry = make(name, seed, edits=edits, **options)
     trial = {**entry.trial, "spec": {**entry.trial["spec"], "trainer": SECONDS}}
     return dataclasses.replace(entry, trial={**trial, "budget_values": {"trainer.max_time": {"seconds": 60}}})
 
@@ -61,9 +61,9 @@ def test_trials_that_were_cut_by_time_stand_in_one_table_and_are_said_to_be(make
     table = compare(entries, ask(entries, budget={"seconds": 60}))
     assert table.certificates["mqa"].ok
     assert table.certificates["mqa"].side_effects.count("cut by time, at other steps") == 1
-    told = " ".join(table.caption)
-    assert "cut after 60 CPU seconds of training on a processor" in told
-    assert "will not come out the same again" in told
+    caption = " ".join(table.caption)
+    assert "cut after 60 CPU seconds of training on a processor" in caption
+    assert "will not come out the same again" in caption
 
 
 def test_what_was_cut_by_time_on_two_machines_is_no_pair(make: Make, ask: Ask) -> None:

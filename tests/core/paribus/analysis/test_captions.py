@@ -75,7 +75,7 @@ def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, 
 
 
 @pytest.mark.parametrize(
-    ("looks", "said"),
+    ("looks", "expected"),
     [
         ((), ""),
         (((0, 1, 2, 3, 4),), ""),
@@ -86,11 +86,13 @@ def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, 
     ],
 )
 def test_seeds_that_were_chosen_after_a_look_are_told_of(
-    looks: tuple[tuple[int, ...], ...], said: str, study: Study, ask: Ask
+    looks: tuple[tuple[int, ...], ...], expected: str, study: Study, ask: Ask
 ) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
-    told = [line for line in compare(entries, ask(entries, previous_looks=looks)).warnings if "after a verdict" in line]
-    assert [line.startswith(said) for line in told] == ([True] if said else [])
+    warnings = [
+        line for line in compare(entries, ask(entries, previous_looks=looks)).warnings if "after a verdict" in line
+    ]
+    assert [line.startswith(expected) for line in warnings] == ([True] if expected else [])
 
 
 @pytest.mark.parametrize(

@@ -14,40 +14,40 @@ from paribus.report.terminal import table_text
 Make = Callable[..., TrialEntry]
 
 
-def tuned(make: Make, before: TrialEntry, **more: Any) -> TrialEntry:
+def tuned(make: Make, parent: TrialEntry, **options: Any) -> TrialEntry:
     """A trial that begins from `before`."""
-    before = replace(before, trial={**before.trial, "identity": f"{before.variant}-{before.seed}", "stage": "pretrain"})
-    found = make(before.variant, before.seed, **more)
-    assert found.record is not None
-    began = {"trial": before.trial["identity"]}
-    spec = {**found.spec, "from": began}
-    varied = {**found.trial["changes"], **({} if before.variant == "baseline" else {"from": began})}
-    record = {**found.record, "spec": spec}
-    return replace(found, trial={**found.trial, "spec": spec, "changes": varied}, record=record, parent=before)
+    parent = replace(parent, trial={**parent.trial, "identity": f"{parent.variant}-{parent.seed}", "stage": "pretrain"})
+    entry = make(parent.variant, parent.seed, **options)
+    assert entry.record is not None
+    source = {"trial": parent.trial["identity"]}
+    spec = {**entry.spec, "from": source}
+    varied = {**entry.trial["changes"], **({} if parent.variant == "baseline" else {"from": source})}
+    record = {**entry.record, "spec": spec}
+    return replace(entry, trial={**entry.trial, "spec": spec, "changes": varied}, record=record, parent=parent)
 
 
 def test_what_both_stages_show_is_told(make: Make) -> None:
     varied = {"attention": "mqa"}
     pretrained = make("mqa", varied=varied)
-    found = certify_chain(tuned(make, make()), tuned(make, pretrained, varied=varied))
-    first = certify(make(), pretrained)
-    assert found.ok
-    assert (found.equal_tensors, found.total_tensors, found.tensors) == (
-        first.equal_tensors,
-        first.total_tensors,
-        first.tensors,
+    chain = certify_chain(tuned(make, make()), tuned(make, pretrained, varied=varied))
+    pretraining = certify(make(), pretrained)
+    assert chain.ok
+    assert (chain.equal_tensors, chain.total_tensors, chain.tensors) == (
+        pretraining.equal_tensors,
+        pretraining.total_tensors,
+        pretraining.tensors,
     )
-    assert "k, v reshaped (in pretrain)" in found.side_effects
-    assert "k, v reshaped" not in found.side_effects
-    assert "from.trial" in found.differing_paths
+    assert "k, v reshaped (in pretrain)" in chain.side_effects
+    assert "k, v reshaped" not in chain.side_effects
+    assert "from.trial" in chain.differing_paths
 
 
 def test_a_fault_in_the_pretraining_is_one_of_the_fine_tuning(make: Make) -> None:
     varied = {"attention": "mqa"}
     leaked = make("mqa", varied=varied, edits={"spec/dropout": 0.5})
-    found = certify_chain(tuned(make, make()), tuned(make, leaked, varied=varied))
-    assert not found.ok
-    assert "another difference (in pretrain)" in found.reason
+    chain = certify_chain(tuned(make, make()), tuned(make, leaked, varied=varied))
+    assert not chain.ok
+    assert "another difference (in pretrain)" in chain.reason
 
 
 def test_a_pretraining_that_both_share_is_not_held_against_itself(make: Make) -> None:

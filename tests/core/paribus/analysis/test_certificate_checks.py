@@ -29,24 +29,24 @@ def begins(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[str, Any], expected: str) -> None:
-    found = compare_tensors({"a.weight": begins()}, {"a.weight": begins(**variant)}, scheme=True)
-    assert getattr(found, expected) == ("a.weight",)
-    assert sum(len(getattr(found, kind)) for kind in ("equal", "scaled", "reshaped", "leaked")) == 1
+    comparison = compare_tensors({"a.weight": begins()}, {"a.weight": begins(**variant)}, scheme=True)
+    assert getattr(comparison, expected) == ("a.weight",)
+    assert sum(len(getattr(comparison, kind)) for kind in ("equal", "scaled", "reshaped", "leaked")) == 1
 
 
 def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
-    other = {"a.weight": begins(shaped="other", value="other", signs="-")}
-    assert compare_tensors({"a.weight": begins()}, other, scheme=False).schemed == ("a.weight",)
+    rescaled = {"a.weight": begins(shaped="other", value="other", signs="-")}
+    assert compare_tensors({"a.weight": begins()}, rescaled, scheme=False).schemed == ("a.weight",)
 
 
 def test_what_only_one_has_was_added_or_removed() -> None:
-    found = compare_tensors(
+    comparison = compare_tensors(
         {"a.weight": begins(), "b.weight": begins()}, {"a.weight": begins(), "c.weight": begins()}, scheme=True
     )
-    assert (found.equal, found.removed, found.added) == (("a.weight",), ("b.weight",), ("c.weight",))
-    assert found.total == 2
-    assert found.introduced == {"c.weight"}
-    assert found.changes == ("c added", "b removed")
+    assert (comparison.equal, comparison.removed, comparison.added) == (("a.weight",), ("b.weight",), ("c.weight",))
+    assert comparison.total == 2
+    assert comparison.introduced == {"c.weight"}
+    assert comparison.changes == ("c added", "b removed")
 
 
 def test_weights_and_biases_of_all_layers_go_by_one_name() -> None:

@@ -98,10 +98,10 @@ def test_a_trial_that_diverged_early_is_no_other_budget(study: Study, ask: Ask) 
 
 
 def test_the_options_of_an_objective_may_differ_where_its_examples_do_not(make: Make, ask: Ask) -> None:
-    other = make("it", varied={"evaluate": [{"name": "mlm", "rate": 0.15, "transform": False}]})
-    certificate = {**other.certificate, "validation": make().certificate["validation"]}  # a head changes no example
-    record = {**(other.record or {}), "result": {**other.result, "certificate": certificate}}
-    entries = [make(), dataclasses.replace(other, record=record)]
+    variant = make("it", varied={"evaluate": [{"name": "mlm", "rate": 0.15, "transform": False}]})
+    certificate = {**variant.certificate, "validation": make().certificate["validation"]}  # a head changes no example
+    record = {**(variant.record or {}), "result": {**variant.result, "certificate": certificate}}
+    entries = [make(), dataclasses.replace(variant, record=record)]
     table = compare(entries, ask(entries))
     assert "The variants do not evaluate with the same options of an objective: transform." in table.warnings
 

@@ -57,17 +57,17 @@ def test_the_rows_say_what_decide_says_of_all_variants_together(
     rows = compare(entries, ask(entries, better=better, margin=margin)).rows
     family = {
         name: PairedDifferences(
-            differences=tuple(b - a for a, b in zip(BASE, each, strict=True)), diverged=0, planned=5
+            differences=tuple(b - a for a, b in zip(BASE, values, strict=True)), diverged=0, planned=5
         )
-        for name, each in losses.items()
+        for name, values in losses.items()
         if name != "baseline"
     }
     expected = decide(family, better=better, margin=margin)
     assert [row.variant for row in rows] == list(expected)
     for row in rows:
-        said = expected[row.variant]
-        assert (row.verdict, row.n, row.p, row.needs) == (said.text, said.n, said.p, said.needs)
-        assert (row.difference, row.low, row.high) == (said.difference, said.low, said.high)
+        verdict = expected[row.variant]
+        assert (row.verdict, row.n, row.p, row.needs) == (verdict.text, verdict.n, verdict.p, verdict.needs)
+        assert (row.difference, row.low, row.high) == (verdict.difference, verdict.low, verdict.high)
 
 
 losses_of = st.lists(st.floats(1, 3).map(lambda value: round(value, 2)) | st.just("diverged"), min_size=2, max_size=4)
@@ -77,14 +77,14 @@ losses_of = st.lists(st.floats(1, 3).map(lambda value: round(value, 2)) | st.jus
 @settings(max_examples=25)
 def test_exchanging_baseline_and_variant_mirrors_the_table(data: st.DataObject, study: Study, ask: Ask) -> None:
     base = data.draw(losses_of)
-    other = data.draw(st.lists(st.sampled_from([1.0, 1.5, 2.25, "diverged"]), min_size=len(base), max_size=len(base)))
-    entries = study(baseline=base, mqa=other)
-    there = only(compare(entries, ask(entries, margin=0.5)))
-    back = only(compare(entries, ask(entries, margin=0.5, baseline="mqa")))
-    assert back.kind == MIRRORED.get(there.kind, there.kind)
-    assert (back.n, back.needs, back.p) == (there.n, there.needs, there.p)
-    if there.difference is not None:
-        assert back.difference == pytest.approx(-there.difference)
+    changed = data.draw(st.lists(st.sampled_from([1.0, 1.5, 2.25, "diverged"]), min_size=len(base), max_size=len(base)))
+    entries = study(baseline=base, mqa=changed)
+    forward = only(compare(entries, ask(entries, margin=0.5)))
+    exchanged = only(compare(entries, ask(entries, margin=0.5, baseline="mqa")))
+    assert exchanged.kind == MIRRORED.get(forward.kind, forward.kind)
+    assert (exchanged.n, exchanged.needs, exchanged.p) == (forward.n, forward.needs, forward.p)
+    if forward.difference is not None:
+        assert exchanged.difference == pytest.approx(-forward.difference)
 
 
 @given(seed=st.integers(0, 1000))
@@ -148,8 +148,8 @@ def test_a_fault_in_one_seed_withholds_the_whole_verdict(make: Make, ask: Ask, s
 
 
 # ------------------------------------------------------------------------------------------------ E1 to E11, D1, D2
-def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[TrialEntry]:
-    edits = {f"provenance/{key}": value for key, value in where.items()}
+def elsewhere(make: Make, provenance: Mapping[str, Any], baseline_too: bool = True) -> list[TrialEntry]:
+    edits = {f"provenance/{key}": value for key, value in provenance.items()}
     base = [make(seed=seed, loss=2.0 + seed / 10, edits=edits if baseline_too else {}) for seed in (0, 1)]
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
 
@@ -267,7 +267,7 @@ def test_a_seed_without_any_trial_is_not_finished(study: Study, ask: Ask) -> Non
 # ------------------------------------------------------------------------------------------------ what knows nothing
 @pytest.mark.parametrize("stated", [False, True])
 @pytest.mark.parametrize(
-    ("baseline", "variant", "kind", "kept"),
+    ("baseline", "variant", "kind", "has_verdict"),
     [
         (3.5, 3.5, "equivalent", False),
         (3.5, 3.0, "better", True),  # that it learned and the baseline did not is a finding
@@ -279,14 +279,14 @@ def test_a_seed_without_any_trial_is_not_finished(study: Study, ask: Ask) -> Non
     ],
 )
 def test_nothing_is_claimed_of_models_that_know_nothing_unless_the_study_asks_for_it(
-    baseline: float, variant: float, kind: str, kept: bool, stated: bool, study: Study, ask: Ask
+    baseline: float, variant: float, kind: str, has_verdict: bool, stated: bool, study: Study, ask: Ask
 ) -> None:
     noise = (0.0, 0.001, -0.001, 0.002, -0.002)
-    entries = study(baseline=[baseline] * 5, mqa=[variant + each for each in noise])
+    entries = study(baseline=[baseline] * 5, mqa=[variant + deviation for deviation in noise])
     table = compare(entries, ask(entries, margin=0.1, allow_unlearned=stated))
     row = only(table)
-    assert row.kind == (kind if kept or stated else "withheld")
-    assert table.ok == (kept or stated)
+    assert row.kind == (kind if has_verdict or stated else "withheld")
+    assert table.ok == (has_verdict or stated)
     if row.kind == "withheld":
         assert (row.verdict, row.difference, row.low) == ("withheld (did not learn: no verdict)", None, None)
 

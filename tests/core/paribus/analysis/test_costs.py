@@ -18,8 +18,8 @@ def only(table: Table) -> Any:
     return row
 
 
-def elsewhere(make: Make, where: Mapping[str, Any], baseline_too: bool = True) -> list[TrialEntry]:
-    edits = {f"provenance/{key}": value for key, value in where.items()}
+def elsewhere(make: Make, provenance: Mapping[str, Any], baseline_too: bool = True) -> list[TrialEntry]:
+    edits = {f"provenance/{key}": value for key, value in provenance.items()}
     base = [make(seed=seed, loss=2.0 + seed / 10, edits=edits if baseline_too else {}) for seed in (0, 1)]
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
 
@@ -69,8 +69,8 @@ def test_the_memory_of_two_seeds_is_their_median_and_agrees_with_its_ratio(make:
     sizes = {"baseline": (4e8, 6e8), "it": (2e8, 3e8)}
     entries = [
         make(name, seed, varied={"attention": "mqa"} if name == "it" else {}, edits={"provenance/peak_bytes": size})
-        for name, own in sizes.items()
-        for seed, size in enumerate(own)
+        for name, seed_sizes in sizes.items()
+        for seed, size in enumerate(seed_sizes)
     ]
     table = compare(entries, ask(entries))
     baseline, variant = table.baseline.costs["peak_bytes"], only(table).costs["peak_bytes"]

@@ -88,8 +88,8 @@ def test_the_order_of_seeds_is_that_of_the_study(study: Study, ask: Ask) -> None
 
 def test_stops_that_were_changed_after_a_look_are_told_of(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=WORSE)
-    told = compare(entries, ask(entries, look_seeds=(3, 8), replanned=True)).warnings
-    assert any(line.startswith("Where the study stops was changed after a verdict had been shown") for line in told)
+    warnings = compare(entries, ask(entries, look_seeds=(3, 8), replanned=True)).warnings
+    assert any(line.startswith("Where the study stops was changed after a verdict had been shown") for line in warnings)
 
 
 @pytest.mark.parametrize("stops", [(), (3, 8)])
@@ -102,30 +102,30 @@ def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study
     clear = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5])
     open_still = study(baseline=BASELINE, mqa=UNSURE)
     questions = [
-        ask(each, seeds=range(8), look_seeds=(3, 5, 8), setting=name)
-        for name, each in zip("ab", (clear, open_still), strict=True)
+        ask(item, seeds=range(8), look_seeds=(3, 5, 8), setting=name)
+        for name, item in zip("ab", (clear, open_still), strict=True)
     ]
     table = compare_settings(list(zip((clear, open_still), questions, strict=True)))
-    first, second = (each.rows[0] for each in table.settings)
-    assert (first.kind, first.n) == ("worse", 3)
-    assert first.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
-    assert (second.kind, second.n) == ("inconclusive", 8)
-    assert second.level == pytest.approx(1 - 0.05 * 39 / 64)  # and one of them is settled since
+    clear_row, open_row = (item.rows[0] for item in table.settings)
+    assert (clear_row.kind, clear_row.n) == ("worse", 3)
+    assert clear_row.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
+    assert (open_row.kind, open_row.n) == ("inconclusive", 8)
+    assert open_row.level == pytest.approx(1 - 0.05 * 39 / 64)  # and one of them is settled since
     assert table.ok
     assert any(
         note.startswith("Not needed here: 10 trials of 16 (baseline after 3 seeds, mqa")
         for note in table.settings[0].notes
     )
     alone = compare(open_still, questions[1])
-    assert alone.rows[0].level == second.level
+    assert alone.rows[0].level == open_row.level
 
 
 def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, ask: Ask) -> None:
-    ready, waits = study(baseline=BASELINE, mqa=UNSURE), study(baseline=BASELINE, mqa=[*UNSURE[:2], *["pending"] * 6])
-    asked = [
-        (select(each, question := ask(each, seeds=range(8), look_seeds=(3, 8))).trials, question)
-        for each in (ready, waits)
+    ready, waiting = study(baseline=BASELINE, mqa=UNSURE), study(baseline=BASELINE, mqa=[*UNSURE[:2], *["pending"] * 6])
+    settings = [
+        (select(entries, question := ask(entries, seeds=range(8), look_seeds=(3, 8))).trials, question)
+        for entries in (ready, waiting)
     ]
-    first, second = variant_states(asked)
-    assert (first["mqa"].n, first["mqa"].seeds_needed) == (3, 3)
-    assert (second["mqa"].n, second["mqa"].seeds_needed) == (0, 3)
+    ready_states, waiting_states = variant_states(settings)
+    assert (ready_states["mqa"].n, ready_states["mqa"].seeds_needed) == (3, 3)
+    assert (waiting_states["mqa"].n, waiting_states["mqa"].seeds_needed) == (0, 3)

@@ -71,17 +71,17 @@ def test_the_unit_does_not_matter() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
 def test_the_smallest_effect_is_shown_with_the_power_asked_for_and_a_smaller_one_is_not(n: int) -> None:
-    least = smallest_effect(0.7, n, 0.0125, 0.8)
-    assert power_to_detect(least, 0.7, n, 0.0125) >= 0.8 > power_to_detect(0.999 * least, 0.7, n, 0.0125)
+    effect = smallest_effect(0.7, n, 0.0125, 0.8)
+    assert power_to_detect(effect, 0.7, n, 0.0125) >= 0.8 > power_to_detect(0.999 * effect, 0.7, n, 0.0125)
 
 
 def test_as_many_seeds_as_are_needed_reach_the_power_and_one_less_does_not() -> None:
     def reached(n: int) -> float:
         return power_to_detect(0.4, 1.0, n, 0.0125)
 
-    found = seeds_for_power(reached, 0.9)
-    assert found is not None
-    assert reached(found) >= 0.9 > reached(found - 1)
+    seeds = seeds_for_power(reached, 0.9)
+    assert seeds is not None
+    assert reached(seeds) >= 0.9 > reached(seeds - 1)
     assert seeds_for_power(lambda n: 1.0, 0.9) == 2
     assert seeds_for_power(lambda n: 0.5, 0.9, limit=50) is None
 
@@ -109,8 +109,8 @@ def test_the_interval_of_a_spread_holds_the_true_one_in_95_of_100_samples(n: int
 
 def test_what_is_powerful_is_what_the_interval_of_a_verdict_does() -> None:
     draws = np.random.default_rng(0).normal(1.0, 1.0, (4000, 5))
-    found = (interval(summarise(list(map(float, row))), 0.05) for row in draws)
-    clear = sum(ends is not None and not ends[0] <= 0 <= ends[1] for ends in found) / 4000
+    intervals = (interval(summarise(list(map(float, row))), 0.05) for row in draws)
+    clear = sum(ends is not None and not ends[0] <= 0 <= ends[1] for ends in intervals) / 4000
     assert power_to_detect(1.0, 1.0, 5, 0.05) == pytest.approx(clear, abs=0.032)
 
 

@@ -22,22 +22,22 @@ def stale(make: Make, seed: int = 0, *, ended: float = 0.0, kind: str = "code") 
 
 def test_a_stale_record_is_left_out_and_said(make: Make, ask: Ask) -> None:
     entries = [make(), stale(make)]
-    found = select(entries, ask(entries))
-    assert found.trials["mqa"] == {}
-    assert found.notes == (
+    selection = select(entries, ask(entries))
+    assert selection.trials["mqa"] == {}
+    assert selection.notes == (
         "Left out: 1 record (mqa: seed 0), as the code of its components has changed since; "
         f"run the study again, or readmit it with --accept-code {CODE[:12]}",
     )
-    assert found.warnings == ()
+    assert selection.warnings == ()
 
 
 @pytest.mark.parametrize("code", [CODE, CODE[:12], CODE[:6]])
 def test_a_stale_record_is_readmitted_by_its_code_and_said(make: Make, ask: Ask, code: str) -> None:
     entries = [make(), stale(make)]
-    found = select(entries, ask(entries), [code])
-    assert found.trials["mqa"] == {0: entries[1]}
-    assert found.notes == ()
-    (warning,) = found.warnings
+    selection = select(entries, ask(entries), [code])
+    assert selection.trials["mqa"] == {0: entries[1]}
+    assert selection.notes == ()
+    (warning,) = selection.warnings
     assert warning.startswith(f"Made by other code than today's, and readmitted by --accept-code {CODE[:12]}: 1 record")
 
 
@@ -45,20 +45,20 @@ def test_a_record_of_other_data_is_never_readmitted(make: Make, ask: Ask) -> Non
     entries = [make(), stale(make, kind="data")]
     with pytest.raises(SpecError, match="no record that was left out is of the code c"):
         select(entries, ask(entries), [CODE])
-    found = select(entries, ask(entries))
-    assert found.trials["mqa"] == {}
-    assert found.notes == ("Left out: 1 record (mqa: seed 0), as the data has changed since",)
+    selection = select(entries, ask(entries))
+    assert selection.trials["mqa"] == {}
+    assert selection.notes == ("Left out: 1 record (mqa: seed 0), as the data has changed since",)
 
 
 def test_a_fresh_record_goes_before_a_stale_one_and_a_stale_one_before_none(make: Make, ask: Ask) -> None:
     fresh = make("mqa", varied={"attention": "mqa"})
     pending = make("mqa", varied={"attention": "mqa"}, state="pending")
-    first, second = stale(make, ended=1.0), stale(make, ended=2.0)
+    older, newer = stale(make, ended=1.0), stale(make, ended=2.0)
     for entries, expected in (
         ([stale(make), fresh], fresh),
-        ([pending, first, second], second),
-        ([second, first, pending], second),
-        ([first, fresh, second], fresh),
+        ([pending, older, newer], newer),
+        ([newer, older, pending], newer),
+        ([older, fresh, newer], fresh),
     ):
         assert select(entries, ask(entries), [CODE]).trials["mqa"][0] is expected
 
@@ -66,9 +66,9 @@ def test_a_fresh_record_goes_before_a_stale_one_and_a_stale_one_before_none(make
 def test_trials_that_the_study_does_not_have_are_counted(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, 2.0, 2.0], mqa=[2.0, 2.0, 2.0])
     question = ask(study(baseline=[2.0, 2.0]))
-    found = select(entries, question)
-    assert list(found.trials) == ["baseline"]
-    assert found.notes == ("Left out: 4 trials of variants or seeds that the study no longer has",)
+    selection = select(entries, question)
+    assert list(selection.trials) == ["baseline"]
+    assert selection.notes == ("Left out: 4 trials of variants or seeds that the study no longer has",)
 
 
 def test_what_has_not_ended_is_counted_by_its_state(study: Study, ask: Ask) -> None:

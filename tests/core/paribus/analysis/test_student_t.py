@@ -244,9 +244,11 @@ def test_seeds_beyond_the_cap_are_not_promised() -> None:
 # ---------------------------------------------------------------------------------------------------------- the family
 def closed_test(p_values: Sequence[float], index: int) -> float:
     """Holm's adjusted p-value by its definition: no Bonferroni test of any subfamily may keep the hypothesis."""
-    others = [p for other, p in enumerate(p_values) if other != index]
+    other_p_values = [p for place, p in enumerate(p_values) if place != index]
     subfamilies = (
-        [p_values[index], *subset] for size in range(len(p_values)) for subset in itertools.combinations(others, size)
+        [p_values[index], *subset]
+        for size in range(len(p_values))
+        for subset in itertools.combinations(other_p_values, size)
     )
     return max(min(1.0, len(subfamily) * min(subfamily)) for subfamily in subfamilies)
 
@@ -265,9 +267,9 @@ def test_each_decision_is_shown_at_the_level_that_took_it(ps: list[float], alpha
     rejected = sorted((p, step.alpha) for p, step in zip(ps, steps, strict=True) if step.rejected)
     for passed, (p, level) in enumerate(rejected):
         assert p <= level
-        first = [other for other, _ in rejected].index(p)
-        assert first <= passed
-        assert level == alpha / (len(ps) - first)
+        rank = [rejected_p for rejected_p, _ in rejected].index(p)
+        assert rank <= passed
+        assert level == alpha / (len(ps) - rank)
     for p, step in zip(ps, steps, strict=True):
         if not step.rejected:
             assert step.alpha == alpha / (len(ps) - len(rejected))

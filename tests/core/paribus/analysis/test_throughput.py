@@ -19,28 +19,28 @@ MQA = {"attention": "mqa"}
 SLOWER = [1.25, 1.24, 1.26, 1.25, 1.23, 1.27, 1.25, 1.25]
 
 
-def pace(ratios: list[float] = SLOWER, twin: float = 1.0, **more: Any) -> Throughput:
+def pace(ratios: list[float] = SLOWER, twin: float = 1.0, **fields: Any) -> Throughput:
     """A pass in which the variant took so many times as long as the baseline, in each round."""
     base = [0.010 + 0.001 * (number % 3) for number in range(len(ratios))]  # the machine is now faster, now slower
     rounds = {
         "b": base,
-        "v": [one * times for one, times in zip(base, ratios, strict=True)],
-        TWIN: [one * twin for one in base],
+        "v": [seconds * times for seconds, times in zip(base, ratios, strict=True)],
+        TWIN: [seconds * twin for seconds in base],
     }
     machine = {"device": "cpu", "name": "a processor", "threads": "1"}
     groups = [{"baseline": "b", "rounds": rounds}]
-    return Throughput({"groups": groups, "tokens": {"b": 64, "v": 64}, "clock": "cpu", "machine": machine, **more})
+    return Throughput({"groups": groups, "tokens": {"b": 64, "v": 64}, "clock": "cpu", "machine": machine, **fields})
 
 
 @pytest.fixture
 def entries(make: Make) -> list[TrialEntry]:
     """A study whose trials shared the machine."""
     shared = {"provenance/contended": True}
-    found = [make(edits=shared), make(seed=1, edits=shared)]
-    found += [make("mqa", seed, varied=MQA, edits=shared) for seed in (0, 1)]
-    for entry in found:
+    trial_entries = [make(edits=shared), make(seed=1, edits=shared)]
+    trial_entries += [make("mqa", seed, varied=MQA, edits=shared) for seed in (0, 1)]
+    for entry in trial_entries:
         entry.trial["identity"] = "b" if entry.variant == "baseline" else "v"  # type: ignore[index]  # a dict in truth
-    return found
+    return trial_entries
 
 
 def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[TrialEntry], ask: Ask) -> None:
@@ -57,12 +57,12 @@ def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[T
 
 @pytest.mark.parametrize("twin", [0.95, 1.0, 1.05])
 def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: float) -> None:
-    plain, found = (pace(twin=each).ratio(["v"], ["b"]) for each in (1.0, twin))
+    plain, widened = (pace(twin=factor).ratio(["v"], ["b"]) for factor in (1.0, twin))
     assert plain is not None
-    assert found is not None
+    assert widened is not None
     stray = max(twin, 1 / twin)
-    assert found.median == plain.median
-    assert (found.low, found.high) == pytest.approx((plain.low / stray, plain.high * stray))
+    assert widened.median == plain.median
+    assert (widened.low, widened.high) == pytest.approx((plain.low / stray, plain.high * stray))
     of_itself = pace(twin=twin).ratio(["b"], ["b"])
     assert of_itself is not None
     assert (of_itself.low, of_itself.high) == (1, 1)
@@ -91,8 +91,8 @@ def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
     entries: list[TrialEntry], ask: Ask, ratios: list[float], twin: float, past: int, unclear: int
 ) -> None:
     table = compare(entries, ask(entries, throughput=pace(ratios, twin)))
-    (held,) = check_table(parse_gates(("slower:10%",)), table)
-    assert (len(held.tripped), len(held.unclear)) == (past, unclear)
+    (check,) = check_table(parse_gates(("slower:10%",)), table)
+    assert (len(check.tripped), len(check.unclear)) == (past, unclear)
 
 
 def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[TrialEntry], ask: Ask) -> None:

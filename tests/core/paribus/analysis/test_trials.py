@@ -18,7 +18,7 @@ METRIC = "val/mlm/loss"
 
 
 @pytest.mark.parametrize(
-    ("found", "value", "diverged"),
+    ("recorded", "value", "diverged"),
     [
         (2.5, 2.5, False),
         (3, 3.0, False),
@@ -29,9 +29,9 @@ METRIC = "val/mlm/loss"
     ],
 )
 def test_a_metric_that_is_no_number_is_a_divergence(
-    make: Make, found: Any, value: float | None, diverged: bool
+    make: Make, recorded: Any, value: float | None, diverged: bool
 ) -> None:
-    entry = make(edits={"result/metrics": {METRIC: found}})
+    entry = make(edits={"result/metrics": {METRIC: recorded}})
     assert entry.value(METRIC) == value
     assert entry.diverged(METRIC) == diverged
 
@@ -91,13 +91,13 @@ def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> Non
     keep(store, trials[1], "diverged")
     store.create_folder(trials[2])
     store.write_failure(trials[2].identity, "failed", "it fell")
-    found = load_entries(store, trials)
-    assert [entry.state for entry in found] == ["done", "diverged", "failed", "pending"]
-    assert [entry.seed for entry in found] == [0, 1, 2, 3]
-    assert [entry.record is not None for entry in found] == [True, True, False, False]
-    assert found[2].failure is not None
-    assert found[2].failure["reason"] == "it fell"
-    assert all(entry.stale == "" and entry.overrides == {"attention": "mqa"} for entry in found)
+    entries = load_entries(store, trials)
+    assert [entry.state for entry in entries] == ["done", "diverged", "failed", "pending"]
+    assert [entry.seed for entry in entries] == [0, 1, 2, 3]
+    assert [entry.record is not None for entry in entries] == [True, True, False, False]
+    assert entries[2].failure is not None
+    assert entries[2].failure["reason"] == "it fell"
+    assert all(entry.stale == "" and entry.overrides == {"attention": "mqa"} for entry in entries)
 
 
 @pytest.mark.parametrize(

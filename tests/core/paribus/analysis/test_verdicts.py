@@ -22,12 +22,12 @@ MIRRORED: dict[Kind, Kind] = {"better": "worse", "worse": "better"}
 def paired(
     *differences: float, diverged: int = 0, baseline_diverged: int = 0, planned: int | None = None
 ) -> PairedDifferences:
-    least = len(differences) + max(diverged, baseline_diverged)
+    minimum = len(differences) + max(diverged, baseline_diverged)
     return PairedDifferences(
         differences=differences,
         diverged=diverged,
         baseline_diverged=baseline_diverged,
-        planned=least if planned is None else planned,
+        planned=minimum if planned is None else planned,
     )
 
 
@@ -74,16 +74,16 @@ margins = st.none() | st.sampled_from([0.25, 1.0, 4.0])
 def test_exchanging_baseline_and_variant_mirrors_the_verdict(
     family: dict[str, PairedDifferences], margin: float | None
 ) -> None:
-    there = decide(family, better="lower", margin=margin)
-    back = decide({name: mirror(comparison) for name, comparison in family.items()}, better="lower", margin=margin)
-    for name, verdict in there.items():
-        assert back[name].kind == MIRRORED.get(verdict.kind, verdict.kind)
-        assert (back[name].n, back[name].p, back[name].needs) == (verdict.n, verdict.p, verdict.needs)
-        assert back[name].level == verdict.level
+    forward = decide(family, better="lower", margin=margin)
+    exchanged = decide({name: mirror(comparison) for name, comparison in family.items()}, better="lower", margin=margin)
+    for name, verdict in forward.items():
+        assert exchanged[name].kind == MIRRORED.get(verdict.kind, verdict.kind)
+        assert (exchanged[name].n, exchanged[name].p, exchanged[name].needs) == (verdict.n, verdict.p, verdict.needs)
+        assert exchanged[name].level == verdict.level
         if verdict.difference is not None:
-            assert back[name].difference == -verdict.difference
+            assert exchanged[name].difference == -verdict.difference
         if verdict.low is not None and verdict.high is not None:
-            assert (back[name].low, back[name].high) == (-verdict.high, -verdict.low)
+            assert (exchanged[name].low, exchanged[name].high) == (-verdict.high, -verdict.low)
 
 
 @given(family=families, margin=margins)
@@ -124,9 +124,9 @@ def test_the_unit_of_the_metric_does_not_matter(
         )
         for name, comparison in family.items()
     }
-    there = decide(scaled, better="lower", margin=None if margin is None else unit * margin)
-    here = decide(family, better="lower", margin=margin)
-    assert [verdict.text for verdict in there.values()] == [verdict.text for verdict in here.values()]
+    rescaled = decide(scaled, better="lower", margin=None if margin is None else unit * margin)
+    original = decide(family, better="lower", margin=margin)
+    assert [verdict.text for verdict in rescaled.values()] == [verdict.text for verdict in original.values()]
 
 
 @given(family=families, margin=margins, alpha=st.sampled_from([0.01, 0.05, 0.2]))
@@ -186,9 +186,9 @@ def test_more_of_a_gain_never_makes_a_verdict_worse(
     comparison: tuple[float, ...], shift: float, margin: float | None
 ) -> None:
     rank = {"worse": 0, "inconclusive": 1, "equivalent": 1, "better": 2}
-    before = alone(paired(*comparison), margin=margin)
-    after = alone(paired(*(difference - shift for difference in comparison)), margin=margin)
-    assert rank[after.kind] >= rank[before.kind]
+    original = alone(paired(*comparison), margin=margin)
+    shifted = alone(paired(*(difference - shift for difference in comparison)), margin=margin)
+    assert rank[shifted.kind] >= rank[original.kind]
 
 
 @given(family=families, margin=margins)
@@ -331,8 +331,8 @@ def test_the_seeds_asked_for_are_those_of_the_level_that_decided() -> None:
 def test_with_a_margin_only_a_variant_that_is_settled_eases_the_level_of_the_others() -> None:
     unsure, margin = with_moments(5, 0.5, 2), 2.0
 
-    def level(other: PairedDifferences) -> float:
-        return decide({"unsure": unsure, "other": other}, better="lower", margin=margin)["unsure"].level
+    def level(settled: PairedDifferences) -> float:
+        return decide({"unsure": unsure, "other": settled}, better="lower", margin=margin)["unsure"].level
 
     assert level(with_moments(5, -90, 1)) == pytest.approx(0.95)  # beyond the margin
     assert level(with_moments(5, -1, 0.1)) == pytest.approx(0.95)  # inside it, and clear of 0

@@ -23,8 +23,8 @@ Study = Callable[..., list[TrialEntry]]
 COSTS = {name: Cost(value=1234.0, ratio=0.5) for name in LABELS}
 
 
-def row(variant: str = "mqa", **more: Any) -> Row:
-    plain: dict[str, Any] = {
+def row(variant: str = "mqa", **fields: Any) -> Row:
+    defaults: dict[str, Any] = {
         "kind": "worse",
         "verdict": "worse",
         "n": 5,
@@ -33,7 +33,7 @@ def row(variant: str = "mqa", **more: Any) -> Row:
         "diverged": 0,
         "failed": 0,
     }
-    return Row(**{"variant": variant, "mean": 2.0, "costs": COSTS, **plain, **more})
+    return Row(**{"variant": variant, "mean": 2.0, "costs": COSTS, **defaults, **fields})
 
 
 def table_with(*rows: Row, mean: float | None = 2.0) -> Table:
@@ -63,8 +63,8 @@ def test_a_number_is_written_with_its_digits(value: float | None, decimals: int,
 
 @given(middle=st.floats(-5, 5), half=st.floats(1e-4, 100))
 def test_an_interval_is_shown_with_two_digits_of_its_half(middle: float, half: float) -> None:
-    shown = row(difference=middle, low=middle - half, high=middle + half)
-    digits = table_decimals(table_with(shown))["mqa"]
+    table_row = row(difference=middle, low=middle - half, high=middle + half)
+    digits = table_decimals(table_with(table_row))["mqa"]
     step = 10.0**-digits
     assert half >= 9.99 * step or digits <= 0
     assert half < 100.01 * step
@@ -119,31 +119,31 @@ def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
     ],
 )
 def test_a_cost_is_the_baselines_own_or_a_multiple_of_it(kind: Any, name: str, cost: Cost, expected: str) -> None:
-    shown = row(kind=kind, costs={**COSTS, name: cost})
-    assert cells.cost(shown, name) == expected.replace("x", TIMES)
+    table_row = row(kind=kind, costs={**COSTS, name: cost})
+    assert cells.cost(table_row, name) == expected.replace("x", TIMES)
 
 
 @given(value=st.floats(1, 1e20))
 def test_an_amount_is_short_and_keeps_three_digits(value: float) -> None:
-    shown = cells.cost(row(kind="baseline", costs={**COSTS, "parameters": Cost(value=value, ratio=1.0)}), "parameters")
+    text = cells.cost(row(kind="baseline", costs={**COSTS, "parameters": Cost(value=value, ratio=1.0)}), "parameters")
     units = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
-    unit = shown.lstrip("0123456789.e+")
-    assert math.isclose(float(shown.removesuffix(unit)) * units[unit], value, rel_tol=0.006)
+    unit = text.lstrip("0123456789.e+")
+    assert math.isclose(float(text.removesuffix(unit)) * units[unit], value, rel_tol=0.006)
 
 
 def test_a_cost_that_nobody_has_is_no_column() -> None:
-    none = {**COSTS, "cache_bytes_per_token": Cost(value=None, ratio=None)}
-    shown = table_with(row(costs=none))
-    shown = dataclasses.replace(shown, baseline=dataclasses.replace(shown.baseline, costs=none))
-    assert cells.costs(shown) == [name for name in LABELS if name != "cache_bytes_per_token"]
-    assert cells.costs(table_with(row(costs=none))) == list(LABELS)
+    missing_cost = {**COSTS, "cache_bytes_per_token": Cost(value=None, ratio=None)}
+    table = table_with(row(costs=missing_cost))
+    table = dataclasses.replace(table, baseline=dataclasses.replace(table.baseline, costs=missing_cost))
+    assert cells.costs(table) == [name for name in LABELS if name != "cache_bytes_per_token"]
+    assert cells.costs(table_with(row(costs=missing_cost))) == list(LABELS)
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("a\x1b[31mb", "a\\u001b[31mb"), ("a\nb", "a\\nb"), ("\u202egqa", "\\u202egqa")]
+    ("name", "expected"), [("a\x1b[31mb", "a\\u001b[31mb"), ("a\nb", "a\\nb"), ("\u202egqa", "\\u202egqa")]
 )
-def test_a_name_never_drives_a_terminal(name: str, shown: str) -> None:
-    assert clean(name) == shown
+def test_a_name_never_drives_a_terminal(name: str, expected: str) -> None:
+    assert clean(name) == expected
 
 
 def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:

@@ -27,10 +27,10 @@ def grid_of(costs: int = 0, narrow: Sequence[Sequence[Cell]] = ()) -> Grid:
         row_cells([LONG, "5", "+0.031 [+0.012, +0.050]", WHY], "withheld"),
         row_cells(["mqa", "12", "", "worse"], "worse"),
     ]
-    prices = [Cell(f"{at}.25×") for at in range(costs)]  # noqa: RUF001  # times, and no letter
+    prices = [Cell(f"{index}.25×") for index in range(costs)]  # noqa: RUF001  # times, and no letter
     return Grid(
         title="a table",
-        columns=[*heads, *(Column(f"cost {at}", align_right=True) for at in range(costs))],
+        columns=[*heads, *(Column(f"cost {index}", align_right=True) for index in range(costs))],
         rows=[[*row, *prices] for row in rows],
         narrow_rows=narrow,
         cost_columns=costs,
@@ -64,27 +64,27 @@ def test_there_are_as_many_tables_as_there_is_room_for() -> None:
 
 
 def test_a_row_in_a_narrow_terminal_has_the_lines_that_it_brings() -> None:
-    told = [[Cell("first"), Cell("one"), Cell("two")], [Cell("second"), Cell("three")]]
-    assert drawn(grid_of(narrow=told), 40) == ["first", "  one", "  two", "second", "  three"]
+    narrow_rows = [[Cell("first"), Cell("one"), Cell("two")], [Cell("second"), Cell("three")]]
+    assert drawn(grid_of(narrow=narrow_rows), 40) == ["first", "  one", "  two", "second", "  three"]
 
 
 def test_a_picture_stands_before_the_verdict_where_there_is_room() -> None:
-    grid, asked = grid_of(costs=1), []
+    grid, widths = grid_of(costs=1), []
 
     def picture(width: int) -> tuple[Column, list[Cell]]:
-        asked.append(width)
+        widths.append(width)
         return Column("less" + "more".rjust(width - 4)), [Cell("#" * width), Cell("#" * width)]
 
     def lines(width: int) -> list[str]:
-        asked.clear()
+        widths.clear()
         return parts_as_text(lambda pen: pen.grid(grid, picture), width).splitlines()
 
     wide = lines(220)
     assert wide[0].index("difference") < wide[0].index("less") < wide[0].index("verdict") < wide[0].index("cost 0")
-    assert asked == [41], "and no wider than reads well"
+    assert widths == [41], "and no wider than reads well"
     assert "#" in "".join(lines(100))
     assert lines(60)
-    assert asked == []
+    assert widths == []
 
 
 def test_a_console_without_letters_is_given_none() -> None:

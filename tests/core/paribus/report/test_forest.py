@@ -43,7 +43,7 @@ def test_every_line_is_as_wide_as_asked_and_lies_as_the_numbers_do(
         place = line.index("●" if row.low is not None else "○")
         assert (place - zero) * row.difference >= 0
         if row.low is not None and row.high is not None and "◂" not in line and "▸" not in line:
-            ends = [at for at, sign in enumerate(line) if sign in "━●┿"]
+            ends = [index for index, sign in enumerate(line) if sign in "━●┿"]
             step = (forest.high - forest.low) / width
             assert (ends[-1] - ends[0]) * step == pytest.approx(row.high - row.low, abs=1.001 * step)
 
@@ -67,8 +67,8 @@ def test_a_single_pair_is_a_hollow_point(study: Study, ask: Ask) -> None:
 def test_the_margin_stands_on_both_sides_of_zero(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, 0.3, baseline=[2.0, 2.0, 2.0], mqa=[2.1, 2.2, 2.0])
     line = Forest(table, 41).line(table.baseline)
-    left, zero, right = (at for at, sign in enumerate(line) if sign in "┊│")
-    assert abs((zero - left) - (right - zero)) <= 1
+    lower, zero, upper = (index for index, sign in enumerate(line) if sign in "┊│")
+    assert abs((zero - lower) - (upper - zero)) <= 1
 
 
 def test_nothing_to_show_is_an_empty_picture(study: Study, ask: Ask) -> None:

@@ -60,7 +60,7 @@ def read(text: str) -> Reader:
 @pytest.fixture(name="entries", scope="module")
 def _entries(make: Make, study: Study) -> list[TrialEntry]:
     base = [2.00, 2.10, 1.90, 2.05, 1.95]
-    entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
+    entries = study(baseline=base, mqa=[value + 0.5 + index / 100 for index, value in enumerate(base)], gqa=base[::-1])
     entries += study(rmsnorm=["diverged", 2.0, 2.0, "failed", "pending"])
     return entries + [make(NASTY, seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
 
@@ -70,50 +70,50 @@ def _table(entries: list[TrialEntry], ask: Ask) -> Table:
     return compare(entries, ask(entries, margin=0.1))
 
 
-@pytest.fixture(name="found", scope="module")
-def _found(table: Table, entries: list[TrialEntry]) -> Reader:
+@pytest.fixture(name="page", scope="module")
+def _page(table: Table, entries: list[TrialEntry]) -> Reader:
     return read(html_page(table, {"": entries}, "0123456789ab, with changes"))
 
 
-def test_all_of_a_table_is_on_the_page(found: Reader, table: Table) -> None:
-    said = " ".join(found.text.split())
+def test_all_of_a_table_is_on_the_page(page: Reader, table: Table) -> None:
+    text = " ".join(page.text.split())
     for line in (*table.caption, *table.warnings, *table.notes):
-        assert " ".join(clean(line).split()) in said
+        assert " ".join(clean(line).split()) in text
     for row in table.rows:
-        assert row.verdict in said
-    assert "+0.52" in said
-    assert all(name in said for name in ("mqa", "gqa", "rmsnorm", "a processor", "0123456789ab, with changes"))
-    assert "13/21 tensors equal at step 0" in said
-    assert "torch 2.13.0+cpu" in said
+        assert row.verdict in text
+    assert "+0.52" in text
+    assert all(name in text for name in ("mqa", "gqa", "rmsnorm", "a processor", "0123456789ab, with changes"))
+    assert "13/21 tensors equal at step 0" in text
+    assert "torch 2.13.0+cpu" in text
 
 
-def test_nothing_runs_and_nothing_is_loaded(found: Reader) -> None:
-    assert {tag for tag, _ in found.seen}.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
-    assert not any(name.startswith(("on", "src", "href")) for _, names in found.seen for name in names)
-    assert any("default-src 'none'" in (names.get("content") or "") for _, names in found.seen)
+def test_nothing_runs_and_nothing_is_loaded(page: Reader) -> None:
+    assert {tag for tag, _ in page.seen}.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
+    assert not any(name.startswith(("on", "src", "href")) for _, names in page.seen for name in names)
+    assert any("default-src 'none'" in (names.get("content") or "") for _, names in page.seen)
 
 
-def test_a_name_is_shown_and_never_obeyed(found: Reader) -> None:
-    assert "<script>alert(1)</script>" in found.text  # as text
-    assert "\x1b" not in found.text
-    assert "\u202e" not in found.text
+def test_a_name_is_shown_and_never_obeyed(page: Reader) -> None:
+    assert "<script>alert(1)</script>" in page.text  # as text
+    assert "\x1b" not in page.text
+    assert "\u202e" not in page.text
 
 
 def test_a_forest_draws_each_interval_where_it_lies(table: Table) -> None:
-    drawn = read(forest(table))
-    lines = [names for tag, names in drawn.seen if tag == "line" and "interval" in (names.get("class") or "")]
+    picture = read(forest(table))
+    lines = [names for tag, names in picture.seen if tag == "line" and "interval" in (names.get("class") or "")]
     assert len(lines) == sum(row.low is not None for row in table.rows)
-    zero = next(float(names["x1"] or 0) for tag, names in drawn.seen if names.get("class") == "axis")
+    zero = next(float(names["x1"] or 0) for tag, names in picture.seen if names.get("class") == "axis")
     worse = next(names for names in lines if names["class"] == "interval worse")
     assert zero < float(worse["x1"] or 0) < float(worse["x2"] or 0)
-    numbers = [float(each) for each in re.findall(r'(?<!\w)(?:[xy][12]?|c[xy])="([^"]+)"', forest(table))]
-    assert all(0 <= each <= 760 for each in numbers)
+    numbers = [float(number) for number in re.findall(r'(?<!\w)(?:[xy][12]?|c[xy])="([^"]+)"', forest(table))]
+    assert all(0 <= number <= 760 for number in numbers)
 
 
 def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[TrialEntry]) -> None:
     names = [row.variant for row in (table.baseline, *table.rows)]
-    drawn = read(curves(curve_points(entries), table.metric, names))
-    lines = [names for tag, names in drawn.seen if tag == "polyline"]
+    picture = read(curves(curve_points(entries), table.metric, names))
+    lines = [names for tag, names in picture.seen if tag == "polyline"]
     assert len(lines) == sum(entry.done for entry in entries)
     assert len({names["stroke"] for names in lines}) == 5
     assert curves([], table.metric, names) == ""
@@ -130,14 +130,14 @@ def test_a_step_is_told_where_it_lies() -> None:
 def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
     table: Table, entries: list[TrialEntry]
 ) -> None:
-    other = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
-    both = replace(table, setting="params", other_settings=(other,))
-    text = html_page(both, {"params": entries, "flops": entries})
-    found = read(text)
-    assert [tag for tag, _ in found.seen].count("table") == 3
-    first, *_ = text.split("</table>")
-    assert "<th>params</th><th>flops</th>" in first
-    assert first.count('<td class="worse">') == 2
+    flops_table = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
+    combined = replace(table, setting="params", other_settings=(flops_table,))
+    text = html_page(combined, {"params": entries, "flops": entries})
+    page = read(text)
+    assert [tag for tag, _ in page.seen].count("table") == 3
+    overview, *_ = text.split("</table>")
+    assert "<th>params</th><th>flops</th>" in overview
+    assert overview.count('<td class="worse">') == 2
     for line in (*table.caption, *table.warnings):
         assert text.count(f">{escape(clean(line))}<") == 1
     assert text.index("<h2>flops</h2>") < text.index("it was hot") < text.index("<h2>How to read it</h2>")

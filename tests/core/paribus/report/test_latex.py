@@ -23,23 +23,23 @@ BACK = {value: key for key, value in sorted(LETTERS.items(), key=lambda pair: -l
 
 def told(source: str) -> str:
     """What LaTeX would print, of what `escaped` writes; anything else that is special to LaTeX fails."""
-    shown, at = "", 0
-    while at < len(source):
-        known = next((key for key in BACK if source.startswith(key, at)), "")
-        if known:
-            shown, at = shown + BACK[known], at + len(known)
+    text, index = "", 0
+    while index < len(source):
+        command = next((key for key in BACK if source.startswith(key, index)), "")
+        if command:
+            text, index = text + BACK[command], index + len(command)
             continue
-        if source.startswith("{}", at):  # breaks a ligature
-            at += 2
+        if source.startswith("{}", index):  # breaks a ligature
+            index += 2
             continue
-        accent = re.match(r"\\.\{[A-Za-z]\}", source[at:])
+        accent = re.match(r"\\.\{[A-Za-z]\}", source[index:])
         if accent:
-            shown, at = shown + "?", at + len(accent[0])
+            text, index = text + "?", index + len(accent[0])
             continue
-        assert source[at] not in "\\{}$&#_%~^", f"{source[at]} in {source}"
-        assert source[at].isascii()
-        shown, at = shown + source[at], at + 1
-    return shown
+        assert source[index] not in "\\{}$&#_%~^", f"{source[index]} in {source}"
+        assert source[index].isascii()
+        text, index = text + source[index], index + 1
+    return text
 
 
 @given(st.text(alphabet=st.characters(codec="ascii")))
@@ -58,15 +58,17 @@ def test_hyphens_and_quotes_do_not_melt_into_others(text: str) -> None:
     assert "''" not in escaped(text)
 
 
-@pytest.mark.parametrize(("text", "shown"), [("é", r"\'{e}"), ("ö", r"\"{o}"), ("中", "U+4E2D"), ("≥ 3", r"$\geq$ 3")])
-def test_letters_beyond_ascii_have_commands_or_their_numbers(text: str, shown: str) -> None:
-    assert escaped(text) == shown
+@pytest.mark.parametrize(
+    ("text", "expected"), [("é", r"\'{e}"), ("ö", r"\"{o}"), ("中", "U+4E2D"), ("≥ 3", r"$\geq$ 3")]
+)
+def test_letters_beyond_ascii_have_commands_or_their_numbers(text: str, expected: str) -> None:
+    assert escaped(text) == expected
 
 
 @pytest.fixture(name="source", scope="module")
 def _source(make: Make, ask: Ask, study: Study) -> str:
     base = [2.00, 2.10, 1.90, 2.05, 1.95]
-    entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
+    entries = study(baseline=base, mqa=[value + 0.5 + index / 100 for index, value in enumerate(base)], gqa=base[::-1])
     entries += [make(NASTY, seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
     entries += [make("[*", seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
     return latex(study_grid(compare(entries, ask(entries))), "attention")

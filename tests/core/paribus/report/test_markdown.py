@@ -29,7 +29,7 @@ def shown(text: str) -> list[str]:
 @pytest.fixture(name="table", scope="module")
 def _table(make: Make, ask: Ask, study: Study) -> Table:
     base = [2.00, 2.10, 1.90, 2.05, 1.95]
-    entries = study(baseline=base, mqa=[value + 0.5 + at / 100 for at, value in enumerate(base)], gqa=base[::-1])
+    entries = study(baseline=base, mqa=[value + 0.5 + index / 100 for index, value in enumerate(base)], gqa=base[::-1])
     entries += study(rmsnorm=["diverged", 2.0, 2.0, "failed", "pending"])
     entries += [make(NASTY, seed, varied={"norm": "rmsnorm"}, loss=1.9 + seed / 50) for seed in range(5)]
     return compare(entries, ask(entries))
@@ -38,9 +38,9 @@ def _table(make: Make, ask: Ask, study: Study) -> Table:
 def test_every_variant_has_one_line_with_its_verdict(table: Table) -> None:
     pieces = shown(markdown(table))
     for row in (table.baseline, *table.rows):
-        at = pieces.index(row.name)
-        assert pieces[at + 4] == ", ".join((row.verdict, *row.flags))
-        assert pieces[at + 1] == (str(row.n) if row.n == row.planned else f"{row.n}/{row.planned}")
+        index = pieces.index(row.name)
+        assert pieces[index + 4] == ", ".join((row.verdict, *row.flags))
+        assert pieces[index + 1] == (str(row.n) if row.n == row.planned else f"{row.n}/{row.planned}")
 
 
 def test_every_line_of_the_table_has_the_same_columns(table: Table) -> None:

@@ -27,12 +27,12 @@ def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPath
     for trial in planned.plan.trials:
         record: Any = make(seed=trial.seed).record
         result = {**record["result"], "digests": {"parameters": trial.identity}}
-        own = {"host": "here", "pid": 7, "visible": "0", **record["provenance"]}
+        provenance = {"host": "here", "pid": 7, "visible": "0", **record["provenance"]}
         document: dict[str, Any] = {
             "identity": trial.identity,
             "spec": dict(trial.spec),
             "result": result,
-            "provenance": own,
+            "provenance": provenance,
         }
         write_json(planned.store.create_folder(trial) / RECORD, document)
     return planned
@@ -40,7 +40,7 @@ def _done(make: Make, swap: Mapping[str, Any], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module", name="table")
 def _table(make: Make, ask: Callable[..., ComparisonSpec]) -> Table:
-    entries = [make(each, seed, loss=2.0 + seed / 9) for each in ("baseline", "mqa") for seed in range(2)]
+    entries = [make(variant, seed, loss=2.0 + seed / 9) for variant in ("baseline", "mqa") for seed in range(2)]
     return compare(entries, ask(entries))
 
 
@@ -56,25 +56,25 @@ def test_the_table_has_machine_date_versions_and_commit(done: PlannedStudy, tabl
     for name, version in records[0]["provenance"]["versions"].items():
         assert f"{name} {version}" in text
     assert f"{records[0]['provenance']['machine']['name']} (cpu, 1 thread a trial)" in text
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    git = subprocess.run(asked, capture_output=True, text=True, check=False)
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    git = subprocess.run(command, capture_output=True, text=True, check=False)
     if git.returncode == 0:
         assert f"- commit: `{git.stdout[:12]}`" in text
     assert lines == tmp_path / "kept" / "records.jsonl"
 
 
 def test_a_line_of_each_trial_has_what_the_table_was_made_of(done: PlannedStudy, table: Table, tmp_path: Path) -> None:
-    found = [json.loads(line) for line in write_results(done, table, tmp_path, "")[1].read_text().splitlines()]
-    assert [(each["variant"], each["seed"]) for each in found] == [
+    record_lines = [json.loads(line) for line in write_results(done, table, tmp_path, "")[1].read_text().splitlines()]
+    assert [(record_line["variant"], record_line["seed"]) for record_line in record_lines] == [
         (trial.variant, trial.seed) for trial in done.plan.trials
     ]
-    for each in found:
-        record: Any = done.store.record(each["identity"])
-        assert each["result"]["metrics"] == record["result"]["metrics"]
-        assert each["result"]["digests"] == record["result"]["digests"]
-        assert each["provenance"]["machine"] == record["provenance"]["machine"]
-        assert not {"host", "pid", "visible"} & each["provenance"].keys()  # nobody else's business
-        assert len(json.dumps(each)) < len(json.dumps(record)) / 2
+    for record_line in record_lines:
+        record: Any = done.store.record(record_line["identity"])
+        assert record_line["result"]["metrics"] == record["result"]["metrics"]
+        assert record_line["result"]["digests"] == record["result"]["digests"]
+        assert record_line["provenance"]["machine"] == record["provenance"]["machine"]
+        assert not {"host", "pid", "visible"} & record_line["provenance"].keys()  # nobody else's business
+        assert len(json.dumps(record_line)) < len(json.dumps(record)) / 2
 
 
 def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def _table(make: Make, ask: Ask, study: Study) -> Table:
     """One of everything: each verdict, names of every length, flags, warnings, notes."""
     entries = study(
         baseline=BASE,
-        mqa=[value + 0.5 + at / 100 for at, value in enumerate(BASE)],
-        gqa=[value + 0.01 - at / 1000 for at, value in enumerate(BASE)],
+        mqa=[value + 0.5 + index / 100 for index, value in enumerate(BASE)],
+        gqa=[value + 0.01 - index / 1000 for index, value in enumerate(BASE)],
         rmsnorm=[2.1, 1.8, 2.4, "failed", "pending"],
         lr=[9.0, 9.1, "diverged", 9.0, 9.2],
     )
@@ -97,9 +97,9 @@ def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
     table = compare(entries, ask(entries))
     for width in (72, 80, 100, 140):
         lines = table_text(table, width).splitlines()
-        at = next(at for at, line in enumerate(lines) if line.startswith("mqa"))
-        assert re.search(r"inconclusive \(needs n ≥ ~\d+\),( did not learn)?", lines[at])
-        assert not lines[at + 1] or not lines[at + 2]
+        index = next(index for index, line in enumerate(lines) if line.startswith("mqa"))
+        assert re.search(r"inconclusive \(needs n ≥ ~\d+\),( did not learn)?", lines[index])
+        assert not lines[index + 1] or not lines[index + 2]
 
 
 def test_which_side_is_better_is_written_above_the_picture(study: Study, ask: Ask) -> None:
