@@ -145,7 +145,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept": ("C8",),
     },
     "core/paribus/train/test_packing.py": {"documents_that_share_rows_learn_what_they_would_alone": ("C10",)},
-    "core/paribus/inference/test_generate.py": {"a_prompt_that_is_too_long_is_told_with_what_would_do": ("A10",)},
+    "core/paribus/inference/test_generate.py": {"a_prompt_that_is_too_long_is_refused_with_the_limit": ("A10",)},
     "plugins/paribus_text/test_text.py": {
         "dropped_files_and_documents_are_counted_by_reason": ("C1",),
         "blank_files_are_refused_and_counted": ("C1",),

@@ -1,4 +1,4 @@
-"""Models that write, in sizes for milliseconds, and a slow way to everything that they write."""
+"""Small models that generate text, and a slow reference for their log-probabilities."""
 
 from __future__ import annotations
 
@@ -28,35 +28,37 @@ SOURCES = ((16, 18, 19, 25), (26,), (33, 32, 27))
 
 
 class Cells:
-    """Every attention with every position, in each topology that writes; only cells that `check` passes."""
+    """Valid combinations of attention and position in each topology that generates text."""
 
     def __init__(self) -> None:
         self.matrix = Matrix(installed())
-        self.rows = [row for name in self.matrix.bases if self._writes(name) for row in self._of(name)]
+        self.rows = [row for name in self.matrix.bases if self._generates(name) for row in self._rows_of(name)]
 
     def few(self) -> list[Row]:
-        """Of each topology so many that each kind of attention, and of position, is in one: those that declare the
-        same of themselves are a kind."""
-        seen: set[tuple[str, ...]] = set()
-        kept = []
+        """Return a subset that covers each kind of attention and of position in each topology.
+
+        Components with the same traits are of one kind.
+        """
+        covered_kinds: set[tuple[str, ...]] = set()
+        rows_to_test = []
         for row in self.rows:
             topology, attention, position, *_ = self.matrix.kinds(row)
             kinds = {(topology, "attention", attention), (topology, "position", position)}
-            if not kinds <= seen:
-                kept.append(row)
-                seen |= kinds
-        return kept
+            if not kinds <= covered_kinds:
+                rows_to_test.append(row)
+                covered_kinds |= kinds
+        return rows_to_test
 
-    def voice(self, row: Row) -> Decoder:
+    def decoder(self, row: Row) -> Decoder:
         plain: dict[str, Any] = check(load(self.matrix.spec(row), (), self.matrix.index), self.matrix.index)
-        made = Specimen(plain, self.matrix.registry)
-        return Decoder(made.topology, made.scores)
+        specimen = Specimen(plain, self.matrix.registry)
+        return Decoder(specimen.topology, specimen.scores)
 
-    def _writes(self, topology: str) -> bool:
+    def _generates(self, topology: str) -> bool:
         parts = self.matrix.index.entries["topology"][topology].parts
         return next(part.causal for part in parts if part.path == "body")
 
-    def _of(self, topology: str) -> Iterator[Row]:
+    def _rows_of(self, topology: str) -> Iterator[Row]:
         base, index = self.matrix.bases[topology], self.matrix.index
         named = {slot: base[slot]["name"] if base.get(slot) else UNREAD for slot in AXES[3:]}
         reads = index.entries["topology"][topology].reads
@@ -72,32 +74,32 @@ def cells() -> Cells:
     return Cells()
 
 
-def prompts_of(voice: Decoder, stop: int | None = None) -> list[Prompt]:
-    """Three, of different lengths on both sides."""
-    sources = SOURCES if voice.source is not None else (None,) * len(PROMPTS)
+def prompts_of(decoder: Decoder, stop: int | None = None) -> list[Prompt]:
+    """Return three prompts with different lengths of text and source."""
+    sources = SOURCES if decoder.source is not None else (None,) * len(PROMPTS)
     return [Prompt(body, source, stop) for body, source in zip(PROMPTS, sources, strict=True)]
 
 
-def followed(voice: Decoder, prompt: Prompt, ids: Sequence[int]) -> Tensor:
-    """(len(ids) + 1, V): log p of what follows the prompt and each of `ids`, all at once and without any state."""
+def log_probabilities(decoder: Decoder, prompt: Prompt, ids: Sequence[int]) -> Tensor:
+    """Return the log-probabilities (len(ids) + 1, V) after a prompt and after each of `ids`, in one pass."""
     memory = None
-    if voice.source is not None and prompt.source is not None:
+    if decoder.source is not None and prompt.source is not None:
         stream = Stream(torch.tensor([prompt.source]))
-        memory = memory_of(voice.topology.run({voice.source: stream}, voice.source))
+        memory = memory_of(decoder.topology.run({decoder.source: stream}, decoder.source))
     rows = torch.tensor([[*prompt.body, *ids]])
     order = torch.arange(rows.shape[1]).clamp(min=len(prompt.body) - 1).unsqueeze(0) if prompt.bidirectional else None
-    hidden = voice.topology.run({"body": Stream(rows, order=order)}, "body", memory=memory).hidden
-    return voice.head(hidden[:, len(prompt.body) - 1 :]).log_softmax(-1)[0]
+    hidden = decoder.topology.run({"body": Stream(rows, order=order)}, "body", memory=memory).hidden
+    return decoder.head(hidden[:, len(prompt.body) - 1 :]).log_softmax(-1)[0]
 
 
-def wrote(reader: Reader, manner: GenerationConfig) -> list[Hypothesis]:
-    """The first line of each prompt."""
-    return [lines[0] for lines in sample_texts(reader, manner, range(len(reader.prompts)), lambda done, most: None)]
+def first_texts(reader: Reader, config: GenerationConfig) -> list[Hypothesis]:
+    """Return the first text of each prompt."""
+    return [lines[0] for lines in sample_texts(reader, config, range(len(reader.prompts)), lambda done, total: None)]
 
 
 @pytest.fixture(scope="session")
 def assembled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
-    """A preset in a small size, in float64, far off where it starts."""
+    """Return a function that assembles a small float64 model of a preset, with perturbed weights."""
     place = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     place.write_text("\n\n".join(f"The {number}th paragraph. A line, a word, a letter." for number in range(40)))
 

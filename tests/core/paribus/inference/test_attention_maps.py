@@ -1,4 +1,4 @@
-"""The weights of any layer and head, with the tokens that their rows and columns stand for."""
+"""Attention weights of any layer and head, with the tokens of their rows and columns."""
 
 from __future__ import annotations
 
@@ -16,71 +16,71 @@ Assembled = Callable[..., Model]
 TEXT, SOURCE = "The 3rd", "A paragraph"
 
 
-def test_a_decoder_shows_its_own_rows(assembled: Assembled) -> None:
+def test_a_decoder_returns_its_self_attention(assembled: Assembled) -> None:
     model = assembled("gpt-tiny")
     assert model.text is not None
-    shown = paribus.attend(model, TEXT)
-    assert (shown.of, shown.rows, shown.columns) == ("own", tuple(TEXT), tuple(TEXT))
+    maps = paribus.attend(model, TEXT)
+    assert (maps.of, maps.rows, maps.columns) == ("own", tuple(TEXT), tuple(TEXT))
     with torch.inference_mode():
-        wanted = model.eval().attention(torch.tensor([model.text.encode(TEXT)]))
-    for weights, layer in zip(shown.layers, wanted, strict=True):
+        expected = model.eval().attention(torch.tensor([model.text.encode(TEXT)]))
+    for weights, layer in zip(maps.layers, expected, strict=True):
         assert weights is not None
         torch.testing.assert_close(weights, layer["weights"][0], rtol=0, atol=0)
-    place, mean = shown.map()
+    place, mean = maps.map()
     assert place == 1
-    torch.testing.assert_close(mean, wanted[1]["weights"][0].mean(0), rtol=0, atol=0)
-    place, one = shown.map(0, 2)
+    torch.testing.assert_close(mean, expected[1]["weights"][0].mean(0), rtol=0, atol=0)
+    place, one = maps.map(0, 2)
     assert place == 0
-    torch.testing.assert_close(one, wanted[0]["weights"][0, 2], rtol=0, atol=0)
+    torch.testing.assert_close(one, expected[0]["weights"][0, 2], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("preset", ["seq2seq-tiny", "rnnsearch-tiny", "luong-tiny"])
-def test_rows_that_read_a_source_are_called_by_what_they_write(assembled: Assembled, preset: str) -> None:
+def test_rows_of_cross_attention_are_named_by_the_predicted_tokens(assembled: Assembled, preset: str) -> None:
     model = assembled(preset, "objective=span-corruption")
-    shown = paribus.attend(model, TEXT, source=SOURCE)
-    assert (shown.of, shown.rows, shown.columns) == ("cross", (*TEXT, "<eos>"), (*SOURCE, "<eos>"))
+    maps = paribus.attend(model, TEXT, source=SOURCE)
+    assert (maps.of, maps.rows, maps.columns) == ("cross", (*TEXT, "<eos>"), (*SOURCE, "<eos>"))
     assert model.text is not None
     pad, eos = (model.text.vocabulary.specials[name] for name in ("pad", "eos"))
     body, source = torch.tensor([[pad, *model.text.encode(TEXT)]]), torch.tensor([[*model.text.encode(SOURCE), eos]])
     with torch.inference_mode():
-        wanted = model.eval().attention(body, source=source)
-    for weights, layer in zip(shown.layers, wanted, strict=True):
+        expected = model.eval().attention(body, source=source)
+    for weights, layer in zip(maps.layers, expected, strict=True):
         assert weights is not None
         torch.testing.assert_close(weights, layer["cross"][0], rtol=0, atol=0)
-    written = paribus.generate(model, SOURCE)
-    found = paribus.attend(model, source=SOURCE)
-    assert found.rows[:-1] == tuple(model.text.decode([token]) for token in written.results[0][0].ids)
+    generated = paribus.generate(model, SOURCE)
+    maps_of_generated = paribus.attend(model, source=SOURCE)
+    assert maps_of_generated.rows[:-1] == tuple(model.text.decode([token]) for token in generated.results[0][0].ids)
 
 
-def test_an_encoder_decoder_shows_all_three(assembled: Assembled) -> None:
+def test_an_encoder_decoder_returns_all_three_attentions(assembled: Assembled) -> None:
     model = assembled("seq2seq-tiny")
     sizes: dict[Any, Any] = {}
-    for of in ("own", "cross", "source"):
-        shown = paribus.attend(model, TEXT, source=SOURCE, of=of)
-        assert shown.layers[0] is not None
-        sizes[of] = tuple(shown.layers[0].shape[1:])
-        assert sizes[of] == (len(shown.rows), len(shown.columns))
-        torch.testing.assert_close(shown.layers[0].sum(-1), torch.ones_like(shown.layers[0][..., 0]))
+    for kind in ("own", "cross", "source"):
+        maps = paribus.attend(model, TEXT, source=SOURCE, of=kind)
+        assert maps.layers[0] is not None
+        sizes[kind] = tuple(maps.layers[0].shape[1:])
+        assert sizes[kind] == (len(maps.rows), len(maps.columns))
+        torch.testing.assert_close(maps.layers[0].sum(-1), torch.ones_like(maps.layers[0][..., 0]))
     assert sizes == {"own": (8, 8), "cross": (8, 12), "source": (12, 12)}
     assert paribus.attend(model, TEXT, source=SOURCE, of="own").rows == ("<pad>", *TEXT)
 
 
-def test_layers_without_weights_are_passed_over(assembled: Assembled) -> None:
+def test_layers_without_weights_are_skipped(assembled: Assembled) -> None:
     model = assembled("gpt-tiny", "attention=[mha, linear]", "position=none")
-    shown = paribus.attend(model, TEXT)
-    assert shown.layers[1] is None
-    assert shown.map()[0] == 0
+    maps = paribus.attend(model, TEXT)
+    assert maps.layers[1] is None
+    assert maps.map()[0] == 0
     with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: layer 1 has no weights; valid: 0"):
-        shown.map(1)
+        maps.map(1)
     with pytest.raises(SpecError, match=r"error\[out-of-range\] layer: unknown layer 7; valid: 0"):
-        shown.map(7)
+        maps.map(7)
     with pytest.raises(SpecError, match=r"error\[out-of-range\] head: unknown head 4; valid: 0, 1, 2, 3"):
-        shown.map(0, 4)
+        maps.map(0, 4)
 
 
-def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
+def test_an_invalid_selection_is_refused(assembled: Assembled) -> None:
     gpt, seq2seq = assembled("gpt-tiny"), assembled("seq2seq-tiny")
-    said: list[tuple[Model, str | None, dict[str, Any], str]] = [
+    cases: list[tuple[Model, str | None, dict[str, Any], str]] = [
         (gpt, TEXT, {"source": SOURCE}, "error[source] source: this model has no source; valid: none"),
         (gpt, None, {}, "error[no-text] text: expected a text; valid: a text"),
         (gpt, TEXT, {"of": "cross"}, "error[no-weights] of: this model has no `cross` weights; valid: own"),
@@ -104,7 +104,7 @@ def test_what_cannot_be_shown_is_told(assembled: Assembled) -> None:
             "error[no-weights] of: this model has no attention weights; valid: cross, source",
         ),
     ]
-    for model, text, options, message in said:
+    for model, text, options, message in cases:
         with pytest.raises(SpecError) as raised:  # noqa: PT011  # matched below, with its brackets as they are
             paribus.attend(model, text, **options)
         assert str(raised.value).startswith(message)

@@ -1,4 +1,4 @@
-"""What stands behind a mask: what the objective's own head says of that row, and of no other."""
+"""Predictions for masked tokens, compared with the logits of the objective at the same positions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TEXT = "The <mask>th para<mask>raph"
 
 
 @pytest.mark.parametrize("preset", ["encoder-tiny", "electra-tiny", "deberta-tiny", "spanbert-tiny"])
-def test_candidates_are_those_that_training_would_score_best(assembled: Assembled, preset: str) -> None:
+def test_candidates_are_the_tokens_with_the_highest_training_scores(assembled: Assembled, preset: str) -> None:
     model = assembled(preset, "tokenizer=bytes")
-    found = paribus.fill(model, TEXT, top=7)
+    predictions = paribus.fill(model, TEXT, top=7)
     assert model.text is not None
     ids = torch.tensor([model.text.read(TEXT)])
     mask = model.text.vocabulary.specials["mask"]
@@ -33,15 +33,17 @@ def test_candidates_are_those_that_training_would_score_best(assembled: Assemble
         filled = model.objective(name).fill_logits(run.of(name))
     assert filled is not None
     shares = filled[0].softmax(-1)
-    assert len(found) == 2
-    for candidates, share in zip(found, shares, strict=True):
+    assert len(predictions) == 2
+    for candidates, share in zip(predictions, shares, strict=True):
         best = share.sort(descending=True)
         assert [candidate.id for candidate in candidates] == best.indices[:7].tolist()
         assert [candidate.probability for candidate in candidates] == pytest.approx(best.values[:7].tolist(), abs=1e-12)
-        assert [candidate.text for candidate in candidates] == [model.text.decode([each.id]) for each in candidates]
+        assert [candidate.text for candidate in candidates] == [
+            model.text.decode([candidate.id]) for candidate in candidates
+        ]
 
 
-def test_of_mlm_alone_it_is_the_head_over_the_row(assembled: Assembled) -> None:
+def test_mlm_probabilities_equal_the_softmax_of_the_head(assembled: Assembled) -> None:
     model = assembled("encoder-tiny")
     assert model.text is not None
     ids = model.text.read(TEXT)
@@ -55,28 +57,28 @@ def test_of_mlm_alone_it_is_the_head_over_the_row(assembled: Assembled) -> None:
     assert candidates[0].probability == pytest.approx(float(share.max()), abs=1e-12)
 
 
-def test_a_model_of_segments_is_asked_as_it_was_trained(assembled: Assembled) -> None:
+def test_a_model_with_segments_reads_the_special_tokens_of_training(assembled: Assembled) -> None:
     model = assembled("bert-tiny", "tokenizer=bytes")
     assert model.text is not None
     specials = model.text.vocabulary.specials
-    asked: list[list[int]] = []
-    model.topology.embedding.register_forward_pre_hook(lambda _, given: asked.append(given[0].tokens[0].tolist()))
+    inputs: list[list[int]] = []
+    model.topology.embedding.register_forward_pre_hook(lambda _, args: inputs.append(args[0].tokens[0].tolist()))
     paribus.fill(model, TEXT)
-    assert asked == [[specials["cls"], *model.text.read(TEXT), specials["sep"]]]
+    assert inputs == [[specials["cls"], *model.text.read(TEXT), specials["sep"]]]
 
 
-def test_a_mask_that_stands_for_a_word_takes_the_space_before_it(assembled: Assembled) -> None:
+def test_a_mask_of_a_whole_word_includes_the_space_before_it(assembled: Assembled) -> None:
     model = assembled("encoder-tiny", "tokenizer=bpe", "dims.vocabulary=340")
     assert model.text is not None
     assert len(model.text.encode(" a")) == 1
-    asked: list[list[int]] = []
-    model.topology.embedding.register_forward_pre_hook(lambda _, given: asked.append(given[0].tokens[0].tolist()))
+    inputs: list[list[int]] = []
+    model.topology.embedding.register_forward_pre_hook(lambda _, args: inputs.append(args[0].tokens[0].tolist()))
     paribus.fill(model, "The <mask> paragraph")
     mask = model.text.vocabulary.specials["mask"]
-    assert asked == [[*model.text.encode("The"), mask, *model.text.encode(" paragraph")]]
+    assert inputs == [[*model.text.encode("The"), mask, *model.text.encode(" paragraph")]]
 
 
-def test_what_cannot_be_filled_is_told(assembled: Assembled) -> None:
+def test_an_invalid_text_model_or_option_is_refused(assembled: Assembled) -> None:
     encoder, gpt = assembled("encoder-tiny"), assembled("gpt-tiny")
     with pytest.raises(
         DataError, match=r"error\[no-mask\] text: expected at least one `<mask>`, got none; valid: `<mask>`"

@@ -1,4 +1,4 @@
-"""`paribus.generate` as its user sees it: texts and scores, what takes no part in them, and what cannot be asked."""
+"""Tests of `paribus.generate`: texts, scores, batches, languages, classes and assert_refused options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Assembled = Callable[..., Model]
 PROMPTS = ("The import statement", "A", "Something else ")
 
 
-def shaken(model: Model) -> Model:
+def perturb(model: Model) -> Model:
     model.double()
     with torch.no_grad():
         for path, parameter in model.named_parameters():
@@ -41,226 +41,236 @@ def t5(assembled: Assembled) -> Model:
     return assembled("seq2seq-tiny")
 
 
-def same(found: Sequence[paribus.GeneratedText], wanted: Sequence[paribus.GeneratedText]) -> None:
-    assert [line[:2] + line[3:] for line in found] == [line[:2] + line[3:] for line in wanted]
-    assert [line.score for line in found] == pytest.approx([line.score for line in wanted], abs=1e-9)
+def assert_same_texts(actual: Sequence[paribus.GeneratedText], expected: Sequence[paribus.GeneratedText]) -> None:
+    assert [line[:2] + line[3:] for line in actual] == [line[:2] + line[3:] for line in expected]
+    assert [line.score for line in actual] == pytest.approx([line.score for line in expected], abs=1e-9)
 
 
-@pytest.mark.parametrize("said", [{}, {"beam": 3, "n": 2}, {"repetition_penalty": 1.3}], ids=str)
-def test_prompts_of_different_lengths_are_written_together_as_each_alone(
-    gpt: Model, t5: Model, said: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("options", [{}, {"beam": 3, "n": 2}, {"repetition_penalty": 1.3}], ids=str)
+def test_a_text_does_not_depend_on_the_other_prompts(gpt: Model, t5: Model, options: dict[str, Any]) -> None:
     for model in (gpt, t5):
-        together = paribus.generate(model, PROMPTS, tokens=5, **said)
+        together = paribus.generate(model, PROMPTS, tokens=5, **options)
         for prompt, lines in zip(PROMPTS, together.results, strict=True):
-            same(lines, paribus.generate(model, prompt, tokens=5, **said).results[0])
-            same(lines, paribus.generate(model, prompt, tokens=5, cache=False, **said).results[0])
-        few = paribus.generate(model, PROMPTS, tokens=5, batch=2, **said)
-        for lines, others in zip(together.results, few.results, strict=True):
-            same(lines, others)
+            assert_same_texts(lines, paribus.generate(model, prompt, tokens=5, **options).results[0])
+            assert_same_texts(lines, paribus.generate(model, prompt, tokens=5, cache=False, **options).results[0])
+        batched = paribus.generate(model, PROMPTS, tokens=5, batch=2, **options)
+        for lines, batched_lines in zip(together.results, batched.results, strict=True):
+            assert_same_texts(lines, batched_lines)
 
 
-def test_what_is_drawn_depends_on_the_seed_and_not_on_what_else_is_read(gpt: Model, t5: Model) -> None:
+def test_sampled_texts_depend_on_the_seed_only(gpt: Model, t5: Model) -> None:
     for model in (gpt, t5):
-        said: dict[str, Any] = {"temperature": 1.5, "top_k": 50, "n": 2, "tokens": 8}
-        found = paribus.generate(model, PROMPTS, seed=1, **said)
+        options: dict[str, Any] = {"temperature": 1.5, "top_k": 50, "n": 2, "tokens": 8}
+        generated = paribus.generate(model, PROMPTS, seed=1, **options)
         for batch in (1, 2):
-            other = paribus.generate(model, PROMPTS, seed=1, batch=batch, **said)
-            for lines, others in zip(found.results, other.results, strict=True):
-                same(lines, others)
-        more = paribus.generate(model, PROMPTS, seed=1, **{**said, "n": 3})
-        for lines, others in zip(found.results, more.results, strict=True):
-            same(lines, others[:2])
-        assert found.results[0][0].ids != found.results[0][1].ids
-        assert found.texts != paribus.generate(model, PROMPTS, seed=2, **said).texts
+            batched = paribus.generate(model, PROMPTS, seed=1, batch=batch, **options)
+            for lines, other_lines in zip(generated.results, batched.results, strict=True):
+                assert_same_texts(lines, other_lines)
+        more_texts = paribus.generate(model, PROMPTS, seed=1, **{**options, "n": 3})
+        for lines, other_lines in zip(generated.results, more_texts.results, strict=True):
+            assert_same_texts(lines, other_lines[:2])
+        assert generated.results[0][0].ids != generated.results[0][1].ids
+        assert generated.texts != paribus.generate(model, PROMPTS, seed=2, **options).texts
         torch.manual_seed(5)
-        assert paribus.generate(model, PROMPTS, seed=1, **said) == found
+        assert paribus.generate(model, PROMPTS, seed=1, **options) == generated
 
 
-def test_a_text_and_its_ids_are_asked_alike(gpt: Model) -> None:
+def test_a_prompt_may_be_a_text_or_token_ids(gpt: Model) -> None:
     assert gpt.text is not None
     ids = [gpt.text.encode(prompt) for prompt in PROMPTS]
-    found = paribus.generate(gpt, PROMPTS, tokens=5)
-    assert paribus.generate(gpt, ids, tokens=5) == found
-    assert paribus.generate(gpt, ids[0], tokens=5).results[0] == found.results[0]
-    assert found.prompts == tuple(map(tuple, ids))
-    for lines in found.results:
+    generated = paribus.generate(gpt, PROMPTS, tokens=5)
+    assert paribus.generate(gpt, ids, tokens=5) == generated
+    assert paribus.generate(gpt, ids[0], tokens=5).results[0] == generated.results[0]
+    assert generated.prompts == tuple(map(tuple, ids))
+    for lines in generated.results:
         assert lines[0].text == gpt.text.decode(lines[0].ids)
         assert len(lines[0].ids) == 5 or lines[0].ended
 
 
-def test_it_stops_at_the_mark_that_ends_a_text_and_at_the_length_of_the_model(gpt: Model) -> None:
+def test_generation_stops_at_the_end_of_text_and_at_the_length_of_the_model(gpt: Model) -> None:
     (line,) = paribus.generate(gpt, PROMPTS[0]).results[0]
     assert line.ended or len(line.ids) == 32 + 1 - len(PROMPTS[0])
     assert gpt.text is not None
-    mark = gpt.text.vocabulary.specials["eos"]
+    end_of_text = gpt.text.vocabulary.specials["eos"]
     with torch.inference_mode():
         scores = gpt(torch.tensor([gpt.text.encode("A")]))[0][0, -1].clone()
-    first = int(scores.argmax())
-    found = paribus.generate(gpt, "A", beam=300, n=300, tokens=1).results[0]
-    ended = [line for line in found if line.ended]
+    best_token = int(scores.argmax())
+    lines = paribus.generate(gpt, "A", beam=300, n=300, tokens=1).results[0]
+    ended = [line for line in lines if line.ended]
     assert [line.ids for line in ended] == [()]
-    assert ended[0].score == pytest.approx(float(scores.log_softmax(0)[mark]), abs=1e-9)
-    assert found[0].ids == (first,)
+    assert ended[0].score == pytest.approx(float(scores.log_softmax(0)[end_of_text]), abs=1e-9)
+    assert lines[0].ids == (best_token,)
 
 
-def test_the_cache_is_as_large_as_keys_and_values_are(gpt: Model) -> None:
-    found = paribus.generate(gpt, PROMPTS, tokens=7)
-    rows = max(map(len, PROMPTS)) + 7 - 1
-    assert found.cache_bytes == 2 * 2 * len(PROMPTS) * rows * 16 * 8  # keys and values of two layers in float64
+def test_the_cache_size_is_that_of_its_keys_and_values(gpt: Model) -> None:
+    generated = paribus.generate(gpt, PROMPTS, tokens=7)
+    positions = max(map(len, PROMPTS)) + 7 - 1
+    assert (
+        generated.cache_bytes == 2 * 2 * len(PROMPTS) * positions * 16 * 8
+    )  # keys and values of two layers in float64
     assert paribus.generate(gpt, PROMPTS, tokens=7, cache=False).cache_bytes == 0
-    assert paribus.generate(gpt, PROMPTS, tokens=7, beam=3).cache_bytes == 3 * found.cache_bytes
+    assert paribus.generate(gpt, PROMPTS, tokens=7, beam=3).cache_bytes == 3 * generated.cache_bytes
 
 
-def test_an_encoder_decoder_is_asked_by_its_source(t5: Model) -> None:
-    found = paribus.generate(t5, ["The <sentinel 0> statement", "else"], tokens=4)
+def test_the_prompt_of_an_encoder_decoder_is_its_source(t5: Model) -> None:
+    generated = paribus.generate(t5, ["The <sentinel 0> statement", "else"], tokens=4)
     assert t5.text is not None
-    assert t5.text.vocabulary.sentinels[0] in found.prompts[0]
-    assert found.texts[0] != paribus.generate(t5, "else", tokens=4).texts[0]
+    assert t5.text.vocabulary.sentinels[0] in generated.prompts[0]
+    assert generated.texts[0] != paribus.generate(t5, "else", tokens=4).texts[0]
 
 
-def test_progress_is_told_for_all_prompts_at_once(gpt: Model) -> None:
-    told: list[tuple[int, int]] = []
-    paribus.generate(gpt, PROMPTS, tokens=3, batch=1, on_progress=lambda done, most: told.append((done, most)))
-    assert {most for _, most in told} == {9}
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+def test_progress_is_reported_over_all_prompts(gpt: Model) -> None:
+    reports: list[tuple[int, int]] = []
+    paribus.generate(gpt, PROMPTS, tokens=3, batch=1, on_progress=lambda done, total: reports.append((done, total)))
+    assert {total for _, total in reports} == {9}
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
 
 
-def test_the_model_is_left_in_the_mode_in_which_it_was_found(gpt: Model) -> None:
+def test_the_training_mode_of_the_model_is_restored(gpt: Model) -> None:
     for training in (True, False):
         gpt.train(training)
         paribus.generate(gpt, "A", tokens=1)
         assert gpt.training == training
 
 
-def test_a_folder_is_asked_as_well_and_an_older_one_without_its_tokenizer(gpt: Model, tmp_path: Path) -> None:
+def test_a_saved_model_generates_even_without_a_saved_tokenizer(gpt: Model, tmp_path: Path) -> None:
     paribus.save(gpt, tmp_path / "gpt")
-    found = paribus.generate(gpt, "A", tokens=4)
-    assert paribus.generate(tmp_path / "gpt", "A", tokens=4) == found
+    generated = paribus.generate(gpt, "A", tokens=4)
+    assert paribus.generate(tmp_path / "gpt", "A", tokens=4) == generated
     (tmp_path / "gpt" / TEXT).unlink()
-    assert paribus.generate(str(tmp_path / "gpt"), "A", tokens=4) == found
+    assert paribus.generate(str(tmp_path / "gpt"), "A", tokens=4) == generated
     with pytest.raises(StoreError, match="this folder does not exist"):
         paribus.generate(tmp_path / "nowhere", "A")
     shutil.rmtree(tmp_path / "gpt")
 
 
 @pytest.mark.parametrize("locales", [("en-us", "de"), ("en-us", "de", "ja")])
-def test_languages_are_asked_for_by_name_and_of_two_the_other_is_read(locales: tuple[str, ...]) -> None:
+def test_languages_are_selected_by_name_and_the_second_of_two_is_inferred(locales: tuple[str, ...]) -> None:
     corpus = f"corpus={{name: dates, locales: [{', '.join(locales)}], directions: all, pairs: 40, held_out: 8}}"
     objective = f"objective={{name: seq2seq, languages: {len(locales)}}}"
     small = ("dims.width=16", "dims.layers=1", "dims.heads=4", "dims.length=48", "embedding.languages=3")
-    model = shaken(paribus.assemble(paribus.spec("transformer-tiny", *small, corpus, objective)))
+    model = perturb(paribus.assemble(paribus.spec("transformer-tiny", *small, corpus, objective)))
     assert model.text is not None
     assert set(model.text.languages) == set(locales)
-    asked: list[tuple[int, int, int]] = []  # the first token that each part reads, its language, and how many there are
+    inputs: list[tuple[int, int, int]] = []  # first token, language and length of each call
 
-    def watched(_: Any, given: Any) -> None:
-        stream = given[0]
-        asked.append((int(stream.tokens[0, 0]), int(stream.languages.unique()), stream.tokens.shape[1]))
+    def record_input(_: Any, arguments: Any) -> None:
+        stream = arguments[0]
+        inputs.append((int(stream.tokens[0, 0]), int(stream.languages.unique()), stream.tokens.shape[1]))
 
-    hook = model.topology.embedding.register_forward_pre_hook(watched)
-    to, of = model.text.languages.index("de"), model.text.languages.index("en-us")
-    marks = model.text.vocabulary.sentinels
+    hook = model.topology.embedding.register_forward_pre_hook(record_input)
+    target_id, source_id = model.text.languages.index("de"), model.text.languages.index("en-us")
+    language_tokens = model.text.vocabulary.sentinels
     paribus.generate(model, "1/2/2021", language="de", source_language="en-us", tokens=2)
-    assert asked == [(marks[of], of, 10), (marks[to], to, 1), (asked[2][0], to, 1)]
-    found = [list(asked)]
-    for said in ({"language": "de"}, {"source_language": "en-us"}, {"language": str(to), "source_language": str(of)}):
-        asked.clear()
-        options: dict[str, Any] = {**said, "tokens": 2}
-        if len(locales) == 2 or len(said) == 2:
+    assert inputs == [
+        (language_tokens[source_id], source_id, 10),
+        (language_tokens[target_id], target_id, 1),
+        (inputs[2][0], target_id, 1),
+    ]
+    runs = [list(inputs)]
+    for selection in (
+        {"language": "de"},
+        {"source_language": "en-us"},
+        {"language": str(target_id), "source_language": str(source_id)},
+    ):
+        inputs.clear()
+        options: dict[str, Any] = {**selection, "tokens": 2}
+        if len(locales) == 2 or len(selection) == 2:
             paribus.generate(model, "1/2/2021", **options)
-            found.append(list(asked))
+            runs.append(list(inputs))
         else:
             with pytest.raises(SpecError, match=r"error\[no-language\]"):
                 paribus.generate(model, "1/2/2021", **options)
-    assert all(each == found[0] for each in found)
+    assert all(run == runs[0] for run in runs)
     hook.remove()
-    shown = paribus.attend(model, "1.", source="1/2/2021", language="de", source_language="en-us")
-    assert shown.rows == ("1", ".", "<eos>")
-    known = ", ".join(model.text.languages)
-    refused(
+    maps = paribus.attend(model, "1.", source="1/2/2021", language="de", source_language="en-us")
+    assert maps.rows == ("1", ".", "<eos>")
+    languages = ", ".join(model.text.languages)
+    assert_refused(
         model,
         "1",
-        f'error[unknown-language] language: unknown language "d"; did you mean "de"? valid: {known}',
+        f'error[unknown-language] language: unknown language "d"; did you mean "de"? valid: {languages}',
         language="d",
     )
 
 
-# -- what cannot be asked ----------------------------------------------------------------------------------------
+# -- refused options ------------------------------------------------------------------------------------------
 
 
-def refused(model: Model, prompt: Any, said: str, **options: Any) -> None:
+def assert_refused(model: Model, prompt: Any, message: str, **options: Any) -> None:
     with pytest.raises((DataError, SpecError)) as raised:  # matched below, with its brackets as they are
         paribus.generate(model, prompt, **options)
-    assert str(raised.value) == said
+    assert str(raised.value) == message
 
 
-def test_a_prompt_that_is_too_long_is_told_with_what_would_do(gpt: Model, assembled: Assembled) -> None:
+def test_a_prompt_that_is_too_long_is_refused_with_the_limit(gpt: Model, assembled: Assembled) -> None:
     learned = assembled("gpt-tiny", "position=learned")
-    long = "x" * 40
-    refused(
+    long_prompt = "x" * 40
+    assert_refused(
         gpt,
-        ["A", long],
+        ["A", long_prompt],
         "error[too-long] prompt 2: it has 40 tokens, got a model of length 32 (dims.length); valid: ≤ 32 tokens, "
         "or set `tokens`",
     )
-    assert len(paribus.generate(gpt, long, tokens=3).results[0][0].ids) == 3
-    past = "but the positions of this model end at 32; valid"
-    refused(learned, long, f"error[past-the-table] prompt 1: it has 40 tokens, {past}: ≤ 32 tokens", tokens=3)
-    refused(
+    assert len(paribus.generate(gpt, long_prompt, tokens=3).results[0][0].ids) == 3
+    limit = "but the positions of this model end at 32; valid"
+    assert_refused(
+        learned, long_prompt, f"error[past-the-table] prompt 1: it has 40 tokens, {limit}: ≤ 32 tokens", tokens=3
+    )
+    assert_refused(
         learned,
         "x" * 30,
-        f"error[past-the-table] prompt 1: it has 30 tokens, and 4 new ones are requested, {past}: `tokens` ≤ 3",
+        f"error[past-the-table] prompt 1: it has 30 tokens, and 4 new ones are requested, {limit}: `tokens` ≤ 3",
         tokens=4,
     )
     assert len(paribus.generate(learned, ["x" * 30, "x"], tokens=3).results[0][0].ids) == 3
     assert [len(w[0].ids) for w in paribus.generate(learned, ["x" * 30, "x"]).results] == [3, 32]
     source = assembled("seq2seq-tiny", "position=learned")
-    what = "its source has 41 tokens"
-    refused(source, long, f"error[past-the-table] prompt 1: {what}, {past}: ≤ 32 tokens")
+    source_length = "its source has 41 tokens"
+    assert_refused(source, long_prompt, f"error[past-the-table] prompt 1: {source_length}, {limit}: ≤ 32 tokens")
 
 
-def test_an_empty_prompt_needs_a_mark_that_texts_begin_or_end_with(gpt: Model) -> None:
+def test_an_empty_prompt_needs_a_special_token_to_start_from(gpt: Model) -> None:
     assert paribus.generate(gpt, "", tokens=2).prompts == ((),)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpt.objective("clm"), "mark", None)
-        refused(
+        patch.setattr(gpt.objective("clm"), "end_of_text", None)
+        assert_refused(
             gpt,
             ["A", ""],
-            "error[empty-prompt] prompt 2: it is empty, and the tokenizer has no mark that a text begins or ends with; "
+            "error[empty-prompt] prompt 2: it is empty, and the tokenizer has no special token to start from; "
             "valid: at least one token",
         )
 
 
-def test_what_is_no_token_is_told_with_its_place(gpt: Model) -> None:
-    refused(
+def test_an_unknown_token_id_is_refused_with_its_position(gpt: Model) -> None:
+    assert_refused(
         gpt,
         [[1, 2], [3, 999, -1]],
         "error[id-outside] prompt 2: unknown id 999 at position 1, of a vocabulary of 294; valid: ids from 0 to 293",
     )
 
 
-def test_a_model_that_was_not_trained_to_write_is_told_so(assembled: Assembled) -> None:
-    refused(
+def test_a_model_that_was_not_trained_to_generate_is_refused(assembled: Assembled) -> None:
+    assert_refused(
         assembled("encoder-tiny"),
         "A",
         "error[cannot-write] objective: a model that was trained for mlm cannot generate: it was not trained to "
         "predict the next token; valid: a model that was trained to generate",
     )
-    refused(
+    assert_refused(
         assembled(
             "gpt-tiny", "objective={name: classify-causal, classes: 6}", "corpus=sections", "tokenizer=wordpiece"
         ),
         [[5]],
-        "error[cannot-write] objective: a model that was trained for classify-causal cannot write: its head scores no "
-        "tokens that could come next; valid: a model that was trained to generate",
+        "error[cannot-write] objective: a model that was trained for classify-causal cannot generate: its head does "
+        "not score next tokens; valid: a model that was trained to generate",
     )
 
 
-def test_options_that_are_no_options_are_told(gpt: Model) -> None:
-    refused(gpt, "A", "error[out-of-range] batch: expected at least 1, got 0; valid: ≥ 1", batch=0)
-    refused(gpt, "A", "error[out-of-range] beam: got 0; valid: ≥ 1; 1 takes the most probable token", beam=0)
-    refused(
+def test_an_invalid_option_is_refused(gpt: Model) -> None:
+    assert_refused(gpt, "A", "error[out-of-range] batch: expected at least 1, got 0; valid: ≥ 1", batch=0)
+    assert_refused(gpt, "A", "error[out-of-range] beam: got 0; valid: ≥ 1; 1 takes the most probable token", beam=0)
+    assert_refused(
         gpt,
         "A",
         'error[unknown-language] language: unknown language "de"; valid: none: the model has no languages',
@@ -268,20 +278,20 @@ def test_options_that_are_no_options_are_told(gpt: Model) -> None:
     )
 
 
-def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: Assembled) -> None:
+def test_a_class_is_selected_by_name_or_number(assembled: Assembled) -> None:
     model = assembled("ctrl-tiny", "corpus=sections", "tokenizer.sentinels=6")
     model.text = TextCodec(require_text(model).tokenizer, classes=("library", "howto"))
-    named, first = (paribus.generate(model, "A", tokens=5, label=label) for label in ("howto", None))
-    assert named.results == paribus.generate(model, "A", tokens=5, label="1").results
-    assert named.results[0][0].score != first.results[0][0].score
-    refused(
+    labelled, unlabelled = (paribus.generate(model, "A", tokens=5, label=label) for label in ("howto", None))
+    assert labelled.results == paribus.generate(model, "A", tokens=5, label="1").results
+    assert labelled.results[0][0].score != unlabelled.results[0][0].score
+    assert_refused(
         model,
         "A",
         'error[unknown-class] label: unknown class "howtoo"; did you mean "howto"? valid: library, howto',
         label="howtoo",
     )
     model.text = TextCodec(model.text.tokenizer)
-    refused(
+    assert_refused(
         model,
         "A",
         "error[unknown-class] label: unknown class 9; control has codes for 6 classes; valid: 0 to 5",
@@ -289,8 +299,8 @@ def test_a_text_is_of_the_class_that_is_asked_for_by_name_or_number(assembled: A
     )
 
 
-def test_a_class_that_nothing_reads_is_refused(gpt: Model) -> None:
-    refused(
+def test_a_class_is_refused_by_a_model_without_classes(gpt: Model) -> None:
+    assert_refused(
         gpt,
         "A",
         "error[not-read] label: a model that writes as it was trained for clm has no classes, so this has no "
@@ -299,10 +309,10 @@ def test_a_class_that_nothing_reads_is_refused(gpt: Model) -> None:
     )
 
 
-def test_a_model_without_a_tokenizer_is_asked_by_ids(assemble_bare: Model) -> None:
-    found = paribus.generate(assemble_bare, [15, 16, 17], tokens=3)
-    assert found.results[0][0].text is None
-    refused(
+def test_a_model_without_a_tokenizer_accepts_token_ids(assemble_bare: Model) -> None:
+    generated = paribus.generate(assemble_bare, [15, 16, 17], tokens=3)
+    assert generated.results[0][0].text is None
+    assert_refused(
         assemble_bare,
         "A",
         "error[no-tokenizer] tokenizer: this model has no tokenizer: it was converted "
@@ -317,11 +327,11 @@ def assemble_bare(assemble: Any, vocabulary: Vocabulary) -> Model:
     return model
 
 
-def test_a_corpus_that_is_another_by_now_does_not_stand_in_for_a_tokenizer(gpt: Model) -> None:
+def test_the_tokenizer_of_a_changed_corpus_is_not_used(gpt: Model) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpt, "text", None)
         patch.setattr(gpt, "tokenizer", "0" * 64)
-        refused(
+        assert_refused(
             gpt,
             "A",
             "error[other-tokenizer] tokenizer: the corpus gives another tokenizer than that of the training, and "

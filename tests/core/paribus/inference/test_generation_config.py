@@ -1,4 +1,4 @@
-"""What may be said of how a text is written: one error for all that is wrong with it."""
+"""Options of text generation: limits, conflicts, and one error for all mistakes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ OUTSIDE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_number_outside_its_limits_is_told_with_them(name: str) -> None:
-    value, said = OUTSIDE[name]
+def test_a_number_out_of_range_is_refused_with_its_limits(name: str) -> None:
+    value, message = OUTSIDE[name]
     not_a_number: Any = math.nan
-    with pytest.raises(SpecError, match=rf"(?m)^error\[out-of-range\] {name}: {re.escape(said)}$"):
+    with pytest.raises(SpecError, match=rf"(?m)^error\[out-of-range\] {name}: {re.escape(message)}$"):
         GenerationConfig(**{name: value})
     with pytest.raises(SpecError, match=rf"error\[out-of-range\] {name}: got nan"):
         GenerationConfig(**dict.fromkeys([name], not_a_number))
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("options", "message"),
     [
         ({"top_k": 5}, "top_k: it has no effect at temperature 0; valid: a t"),
         ({"top_p": 0.5}, "top_p: it has no effect"),
@@ -46,21 +46,21 @@ def test_a_number_outside_its_limits_is_told_with_them(name: str) -> None:
         ({"n": 4, "beam": 3}, "n: expected at most 3 texts from a beam of 3, got 4"),
     ],
 )
-def test_what_would_be_ignored_is_refused(said: dict[str, Any], told: str) -> None:
-    with pytest.raises(SpecError, match=rf"(?m)^error\[(unread|too-many)\] {re.escape(told)}"):
-        GenerationConfig(**said)
+def test_an_option_without_effect_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=rf"(?m)^error\[(unread|too-many)\] {re.escape(message)}"):
+        GenerationConfig(**options)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(SpecError, match="temperature") as raised:
         GenerationConfig(beam=0, temperature=-1.0, top_p=2.0)
     assert [problem.path for problem in raised.value.problems][:3] == ["temperature", "top_p", "beam"]
 
 
-def test_the_length_penalty_is_that_of_the_paper() -> None:
+def test_the_length_penalty_equals_the_formula_of_the_paper() -> None:
     for alpha in (0.0, 0.2, 0.6, 1.0):
         for length in (1, 2, 30):
-            wanted = (5 + length) ** alpha / (5 + 1) ** alpha
-            assert GenerationConfig(beam=4, length_penalty=alpha).penalty(length) == pytest.approx(wanted, rel=1e-14)
+            expected = (5 + length) ** alpha / (5 + 1) ** alpha
+            assert GenerationConfig(beam=4, length_penalty=alpha).penalty(length) == pytest.approx(expected, rel=1e-14)
     assert GenerationConfig(n=3, beam=3).n == 3
     assert GenerationConfig(n=3, temperature=1.0).draws

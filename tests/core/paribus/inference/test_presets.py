@@ -1,4 +1,4 @@
-"""Every preset of a size to train here can be asked: to write, to fill a gap, or it says that it does neither."""
+"""Every tiny preset generates text, fill_error masks, or refuses with a documented error code."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NEITHER: Final = {"no-image", "cannot-write", "cannot-fill"}
 TINY: Final = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
 
 
-def said(ask: Callable[[], Any]) -> str:
-    """Nothing, or the code of what was told instead."""
+def error_code(ask: Callable[[], Any]) -> str:
+    """Return the error code of a call, or an empty string."""
     try:
         ask()
     except ParibusError as error:
@@ -27,16 +27,18 @@ def said(ask: Callable[[], Any]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
-def test_it_writes_or_fills_or_says_why_not_and_shows_what_it_weighs(name: str) -> None:
+def test_a_preset_generates_fills_or_refuses_and_returns_attention_maps(name: str) -> None:
     model: Model = paribus.assemble(paribus.spec(name))
-    crosses = any(part.cross for part in model.topology.parts)
-    languages = (model.text.languages if model.text is not None else ()) if crosses else ()
-    spoken: dict[str, Any] = dict(zip(("language", "source_language"), languages, strict=False))
-    writes = said(lambda: paribus.generate(model, ["The first", "A"], tokens=4, beam=2, n=2, **spoken))
-    fills = said(lambda: paribus.fill(model, "The <mask> is"))
-    assert {writes, fills} - {""} <= NEITHER
-    source = "One" if crosses else None
-    shows = said(lambda: paribus.attend(model, "The", source=source, **spoken).map())
-    assert shows in ("", "no-weights", "no-image")
+    has_cross_attention = any(part.cross for part in model.topology.parts)
+    languages = (model.text.languages if model.text is not None else ()) if has_cross_attention else ()
+    language_options: dict[str, Any] = dict(zip(("language", "source_language"), languages, strict=False))
+    generate_error = error_code(
+        lambda: paribus.generate(model, ["The first", "A"], tokens=4, beam=2, n=2, **language_options)
+    )
+    fill_error = error_code(lambda: paribus.fill(model, "The <mask> is"))
+    assert {generate_error, fill_error} - {""} <= NEITHER
+    source = "One" if has_cross_attention else None
+    attend_error = error_code(lambda: paribus.attend(model, "The", source=source, **language_options).map())
+    assert attend_error in ("", "no-weights", "no-image")
     if next(part.causal for part in model.topology.parts if part.path == "body"):
-        assert writes == ""
+        assert generate_error == ""

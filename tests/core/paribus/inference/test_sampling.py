@@ -1,4 +1,4 @@
-"""What is cut off and what is drawn: against plain loops, against another library, and against the probabilities."""
+"""Truncation and sampling of next tokens, against plain loops, Transformers and the exact probabilities."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ def softmax(scores: Array) -> Array:
     return shares
 
 
-def reference(scores: Array, manner: GenerationConfig) -> Array:
-    """One row, as one would explain it: which tokens are left, one cut after the other, and how probable each is."""
-    scores = scores / manner.temperature
-    left = list(range(len(scores)))
+def reference(scores: Array, config: GenerationConfig) -> Array:
+    """Return the probabilities of one row of scores after temperature, top-k, top-p and min-p, in plain loops."""
+    scores = scores / config.temperature
+    candidates = list(range(len(scores)))
 
-    def among() -> dict[int, float]:
-        return dict(zip(left, softmax(scores[left]), strict=True))
+    def renormalized() -> dict[int, float]:
+        return dict(zip(candidates, softmax(scores[candidates]), strict=True))
 
-    if manner.top_k is not None:
-        left = sorted(left, key=lambda token: -scores[token])[: manner.top_k]
-    if manner.top_p is not None:
-        total, kept = 0.0, []
-        for token, share in sorted(among().items(), key=lambda pair: -pair[1]):
-            if total >= manner.top_p:
+    if config.top_k is not None:
+        candidates = sorted(candidates, key=lambda token: -scores[token])[: config.top_k]
+    if config.top_p is not None:
+        total, nucleus = 0.0, []
+        for token, share in sorted(renormalized().items(), key=lambda pair: -pair[1]):
+            if total >= config.top_p:
                 break
-            kept.append(token)
+            nucleus.append(token)
             total += share
-        left = kept
-    if manner.min_p is not None:
-        shares = among()
-        left = [token for token in left if shares[token] >= manner.min_p * max(shares.values())]
-    found = np.zeros(len(scores))
-    for token, share in among().items():
-        found[token] = share
-    return found
+        candidates = nucleus
+    if config.min_p is not None:
+        shares = renormalized()
+        candidates = [token for token in candidates if shares[token] >= config.min_p * max(shares.values())]
+    probabilities = np.zeros(len(scores))
+    for token, share in renormalized().items():
+        probabilities[token] = share
+    return probabilities
 
 
-MANNERS = [
+CONFIGS = [
     {},
     {"temperature": 0.3},
     {"top_k": 1},
@@ -66,76 +66,76 @@ MANNERS = [
 ]
 
 
-@pytest.mark.parametrize("said", MANNERS, ids=str)
-def test_what_is_left_and_how_probable_it_is(said: dict[str, Any]) -> None:
-    manner = GenerationConfig(**{"temperature": 1.0, **said})
-    found = cut(SCORES, manner).softmax(-1).numpy()
-    wanted = np.stack([reference(row, manner) for row in SCORES.numpy()])
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+@pytest.mark.parametrize("options", CONFIGS, ids=str)
+def test_truncated_probabilities_equal_the_reference(options: dict[str, Any]) -> None:
+    config = GenerationConfig(**{"temperature": 1.0, **options})
+    actual = cut(SCORES, config).softmax(-1).numpy()
+    expected = np.stack([reference(row, config) for row in SCORES.numpy()])
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("said", MANNERS[1:], ids=str)
-def test_another_library_cuts_off_the_same(said: dict[str, Any]) -> None:
-    from transformers.generation import logits_process as theirs
+@pytest.mark.parametrize("options", CONFIGS[1:], ids=str)
+def test_truncation_equals_that_of_transformers(options: dict[str, Any]) -> None:
+    from transformers.generation import logits_process as hf_processors
 
-    manner = GenerationConfig(**{"temperature": 1.0, **said})
-    scores = theirs.TemperatureLogitsWarper(manner.temperature)(torch.empty(0), SCORES)
-    if manner.top_k is not None:
-        scores = theirs.TopKLogitsWarper(manner.top_k)(torch.empty(0), scores)
-    if manner.top_p is not None:
-        scores = theirs.TopPLogitsWarper(manner.top_p)(torch.empty(0), scores)
-    if manner.min_p is not None:
-        scores = theirs.MinPLogitsWarper(manner.min_p)(torch.empty(0), scores)
-    torch.testing.assert_close(cut(SCORES, manner).softmax(-1), scores.softmax(-1), rtol=0, atol=1e-12)
+    config = GenerationConfig(**{"temperature": 1.0, **options})
+    scores = hf_processors.TemperatureLogitsWarper(config.temperature)(torch.empty(0), SCORES)
+    if config.top_k is not None:
+        scores = hf_processors.TopKLogitsWarper(config.top_k)(torch.empty(0), scores)
+    if config.top_p is not None:
+        scores = hf_processors.TopPLogitsWarper(config.top_p)(torch.empty(0), scores)
+    if config.min_p is not None:
+        scores = hf_processors.MinPLogitsWarper(config.min_p)(torch.empty(0), scores)
+    torch.testing.assert_close(cut(SCORES, config).softmax(-1), scores.softmax(-1), rtol=0, atol=1e-12)
 
 
-def test_what_was_there_is_discouraged_whatever_its_sign() -> None:
+def test_the_repetition_penalty_lowers_scores_of_either_sign() -> None:
     from transformers import RepetitionPenaltyLogitsProcessor
 
     ids = torch.randint(12, (50, 5), generator=torch.Generator().manual_seed(5))
-    seen = torch.zeros_like(SCORES, dtype=torch.bool).scatter(1, ids, value=True)
-    found = discouraged(SCORES, seen, 1.2)
-    wanted = SCORES.tolist()
-    for row, had in zip(wanted, ids.tolist(), strict=True):
-        for token in set(had):
+    is_present = torch.zeros_like(SCORES, dtype=torch.bool).scatter(1, ids, value=True)
+    actual = discouraged(SCORES, is_present, 1.2)
+    expected = SCORES.tolist()
+    for row, present_ids in zip(expected, ids.tolist(), strict=True):
+        for token in set(present_ids):
             row[token] = row[token] * 1.2 if row[token] < 0 else row[token] / 1.2
-    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=1e-15)
-    torch.testing.assert_close(found, RepetitionPenaltyLogitsProcessor(1.2)(ids, SCORES.clone()), rtol=0, atol=1e-15)
-    assert (found <= SCORES).all()
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-15)
+    torch.testing.assert_close(actual, RepetitionPenaltyLogitsProcessor(1.2)(ids, SCORES.clone()), rtol=0, atol=1e-15)
+    assert (actual <= SCORES).all()
 
 
-def tokens_drawn(scores: Tensor, manner: GenerationConfig, count: int, step: int = 0) -> Tensor:
-    """So many rows that are asked the same."""
-    return sample_tokens(scores.expand(count, -1), manner, torch.arange(count), step)
+def tokens_drawn(scores: Tensor, config: GenerationConfig, count: int, step: int = 0) -> Tensor:
+    """Sample `count` tokens from one row of scores."""
+    return sample_tokens(scores.expand(count, -1), config, torch.arange(count), step)
 
 
-@pytest.mark.parametrize("said", [{}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}], ids=str)
-def test_tokens_are_drawn_as_often_as_they_are_probable(said: dict[str, Any]) -> None:
-    manner, count = GenerationConfig(**{"temperature": 1.0, "seed": 7, **said}), 20_000
-    wanted = reference(SCORES[1].numpy(), manner)
-    found = np.bincount(tokens_drawn(SCORES[1], manner, count).numpy(), minlength=12)
-    assert (found[wanted == 0] == 0).all()
-    assert chisquare(found[wanted > 0], wanted[wanted > 0] * count).pvalue > 1e-4
-    steps = [int(tokens_drawn(SCORES[1], manner, 1, step)) for step in range(1_000)]
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.3}], ids=str)
+def test_tokens_are_sampled_with_their_probabilities(options: dict[str, Any]) -> None:
+    config, count = GenerationConfig(**{"temperature": 1.0, "seed": 7, **options}), 20_000
+    expected = reference(SCORES[1].numpy(), config)
+    frequencies = np.bincount(tokens_drawn(SCORES[1], config, count).numpy(), minlength=12)
+    assert (frequencies[expected == 0] == 0).all()
+    assert chisquare(frequencies[expected > 0], expected[expected > 0] * count).pvalue > 1e-4
+    steps = [int(tokens_drawn(SCORES[1], config, 1, step)) for step in range(1_000)]
     counts = np.bincount(steps, minlength=12)
-    assert chisquare(counts[wanted > 0], wanted[wanted > 0] * len(steps)).pvalue > 1e-4
+    assert chisquare(counts[expected > 0], expected[expected > 0] * len(steps)).pvalue > 1e-4
 
 
-def test_a_row_draws_the_same_whatever_else_is_drawn_for() -> None:
-    manner = GenerationConfig(temperature=1.0, seed=3)
+def test_a_sampled_token_does_not_depend_on_the_other_rows() -> None:
+    config = GenerationConfig(temperature=1.0, seed=3)
     rows = torch.tensor([8, 2, 30])
-    together = sample_tokens(SCORES[rows], manner, rows, 4)
-    alone = [int(sample_tokens(SCORES[row : row + 1], manner, torch.tensor([row]), 4)) for row in rows.tolist()]
+    together = sample_tokens(SCORES[rows], config, rows, 4)
+    alone = [int(sample_tokens(SCORES[row : row + 1], config, torch.tensor([row]), 4)) for row in rows.tolist()]
     assert together.tolist() == alone
-    everything = sample_tokens(SCORES, manner, torch.arange(50), 4)
+    everything = sample_tokens(SCORES, config, torch.arange(50), 4)
     assert everything[rows].tolist() == alone
     assert not torch.equal(
         everything, sample_tokens(SCORES, GenerationConfig(temperature=1.0, seed=4), torch.arange(50), 4)
     )
-    assert not torch.equal(everything, sample_tokens(SCORES, manner, torch.arange(50), 5))
+    assert not torch.equal(everything, sample_tokens(SCORES, config, torch.arange(50), 5))
 
 
-def test_nothing_is_drawn_that_cannot_be_even_where_sums_are_rounded() -> None:
+def test_an_impossible_token_is_never_sampled() -> None:
     scores = torch.full((1, 6), -torch.inf)
     scores[0, 2] = 0.0
     assert (tokens_drawn(scores[0], GenerationConfig(temperature=1.0), 500) == 2).all()

@@ -1,4 +1,4 @@
-"""What a model makes of the pairs of its validation split, against what it writes for each source alone."""
+"""Translations of the validation pairs, compared with `paribus.generate` on each source alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DATES = "corpus={name: dates, pairs: 40, held_out: 12}"
 EXACT = "measure=[{name: translation, scores: []}]"
 
 
-def made(*overrides: str, preset: str = "transformer-tiny", corpus: str = DATES) -> tuple[Model, Data]:
-    """A model in float64, far off where it starts, and its data."""
+def make_model(*overrides: str, preset: str = "transformer-tiny", corpus: str = DATES) -> tuple[Model, Data]:
+    """Return a float64 model with perturbed weights, and its data."""
     spec = paribus.spec(preset, *SMALL, corpus, *overrides)
     model = paribus.assemble(spec).double()
     with torch.no_grad():
@@ -30,80 +30,86 @@ def made(*overrides: str, preset: str = "transformer-tiny", corpus: str = DATES)
     return model, paribus.data(spec)
 
 
-@pytest.mark.parametrize("manner", [{"tokens": 6}, {"tokens": 6, "beam": 3, "length_penalty": 0.6}], ids=str)
-def test_what_is_written_is_what_is_written_for_each_source_alone(manner: dict[str, Any]) -> None:
-    model, data = made()
-    found = translate_validation(model, data.encoded, 5, **manner)
-    assert len(found) == 5
-    for each in found:
-        assert each.generated == paribus.generate(model, each.source, **manner).texts[0]
-    assert len({each.source for each in found}) == 5
+@pytest.mark.parametrize("options", [{"tokens": 6}, {"tokens": 6, "beam": 3, "length_penalty": 0.6}], ids=str)
+def test_translations_equal_those_of_each_source_alone(options: dict[str, Any]) -> None:
+    model, data = make_model()
+    translations = translate_validation(model, data.encoded, 5, **options)
+    assert len(translations) == 5
+    for pair in translations:
+        assert pair.generated == paribus.generate(model, pair.source, **options).texts[0]
+    assert len({pair.source for pair in translations}) == 5
 
 
-def test_pairs_are_those_of_the_corpus_as_they_come() -> None:
-    model, data = made()
+def test_pairs_follow_the_order_of_the_corpus() -> None:
+    model, data = make_model()
     corpus = paribus.installed().get("corpus", "dates")(pairs=40, held_out=12)
     documents = list(corpus.documents("val"))
-    found = translate_validation(model, data.encoded, len(documents) + 1, tokens=1)
-    told = [(each.text, " ".join(each.target)) for each in documents]
-    assert [(each.source, each.target) for each in found] == told
+    translations = translate_validation(model, data.encoded, len(documents) + 1, tokens=1)
+    expected = [(document.text, " ".join(document.target)) for document in documents]
+    assert [(pair.source, pair.target) for pair in translations] == expected
 
 
-def test_a_pair_for_which_there_is_no_room_is_left_out() -> None:
-    model, data = made("dims.length=12")
-    found = translate_validation(model, data.encoded, 100, tokens=1)
-    whole = translate_validation(made()[0], data.encoded, 100, tokens=1)
-    room = [each for each in whole if max(len(each.source), len(each.target)) <= 11]  # bytes, and a mark of each side
-    assert [each[:2] for each in found] == [each[:2] for each in room]
-    assert 0 < len(found) < len(whole)
+def test_a_pair_that_is_too_long_is_skipped() -> None:
+    model, data = make_model("dims.length=12")
+    translations = translate_validation(model, data.encoded, 100, tokens=1)
+    whole = translate_validation(make_model()[0], data.encoded, 100, tokens=1)
+    room = [pair for pair in whole if max(len(pair.source), len(pair.target)) <= 11]  # bytes, and one special token
+    assert [pair[:2] for pair in translations] == [pair[:2] for pair in room]
+    assert 0 < len(translations) < len(whole)
 
 
-def test_each_pair_is_read_and_written_in_its_own_languages() -> None:
+def test_each_pair_uses_its_own_languages() -> None:
     corpus = "corpus={name: dates, locales: [en-us, de, ja], directions: all, pairs: 40, held_out: 12}"
     objective = "objective={name: seq2seq, languages: 3}"
-    model, data = made("dims.length=48", "embedding.languages=3", objective, corpus=corpus)
-    found = translate_validation(model, data.encoded, 12, tokens=4)
+    model, data = make_model("dims.length=48", "embedding.languages=3", objective, corpus=corpus)
+    translations = translate_validation(model, data.encoded, 12, tokens=4)
     val, names = data.encoded.val, data.encoded.languages
     assert val.targets is not None
-    ways = set()
-    for at, each in enumerate(found):
+    language_pairs = set()
+    for index, pair in enumerate(translations):
         assert val.languages is not None
         assert val.targets.languages is not None
-        of, to = (names[int(it[at])] for it in (val.languages, val.targets.languages))
-        ways.add((of, to))
-        alone = paribus.generate(model, each.source, language=to, source_language=of, tokens=4)
-        assert each.generated == alone.texts[0]
-    assert len(ways) > 2
+        source_language, target_language = (
+            names[int(languages[index])] for languages in (val.languages, val.targets.languages)
+        )
+        language_pairs.add((source_language, target_language))
+        alone = paribus.generate(
+            model, pair.source, language=target_language, source_language=source_language, tokens=4
+        )
+        assert pair.generated == alone.texts[0]
+    assert len(language_pairs) > 2
 
 
-def test_a_decoder_writes_behind_the_source() -> None:
-    model, data = made("objective=completion", "position=rope", "dims.length=64", preset="gpt-tiny")
-    found = translate_validation(model, data.encoded, 3, tokens=4)
-    assert [each.generated for each in found] == [
-        paribus.generate(model, each.source, tokens=4).texts[0] for each in found
+def test_a_decoder_only_model_continues_the_source() -> None:
+    model, data = make_model("objective=completion", "position=rope", "dims.length=64", preset="gpt-tiny")
+    translations = translate_validation(model, data.encoded, 3, tokens=4)
+    assert [pair.generated for pair in translations] == [
+        paribus.generate(model, pair.source, tokens=4).texts[0] for pair in translations
     ]
 
 
-def test_who_cannot_write_is_told() -> None:
-    model, _ = made()
-    _, alone = made(preset="gpt-tiny", corpus="corpus=python-docs")
+def test_a_model_or_corpus_without_translations_is_refused() -> None:
+    model, _ = make_model()
+    _, alone = make_model(preset="gpt-tiny", corpus="corpus=python-docs")
     with pytest.raises(DataError, match=r"error\[no-pairs\] corpus: the corpus has no pairs, so there is nothing that"):
         translate_validation(model, alone.encoded, 1)
-    encoder, data = made("objective=mlm", preset="encoder-tiny")
-    with pytest.raises(SpecError, match="trained for mlm cannot write: nothing taught it what comes next"):
+    encoder, data = make_model("objective=mlm", preset="encoder-tiny")
+    with pytest.raises(
+        SpecError, match="trained for mlm cannot generate: it was not trained to predict the next token"
+    ):
         translate_validation(encoder, data.encoded, 1)
 
 
-def test_a_trained_model_is_asked_by_the_public_door() -> None:
-    model, data = made(EXACT)
-    found = paribus.ask(model, data)
-    assert found.metrics == {"val/translation/exact": 0.0, "val/translation/pairs": 12.0}
-    assert not found.unmeasured
-    assert paribus.ask(*made()).metrics == {}
+def test_ask_reports_the_translation_metrics() -> None:
+    model, data = make_model(EXACT)
+    evaluation = paribus.ask(model, data)
+    assert evaluation.metrics == {"val/translation/exact": 0.0, "val/translation/pairs": 12.0}
+    assert not evaluation.unmeasured
+    assert paribus.ask(*make_model()).metrics == {}
 
 
-def test_the_share_that_greedy_decoding_writes_is_the_objectives_exact_all_along() -> None:
-    """A pair of which every token is the first guess behind the true ones is one that is written without a fault."""
+def test_exact_matches_of_greedy_decoding_equal_the_metric_of_the_objective() -> None:
+    """With teacher forcing, a pair whose tokens are all predicted first is also decoded without an error."""
     all_of_them = ("corpus.held_out=8", "measure.0.examples=8")
     spec = paribus.spec("transformer-tiny", *SMALL, DATES, EXACT, *all_of_them, "dims.width=32")
     model, data = paribus.assemble(spec), paribus.data(spec)
