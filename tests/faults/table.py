@@ -162,8 +162,8 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     },
     "core/paribus/registry/test_plugin_loading.py": {
         "an_import_that_fails_names_the_plugin_its_version_and_the_last_frame": ("B1",),
-        "a_hook_that_breaks_its_contract_is_told_with_what_was_expected": ("B4",),
-        "a_requirement_on_paribus_is_held_against_this_paribus": ("B5",),
+        "an_invalid_hook_is_reported_with_its_expected_signature": ("B4",),
+        "a_required_version_of_paribus_is_checked": ("B5",),
     },
     "core/paribus/registry/test_component_index.py": {
         "a_conflict_names_both_plugins_in_any_order": ("B3",),

@@ -1,4 +1,4 @@
-"""Their configuration, key by key: what is read, what is refused, what is never lost."""
+"""Conversion of Hugging Face configurations: keys that are read, and keys that are refused."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from paribus import Config, Key, SpecError
 WIDTH = Key("hidden_size", "dims.width", 768)
 
 
-def test_a_key_says_what_it_says_elsewhere_in_the_spec() -> None:
+def test_a_key_sets_the_matching_key_of_the_spec() -> None:
     spec: dict[str, object] = {"norm": {"name": "layernorm"}}
     config = Config({"hidden_size": 12, "act": "gelu_new", "rows": 20}, "x")
     config.put(spec, WIDTH)
@@ -22,7 +22,7 @@ def test_a_key_says_what_it_says_elsewhere_in_the_spec() -> None:
     }
 
 
-def test_every_key_that_nobody_read_is_told_of() -> None:
+def test_every_unread_key_is_reported() -> None:
     config = Config({"hidden_size": 12, "secret": True, "other": 1, "use_cache": False}, "x")
     config.put({}, WIDTH)
     with pytest.raises(SpecError, match="unknown-option") as wrong:
@@ -31,7 +31,7 @@ def test_every_key_that_nobody_read_is_told_of() -> None:
     assert "unknown option of the family `x`" in str(wrong.value)
 
 
-def test_two_keys_that_are_one_here_must_agree() -> None:
+def test_two_keys_of_one_option_must_agree() -> None:
     spec: dict[str, object] = {}
     config = Config({"one": 0.1, "two": 0.2}, "x")
     for name in ("one", "two"):
@@ -42,7 +42,7 @@ def test_two_keys_that_are_one_here_must_agree() -> None:
         config.done()
 
 
-def test_a_value_that_no_component_has_is_refused_with_those_that_there_are() -> None:
+def test_an_unsupported_value_is_refused_with_the_valid_values() -> None:
     config = Config({"act": "laplace", "relative": True}, "x")
     config.put({}, Key("act", "feedforward.activation", "gelu", {"gelu": "gelu", "relu": "relu"}))
     config.only("relative", False)

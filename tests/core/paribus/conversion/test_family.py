@@ -1,4 +1,4 @@
-"""What a configuration may say that nothing here does: refused by its name, with the value that there is."""
+"""Hugging Face options that no component supports, old options, and encoders that differ from their decoder."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from paribus.registry import installed
 
 
 @pytest.mark.parametrize(
-    ("family", "architecture", "said", "message"),
+    ("family", "architecture", "config", "message"),
     [
         ("bert", "BertForMaskedLM", {"position_embedding_type": "relative_key"}, "`position_embedding_type` is 'rel"),
         (
@@ -25,21 +25,21 @@ from paribus.registry import installed
         ("bart", "BartModel", {}, r"`BartModel` is an unknown class of the family `bart`"),
     ],
 )
-def test_what_no_component_does_is_refused(family: str, architecture: str, said: dict[str, Any], message: str) -> None:
+def test_an_unsupported_option_is_refused(family: str, architecture: str, config: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        families(installed())[family].spec_of(said, architecture)
+        families(installed())[family].spec_of(config, architecture)
 
 
-def test_keys_of_older_configurations_are_read_and_never_written() -> None:
+def test_old_options_are_read_but_not_exported() -> None:
     bart = families(installed())["bart"]
-    former = {"normalize_before": False, "add_final_layer_norm": False, "attention_dropout": 0.1}
-    spec = bart.spec_of(former, "BartForConditionalGeneration")
+    old_options = {"normalize_before": False, "add_final_layer_norm": False, "attention_dropout": 0.1}
+    spec = bart.spec_of(old_options, "BartForConditionalGeneration")
     spec.setdefault("parts", {})
     assert bart.former.keys().isdisjoint(bart.config_of(spec, "BartForConditionalGeneration"))
 
 
-def test_an_encoder_unlike_its_decoder_is_a_part_of_the_spec() -> None:
-    said = {"attention_dropout": 0.1, "encoder_layers": 3, "encoder_attention_heads": 16, "encoder_ffn_dim": 48}
-    spec = families(installed())["bart"].spec_of(said, "BartForConditionalGeneration")
+def test_an_encoder_that_differs_from_its_decoder_becomes_a_part() -> None:
+    config = {"attention_dropout": 0.1, "encoder_layers": 3, "encoder_attention_heads": 16, "encoder_ffn_dim": 48}
+    spec = families(installed())["bart"].spec_of(config, "BartForConditionalGeneration")
     inner = {"name": "mlp", "activation": "gelu", "inner": 48}
     assert spec["parts"] == {"encoder": {"dims": {"layers": 3}, "feedforward": inner}}

@@ -1,4 +1,4 @@
-"""Tensors from one model to the other and back, and every way in which they may not fit."""
+"""Conversion of tensors between Hugging Face and Paribus models, and its errors."""
 
 import pytest
 import torch
@@ -14,24 +14,24 @@ MOVES = (
 SHAPES = {"table": torch.Size([5, 2]), **{name: torch.Size([4, 2]) for name in "qkv"}}
 
 
-def theirs() -> dict[str, Tensor]:
+def hf_checkpoint() -> dict[str, Tensor]:
     table = torch.randn(5, 2)
     return {"wte": table, "head": table, "fused": torch.randn(2, 12)}
 
 
-def test_there_and_back_is_the_same() -> None:
-    given = theirs()
-    ours = convert_tensors(MOVES, given, SHAPES)
-    assert torch.equal(ours["k"], given["fused"][:, 4:8].T)
-    back = export_tensors(MOVES, ours)
-    assert back.keys() == given.keys()
-    assert all(torch.equal(back[name], tensor) for name, tensor in given.items())
+def test_tensors_round_trip() -> None:
+    hf_tensors = hf_checkpoint()
+    tensors = convert_tensors(MOVES, hf_tensors, SHAPES)
+    assert torch.equal(tensors["k"], hf_tensors["fused"][:, 4:8].T)
+    exported = export_tensors(MOVES, tensors)
+    assert exported.keys() == hf_tensors.keys()
+    assert all(torch.equal(exported[name], tensor) for name, tensor in hf_tensors.items())
 
 
-def test_a_tied_tensor_may_be_there_once() -> None:
-    given = theirs()
-    del given["head"]
-    assert torch.equal(convert_tensors(MOVES, given, SHAPES)["table"], given["wte"])
+def test_a_tied_tensor_may_be_saved_once() -> None:
+    hf_tensors = hf_checkpoint()
+    del hf_tensors["head"]
+    assert torch.equal(convert_tensors(MOVES, hf_tensors, SHAPES)["table"], hf_tensors["wte"])
 
 
 @pytest.mark.parametrize(
@@ -53,74 +53,76 @@ def test_a_tied_tensor_may_be_there_once() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_of(name: str, tensor: Tensor | None, message: str) -> None:
-    given = theirs()
+def test_an_invalid_tensor_is_refused(name: str, tensor: Tensor | None, message: str) -> None:
+    hf_tensors = hf_checkpoint()
     if tensor is None:
-        del given[name]
+        del hf_tensors[name]
     else:
-        given[name] = tensor
+        hf_tensors[name] = tensor
     with pytest.raises(StoreError, match=message):
-        convert_tensors(MOVES, given, SHAPES)
+        convert_tensors(MOVES, hf_tensors, SHAPES)
 
 
-def test_what_every_model_has_alike_is_given_back_and_may_be_left_out() -> None:
-    given, constants = theirs(), {"alike": torch.zeros(1, 5)}
-    ours = convert_tensors(MOVES, given, SHAPES, constants)
-    assert ours.keys() == SHAPES.keys()
-    assert convert_tensors(MOVES, {**given, "alike": torch.zeros(1, 5)}, SHAPES, constants).keys() == ours.keys()
-    doubled = export_tensors(MOVES, {name: tensor.double() for name, tensor in ours.items()}, constants)
+def test_constants_are_exported_and_may_be_missing() -> None:
+    hf_tensors, constants = hf_checkpoint(), {"alike": torch.zeros(1, 5)}
+    tensors = convert_tensors(MOVES, hf_tensors, SHAPES, constants)
+    assert tensors.keys() == SHAPES.keys()
+    assert (
+        convert_tensors(MOVES, {**hf_tensors, "alike": torch.zeros(1, 5)}, SHAPES, constants).keys() == tensors.keys()
+    )
+    doubled = export_tensors(MOVES, {name: tensor.double() for name, tensor in tensors.items()}, constants)
     assert torch.equal(doubled["alike"], torch.zeros(1, 5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("tensor", [torch.ones(1, 5), torch.zeros(5)])
-def test_what_every_model_has_alike_may_not_differ(tensor: Tensor) -> None:
+def test_a_constant_must_have_its_value_and_shape(tensor: Tensor) -> None:
     message = r"error\[not-constant\] alike: expected 0 everywhere, in the shape \(1, 5\), got"
     with pytest.raises(StoreError, match=message):
-        convert_tensors(MOVES, {**theirs(), "alike": tensor}, SHAPES, {"alike": torch.zeros(1, 5)})
+        convert_tensors(MOVES, {**hf_checkpoint(), "alike": tensor}, SHAPES, {"alike": torch.zeros(1, 5)})
 
 
-def test_all_of_it_is_told_at_once() -> None:
-    given = {"wte": torch.full((5, 2), torch.inf), "more": torch.zeros(1)}
+def test_all_problems_are_reported_at_once() -> None:
+    hf_tensors = {"wte": torch.full((5, 2), torch.inf), "more": torch.zeros(1)}
     with pytest.raises(StoreError, match="missing-tensor") as wrong:
-        convert_tensors(MOVES, given, SHAPES)
+        convert_tensors(MOVES, hf_tensors, SHAPES)
     assert {problem.code for problem in wrong.value.problems} == {"not-finite", "extra-tensor", "missing-tensor"}
 
 
-def test_a_tensor_of_more_dimensions_is_spread_and_gathered() -> None:
-    moves, given = [Move("matrix", "filter", spread=(2, 1, 3, 3))], {"filter": torch.randn(2, 1, 3, 3)}
-    ours = convert_tensors(moves, given, {"matrix": torch.Size([2, 9])})
-    assert torch.equal(ours["matrix"], given["filter"].flatten(1))
-    assert torch.equal(export_tensors(moves, ours)["filter"], given["filter"])
+def test_a_tensor_of_more_dimensions_is_reshaped() -> None:
+    moves, hf_tensors = [Move("matrix", "filter", spread=(2, 1, 3, 3))], {"filter": torch.randn(2, 1, 3, 3)}
+    tensors = convert_tensors(moves, hf_tensors, {"matrix": torch.Size([2, 9])})
+    assert torch.equal(tensors["matrix"], hf_tensors["filter"].flatten(1))
+    assert torch.equal(export_tensors(moves, tensors)["filter"], hf_tensors["filter"])
     with pytest.raises(StoreError, match=r"filter: expected the shape \(2, 8\) of `matrix`, got \(2, 9\)"):
         convert_tensors(moves, {"filter": torch.zeros(2, 9)}, {"matrix": torch.Size([2, 8])})
 
 
-def test_parts_may_take_turns() -> None:
+def test_parts_may_be_interleaved() -> None:
     moves = [Move(name, "fused", part=part, parts=3, turns=2) for part, name in enumerate("qkv")]
     fused = torch.arange(24.0).view(12, 2)  # two heads of two rows, of queries, keys and values each
-    ours = convert_tensors(moves, {"fused": fused}, {name: SHAPES[name] for name in "qkv"})
-    assert ours["k"].tolist() == fused[[2, 3, 8, 9]].tolist()
-    assert torch.equal(export_tensors(moves, ours)["fused"], fused)
+    tensors = convert_tensors(moves, {"fused": fused}, {name: SHAPES[name] for name in "qkv"})
+    assert tensors["k"].tolist() == fused[[2, 3, 8, 9]].tolist()
+    assert torch.equal(export_tensors(moves, tensors)["fused"], fused)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_matrix_may_have_an_axis_for_heads_whichever_way_around_it_is(turned: bool) -> None:
+def test_a_matrix_may_have_an_axis_for_heads_on_either_side(turned: bool) -> None:
     move = Move("q", "heads", turned, spread=(2, 2, 2) if turned else (4, 2, 1))
-    theirs = torch.randn(move.spread)
-    ours = convert_tensors([move], {"heads": theirs}, {"q": torch.Size([4, 2])})["q"]
-    assert torch.equal(ours, theirs.view(2, 4).T if turned else theirs.view(4, 2))
-    assert torch.equal(export_tensors([move], {"q": ours})["heads"], theirs)
+    hf_tensor = torch.randn(move.spread)
+    matrix = convert_tensors([move], {"heads": hf_tensor}, {"q": torch.Size([4, 2])})["q"]
+    assert torch.equal(matrix, hf_tensor.view(2, 4).T if turned else hf_tensor.view(4, 2))
+    assert torch.equal(export_tensors([move], {"q": matrix})["heads"], hf_tensor)
     with pytest.raises(StoreError, match=r"error\[misshapen\] heads"):
         convert_tensors([move], {"heads": torch.randn(2, 4)}, {"q": torch.Size([4, 2])})
 
 
-def test_a_tensor_may_go_by_another_name_and_is_written_by_the_first() -> None:
+def test_a_tensor_may_have_an_alternative_name_and_is_exported_by_the_first() -> None:
     move = Move("table", "wte", otherwise="newer.wte")
     shapes = {"table": torch.Size([5, 2])}
     for name in ("wte", "newer.wte"):
-        theirs = {name: torch.randn(5, 2)}
-        ours = convert_tensors([move], theirs, shapes)
-        assert torch.equal(ours["table"], theirs[name])
-        assert export_tensors([move], ours).keys() == {"wte"}
+        hf_tensors = {name: torch.randn(5, 2)}
+        tensors = convert_tensors([move], hf_tensors, shapes)
+        assert torch.equal(tensors["table"], hf_tensors[name])
+        assert export_tensors([move], tensors).keys() == {"wte"}
     with pytest.raises(StoreError, match=r"missing tensor `wte`"):
         convert_tensors([move], {}, shapes)

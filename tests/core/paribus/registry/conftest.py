@@ -1,4 +1,4 @@
-"""Distributions that come and go: what a stranger would install, in a temporary folder on the path."""
+"""Temporary plugin distributions, installed into a folder on the import path."""
 
 import importlib
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ def corpus():
 
 @dataclass(frozen=True)
 class Site:
-    """A folder on the path into which distributions are installed."""
+    """Folder on the import path into which distributions are installed."""
 
     folder: Path
 
     def add(self, distribution: str, source: str, *, version: str = "1.0", needs: str = "", point: str = "") -> str:
-        """Installs a distribution of one module; the module's name, which is its entry point's as well."""
+        """Install a distribution of one module and return the name of the module, which is also its entry point."""
         module = distribution.replace("-", "_")
         (self.folder / f"{module}.py").write_text(dedent(source))
         info = self.folder / f"{module}-{version}.dist-info"
@@ -64,5 +64,5 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.fixture
 def poems() -> str:
-    """The source of a plugin that offers the corpus `poems`."""
+    """Return the source of a plugin that registers the corpus `poems`."""
     return POEMS.replace("NAME", "poems")

@@ -45,9 +45,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_index_is_built_once(site: Any, poems: str, folder: Path, built: list[int]) -> None:
     site.add("once-plug", poems)
     messages: list[str] = []
-    first, second = registry.index(on_message=messages.append), registry.index(on_message=messages.append)
-    assert first.entries == second.entries
-    assert first.names("corpus") == ("poems",)
+    index, second = registry.index(on_message=messages.append), registry.index(on_message=messages.append)
+    assert index.entries == second.entries
+    assert index.names("corpus") == ("poems",)
     assert built == [1]
     assert messages == ["indexing 1 new or changed plugin …"]
     assert len(list(folder.glob("*.json"))) == 1

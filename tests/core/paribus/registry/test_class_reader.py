@@ -166,7 +166,7 @@ def steady(init: Any) -> type:
     return type("Steady", (Steady,), {"__doc__": "Made.", "__init__": init, "__module__": __name__})
 
 
-def _many(self: Any, **more: int) -> None: ...
+def _many(self: Any, **options: int) -> None: ...
 
 
 def _bare(self: Any, *, level=1.0) -> None:  # type: ignore[no-untyped-def]  # the mistake that is tested
@@ -195,7 +195,7 @@ def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "roun
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        (_many, r"takes `\*\*more: 'int'`|takes `\*\*more: int`"),
+        (_many, r"takes `\*\*options: 'int'`|takes `\*\*options: int`"),
         (_bare, "option `level` has no annotation"),
         (_positional, r"expected the positional parameters \(\), got \(level\)"),
         (_beyond, "option `level`: expected > 0, got the default 0.0"),
@@ -276,8 +276,10 @@ def test_an_inconsistent_topology_is_rejected(body: dict[str, Any], words: str) 
 def test_a_class_without_a_file_is_registered_without_one() -> None:
     names: dict[str, Any] = {"Attention": Attention, "Context": Context, "Cost": Cost, "State": State}
     body = {"__doc__": "From a prompt.", "__init__": lambda self, shape: None, "__module__": "builtins"}
-    made = type("Made", (Attention,), {**body, **{name: lambda self: None for name in ("forward", "start", "cost")}})
-    assert read(made, "made", "attention").file == ""
+    component = type(
+        "Made", (Attention,), {**body, **{name: lambda self: None for name in ("forward", "start", "cost")}}
+    )
+    assert read(component, "made", "attention").file == ""
     assert names
 
 

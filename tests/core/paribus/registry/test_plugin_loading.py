@@ -1,4 +1,4 @@
-"""Each plugin is loaded apart: what breaks in one is told of that one, and hides no other."""
+"""Loading of plugins: each one is loaded separately, and its failure does not affect the others."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ def problem(site: Any, source: str, **about: Any) -> str:
     return str(broken)
 
 
-def test_a_plugin_gives_its_components_with_options_and_source(site: Any, poems: str) -> None:
+def test_a_plugin_registers_its_components_with_options_and_source(site: Any, poems: str) -> None:
     plugin = loaded(site, poems)
     (entry,) = plugin.manifest.entries
     assert (entry.slot, entry.name, entry.summary) == ("corpus", "poems", "Poems, which nobody reads.")
@@ -32,7 +32,7 @@ def test_a_plugin_gives_its_components_with_options_and_source(site: Any, poems:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "expected"),
     [
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
         ("def broken(:\n    pass", "SyntaxError"),
@@ -42,21 +42,21 @@ def test_a_plugin_gives_its_components_with_options_and_source(site: Any, poems:
     ],
 )
 def test_an_import_that_fails_names_the_plugin_its_version_and_the_last_frame(
-    site: Any, source: str, words: str
+    site: Any, source: str, expected: str
 ) -> None:
-    said = problem(site, source, version="2.5")
-    assert words in said
-    assert "2.5 failed to load" in said
-    assert ".py:" in said
-    assert "\n" not in said
+    message = problem(site, source, version="2.5")
+    assert expected in message
+    assert "2.5 failed to load" in message
+    assert ".py:" in message
+    assert "\n" not in message
 
 
 def test_the_last_frame_is_the_one_that_raised(site: Any) -> None:
-    said = problem(site, "def deep():\n    raise RuntimeError('down')\ndeep()")
-    assert said.endswith(".py:2, in deep)")
+    message = problem(site, "def deep():\n    raise RuntimeError('down')\ndeep()")
+    assert message.endswith(".py:2, in deep)")
 
 
-def test_ctrl_c_is_not_taken_for_a_broken_plugin(site: Any) -> None:
+def test_a_keyboard_interrupt_is_not_a_failed_plugin(site: Any) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         loaded(site, "raise KeyboardInterrupt")
 
@@ -65,7 +65,7 @@ HOOK = "from paribus import hookimpl\n\n\n@hookimpl\n"
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "expected"),
     [
         ("x = 1", "it has no hook: mark its functions with `@paribus.hookimpl`"),
         (
@@ -90,11 +90,11 @@ HOOK = "from paribus import hookimpl\n\n\n@hookimpl\n"
         ),
     ],
 )
-def test_a_hook_that_breaks_its_contract_is_told_with_what_was_expected(site: Any, source: str, words: str) -> None:
-    assert words in problem(site, source)
+def test_an_invalid_hook_is_reported_with_its_expected_signature(site: Any, source: str, expected: str) -> None:
+    assert expected in problem(site, source)
 
 
-def test_a_hook_may_take_fewer_arguments_than_it_is_given(site: Any) -> None:
+def test_a_hook_may_accept_fewer_arguments(site: Any) -> None:
     plugin = loaded(site, HOOK + "def trial_finished(record):\n    record['seen'] = True")
     assert plugin.manifest.broken == ()
     assert plugin.manifest.hooks == ("trial_finished",)
@@ -104,20 +104,21 @@ def test_a_hook_may_take_fewer_arguments_than_it_is_given(site: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "held"), [("paribus>=0.0.1", True), ("paribus>=99", False), ("paribus>=99; python_version < '3'", True)]
+    ("needs", "is_satisfied"),
+    [("paribus>=0.0.1", True), ("paribus>=99", False), ("paribus>=99; python_version < '3'", True)],
 )
-def test_a_requirement_on_paribus_is_held_against_this_paribus(site: Any, poems: str, needs: str, held: bool) -> None:
+def test_a_required_version_of_paribus_is_checked(site: Any, poems: str, needs: str, is_satisfied: bool) -> None:
     plugin = loaded(site, poems, needs=needs)
-    assert bool(plugin.manifest.entries) == held
-    if not held:
+    assert bool(plugin.manifest.entries) == is_satisfied
+    if not is_satisfied:
         assert "expected paribus >=99, got paribus " in str(plugin.manifest.broken[0])
 
 
-def test_another_distribution_whose_name_begins_alike_is_no_requirement_on_paribus(site: Any, poems: str) -> None:
+def test_a_requirement_of_a_similar_name_is_ignored(site: Any, poems: str) -> None:
     assert loaded(site, poems, needs="paribus-extras>=99").manifest.broken == ()
 
 
-def test_one_bad_component_hides_none_of_its_plugin(site: Any, poems: str) -> None:
+def test_an_invalid_component_does_not_affect_the_others(site: Any, poems: str) -> None:
     bad = poems.replace('{"poems": Poems}', '{"poems": Poems, "Bad Name": Poems, "prose": int}')
     plugin = loaded(site, bad)
     assert [entry.name for entry in plugin.manifest.entries] == ["poems"]
@@ -127,15 +128,15 @@ def test_one_bad_component_hides_none_of_its_plugin(site: Any, poems: str) -> No
     )
 
 
-def test_a_file_is_loaded_once_so_that_its_classes_stay_the_same(tmp_path: Path, poems: str) -> None:
+def test_a_plugin_file_is_loaded_once(tmp_path: Path, poems: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(poems)
     source = PluginSource("", str(file), str(file))
-    first, second = load_plugin(source), load_plugin(source)
-    assert first.classes["corpus", "poems"] is second.classes["corpus", "poems"]
+    plugin, loaded_again = load_plugin(source), load_plugin(source)
+    assert plugin.classes["corpus", "poems"] is loaded_again.classes["corpus", "poems"]
 
 
-def test_a_file_that_broke_is_read_again(tmp_path: Path) -> None:
+def test_a_plugin_file_that_failed_is_loaded_again(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("raise ValueError('first')")
     source = PluginSource("", str(file), str(file))
@@ -143,7 +144,7 @@ def test_a_file_that_broke_is_read_again(tmp_path: Path) -> None:
     assert "first" in load_plugin(source).manifest.broken[0].message
 
 
-def test_what_a_hook_says_of_folders_is_in_the_piece(site: Any) -> None:
+def test_the_manifest_has_the_preset_folder_of_a_hook(site: Any) -> None:
     plugin = loaded(site, "from pathlib import Path\n" + HOOK + "def presets():\n    return Path(__file__).parent")
     assert plugin.manifest.presets == str(site.folder.resolve())
     hooks: Mapping[tuple[str, str], type] = plugin.classes

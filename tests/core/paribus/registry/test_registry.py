@@ -55,18 +55,18 @@ def test_an_unknown_name_raises_the_error_of_the_index(registry: Registry) -> No
 
 
 def test_with_components_returns_a_new_registry(registry: Registry) -> None:
-    more = registry.with_components(schedule={"steady": Steady})
-    assert more.get("schedule", "steady") is Steady
-    assert more.get("attention", "mha") is registry.get("attention", "mha")
-    assert more.local == ("schedule.steady",)
+    extended = registry.with_components(schedule={"steady": Steady})
+    assert extended.get("schedule", "steady") is Steady
+    assert extended.get("attention", "mha") is registry.get("attention", "mha")
+    assert extended.local == ("schedule.steady",)
     assert registry.local == ()
     with pytest.raises(SpecError, match=r"unknown schedule \"steady\""):
         registry.get("schedule", "steady")
 
 
 def test_with_components_may_be_called_twice(registry: Registry) -> None:
-    more = registry.with_components(schedule={"steady": Steady}).with_components(schedule={"level": Steady})
-    assert more.local == ("schedule.level", "schedule.steady")
+    extended = registry.with_components(schedule={"steady": Steady}).with_components(schedule={"level": Steady})
+    assert extended.local == ("schedule.level", "schedule.steady")
 
 
 def test_with_components_rejects_a_taken_name(registry: Registry) -> None:
@@ -86,9 +86,9 @@ def test_with_components_rejects_invalid_classes(registry: Registry) -> None:
 def test_the_registry_lists_plugin_files_for_other_processes(tmp_path: Path, poems: str) -> None:
     file = tmp_path / "mine.py"
     file.write_text(poems)
-    found = installed(plugins=[file], no_plugins=True)
-    assert found.get("corpus", "poems")(lines=2).lines == 2
-    assert found.files == (file.resolve(),)
+    registry = installed(plugins=[file], no_plugins=True)
+    assert registry.get("corpus", "poems")(lines=2).lines == 2
+    assert registry.files == (file.resolve(),)
 
 
 def test_a_broken_plugin_file_is_an_error(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_a_broken_plugin_hides_no_other(site: Any, poems: str) -> None:
     site.add("broken-a-plug", "raise ValueError('a')")
     site.add("whole-b-plug", poems.replace('"poems"', '"b-poems"'))
     site.add("broken-c-plug", "import no_such_library")
-    found = installed()
-    assert found.get("corpus", "b-poems").__name__ == "Poems"
-    assert found.get("attention", "mha").__name__ == "MultiHead"
-    warnings = "\n".join(found.index.warnings())
+    registry = installed()
+    assert registry.get("corpus", "b-poems").__name__ == "Poems"
+    assert registry.get("attention", "mha").__name__ == "MultiHead"
+    warnings = "\n".join(registry.index.warnings())
     assert "broken-a-plug 1.0 failed to load: ValueError: a" in warnings
     assert "broken-c-plug 1.0 failed to load: ModuleNotFoundError" in warnings
 

@@ -1,4 +1,4 @@
-"""A handful of components that exist as data alone: checking a spec needs no class and no torch."""
+"""Components declared as data, presets, and fixtures to resolve specs without classes and without torch."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,9 +23,9 @@ SOFTMAX: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def entry(slot: str, name: str, *options: Option, traits: Mapping[str, Any] | None = None, **more: Any) -> Entry:
+def entry(slot: str, name: str, *options: Option, traits: Mapping[str, Any] | None = None, **fields: Any) -> Entry:
     return Entry(
-        slot=slot, name=name, source=SOURCE, doc=f"{name}.", file="", options=options, traits=traits or {}, **more
+        slot=slot, name=name, source=SOURCE, doc=f"{name}.", file="", options=options, traits=traits or {}, **fields
     )
 
 
@@ -175,34 +175,34 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 @pytest.fixture
-def given() -> dict[str, Any]:
-    """A whole spec, to be changed."""
+def base_spec() -> dict[str, Any]:
+    """Return a complete spec that a test may change."""
     return {key: dict(value) if isinstance(value, dict) else value for key, value in SPEC.items()}
 
 
 @pytest.fixture(scope="session")
-def told(index: Index) -> Callable[..., str]:
-    """What is said of a spec, with overrides; nothing where it is in order."""
+def error_text(index: Index) -> Callable[..., str]:
+    """Return a function that resolves a spec with overrides and returns the error text, or an empty string."""
     from paribus.errors import ParibusError
     from paribus.specs import resolved
 
-    def said(source: Any, *overrides: str) -> str:
+    def resolve_error(source: Any, *overrides: str) -> str:
         try:
             resolved(source, *overrides, registry=index)
         except ParibusError as error:
             return str(error)
         return ""
 
-    return said
+    return resolve_error
 
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | bytes], str]:
-    """Writes a spec, in the working folder, and answers its name."""
+    """Return a function that writes a spec into the working folder and returns its file name."""
     monkeypatch.chdir(tmp_path)
 
-    def written(text: str | bytes) -> str:
+    def write_file(text: str | bytes) -> str:
         Path("s.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         return "s.yaml"
 
-    return written
+    return write_file

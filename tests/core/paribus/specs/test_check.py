@@ -1,4 +1,4 @@
-"""A whole spec against what is installed: everything that is wrong at once, or the spec with every default."""
+"""Resolution of a spec: all mistakes are reported at once, and every default is filled in."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,15 +10,15 @@ from paribus.registry import Index, LoadFailure, PluginManifest
 from paribus.registry.plugin_sources import PluginSource
 from paribus.specs import resolved
 
-Told = Callable[..., str]
+ErrorText = Callable[..., str]
 
 
-def fine(index: Index, *overrides: str, base: Any = "base") -> dict[str, Any]:
+def resolve_fixture(index: Index, *overrides: str, base: Any = "base") -> dict[str, Any]:
     return resolved(base, *overrides, registry=index)
 
 
-def test_every_default_is_filled_in(index: Index, given: Mapping[str, Any]) -> None:
-    assert resolved(given, registry=index) == {
+def test_every_default_is_filled_in(index: Index, base_spec: Mapping[str, Any]) -> None:
+    assert resolved(base_spec, registry=index) == {
         "topology": {"name": "encoder"},
         "dims": {
             "width": 64,
@@ -50,23 +50,25 @@ def test_every_default_is_filled_in(index: Index, given: Mapping[str, Any]) -> N
     }
 
 
-def test_a_whole_number_will_do_for_a_number_and_is_one_then(index: Index) -> None:
-    lr = fine(index, "optimizer.lr=1")["optimizer"]["lr"]
+def test_a_whole_number_is_converted_to_a_float(index: Index) -> None:
+    lr = resolve_fixture(index, "optimizer.lr=1")["optimizer"]["lr"]
     assert (lr, type(lr)) == (1.0, float)
 
 
 @pytest.mark.parametrize("spelling", ["0.001", "1e-3", "1.0e-3", "1E-3"])
 def test_every_spelling_of_a_number_is_the_same_spec(index: Index, spelling: str) -> None:
-    assert fine(index, f"optimizer.lr={spelling}") == fine(index)
+    assert resolve_fixture(index, f"optimizer.lr={spelling}") == resolve_fixture(index)
 
 
-def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Callable[[str], str]) -> None:
+def test_all_mistakes_are_reported_at_once_with_their_locations(
+    error_text: ErrorText, write: Callable[[str], str]
+) -> None:
     text = "preset: base\nattention:\n  name: gqa\n  kvheads: 3\nnorm: layernrm\ndims:\n  heads: four\ncolour: blue\n"
-    said = told(write(text), "optimizer.lr=.nan", "dropout=1.0")
+    message = error_text(write(text), "optimizer.lr=.nan", "dropout=1.0")
     keys = "topology, dims, embedding, attention, position, norm, placement, feedforward, initialisation, dropout, "
     keys += "objective, corpus, tokenizer, data, optimizer, schedule, trainer, evaluate, measure, parts, from, "
     keys += "teacher, seed"
-    assert said.splitlines() == [
+    assert message.splitlines() == [
         f'error[unknown-key] colour (s.yaml:8): unknown key "colour"; valid: {keys}',
         'error[wrong-type] dims.heads (s.yaml:7): expected a whole number, got the text "four"; '
         "valid: a whole number ≥ 1 and ≤ 1e+06",
@@ -81,7 +83,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Cal
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "expected"),
     [
         ("dims.heads=8.5", "expected a whole number, got the number 8.5"),
         ("dims.heads=8.0", "expected a whole number, got the number 8.0"),
@@ -184,97 +186,98 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place(told: Told, write: Cal
         ("parts.encoder.norm=rms", "error[unknown-component] parts.encoder.norm (override 1): unknown norm \"rms\""),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_path_and_what_would_do(told: Told, override: str, words: str | None) -> None:
-    said = told("base", *override.split(" ")) if words is None else told("base", override)
-    assert (words or 'unknown key "eps"; valid: nothing: it has no options') in said
+def test_a_mistake_is_reported_with_its_path_and_the_valid_values(
+    error_text: ErrorText, override: str, expected: str | None
+) -> None:
+    message = error_text("base", *override.split(" ")) if expected is None else error_text("base", override)
+    assert (expected or 'unknown key "eps"; valid: nothing: it has no options') in message
 
 
-def test_python_objects_are_told_of_wherever_they_are(told: Told) -> None:
-    said = told("base", "trainer.logger={_partial_: true, x: [{_target_: a}]}")
-    assert "trainer.logger._partial_" in said
-    assert "trainer.logger.x.0._target_" in said
+def test_python_objects_are_refused_at_any_depth(error_text: ErrorText) -> None:
+    message = error_text("base", "trainer.logger={_partial_: true, x: [{_target_: a}]}")
+    assert "trainer.logger._partial_" in message
+    assert "trainer.logger.x.0._target_" in message
 
 
-def test_a_name_drives_no_terminal(told: Told) -> None:
-    said = told({"topology": "\x1b[31m\u202e", "dims": None})
-    assert "\x1b" not in said
-    assert "\\u001b[31m\\u202e" in said
+def test_control_characters_of_a_name_are_escaped(error_text: ErrorText) -> None:
+    message = error_text({"topology": "\x1b[31m\u202e", "dims": None})
+    assert "\x1b" not in message
+    assert "\\u001b[31m\\u202e" in message
 
 
-def test_an_empty_spec_is_told_all_that_it_lacks(told: Told) -> None:
-    said = told({})
+def test_an_empty_spec_reports_all_missing_keys(error_text: ErrorText) -> None:
+    message = error_text({})
     for slot in ("topology", "dims", "initialisation", "objective", "corpus", "tokenizer", "optimizer", "schedule"):
-        assert f"error[missing] {slot}: `{slot}` is missing" in said
+        assert f"error[missing] {slot}: `{slot}` is missing" in message
 
 
-def test_a_hundred_mistakes_are_as_many_as_are_told(told: Told, given: dict[str, Any]) -> None:
-    given |= {f"key{number}": 1 for number in range(5000)}
-    assert len(told(given).splitlines()) == 100
+def test_at_most_a_hundred_mistakes_are_reported(error_text: ErrorText, base_spec: dict[str, Any]) -> None:
+    base_spec |= {f"key{number}": 1 for number in range(5000)}
+    assert len(error_text(base_spec).splitlines()) == 100
 
 
-def test_null_takes_out_what_a_topology_does_not_read(index: Index) -> None:
-    nothing = [f"{slot}=null" for slot in ("position", "norm", "placement", "feedforward")]
-    found = fine(index, "topology=bare", *nothing)
-    assert "position" not in found
-    assert found["attention"]["name"] == "mha"
+def test_null_removes_a_component_that_the_topology_does_not_use(index: Index) -> None:
+    overrides = [f"{slot}=null" for slot in ("position", "norm", "placement", "feedforward")]
+    spec = resolve_fixture(index, "topology=bare", *overrides)
+    assert "position" not in spec
+    assert spec["attention"]["name"] == "mha"
 
 
-def test_null_is_as_if_it_were_not_there(index: Index) -> None:
-    assert fine(index, "data=null", "trainer=null", "parts=null", "evaluate=null", "plugins=null") == fine(index)
+def test_null_equals_a_missing_key(index: Index) -> None:
+    assert resolve_fixture(
+        index, "data=null", "trainer=null", "parts=null", "evaluate=null", "plugins=null"
+    ) == resolve_fixture(index)
 
 
-def test_lists_are_cycled_and_kept(index: Index) -> None:
-    found = fine(index, "attention=[mha, gqa]", "attention.1.kv_heads=4", "norm=[rmsnorm]")
-    assert [node["name"] for node in found["attention"]] == ["mha", "gqa"]
-    assert found["attention"][1]["kv_heads"] == 4
-    assert found["norm"] == [{"name": "rmsnorm"}]
+def test_lists_of_components_are_preserved(index: Index) -> None:
+    spec = resolve_fixture(index, "attention=[mha, gqa]", "attention.1.kv_heads=4", "norm=[rmsnorm]")
+    assert [node["name"] for node in spec["attention"]] == ["mha", "gqa"]
+    assert spec["attention"][1]["kv_heads"] == 4
+    assert spec["norm"] == [{"name": "rmsnorm"}]
 
 
-def test_an_objective_may_be_a_sum_and_evaluate_a_single_name(index: Index) -> None:
-    found = fine(index, "objective=[mlm, nsp]", "evaluate=mlm")
-    assert [node["name"] for node in found["objective"]] == ["mlm", "nsp"]
-    assert found["evaluate"] == [{"name": "mlm", "rate": 0.15}]
+def test_an_objective_may_be_a_list_and_evaluate_a_single_name(index: Index) -> None:
+    spec = resolve_fixture(index, "objective=[mlm, nsp]", "evaluate=mlm")
+    assert [node["name"] for node in spec["objective"]] == ["mlm", "nsp"]
+    assert spec["evaluate"] == [{"name": "mlm", "rate": 0.15}]
 
 
-def test_one_item_stands_for_a_list_of_one(index: Index) -> None:
-    assert fine(index, "corpus=text", "corpus.path=data/*.txt")["corpus"]["path"] == ["data/*.txt"]
+def test_a_single_value_becomes_a_list_of_one(index: Index) -> None:
+    assert resolve_fixture(index, "corpus=text", "corpus.path=data/*.txt")["corpus"]["path"] == ["data/*.txt"]
 
 
-def test_nested_components_are_filled_in(index: Index) -> None:
-    found = fine(index, "feedforward=experts", "feedforward.expert.activation=relu")
-    assert found["feedforward"] == {"name": "experts", "count": 4, "expert": {"name": "mlp", "activation": "relu"}}
+def test_defaults_of_nested_components_are_filled_in(index: Index) -> None:
+    spec = resolve_fixture(index, "feedforward=experts", "feedforward.expert.activation=relu")
+    assert spec["feedforward"] == {"name": "experts", "count": 4, "expert": {"name": "mlp", "activation": "relu"}}
 
 
-def test_a_head_width_of_its_own_needs_no_even_share(index: Index) -> None:
-    assert fine(index, "dims.width=66", "dims.head_width=16")["dims"]["head_width"] == 16
+def test_an_explicit_head_width_need_not_divide_the_width(index: Index) -> None:
+    assert resolve_fixture(index, "dims.width=66", "dims.head_width=16")["dims"]["head_width"] == 16
 
 
-def test_a_spec_may_say_that_it_is_of_this_schema_and_what_it_needs(index: Index) -> None:
-    assert fine(index, "paribus=1", "plugins=[acme, parts]") == fine(index)
+def test_a_spec_may_name_its_schema_version_and_plugins(index: Index) -> None:
+    assert resolve_fixture(index, "paribus=1", "plugins=[acme, parts]") == resolve_fixture(index)
 
 
-def test_a_default_that_the_sizes_forbid_is_told_of(told: Told) -> None:
-    said = told("base", "attention=gqa", "dims.heads=1", "dims.width=63")
-    assert "attention.kv_heads (override 1): `kv_heads` must divide `dims.heads` (1), got 2; valid: 1" in said
+def test_a_default_that_contradicts_the_sizes_is_refused(error_text: ErrorText) -> None:
+    message = error_text("base", "attention=gqa", "dims.heads=1", "dims.width=63")
+    assert "attention.kv_heads (override 1): `kv_heads` must divide `dims.heads` (1), got 2; valid: 1" in message
 
 
-def test_a_needed_plugin_that_broke_is_a_plugins_fault(index: Index) -> None:
-    door = PluginSource("ghost", "ghosts", "no_such_module_at_all", "1.0")
-    haunted = Index((*index.plugins, PluginManifest(door, broken=(LoadFailure(door, "boo"),))))
-    assert resolved("base", registry=haunted)
+def test_a_required_plugin_that_failed_to_load_raises_a_plugin_error(index: Index) -> None:
+    source = PluginSource("ghost", "ghosts", "no_such_module_at_all", "1.0")
+    broken_index = Index((*index.plugins, PluginManifest(source, broken=(LoadFailure(source, "boo"),))))
+    assert resolved("base", registry=broken_index)
     with pytest.raises(
         PluginError, match=r"this spec needs this plugin, but plugin ghosts of ghost 1.0 failed to load: boo"
     ):
-        resolved("base", "plugins=[ghosts]", registry=haunted)
+        resolved("base", "plugins=[ghosts]", registry=broken_index)
     with pytest.raises(PluginError, match=r"unknown norm \"new\"; plugin ghosts of ghost 1.0 failed to load: boo"):
-        resolved("base", "norm=new", "seed=x", registry=haunted)
+        resolved("base", "norm=new", "seed=x", registry=broken_index)
 
 
-PARTS = ("seq",)
-
-
-def test_parts_are_whole_once_resolved(index: Index) -> None:
-    found = fine(
+def test_resolved_parts_contain_all_defaults(index: Index) -> None:
+    spec = resolve_fixture(
         index,
         "attention=gqa",
         "parts.decoder.attention.kv_heads=1",
@@ -285,7 +288,7 @@ def test_parts_are_whole_once_resolved(index: Index) -> None:
         base="seq",
     )
     scores = {"bias": True, "cap": None}
-    assert found["parts"] == {
+    assert spec["parts"] == {
         "decoder": {
             "attention": {"name": "gqa", "kv_heads": 1, "scores": scores},
             "cross": {"attention": {"name": "mha", "scores": scores}, "position": {"name": "rope", "theta": 1e4}},
@@ -294,17 +297,19 @@ def test_parts_are_whole_once_resolved(index: Index) -> None:
     }
 
 
-def test_a_cross_attention_begins_from_its_parts_own(index: Index) -> None:
-    found = fine(index, "parts.decoder.attention=gqa", "parts.decoder.cross.attention.kv_heads=4", base="seq")
-    assert found["parts"]["decoder"]["cross"]["attention"]["name"] == "gqa"
+def test_a_cross_attention_inherits_the_attention_of_its_part(index: Index) -> None:
+    spec = resolve_fixture(index, "parts.decoder.attention=gqa", "parts.decoder.cross.attention.kv_heads=4", base="seq")
+    assert spec["parts"]["decoder"]["cross"]["attention"]["name"] == "gqa"
 
 
-def test_a_part_that_says_nothing_is_as_if_it_were_not_there(index: Index) -> None:
-    assert fine(index, "parts.decoder={}", "parts.encoder=null", base="seq") == fine(index, base="seq")
+def test_an_empty_part_equals_a_missing_part(index: Index) -> None:
+    assert resolve_fixture(index, "parts.decoder={}", "parts.encoder=null", base="seq") == resolve_fixture(
+        index, base="seq"
+    )
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "expected"),
     [
         ("parts.decoder.cross=7", "error[wrong-type] parts.decoder.cross (override 1): expected a mapping"),
         ("parts.decoder.cross.norm=rmsnorm", 'unknown key "norm"; valid: attention, position'),
@@ -315,16 +320,18 @@ def test_a_part_that_says_nothing_is_as_if_it_were_not_there(index: Index) -> No
         ),
     ],
 )
-def test_a_mistake_in_a_part_is_told_with_its_path(told: Told, override: str, words: str) -> None:
-    assert words in told("seq", override)
+def test_a_mistake_in_a_part_is_reported_with_its_path(error_text: ErrorText, override: str, expected: str) -> None:
+    assert expected in error_text("seq", override)
 
 
-def test_limits_of_a_part_are_held_against_its_own_sizes(told: Told) -> None:
+def test_limits_of_a_part_use_the_sizes_of_the_part(error_text: ErrorText) -> None:
     assert (
-        told("seq", "parts.decoder.dims.heads=8", "parts.decoder.attention=gqa", "parts.decoder.attention.kv_heads=8")
+        error_text(
+            "seq", "parts.decoder.dims.heads=8", "parts.decoder.attention=gqa", "parts.decoder.attention.kv_heads=8"
+        )
         == ""
     )
-    assert "must divide `dims.heads` (2), got 4" in told(
+    assert "must divide `dims.heads` (2), got 4" in error_text(
         "seq", "parts.decoder.dims.heads=2", "parts.decoder.attention={name: gqa, kv_heads: 4}"
     )
 

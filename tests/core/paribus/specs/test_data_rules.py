@@ -1,4 +1,4 @@
-"""Text is read as text and images as images, of the size that the corpus says."""
+"""Rules between the corpus and the model: text or images, image sizes and numbers of classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,22 +17,22 @@ def registry() -> Registry:
 
 
 @pytest.fixture(scope="module")
-def said(registry: Registry) -> Callable[..., str]:
-    def said(source: str, *overrides: str) -> str:
+def error_text(registry: Registry) -> Callable[..., str]:
+    def resolve_error(source: str, *overrides: str) -> str:
         try:
             resolved(source, *overrides, registry=registry)
         except SpecError as error:
             return str(error)
         return ""
 
-    return said
+    return resolve_error
 
 
 IMAGES = ("corpus=shapes", "tokenizer=pixels")
 
 
 @pytest.mark.parametrize(
-    ("base", "override", "words"),
+    ("base", "override", "expected"),
     [
         ("vit-tiny", "corpus=python-docs", "tokenizer `pixels` reads images, but corpus `python-docs` has text"),
         ("vit-tiny", "tokenizer=bytes", "valid: tokenizer pixels with corpus `shapes`; corpus "),
@@ -62,8 +62,10 @@ IMAGES = ("corpus=shapes", "tokenizer=pixels")
         ("vit-digits", "objective.classes=9", "is 9, but for corpus `digits` it is 10; valid: 10 or more"),
     ],
 )
-def test_what_does_not_meet_is_refused(base: str, override: str, words: str, said: Callable[..., str]) -> None:
-    assert words in said(base, override)
+def test_a_model_that_does_not_match_its_data_is_refused(
+    base: str, override: str, expected: str, error_text: Callable[..., str]
+) -> None:
+    assert expected in error_text(base, override)
 
 
 @pytest.mark.parametrize(
@@ -76,24 +78,26 @@ def test_what_does_not_meet_is_refused(base: str, override: str, words: str, sai
         ("encoder-tiny", IMAGES),
     ],
 )
-def test_what_meets_is_taken(base: str, overrides: list[str], said: Callable[..., str]) -> None:
-    assert said(base, *overrides) == ""
+def test_a_model_that_matches_its_data_is_accepted(
+    base: str, overrides: list[str], error_text: Callable[..., str]
+) -> None:
+    assert error_text(base, *overrides) == ""
 
 
-def test_who_is_told_of_what_no_corpus_tells_is_left_alone(registry: Registry) -> None:
+def test_a_corpus_without_declared_facts_is_not_checked(registry: Registry) -> None:
     spec: Any = resolved("vit-tiny", registry=registry)
-    pieces = [_silent(piece) for piece in registry.index.plugins]
-    assert resolved({**spec, "embedding": {**spec["embedding"], "image": 20}}, registry=Index(tuple(pieces)))
+    plugins = [_without_document_facts(plugin) for plugin in registry.index.plugins]
+    assert resolved({**spec, "embedding": {**spec["embedding"], "image": 20}}, registry=Index(tuple(plugins)))
 
 
-def _silent(piece: PluginManifest) -> PluginManifest:
-    """A plugin whose corpora tell nothing."""
+def _without_document_facts(plugin: PluginManifest) -> PluginManifest:
+    """Return a copy of a plugin whose corpora declare no facts about their documents."""
     import dataclasses
 
     entries = [
         dataclasses.replace(
             entry, traits={name: trait for name, trait in entry.traits.items() if name != "document_facts"}
         )
-        for entry in piece.entries
+        for entry in plugin.entries
     ]
-    return dataclasses.replace(piece, entries=tuple(entries))
+    return dataclasses.replace(plugin, entries=tuple(entries))

@@ -1,4 +1,4 @@
-"""In what two specs differ, value by value, and whether somebody asked for it."""
+"""Differences between two specs, and the override keys that cover them."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ specs = st.recursive(
 )
 
 
-def paths(before: Any, after: Any) -> list[str]:
-    return [difference.path for difference in differences(before, after)]
+def paths(first: Any, second: Any) -> list[str]:
+    return [difference.path for difference in differences(first, second)]
 
 
 @given(spec=specs)
@@ -26,21 +26,23 @@ def test_a_spec_does_not_differ_from_itself(spec: Any) -> None:
     assert paths(spec, spec) == []
 
 
-@given(before=specs, after=specs)
-def test_two_specs_differ_in_the_same_places_either_way(before: Any, after: Any) -> None:
-    there, back = list(differences(before, after)), list(differences(after, before))
-    assert sorted(each.path for each in there) == sorted(each.path for each in back)
-    assert bool(there) == (paths({"x": before}, {"x": after}) != [])
+@given(base_spec=specs, variant_spec=specs)
+def test_differences_have_the_same_paths_in_both_directions(base_spec: Any, variant_spec: Any) -> None:
+    forward, backward = list(differences(base_spec, variant_spec)), list(differences(variant_spec, base_spec))
+    assert sorted(difference.path for difference in forward) == sorted(difference.path for difference in backward)
+    assert bool(forward) == (paths({"x": base_spec}, {"x": variant_spec}) != [])
 
 
-@given(before=specs, after=specs)
-def test_every_difference_of_what_was_varied_is_covered_by_it(before: Any, after: Any) -> None:
-    assert all(covered(path, ["x"]) for path in paths({"x": before}, {"x": after}))
-    assert not any(covered(path, ["y", "x.a.zz"]) for path in paths({"x": {"b": before}}, {"x": {"b": after}}))
+@given(base_spec=specs, variant_spec=specs)
+def test_every_difference_below_a_varied_key_is_covered_by_it(base_spec: Any, variant_spec: Any) -> None:
+    assert all(covered(path, ["x"]) for path in paths({"x": base_spec}, {"x": variant_spec}))
+    assert not any(
+        covered(path, ["y", "x.a.zz"]) for path in paths({"x": {"b": base_spec}}, {"x": {"b": variant_spec}})
+    )
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "expected"),
+    ("base_spec", "variant_spec", "expected"),
     [
         ({"a": 1}, {"a": 1.0}, []),
         ({"a": 1}, {"a": True}, ["a"]),
@@ -53,11 +55,13 @@ def test_every_difference_of_what_was_varied_is_covered_by_it(before: Any, after
         ({"data": {"workers": 0, "batch": 4}}, {"data": {"workers": 2, "batch": 8}}, ["data.batch"]),
     ],
 )
-def test_a_difference_is_named_by_the_value_that_differs(before: Any, after: Any, expected: list[str]) -> None:
-    assert paths(before, after) == expected
+def test_a_difference_has_the_path_of_the_value_that_differs(
+    base_spec: Any, variant_spec: Any, expected: list[str]
+) -> None:
+    assert paths(base_spec, variant_spec) == expected
 
 
-def test_a_difference_says_both_values() -> None:
+def test_the_text_of_a_difference_has_both_values() -> None:
     (difference,) = differences({"attention": {"window": 4}}, {"attention": {}})
     assert str(difference) == "`attention.window` is 4 in one and missing in the other"
     (difference,) = differences({"attention": {"name": "mha"}}, {"attention": "gqa"})
@@ -78,11 +82,11 @@ def test_a_difference_says_both_values() -> None:
         ("parts.decoder.attention.name", "parts.decoder", True),
     ],
 )
-def test_a_key_covers_what_is_below_it_and_the_parts_that_inherit_it(path: str, key: str, expected: bool) -> None:
+def test_a_key_covers_the_keys_below_it_and_the_parts_that_inherit_it(path: str, key: str, expected: bool) -> None:
     assert covered(path, [key]) == expected
 
 
-def test_a_key_touches_what_is_below_and_around_it() -> None:
+def test_a_key_touches_the_keys_below_and_above_it() -> None:
     assert touches(["dims.length"], ["dims.length"])
     assert touches(["dims"], ["dims.length"])
     assert touches(["data.batch"], ["data"])
@@ -100,7 +104,7 @@ def test_a_value_is_found_by_its_path_in_mappings_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "asked", "expected"),
+    ("value", "requested", "expected"),
     [
         ({"name": "gqa", "kv_heads": 2}, "gqa", True),
         ({"name": "gqa", "kv_heads": 2}, "mha", False),
@@ -122,5 +126,5 @@ def test_a_value_is_found_by_its_path_in_mappings_and_lists() -> None:
         (True, 1, False),
     ],
 )
-def test_a_resolved_value_holds_what_was_asked_for(found: Any, asked: Any, expected: bool) -> None:
-    assert holds(found, asked) == expected
+def test_a_resolved_value_contains_the_requested_value(value: Any, requested: Any, expected: bool) -> None:
+    assert holds(value, requested) == expected

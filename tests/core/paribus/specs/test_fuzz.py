@@ -1,4 +1,4 @@
-"""Whatever a spec is, what comes back is a spec or an error that its reader can mend."""
+"""Fuzz tests: any input resolves to a valid spec or raises an error with problems."""
 
 from typing import Any
 
@@ -35,53 +35,53 @@ PATHS = st.lists(KEYS, min_size=1, max_size=4)
 MANY = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def told(error: ParibusError) -> None:
+def assert_one_line_problems(error: ParibusError) -> None:
     assert error.problems
     assert all("\n" not in str(problem) for problem in error.problems)
 
 
-def tried(index: Index, source: Any, *overrides: str) -> None:
-    """It resolves, and then to something that resolves to itself, or it is refused with problems."""
+def check_resolution(index: Index, source: Any, *overrides: str) -> None:
+    """Check that a spec resolves to a spec that resolves to itself, or is refused with problems."""
     try:
-        found = resolved(source, *overrides, registry=index)
+        spec = resolved(source, *overrides, registry=index)
     except ParibusError as error:
-        told(error)
+        assert_one_line_problems(error)
         return
-    assert resolved(found, registry=index) == found
+    assert resolved(spec, registry=index) == spec
 
 
 @MANY
 @given(base=st.sampled_from(["base", "seq", "gpt"]), changes=st.lists(st.tuples(PATHS, VALUES), max_size=4))
 @example(base="base", changes=[(["dims", "width"], 10**400)])
 @example(base="base", changes=[(["optimizer"], {"name": "adamw", "lr": 10**400})])
-def test_a_spec_with_anything_anywhere(index: Index, base: str, changes: list[tuple[list[str], Any]]) -> None:
-    tried(index, {"preset": base, **{".".join(filter(None, path)) or "x": value for path, value in changes}})
+def test_a_spec_with_any_value_at_any_path(index: Index, base: str, changes: list[tuple[list[str], Any]]) -> None:
+    check_resolution(index, {"preset": base, **{".".join(filter(None, path)) or "x": value for path, value in changes}})
 
 
 @MANY
 @given(VALUES)
-def test_a_spec_of_anything(index: Index, value: Any) -> None:
-    tried(index, value if isinstance(value, dict) else {"attention": value})
+def test_a_spec_of_any_value(index: Index, value: Any) -> None:
+    check_resolution(index, value if isinstance(value, dict) else {"attention": value})
 
 
 @MANY
 @given(st.lists(st.tuples(PATHS, st.text(max_size=12)) | st.text(max_size=20), max_size=4))
-def test_overrides_of_anything(index: Index, overrides: list[Any]) -> None:
-    tried(index, "base", *(it if isinstance(it, str) else f"{'.'.join(it[0])}={it[1]}" for it in overrides))
+def test_overrides_of_any_text(index: Index, overrides: list[Any]) -> None:
+    check_resolution(index, "base", *(it if isinstance(it, str) else f"{'.'.join(it[0])}={it[1]}" for it in overrides))
 
 
 @MANY
 @given(st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from("{}[]:,&*!|>-?'\"#%@` \n\t${}\\~"), max_size=60))
-def test_text_of_anything(text: str) -> None:
+def test_any_yaml_text(text: str) -> None:
     try:
         tree = read_yaml(text, "s.yaml")
     except ParibusError as error:
-        told(error)
+        assert_one_line_problems(error)
         return
     assert isinstance(tree.problems, list)
 
 
 @MANY
 @given(st.binary(max_size=80))
-def test_a_file_of_anything(data: bytes) -> None:
-    test_text_of_anything.hypothesis.inner_test(data.decode(errors="surrogateescape"))  # type: ignore[attr-defined]  # hypothesis' own way to the function
+def test_any_bytes(data: bytes) -> None:
+    test_any_yaml_text.hypothesis.inner_test(data.decode(errors="surrogateescape"))  # type: ignore[attr-defined]  # hypothesis' own way to the function

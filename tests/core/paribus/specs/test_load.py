@@ -1,4 +1,4 @@
-"""From names, files and mappings to one tree: presets below, what is said on top of it, overrides last."""
+"""Loading of specs from presets, files and mappings, with overrides applied last."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from paribus.specs import canonical, freeze, index_of, resolved, spec, spec_hash
 Write = Callable[[str], str]
 
 
-def test_a_preset_may_begin_from_another(index: Index) -> None:
+def test_a_preset_may_be_based_on_another(index: Index) -> None:
     small, smaller = resolved("small", registry=index), resolved("smaller", registry=index)
     assert small["dims"]["width"] == 32
     assert small["attention"]["kv_heads"] == 1
@@ -32,30 +32,30 @@ def test_a_path_is_a_file_and_a_bare_name_is_a_preset(index: Index, tmp_path: Pa
         resolved("mine", registry=index)
 
 
-def test_a_mapping_may_begin_from_a_preset_with_dotted_keys(index: Index) -> None:
-    found = resolved({"preset": "small", "dims.layers": 3, "attention": {"kv_heads": 4}}, registry=index)
-    assert found["dims"]["layers"] == 3
-    assert found["attention"]["kv_heads"] == 4
+def test_a_mapping_may_override_a_preset_with_dotted_keys(index: Index) -> None:
+    spec = resolved({"preset": "small", "dims.layers": 3, "attention": {"kv_heads": 4}}, registry=index)
+    assert spec["dims"]["layers"] == 3
+    assert spec["attention"]["kv_heads"] == 4
 
 
-def test_what_is_given_is_not_changed(index: Index, given: dict[str, Any]) -> None:
-    before = repr(given)
-    resolved({"preset": "small", **given, "dims.layers": 3}, "seed=4", registry=index)
-    assert repr(given) == before
+def test_the_given_mapping_is_not_changed(index: Index, base_spec: dict[str, Any]) -> None:
+    original = repr(base_spec)
+    resolved({"preset": "small", **base_spec, "dims.layers": 3}, "seed=4", registry=index)
+    assert repr(base_spec) == original
 
 
-def test_a_hydra_users_config_is_a_spec(index: Index) -> None:
+def test_an_omegaconf_config_is_a_spec(index: Index) -> None:
     config = OmegaConf.create({"preset": "small", "feedforward": "mlp", "attention": {"kv_heads": "${dims.heads}"}})
     assert resolved(config, registry=index)["attention"]["kv_heads"] == 4
 
 
-def test_a_config_that_is_no_mapping_is_refused(index: Index) -> None:
+def test_a_config_that_is_not_a_mapping_is_refused(index: Index) -> None:
     wrong: Any = ListConfig([1])
     with pytest.raises(SpecError, match=r"expected a mapping, got a list"):
         resolved(wrong, registry=index)
 
 
-def test_an_environment_is_not_read_by_way_of_a_config(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_cannot_read_the_environment(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "a-secret")
     config = OmegaConf.create({"preset": "small", "corpus": {"name": "${oc.env:TOKEN}"}})
     with pytest.raises(SpecError, match=r"a value of the spec itself:") as caught:
@@ -64,7 +64,7 @@ def test_an_environment_is_not_read_by_way_of_a_config(index: Index, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "expected"),
     [
         ("round", r"error\[preset\] preset \(round\.yaml:1\): presets that are based on each other: about → round"),
         ("lost", r"unknown preset \"nowhere\""),
@@ -77,12 +77,12 @@ def test_an_environment_is_not_read_by_way_of_a_config(index: Index, monkeypatch
         ("smal", r"did you mean \"small\""),
     ],
 )
-def test_a_spec_that_is_not_there_is_told_of(index: Index, source: str, words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_an_unknown_preset_or_file_is_refused(index: Index, source: str, expected: str) -> None:
+    with pytest.raises(SpecError, match=expected):
         resolved(source, registry=index)
 
 
-def test_what_cannot_be_read_of_a_spec_is_told_with_a_preset_that_is_not_there(index: Index, write: Any) -> None:
+def test_unreadable_values_are_reported_with_an_unknown_preset(index: Index, write: Any) -> None:
     with pytest.raises(SpecError, match=r"misread") as caught:
         resolved(write("preset: 7\nseed: 010\n"), registry=index)
     assert len(caught.value.problems) == 2
@@ -90,28 +90,28 @@ def test_what_cannot_be_read_of_a_spec_is_told_with_a_preset_that_is_not_there(i
 
 def test_a_resolved_spec_resolves_to_itself(index: Index) -> None:
     for name in ("base", "small", "smaller", "seq", "gpt"):
-        once = resolved(name, "dropout=0.5", registry=index)
-        assert resolved(once, registry=index) == once
+        resolved_spec = resolved(name, "dropout=0.5", registry=index)
+        assert resolved(resolved_spec, registry=index) == resolved_spec
 
 
-def test_a_spec_is_read_only_and_as_resolved(index: Index) -> None:
-    found = spec("small", "seed=3", registry=index)
-    assert found.attention.kv_heads == 1
-    assert OmegaConf.to_container(found) == resolved("small", "seed=3", registry=index)
+def test_a_spec_is_read_only_and_equals_the_resolved_mapping(index: Index) -> None:
+    frozen_spec = spec("small", "seed=3", registry=index)
+    assert frozen_spec.attention.kv_heads == 1
+    assert OmegaConf.to_container(frozen_spec) == resolved("small", "seed=3", registry=index)
     with pytest.raises(Exception, match=r"read-only"):
-        found.seed = 4
-    assert resolved(found, registry=index) == resolved("small", "seed=3", registry=index)
+        frozen_spec.seed = 4
+    assert resolved(frozen_spec, registry=index) == resolved("small", "seed=3", registry=index)
 
 
-def test_the_hash_is_of_the_meaning_and_of_nothing_else(index: Index, write: Write) -> None:
-    base = resolved("base", registry=index)
-    again = resolved(write("preset: base\ndropout: 0.0\nseed: 0\n"), registry=index)
-    assert spec_hash(base) == spec_hash(again) == spec_hash(freeze(base))
-    assert canonical(base) == canonical(freeze(base)) == canonical(dict(reversed(base.items())))
-    assert spec_hash(base) != spec_hash(resolved("base", "seed=1", registry=index))
+def test_equal_specs_have_equal_hashes(index: Index, write: Write) -> None:
+    base_spec = resolved("base", registry=index)
+    equal_spec = resolved(write("preset: base\ndropout: 0.0\nseed: 0\n"), registry=index)
+    assert spec_hash(base_spec) == spec_hash(equal_spec) == spec_hash(freeze(base_spec))
+    assert canonical(base_spec) == canonical(freeze(base_spec)) == canonical(dict(reversed(base_spec.items())))
+    assert spec_hash(base_spec) != spec_hash(resolved("base", "seed=1", registry=index))
 
 
-def test_an_index_is_taken_from_what_is_given(index: Index) -> None:
+def test_an_index_is_taken_from_an_index_or_a_registry(index: Index) -> None:
     class Holder:
         def __init__(self) -> None:
             self.index = index

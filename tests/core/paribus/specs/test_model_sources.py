@@ -1,4 +1,4 @@
-"""`from:` in a spec: a saved model that is there, is whole, reads the same tokens, and is the one that was meant."""
+"""Saved models in the `from` and `teacher` keys of a spec: folder, hash, tokenizer and width."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = ("gpt-tiny", "dims={width: 12, heads: 3, layers: 1, length: 8}")
 
 
 @pytest.fixture(scope="module")
-def known() -> Index:
+def component_index() -> Index:
     return index()
 
 
@@ -29,26 +29,26 @@ def gpt(tmp_path: Path) -> Path:
     return folder
 
 
-def told(*overrides: str, known: Index) -> str:
+def error_text(*overrides: str, component_index: Index) -> str:
     with pytest.raises(SpecError, match="error") as caught:
-        resolved(*TINY, *overrides, registry=known)
+        resolved(*TINY, *overrides, registry=component_index)
     return str(caught.value)
 
 
-def test_a_folder_becomes_its_name_and_its_hash_and_stays_so(gpt: Path, known: Index) -> None:
-    found = resolved(*TINY, f"from={gpt}", "attention=mqa", registry=known)
-    assert found["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256}
-    assert resolved(found, registry=known) == found
-    assert "from" not in resolved(found, "from=null", registry=known)
-    assert "from" not in resolved(*TINY, registry=known)
+def test_a_folder_resolves_to_its_name_and_hash(gpt: Path, component_index: Index) -> None:
+    spec = resolved(*TINY, f"from={gpt}", "attention=mqa", registry=component_index)
+    assert spec["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256}
+    assert resolved(spec, registry=component_index) == spec
+    assert "from" not in resolved(spec, "from=null", registry=component_index)
+    assert "from" not in resolved(*TINY, registry=component_index)
 
 
-def test_a_spec_is_of_the_model_that_was_there(gpt: Path, known: Index) -> None:
-    found = resolved(*TINY, f"from={gpt}", registry=known)
+def test_a_model_that_changed_after_resolution_is_refused(gpt: Path, component_index: Index) -> None:
+    spec = resolved(*TINY, f"from={gpt}", registry=component_index)
     paribus.save(paribus.assemble(paribus.spec(*TINY, "seed=1")), gpt)
     with pytest.raises(SpecError, match=r"has changed since this spec was resolved: .*valid: from="):
-        resolved(found, registry=known)
-    assert resolved(found, f"from={{name: {gpt}, sha256: {read_model(gpt).sha256}}}", registry=known) != found
+        resolved(spec, registry=component_index)
+    assert resolved(spec, f"from={{name: {gpt}, sha256: {read_model(gpt).sha256}}}", registry=component_index) != spec
 
 
 @pytest.mark.parametrize(
@@ -62,67 +62,81 @@ def test_a_spec_is_of_the_model_that_was_there(gpt: Path, known: Index) -> None:
         ),
     ],
 )
-def test_what_is_no_saved_model_is_told_of_with_all_else(known: Index, value: str, message: str) -> None:
+def test_an_invalid_saved_model_is_reported_with_all_other_mistakes(
+    component_index: Index, value: str, message: str
+) -> None:
     with pytest.raises(SpecError, match=message) as caught:
-        resolved(*TINY, f"from={value}", "dropout=2", registry=known)
+        resolved(*TINY, f"from={value}", "dropout=2", registry=component_index)
     assert "dropout" in str(caught.value)
 
 
-def test_an_unknown_key_is_told_of(gpt: Path, known: Index) -> None:
-    assert 'unknown key "hash"; valid: name, sha256' in told(f"from={{name: {gpt}, hash: 1}}", known=known)
+def test_an_unknown_key_is_refused(gpt: Path, component_index: Index) -> None:
+    assert 'unknown key "hash"; valid: name, sha256' in error_text(
+        f"from={{name: {gpt}, hash: 1}}", component_index=component_index
+    )
 
 
-def test_a_damaged_model_is_told_of(gpt: Path, known: Index) -> None:
+def test_a_damaged_model_is_refused(gpt: Path, component_index: Index) -> None:
     (gpt / WEIGHTS).write_bytes((gpt / WEIGHTS).read_bytes()[:-9])
-    assert "this file was cut, edited or damaged" in told(f"from={gpt}", known=known)
+    assert "this file was cut, edited or damaged" in error_text(f"from={gpt}", component_index=component_index)
 
 
-def test_another_tokenizer_is_refused_unless_none_is_known(gpt: Path, known: Index) -> None:
-    words = (f"from={gpt}", "tokenizer=bpe", "dims.vocabulary=400")
-    assert "the saved model has the tokenizer `bytes`, got `bpe`" in told(*words, known=known)
+def test_another_tokenizer_is_refused_unless_none_was_saved(gpt: Path, component_index: Index) -> None:
+    overrides = (f"from={gpt}", "tokenizer=bpe", "dims.vocabulary=400")
+    assert "the saved model has the tokenizer `bytes`, got `bpe`" in error_text(
+        *overrides, component_index=component_index
+    )
     document: dict[str, Any] = read_json(gpt / MODEL)
     write_json(gpt / MODEL, {**document, "tokenizer": ""})
-    assert resolved(*TINY, *words, registry=known)["tokenizer"]["name"] == "bpe"
+    assert resolved(*TINY, *overrides, registry=component_index)["tokenizer"]["name"] == "bpe"
     write_json(gpt / MODEL, document)
-    new = f"from={{name: {gpt}, vocabulary: new}}"
-    found = resolved(*TINY, new, *words[1:], registry=known)
-    assert found["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256, "vocabulary": "new"}
-    assert "expected a word, got the text" in told(f"from={{name: {gpt}, vocabulary: old}}", known=known)
-    assert 'unknown key "vocabulary"' in told(f"teacher={{name: {gpt}, vocabulary: new}}", known=known)
+    new_vocabulary = f"from={{name: {gpt}, vocabulary: new}}"
+    spec = resolved(*TINY, new_vocabulary, *overrides[1:], registry=component_index)
+    assert spec["from"] == {"name": str(gpt), "sha256": read_model(gpt).sha256, "vocabulary": "new"}
+    assert "expected a word, got the text" in error_text(
+        f"from={{name: {gpt}, vocabulary: old}}", component_index=component_index
+    )
+    assert 'unknown key "vocabulary"' in error_text(
+        f"teacher={{name: {gpt}, vocabulary: new}}", component_index=component_index
+    )
 
 
-def test_a_teacher_of_another_width_is_refused_before_anything_is_read(gpt: Path, known: Index) -> None:
-    """Where rows are held against the teacher's, and no option says how wide those are."""
-    words = (f"teacher={gpt}", "objective=[clm, distill-hidden]")
-    assert resolved(*TINY, *words, registry=known)["teacher"]["name"] == str(gpt)
+def test_a_teacher_of_another_width_is_refused(gpt: Path, component_index: Index) -> None:
+    """Hidden states are compared with those of the teacher, and no option gives their width."""
+    overrides = (f"teacher={gpt}", "objective=[clm, distill-hidden]")
+    assert resolved(*TINY, *overrides, registry=component_index)["teacher"]["name"] == str(gpt)
     wider = ("dims.width=24", "dims.head_width=null")
-    said = told(*words, *wider, known=known)
-    assert "error[does-not-fit] objective.1.width" in said
-    assert "the teacher's `dims.width` is 12, and the model's 24; valid: width: 12" in said
-    brought = (f"teacher={gpt}", "objective=[clm, {name: distill-hidden, width: 12}]", *wider)
-    assert resolved(*TINY, *brought, registry=known)["dims"]["width"] == 24
-    wrong = told(f"teacher={gpt}", "objective={name: distill-hidden, width: 16}", known=known)
-    assert "objective.width" in wrong
-    assert "`dims.width` (12), got 16; valid: 12" in wrong
+    message = error_text(*overrides, *wider, component_index=component_index)
+    assert "error[does-not-fit] objective.1.width" in message
+    assert "the teacher's `dims.width` is 12, and the model's 24; valid: width: 12" in message
+    explicit = (f"teacher={gpt}", "objective=[clm, {name: distill-hidden, width: 12}]", *wider)
+    assert resolved(*TINY, *explicit, registry=component_index)["dims"]["width"] == 24
+    mismatch_message = error_text(
+        f"teacher={gpt}", "objective={name: distill-hidden, width: 16}", component_index=component_index
+    )
+    assert "objective.width" in mismatch_message
+    assert "`dims.width` (12), got 16; valid: 12" in mismatch_message
 
 
-def test_without_a_preset_the_shape_is_that_of_the_saved_model(gpt: Path, known: Index) -> None:
-    found = resolved({"from": str(gpt)}, "optimizer.lr=0.5", registry=known)
-    assert (found["dims"]["width"], found["optimizer"]["lr"], found["from"]["name"]) == (12, 0.5, str(gpt))
+def test_without_a_preset_the_sizes_are_those_of_the_saved_model(gpt: Path, component_index: Index) -> None:
+    spec = resolved({"from": str(gpt)}, "optimizer.lr=0.5", registry=component_index)
+    assert (spec["dims"]["width"], spec["optimizer"]["lr"], spec["from"]["name"]) == (12, 0.5, str(gpt))
     with pytest.raises(SpecError, match=r"^error\[no-record\] from .*: this folder does not exist; valid: [^\n]*$"):
-        resolved({"from": "nowhere/at/all"}, registry=known)
+        resolved({"from": "nowhere/at/all"}, registry=component_index)
 
 
-def test_a_kept_vocabulary_says_of_what_it_was_learned_where_the_corpus_is_another(gpt: Path, known: Index) -> None:
+def test_a_reused_vocabulary_records_the_data_it_was_learned_from(gpt: Path, component_index: Index) -> None:
     corpus = "corpus={name: text, path: [mine.txt]}"
-    found = resolved(*TINY, f"from={gpt}", corpus, registry=known)
-    own = resolved(*TINY, registry=known)
-    learned = {"corpus": own["corpus"], "tokenizer": own["tokenizer"], "vocabulary": None}
-    assert found["from"]["learned"] == learned
-    assert resolved(found, registry=known) == found
-    alone = resolved(*TINY, corpus, f"from={{learned: {learned}}}".replace("None", "null"), registry=known)
+    spec = resolved(*TINY, f"from={gpt}", corpus, registry=component_index)
+    base_spec = resolved(*TINY, registry=component_index)
+    learned = {"corpus": base_spec["corpus"], "tokenizer": base_spec["tokenizer"], "vocabulary": None}
+    assert spec["from"]["learned"] == learned
+    assert resolved(spec, registry=component_index) == spec
+    alone = resolved(*TINY, corpus, f"from={{learned: {learned}}}".replace("None", "null"), registry=component_index)
     assert alone["from"] == {"learned": learned}
     wrong = "from={learned: {corpus: python-docs, tokenizer: bpe, vocabulary: 0}}"
-    assert "the kept vocabulary has the tokenizer `bpe`" in told(wrong, known=known)
-    assert "got the number 0; valid: a number of ids, or null" in told(wrong, known=known)
-    assert "expected the training data of the vocabulary" in told("from={learned: {corpus: x}}", known=known)
+    assert "the kept vocabulary has the tokenizer `bpe`" in error_text(wrong, component_index=component_index)
+    assert "got the number 0; valid: a number of ids, or null" in error_text(wrong, component_index=component_index)
+    assert "expected the training data of the vocabulary" in error_text(
+        "from={learned: {corpus: x}}", component_index=component_index
+    )

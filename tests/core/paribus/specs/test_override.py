@@ -1,4 +1,4 @@
-"""Overrides in Hydra's spelling, one at a time; a changed name replaces its node."""
+"""Overrides in the syntax of Hydra; a changed component name replaces its options."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from paribus.specs.override import apply_overrides
 from paribus.specs.tree import Tree, merge_values
 
 
-def over(base: dict[str, Any], *overrides: str) -> dict[str, Any]:
+def apply(base: dict[str, Any], *overrides: str) -> dict[str, Any]:
     tree = Tree(base)
     apply_overrides(tree, overrides)
     assert tree.problems == []
@@ -16,7 +16,7 @@ def over(base: dict[str, Any], *overrides: str) -> dict[str, Any]:
     return data
 
 
-def wrong(base: dict[str, Any], *overrides: str) -> list[str]:
+def problems_of(base: dict[str, Any], *overrides: str) -> list[str]:
     tree = Tree(base)
     apply_overrides(tree, overrides)
     return [str(problem) for problem in tree.problems]
@@ -53,25 +53,25 @@ WINDOW = {"attention": {"name": "window", "window": 8}}
         ({}, ["a=x=y"], {"a": "x=y"}),
     ],
 )  # fmt: skip
-def test_an_override_changes_what_it_names(
+def test_an_override_changes_the_named_value(
     base: dict[str, Any], overrides: list[str], expected: dict[str, Any]
 ) -> None:
-    assert over(base, *overrides) == expected
+    assert apply(base, *overrides) == expected
 
 
-def test_a_tree_that_is_merged_in_is_not_shared() -> None:
+def test_a_merged_tree_is_copied() -> None:
     base = {"a": {"b": [1]}}
-    changed = over(base, "a.b.0=2")
+    changed = apply(base, "a.b.0=2")
     assert base == {"a": {"b": [1]}}
     assert changed == {"a": {"b": [2]}}
-    other: dict[str, Any] = {"x": [1]}
-    merged = merge_values({}, {"y": other})
-    other["x"].append(2)
+    value: dict[str, Any] = {"x": [1]}
+    merged = merge_values({}, {"y": value})
+    value["x"].append(2)
     assert merged == {"y": {"x": [1]}}
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "expected"),
     [
         (
             "seed",
@@ -95,19 +95,19 @@ def test_a_tree_that_is_merged_in_is_not_shared() -> None:
         ("seed=a\0b", "contains the control character"),
     ],
 )
-def test_an_override_that_cannot_be_read_is_told_by_its_number(override: str, words: str) -> None:
-    (line,) = wrong({"a": ["x", "y"], "empty": []}, override)
-    assert words in line.replace("\\u0000", "")
+def test_an_invalid_override_is_reported_by_its_number(override: str, expected: str) -> None:
+    (line,) = problems_of({"a": ["x", "y"], "empty": []}, override)
+    assert expected in line.replace("\\u0000", "")
 
 
-def test_one_bad_override_does_not_keep_the_others_from_being_read() -> None:
+def test_an_invalid_override_does_not_stop_the_others() -> None:
     tree = Tree({})
     apply_overrides(tree, ["bad", "seed=3", "x=no"])
     assert tree.data["seed"] == 3
     assert [problem.location for problem in tree.problems] == ["override 1", "override 3"]
 
 
-def test_what_an_override_replaced_is_no_longer_anybodys_place() -> None:
+def test_a_replaced_value_has_the_location_of_its_override() -> None:
     tree = Tree({"attention": {"name": "window", "window": 8}}, {("attention", "window"): "s.yaml:3"})
     apply_overrides(tree, ["attention=gqa"])
     assert tree.location(("attention", "window")) == "override 1"

@@ -1,4 +1,4 @@
-"""Rules across fields: each refuses what would be ignored, trivial or impossible, and says what would fit."""
+"""Rules between components: combinations that would be ignored, trivial or impossible are refused."""
 
 from collections.abc import Callable
 
@@ -6,18 +6,18 @@ import pytest
 
 from paribus.specs.rules import RULES
 
-Told = Callable[..., str]
+ErrorText = Callable[..., str]
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
+def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
     doc = (rule.__doc__ or "").strip()
     assert doc.endswith(".")
     assert "\n" not in doc
 
 
 @pytest.mark.parametrize(
-    ("base", "overrides", "words"),
+    ("base", "overrides", "expected"),
     [
         (
             "base",
@@ -194,10 +194,10 @@ def test_every_rule_is_one_sentence(rule: Callable[..., object]) -> None:
         ("base", ["objective=nsp", "embedding.segments=1"], "has two segments, but `embedding.segments` is 1"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
-    told: Told, base: str, overrides: list[str], words: str
+def test_an_invalid_combination_is_refused_with_the_reason_and_the_valid_values(
+    error_text: ErrorText, base: str, overrides: list[str], expected: str
 ) -> None:
-    assert words in told(base, *overrides)
+    assert expected in error_text(base, *overrides)
 
 
 @pytest.mark.parametrize(
@@ -226,16 +226,16 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_what_would(
         ("seq", ["parts.decoder.position=xpos"]),
     ],
 )
-def test_what_fits_is_let_through(told: Told, base: str, overrides: list[str]) -> None:
-    assert told(base, *overrides) == ""
+def test_a_valid_combination_is_accepted(error_text: ErrorText, base: str, overrides: list[str]) -> None:
+    assert error_text(base, *overrides) == ""
 
 
-def test_only_pairs_that_meet_in_a_layer_are_held_against_each_other(told: Told) -> None:
-    assert told("base", "attention=[mha, fourier]", "position=[rope, none]") == ""
-    assert "does not support" in told("base", "attention=[mha, fourier]", "position=[none, rope]")
+def test_only_components_of_the_same_layer_are_compared(error_text: ErrorText) -> None:
+    assert error_text("base", "attention=[mha, fourier]", "position=[rope, none]") == ""
+    assert "does not support" in error_text("base", "attention=[mha, fourier]", "position=[none, rope]")
 
 
-def test_a_mistake_elsewhere_does_not_keep_rules_from_speaking(told: Told) -> None:
-    said = told("gpt", "objective=mlm", "dims.heads=x", "dims.layers=y", "data=7", "norm=nothing", "parts=8")
-    assert "needs bidirectional attention, but tokens of `decoder` see only" in said
-    assert "dims.heads" in said
+def test_rules_are_checked_in_spite_of_other_mistakes(error_text: ErrorText) -> None:
+    message = error_text("gpt", "objective=mlm", "dims.heads=x", "dims.layers=y", "data=7", "norm=nothing", "parts=8")
+    assert "needs bidirectional attention, but tokens of `decoder` see only" in message
+    assert "dims.heads" in message

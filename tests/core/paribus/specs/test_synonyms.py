@@ -1,4 +1,4 @@
-"""A key that another library would use leads to ours."""
+"""Suggestions for keys that other libraries use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paribus.specs import resolved
 from paribus.specs.fields import DIMS, KEYS
 from paribus.specs.synonyms import SYNONYMS, suggest_key
 
-MEANT = {
+SUGGESTIONS = {
     "depth": "dims.layers",
     "dims.depth": "layers",
     "d_model": "dims.width",
@@ -34,19 +34,19 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize("key", MEANT)
-def test_a_synonym_leads_to_the_key(key: str, plugin_index: Index) -> None:
+@pytest.mark.parametrize("key", SUGGESTIONS)
+def test_a_synonym_suggests_the_key(key: str, plugin_index: Index) -> None:
     with pytest.raises(SpecError, match="unknown-key") as caught:
         resolved("encoder-tiny", f"{key}=3", registry=plugin_index)
-    assert [problem.suggestion for problem in caught.value.problems] == [MEANT[key]]
+    assert [problem.suggestion for problem in caught.value.problems] == [SUGGESTIONS[key]]
 
 
-def test_a_misspelt_key_still_leads_to_the_nearest() -> None:
+def test_a_misspelt_key_suggests_the_nearest_key() -> None:
     assert suggest_key("optimiser", KEYS) == "optimizer"
     assert suggest_key("zzz", KEYS) == ""
 
 
-def test_every_synonym_leads_to_a_key_of_a_spec() -> None:
+def test_every_synonym_suggests_a_key_of_a_spec() -> None:
     assert {key.partition(".")[0] for key in SYNONYMS.values()} <= set(KEYS)
     sizes = {option.name for option in DIMS}
     assert {key.partition(".")[2] for key in SYNONYMS.values() if key.startswith("dims.")} <= sizes

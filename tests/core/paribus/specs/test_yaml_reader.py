@@ -1,4 +1,4 @@
-"""YAML becomes plain values with places, and nothing in it is trusted."""
+"""Reading of YAML into plain values with line numbers; invalid and hostile files are refused."""
 
 import time
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from paribus.specs.yaml_reader import read_file, read_yaml
 Write = Callable[[str | bytes], str]
 
 
-def said(write: Write, text: str | bytes) -> str:
-    """The one line about a file that cannot be read at all."""
+def file_error(write: Write, text: str | bytes) -> str:
+    """Return the one-line error for a file that cannot be read."""
     with pytest.raises(SpecError, match=r"error\[") as caught:
         read_file(Path(write(text)))
     (problem,) = caught.value.problems
@@ -27,7 +27,7 @@ def said(write: Write, text: str | bytes) -> str:
     return line
 
 
-def test_values_come_with_the_line_of_each() -> None:
+def test_every_value_has_its_line_number() -> None:
     tree = read_yaml("a: 1\nb:\n  - x\n  - {c: 2.5}\n", "s.yaml")
     assert tree.data == {"a": 1, "b": ["x", {"c": 2.5}]}
     assert tree.locations[("a",)] == "s.yaml:1"
@@ -36,16 +36,16 @@ def test_values_come_with_the_line_of_each() -> None:
     assert tree.problems == []
 
 
-def test_a_quoted_scalar_is_text_whatever_it_looks_like() -> None:
+def test_a_quoted_scalar_is_text() -> None:
     assert read_yaml("a: '010'\nb: \"no\"\nc: |\n  1\n", "s").data == {"a": "010", "b": "no", "c": "1\n"}
 
 
-def test_a_key_is_what_is_written() -> None:
+def test_a_key_is_read_as_text() -> None:
     assert read_yaml("on: 1\n1: 2\n~: 3\n", "s").data == {"on": 1, "1": 2, "~": 3}
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "words"),
+    ("text", "location", "expected"),
     [
         (b"", "s.yaml:1:1", "expected a mapping, got empty"),
         (b"# nothing\n", "s.yaml:1:1", "got empty"),
@@ -67,12 +67,12 @@ def test_a_key_is_what_is_written() -> None:
         (b"a: \xef\xbf\xbe\n", "s.yaml", "invalid YAML:"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_spec_is_told_in_one_line_with_its_place(
-    write: Write, text: bytes, where: str, words: str
+def test_an_invalid_file_is_reported_in_one_line_with_its_location(
+    write: Write, text: bytes, location: str, expected: str
 ) -> None:
-    line = said(write, text)
-    assert words in line
-    assert f"({where}" in line
+    line = file_error(write, text)
+    assert expected in line
+    assert f"({location}" in line
 
 
 def problems(text: str) -> list[str]:
@@ -80,7 +80,7 @@ def problems(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "expected"),
     [
         ("a: 1\nb: 2\na: 3\n", "error[duplicate-key] a (s.yaml:3:1): the key `a` is repeated"),
         ("a: 1\n---\nb: 2\n", "error[two-documents] (s.yaml:2:1): expected one document, got a second one"),
@@ -94,39 +94,39 @@ def problems(text: str) -> list[str]:
         ("a: [x, no]\n", "error[misread] a.1 (s.yaml:1:8): YAML read `no` as a boolean (false)"),
     ],
 )
-def test_what_a_spec_may_not_have_is_told_with_its_place(text: str, words: str) -> None:
-    assert words in problems(text)[0]
+def test_a_forbidden_yaml_feature_is_reported_with_its_location(text: str, expected: str) -> None:
+    assert expected in problems(text)[0]
 
 
-def test_all_that_is_wrong_is_told_at_once_and_the_rest_is_read() -> None:
+def test_all_mistakes_are_reported_at_once_and_other_values_are_read() -> None:
     tree = read_yaml("a: no\nb: 010\nc: *d\ne: 5\n", "s")
     assert [problem.path for problem in tree.problems] == ["a", "b", "c"]
     assert tree.data == {"a": UNREAD, "b": UNREAD, "c": UNREAD, "e": 5}
 
 
-def test_a_tag_runs_nothing(write: Write) -> None:
+def test_a_tag_executes_nothing(write: Write) -> None:
     read_file(Path(write("a: !!python/object/apply:os.system ['touch marker']\n")))
     assert not Path("marker").exists()
 
 
-def test_hostile_files_are_refused_at_once(write: Write) -> None:
+def test_hostile_files_are_refused_quickly(write: Write) -> None:
     started = time.process_time()
     deep, nested = "too deep; valid: at most 64 levels", "a: " + "[" * 2000 + "]" * 2000
-    assert deep in said(write, nested)
-    assert deep in said(write, "".join(f"{' ' * level}a:\n" for level in range(600)))
-    assert "too many values; valid: at most 100,000" in said(write, "a: [" + "x," * 200_000 + "]")
-    assert f"more than {input_limits.BYTES:,} bytes" in said(write, "a: " + "x" * input_limits.BYTES)
-    doubled = (f"{name}: &{name} [*{last}, *{last}]" for last, name in pairwise("abcdefghijkl"))
+    assert deep in file_error(write, nested)
+    assert deep in file_error(write, "".join(f"{' ' * level}a:\n" for level in range(600)))
+    assert "too many values; valid: at most 100,000" in file_error(write, "a: [" + "x," * 200_000 + "]")
+    assert f"more than {input_limits.BYTES:,} bytes" in file_error(write, "a: " + "x" * input_limits.BYTES)
+    doubled = (f"{name}: &{name} [*{previous}, *{previous}]" for previous, name in pairwise("abcdefghijkl"))
     bomb = "\n".join(["a: &a [x, x]", *doubled])
     assert problems(bomb)
-    assert time.process_time() - started < 5  # what is refused late takes minutes
+    assert time.process_time() - started < 5  # a late check takes minutes
 
 
-def test_a_thousand_mistakes_are_told_as_a_hundred() -> None:
+def test_at_most_a_hundred_mistakes_are_reported() -> None:
     assert len(problems("".join(f"k{number}: no\n" for number in range(1000)))) == 100
 
 
-def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"expected a file, got a folder; valid: a YAML file"):
         read_file(tmp_path)
     with pytest.raises(SpecError, match=r"none.yaml.*this file could not be read: No such file"):
@@ -135,12 +135,12 @@ def test_a_file_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
         read_file(Path("a\0b.yaml"))
 
 
-def test_text_that_is_no_unicode_is_refused() -> None:
+def test_invalid_unicode_is_refused() -> None:
     with pytest.raises(SpecError, match=r"override 1:1:1\): expected UTF-8"):
         read_yaml("\udcff", "override 1", lines=False)
 
 
-def test_what_is_given_in_python_is_copied() -> None:
+def test_python_values_are_copied() -> None:
     inner: dict[str, Any] = {"b": [1, 2.5, None, True, "x"], "t": (1, 2)}
     tree = plain_tree({"a": inner})
     assert tree.data == {"a": {"b": [1, 2.5, None, True, "x"], "t": [1, 2]}}
@@ -148,7 +148,7 @@ def test_what_is_given_in_python_is_copied() -> None:
     assert tree.data["a"]["b"] == [1, 2.5, None, True, "x"]
 
 
-def test_what_is_no_plain_value_is_told_of() -> None:
+def test_a_value_that_is_not_plain_is_refused() -> None:
     tree = plain_tree({"a": object(), "b": {1: 2}, "c": {"d": {1, 2}}})
     assert [str(problem) for problem in tree.problems] == [
         "error[not-plain] a (spec): expected a plain value, got a object; valid: mappings, lists, text, numbers, "
@@ -160,7 +160,7 @@ def test_what_is_no_plain_value_is_told_of() -> None:
     ]
 
 
-def test_what_holds_itself_or_too_much_is_refused() -> None:
+def test_recursive_and_huge_mappings_are_refused() -> None:
     itself: dict[str, Any] = {}
     itself["a"] = itself
     with pytest.raises(SpecError, match=r"nested too deep, or contains itself"):
