@@ -251,7 +251,7 @@ def load_entries(
 ) -> list[TrialEntry]:
     """Return the trials of a study as `store` has them, and stale records of the same specs.
 
-    `others` are trials that they begin from; `records` are all records of the store, where they were read already.
+    `parents` are the trials that they begin from; `records` are all records of the store, where they were read already.
     """
     planned = {trial.identity: trial for trial in trials}
     shelf = _Shelf(store, {**{trial.identity: trial for trial in parents}, **planned}, records)

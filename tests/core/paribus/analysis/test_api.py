@@ -1,4 +1,4 @@
-"""What a study asks of a report: its design, as the table is to hold it."""
+"""Comparison specs of ladders, leave-one-out studies and factorials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is claimed of rounds: the truth as often as promised, and nothing that the same code would show."""
+"""Speed verdicts from timed rounds: coverage of the intervals and false positives on the same code."""
 
 import math
 
@@ -12,7 +12,7 @@ N = 160
 
 
 def rounds(rng: np.random.Generator, *, scale: float = 1.0, along: float = 0.0, n: int = N) -> list[float]:
-    """A noisy machine: rounds that follow each other are alike where `along` is near 1."""
+    """Seconds of rounds on a noisy machine, with autocorrelation `along`."""
     noise, state = [], 0.0
     for shock in rng.normal(0, 0.05, n):
         state = along * state + math.sqrt(1 - along**2) * shock

@@ -1,4 +1,4 @@
-"""A budget of operations or of time cuts trials at other steps: that is asked for, and excuses nothing else."""
+"""Budgets of FLOPs or time: unequal steps are accepted, other differences are not."""
 
 from __future__ import annotations
 

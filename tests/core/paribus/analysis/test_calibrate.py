@@ -1,4 +1,4 @@
-"""What a study can tell, from the spreads that its records have."""
+"""Calibration: detectable effects and seeds needed, from the spread in the records."""
 
 from __future__ import annotations
 

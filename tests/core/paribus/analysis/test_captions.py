@@ -1,4 +1,4 @@
-"""What is said under a table: how to read it, how far it holds, and what weakens it."""
+"""Captions and warnings of a table: how to read it, its scope and its limits."""
 
 import dataclasses
 import json

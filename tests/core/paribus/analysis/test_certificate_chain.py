@@ -1,4 +1,4 @@
-"""A verdict on a fine-tuning rests on the pretraining, too: an unfair one withholds it."""
+"""Certificates of fine-tuning trials include the pretraining they start from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Make = Callable[..., TrialEntry]
 
 
 def tuned(make: Make, parent: TrialEntry, **options: Any) -> TrialEntry:
-    """A trial that begins from `before`."""
+    """Return a trial that starts from `parent`."""
     parent = replace(parent, trial={**parent.trial, "identity": f"{parent.variant}-{parent.seed}", "stage": "pretrain"})
     entry = make(parent.variant, parent.seed, **options)
     assert entry.record is not None

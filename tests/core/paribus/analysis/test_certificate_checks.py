@@ -1,4 +1,4 @@
-"""What became of the tensors of a baseline in a variant, and how they are called in few words."""
+"""Comparison of the tensors of baseline and variant, and short names for them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What may not stand in one table is refused, with every reason at once."""
+"""Trials that are not comparable are refused, with all reasons at once."""
 
 import dataclasses
 from collections.abc import Callable

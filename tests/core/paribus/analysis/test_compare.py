@@ -1,4 +1,4 @@
-"""From trials to a table: what it says of a study, and what it never says."""
+"""Comparison of trials: verdicts, warnings and refusals of the table."""
 
 import json
 import random

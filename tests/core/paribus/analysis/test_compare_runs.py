@@ -1,4 +1,4 @@
-"""Two sets of trials and two single ones: what is matched, what is said first, and what is refused."""
+"""Comparison of two sets of trials and of two single trials: matching, header, refusals."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ CODES = {"old": "a" * 24, "new": "b" * 24}
 
 @pytest.fixture(name="keep")
 def _keep(make: Make, tmp_path: Path) -> Keep:
-    """Writes trials into a store as a run would, and answers the study's folder."""
+    """Write trials into a store as a run does, and return the folder of the study."""
 
     def save_trials(
         store: str,

@@ -1,4 +1,4 @@
-"""What a variant costs: counted numbers always, measured ones only where they may be compared."""
+"""Costs of a variant: counted numbers always, measured ones only on comparable machines."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The effects in a table: from the trials of a factorial, and withheld where a cell is not what it ought to be."""
+"""Effects of a factorial in a table, and effects withheld because of missing or faulty cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page says that holds together does: ladders in several settings, where nothing differs from anything."""
+"""Error rate over all families of a page: ladders in several settings without any true difference."""
 
 import dataclasses
 from collections.abc import Callable

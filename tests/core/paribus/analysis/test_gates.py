@@ -1,4 +1,4 @@
-"""What a gate may be, and when it trips over a study."""
+"""Gates: syntax, and the tables that trip them."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -100,7 +100,7 @@ def _registry() -> Registry:
 
 @pytest.fixture(scope="module", name="pair")
 def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Trains a baseline and a variant, and answers their certificate."""
+    """Train a baseline and a variant, and return their certificate."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("trials")
     (folder / "corpus.txt").write_text(TEXT)

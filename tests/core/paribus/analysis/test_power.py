@@ -1,4 +1,4 @@
-"""Power, held against scipy's integrals, closed forms, and studies that are simulated."""
+"""Power, compared with scipy integrals, closed forms and simulated studies."""
 
 import math
 from itertools import pairwise

@@ -57,7 +57,7 @@ def drawn(pool: Floats, n: int, studies: int, seed: int = 0) -> Floats:
 
 
 def covered(samples: Floats, alpha: float = 0.05) -> Floats:
-    """How often the interval holds 0, which is the truth, by variant."""
+    """Return the share of intervals that contain the true difference 0, by variant."""
     n = samples.shape[1]
     half = -t_quantile(alpha / 2, n - 1) * samples.std(axis=1, ddof=1) / math.sqrt(n)
     return np.asarray((np.abs(samples.mean(axis=1)) <= half).mean(axis=0), dtype=np.float64)

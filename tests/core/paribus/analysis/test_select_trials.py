@@ -1,4 +1,4 @@
-"""Which trials come into a table: those of today's code, and old ones only if somebody says so."""
+"""Selection of trials for a table: current code, and stale records on request."""
 
 from collections.abc import Callable
 

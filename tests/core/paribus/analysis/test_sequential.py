@@ -1,4 +1,4 @@
-"""Looks that may each be the last: what they decide, what frees error, and that all of them together keep to alpha."""
+"""Early stopping: verdicts at each look, reuse of alpha, and the error rate over all looks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Family = Mapping[str, Sequence[float]]
 def seeing(
     family: Family, *, missing: Sequence[tuple[str, int]] = (), pending: Mapping[str, int] | None = None
 ) -> Callable[[str, int], LookData]:
-    """What looks see; `missing` are variants with the seed that left no record, `pending` how many seeds have ended."""
+    """Return the data of each look.
+
+    `missing` are pairs of variant and seed without a record; `pending` has the number of seeds that have ended.
+    """
 
     def look(name: str, n: int) -> LookData:
         ended_seeds = min(n, (pending or {}).get(name, n))
@@ -168,7 +171,7 @@ def is_wrong(verdict: Verdict, truth: float, margin: float | None) -> bool:
 def simulated(
     truths: Sequence[float], sds: Sequence[float], margin: float | None, studies: int = STUDIES
 ) -> tuple[float, float]:
-    """How many studies claim anything that is not so, and the share of trials that looks spared."""
+    """Return the share of studies with a wrong claim, and the share of trials that early stopping saved."""
     draw = random.Random(f"{truths} {sds} {margin}")
     wrong = ran = 0
     for _ in range(studies):
@@ -209,7 +212,7 @@ def test_so_it_is_in_many_more_studies(truths: Sequence[float], sds: Sequence[fl
 
 
 def in_settings(truths: Sequence[float], correlation: float, studies: int) -> float:
-    """How many studies of two settings claim what is not so: each variant twice, its noise in part the same in both."""
+    """Return the share of studies of two settings with a wrong claim; the noise of both is correlated."""
     draw = random.Random(f"{truths} {correlation}")
     wrong = 0
     for _ in range(studies):

@@ -1,4 +1,4 @@
-"""Tables of several settings stand side by side, are one family, and say what transfers and what was tuned."""
+"""Tables of several settings: layout, one family of tests, transfer across scales, tuning."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: As
         compare_settings(settings, accept_code=["cccccccc", "dddddddd"])
 
 
-# ------------------------------------------------------------------------------------- through the door, from a store
+# -------------------------------------------------------------------------------- through the public API, from a store
 STUDY: Mapping[str, Any] = {
     "base": {"preset": "encoder-tiny", "optimizer.lr": 2e-3, "evaluate": "mlm"},
     "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]},
@@ -149,7 +149,7 @@ Record = Callable[..., dict[str, Any]]
 
 
 def plan_of(document: Mapping[str, Any], root: Path) -> PlannedStudy:
-    """As `paribus.study` plans it, over a text that nobody reads."""
+    """Plan a study as `paribus.study` does, over a corpus that is never read."""
     registry_index, store = index(), Store(root, "study")
     parsed = parse_study("study", plain_tree(document, "study"), registry_index)
 
@@ -166,7 +166,7 @@ def plan_of(document: Mapping[str, Any], root: Path) -> PlannedStudy:
 
 
 def fill(planned: PlannedStudy, record: Record, loss: Loss) -> None:
-    """Writes the record that each trial would have, had it come to this loss; none where that is None."""
+    """Write a record with this loss for each trial; no record where the loss is None."""
     for trial in planned.plan.trials:
         trial_loss = loss(trial)
         if trial_loss is not None:
@@ -179,7 +179,7 @@ def fill(planned: PlannedStudy, record: Record, loss: Loss) -> None:
 
 
 def jitter(trial: Trial) -> float:
-    """What a seed and a variant add: not the same in any two pairs."""
+    """Return noise that differs for every pair of seed and variant."""
     return 0.001 * ((trial.seed * 7 + len(trial.variant) * trial.seed**2 * 3) % 11)
 
 
@@ -220,7 +220,7 @@ def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record:
 
 
 def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path: Path, record: Record) -> None:
-    """From a store made by hand: mqa does best at 4e-3, the others as they are; 8e-3 diverges with the norm."""
+    """In this store mqa is best at 4e-3, the others at the base value; rmsnorm diverges at 8e-3."""
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3, 8e-3]}}
     planned = plan_of(study, tmp_path)
     best = {"attention=mqa": 4e-3}

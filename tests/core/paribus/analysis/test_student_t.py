@@ -1,4 +1,4 @@
-"""The statistics, held against scipy, closed forms and brute force."""
+"""Student-t statistics, compared with scipy, closed forms and brute force."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Whether a verdict transfers is said only where every scale decides, and an order only where seeds would keep it."""
+"""Transfer of verdicts across scales, and rank agreement with intervals over seeds."""
 
 from __future__ import annotations
 

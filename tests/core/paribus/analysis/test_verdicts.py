@@ -1,4 +1,4 @@
-"""The verdicts, held against what they promise: mirrored, in any order, in any unit, and right 95 % of the time."""
+"""Verdicts: symmetry, independence of order and unit, and the error rate of 5 %."""
 
 import itertools
 import math
@@ -32,7 +32,7 @@ def paired(
 
 
 def with_moments(n: int, mean: float, sd: float) -> PairedDifferences:
-    """n differences of this mean and standard deviation."""
+    """Return n differences of this mean and standard deviation."""
     shape = [float(index) for index in range(n)]
     middle, spread = statistics.mean(shape), statistics.stdev(shape)
     return paired(*(mean + sd * (value - middle) / spread for value in shape))

@@ -1,4 +1,4 @@
-"""The picture of the intervals shows what the numbers say."""
+"""Forest plot of the intervals in the terminal, compared with the numbers."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A study on one page: all of its table is there, nothing runs, nothing is loaded, whatever things are called."""
+"""HTML page of a study: complete table, no scripts, no external resources, escaped names."""
 
 import re
 from collections.abc import Callable
@@ -26,7 +26,7 @@ VOID = {"meta", "rect", "line", "circle", "polyline"}
 
 
 class Reader(HTMLParser):
-    """Which elements there are, and that each is closed where it was opened."""
+    """Parser that collects the elements and checks that each is closed."""
 
     def __init__(self) -> None:
         super().__init__()

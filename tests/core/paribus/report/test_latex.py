@@ -1,4 +1,4 @@
-"""LaTeX that compiles whatever a variant is called: special letters are escaped, braces and environments closed."""
+"""LaTeX tables: escaped special characters, closed braces and environments."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ BACK = {value: key for key, value in sorted(LETTERS.items(), key=lambda pair: -l
 
 
 def told(source: str) -> str:
-    """What LaTeX would print, of what `escaped` writes; anything else that is special to LaTeX fails."""
+    """Return the text that LaTeX prints for the output of `escaped`; fail on other special characters."""
     text, index = "", 0
     while index < len(source):
         command = next((key for key in BACK if source.startswith(key, index)), "")

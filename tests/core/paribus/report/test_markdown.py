@@ -1,4 +1,4 @@
-"""The table as GitHub shows it."""
+"""Markdown tables as GitHub renders them."""
 
 import re
 from collections.abc import Callable

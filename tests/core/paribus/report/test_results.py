@@ -1,4 +1,4 @@
-"""What is kept of a study beside its file: what ran, where, when, and of which code."""
+"""Saved results of a study: table, machine, date, versions and commit."""
 
 import json
 import subprocess

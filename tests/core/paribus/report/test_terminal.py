@@ -1,4 +1,4 @@
-"""The table fits whatever terminal there is, and says the same in each."""
+"""Terminal tables fit every width, with the same content."""
 
 import io
 import re
