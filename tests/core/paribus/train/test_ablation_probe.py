@@ -29,7 +29,7 @@ def found_of(
     return probe_variant(spec(components, **varied), varied, components, text, instead)
 
 
-def test_an_option_is_found_wherever_a_study_named_it(components: Registry) -> None:
+def test_varied_options_include_nested_and_dotted_settings(components: Registry) -> None:
     attention = {"name": "gqa", "kv_heads": 1, "scores": {"qk_norm": True}}
     whole = spec(components, attention=attention, optimizer={"name": "adamw", "lr": 0.1})
     ways: dict[str, Any] = {"attention": attention, "dims.width": 16, "optimizer.lr": 0.1}
@@ -43,7 +43,7 @@ def test_an_option_is_found_wherever_a_study_named_it(components: Registry) -> N
     assert [setting.path for setting in varied_options(whole, dotted, components.index)] == ["attention.kv_heads"]
 
 
-def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
+def test_a_single_change_is_not_probed(components: Registry) -> None:
     unread: Any = None  # nothing is encoded, nothing is built
     assert probe_variant(spec(components, attention="mqa"), {"attention": "mqa"}, components, unread) == ProbeResult()
 
@@ -56,7 +56,7 @@ def test_of_one_change_alone_nothing_is_asked(components: Registry) -> None:
         ({"name": "restricted", "window": 3}, ("attention.window",)),
     ],
 )
-def test_what_has_a_say_is_not_ignored_and_asking_draws_nothing(
+def test_effective_options_are_not_ignored_and_probing_draws_no_random_numbers(
     components: Registry, text: EncodedCorpus, attention: dict[str, Any], ignored_paths: tuple[str, ...]
 ) -> None:
     rng_state = torch.get_rng_state()
@@ -64,7 +64,7 @@ def test_what_has_a_say_is_not_ignored_and_asking_draws_nothing(
     assert torch.equal(rng_state, torch.get_rng_state())
 
 
-def test_what_a_component_would_have_chosen_by_itself_is_not_ignored(components: Registry, text: EncodedCorpus) -> None:
+def test_a_value_equal_to_the_default_choice_is_not_ignored(components: Registry, text: EncodedCorpus) -> None:
     """`inner: null` lets the component choose the width, which may equal the one that was set."""
     small = ProbeContext(components, text)
     glu = {"name": "glu"}
@@ -121,21 +121,21 @@ def _strange(components: Registry) -> Registry:
     return components.with_components(norm={"idling": Idling}, optimizer={"plain": Plain})
 
 
-def test_an_option_that_no_value_of_gives_a_say_is_ignored(strange: Registry, text: EncodedCorpus) -> None:
+def test_an_option_without_an_effective_value_is_ignored(strange: Registry, text: EncodedCorpus) -> None:
     norm = {"name": "idling", "unread": 3.0, "chosen": 2}
     findings = found_of(strange, text, norm=norm, attention="mqa", optimizer={"name": "plain", "nesterov": True})
     assert findings.ignored == ("norm.unread", "norm.chosen", "optimizer.nesterov")  # a null default is no way out
     assert findings.idle == ()
 
 
-def test_what_only_short_rows_or_single_ones_would_show_is_told_apart(strange: Registry, text: EncodedCorpus) -> None:
+def test_options_for_short_sequences_or_inference_are_distinguished(strange: Registry, text: EncodedCorpus) -> None:
     varied: dict[str, Any] = {"norm": {"name": "idling", "least": 2e-5, "single": 2.0}, "position": "none"}
     whole = spec(strange, preset="gpt-tiny", **varied)
     findings = probe_variant(whole, varied, strange, text)
     assert findings == ProbeResult(asked=("norm.least", "norm.single"), idle=("norm.least", "norm.single"))
 
 
-def test_a_swap_that_hides_behind_another_is_dead(components: Registry, text: EncodedCorpus) -> None:
+def test_a_change_hidden_by_another_change_is_dead(components: Registry, text: EncodedCorpus) -> None:
     instead = {key: spec(components)[key] for key in ("attention", "norm")}
     wide: dict[str, Any] = {"attention": {"name": "restricted", "window": 16}, "norm": "rmsnorm"}
     assert found_of(components, text, instead, **wide).dead == ("attention",)
@@ -143,7 +143,7 @@ def test_a_swap_that_hides_behind_another_is_dead(components: Registry, text: En
     assert found_of(components, text, instead, **narrow).dead == ()
 
 
-def test_a_schedule_and_an_optimizer_are_asked_without_a_model(components: Registry, monkeypatch: Any) -> None:
+def test_schedules_and_optimizers_are_probed_without_a_model(components: Registry, monkeypatch: Any) -> None:
     monkeypatch.setattr(ablation_probe, "build_model", None)
     varied: dict[str, Any] = {
         "optimizer": {"name": "adamw", "weight_decay": 0.5},
@@ -154,7 +154,7 @@ def test_a_schedule_and_an_optimizer_are_asked_without_a_model(components: Regis
     assert findings == ProbeResult(asked=("optimizer.weight_decay", "schedule.warmup"))
 
 
-def test_what_changes_a_shape_is_told_without_running_anything(
+def test_shape_changes_are_detected_without_running_a_model(
     components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(ablation_probe, "build_model", None)
@@ -162,7 +162,7 @@ def test_what_changes_a_shape_is_told_without_running_anything(
     assert findings == ProbeResult(asked=("attention.kv_heads",))
 
 
-def test_of_a_model_that_is_too_large_to_be_run_nothing_is_said(
+def test_a_model_that_is_too_large_to_run_has_no_findings(
     components: Registry, text: EncodedCorpus, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(ablation_probe, "MAX_WORK", 1)
@@ -172,9 +172,7 @@ def test_of_a_model_that_is_too_large_to_be_run_nothing_is_said(
     assert findings == ProbeResult(asked=("attention.kv_heads",))
 
 
-def test_most_options_are_told_by_few_of_the_layers(
-    components: Registry, text: EncodedCorpus, monkeypatch: Any
-) -> None:
+def test_most_options_are_probed_with_few_layers(components: Registry, text: EncodedCorpus, monkeypatch: Any) -> None:
     layer_counts: list[int] = []
 
     def counting(spec: Any, *rest: Any) -> Any:

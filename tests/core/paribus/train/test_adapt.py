@@ -34,7 +34,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_changes_nothing_does_no_damage(gpt: Path) -> None:
+def test_an_equivalent_conversion_does_not_change_the_loss(gpt: Path) -> None:
     model, report = paribus.adapt(gpt, ["attention={name: gqa, kv_heads: 4}"])
     assert model.spec["attention"]["name"] == "gqa"
     loss = report.damage[0]
@@ -43,7 +43,7 @@ def test_what_changes_nothing_does_no_damage(gpt: Path) -> None:
     assert len(report.tensors.of("kept")) == len(dict(model.named_parameters()))
 
 
-def test_what_is_converted_is_measured_against_the_original_and_against_one_begun_afresh(gpt: Path) -> None:
+def test_a_converted_model_is_compared_with_the_original_and_an_untrained_model(gpt: Path) -> None:
     model, report = paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=2"])
     fresh = paribus.assemble(model.spec)
     same = paribus.adapt(fresh, [])
@@ -57,7 +57,7 @@ def test_what_is_converted_is_measured_against_the_original_and_against_one_begu
     assert report.to_json()["converted"].keys() == {fate.path for fate in report.tensors.of("converted")}
 
 
-def test_the_source_is_left_as_it_is(gpt: Path) -> None:
+def test_adapting_does_not_change_the_source(gpt: Path) -> None:
     source = paribus.load(gpt)
     original = {name: tensor.clone() for name, tensor in source.state_dict().items()}
     adapted, _ = paribus.adapt(source, ["attention=mqa"])
@@ -75,25 +75,25 @@ def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Pa
     assert report.notes == ()
 
 
-def test_models_are_held_against_each_other_on_rows_that_both_can_place(gpt: Path) -> None:
+def test_models_are_compared_on_lengths_that_both_support(gpt: Path) -> None:
     _, report = paribus.adapt(tiny("gpt-tiny", "position=learned"), ["dims.length=24"])
     assert report.damage[0].before == report.damage[0].after
     assert [fate.how for fate in report.tensors.of("converted")] == ["the first 16 of 16 rows kept, 8 new"]
 
 
-def test_an_objective_that_the_saved_model_had_not_is_not_measured_of_it(gpt: Path) -> None:
+def test_a_new_objective_has_no_metrics_of_the_saved_model(gpt: Path) -> None:
     _, report = paribus.adapt(gpt, ["topology=encoder", "objective=mlm"])
     assert {change.name: change.before for change in report.damage}["val/mlm/loss"] is None
     assert str(report.damage[0]).startswith("val/mlm/loss ")
     assert "->" not in str(report.damage[0])
 
 
-def test_another_tokenizer_is_refused(gpt: Path) -> None:
+def test_another_tokenizer_is_rejected(gpt: Path) -> None:
     with pytest.raises(SpecError, match=r"the kept vocabulary has the tokenizer `bytes`.*, got another"):
         paribus.adapt(gpt, ["tokenizer={name: bpe}", "dims.vocabulary=400"])
 
 
-def test_an_override_that_is_wrong_is_told_as_in_any_spec(gpt: Path) -> None:
+def test_an_invalid_override_is_reported_as_in_any_spec(gpt: Path) -> None:
     with pytest.raises(SpecError, match="kv_heads"):
         paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=3"])
 
@@ -113,7 +113,7 @@ Break = Callable[[dict[str, torch.Tensor]], object]
         (lambda t: t["body.norm.weight"].fill_(float("nan")), r"not-finite.*body\.norm\.weight"),
     ],
 )
-def test_tensors_that_are_not_the_models_are_told_of(gpt: Path, tmp_path: Path, damage: Break, message: str) -> None:
+def test_unexpected_tensors_are_reported(gpt: Path, tmp_path: Path, damage: Break, message: str) -> None:
     tensors, document = read_tensors(gpt / WEIGHTS)
     damage(tensors)
     (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
@@ -122,14 +122,14 @@ def test_tensors_that_are_not_the_models_are_told_of(gpt: Path, tmp_path: Path, 
         paribus.adapt(tmp_path, ["attention=mqa"])
 
 
-def test_tensors_that_are_tied_otherwise_are_told_of(gpt: Path, tmp_path: Path) -> None:
+def test_different_ties_are_reported(gpt: Path, tmp_path: Path) -> None:
     (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
     save_weights(tmp_path / WEIGHTS, tiny("gpt-tiny", "dims.groups=1"), {})
     with pytest.raises(StoreError, match=r"is tied to .* in the file, but not tied in the model"):
         paribus.adapt(tmp_path)
 
 
-def test_a_bit_that_flipped_is_noticed(gpt: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_is_detected(gpt: Path, tmp_path: Path) -> None:
     (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
     data = bytearray((gpt / WEIGHTS).read_bytes())
     data[-1] ^= 1

@@ -27,7 +27,7 @@ def spec(registry: Registry, *overrides: str) -> dict[str, Any]:
     return resolved("gpt-tiny", *SMALL, *overrides, registry=registry)
 
 
-def test_keys_and_values_grow_with_every_token_and_leave_nothing_behind(registry: Registry) -> None:
+def test_key_value_caches_grow_with_every_token(registry: Registry) -> None:
     model_spec = spec(registry)
     assert (
         count_quantity("kv", model_spec, registry) == 4 * 2 * 2 * 32 * 16
@@ -35,7 +35,7 @@ def test_keys_and_values_grow_with_every_token_and_leave_nothing_behind(registry
     assert count_quantity("state", model_spec, registry) == 0
 
 
-def test_a_recurrence_keeps_as_much_after_any_number_of_tokens(registry: Registry) -> None:
+def test_a_recurrent_state_has_constant_size(registry: Registry) -> None:
     model_spec = spec(registry, "attention=gru", "position=none")
     assert count_quantity("state", model_spec, registry) == count_quantity("kv", model_spec, registry) > 0
     assert decoding_state(meta_model(model_spec, registry), 1) == decoding_state(
@@ -43,7 +43,7 @@ def test_a_recurrence_keeps_as_much_after_any_number_of_tokens(registry: Registr
     )
 
 
-def test_what_is_matched_on_is_what_a_record_says(registry: Registry) -> None:
+def test_the_matched_cost_equals_the_cost_in_the_record(registry: Registry) -> None:
     model_spec = spec(registry, "attention={name: gqa, kv_heads: 2}")
     cost = model_cost(meta_model(model_spec, registry), 16)
     assert count_quantity("params", model_spec, registry) == cost.parameters
@@ -51,7 +51,7 @@ def test_what_is_matched_on_is_what_a_record_says(registry: Registry) -> None:
     assert count_quantity("kv", model_spec, registry) == 16 * cost.cache_bytes_per_token()
 
 
-def test_an_encoder_keeps_nothing(registry: Registry) -> None:
+def test_an_encoder_has_no_decoding_state(registry: Registry) -> None:
     model_spec = resolved("encoder-tiny", registry=registry)
     assert [count_quantity(on, model_spec, registry) for on in ("kv", "state")] == [0, 0]
 
@@ -80,7 +80,7 @@ def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
         ({"on": "memory", "by": "dims.head_width"}, r"match.on.*valid: params, flops, kv, state"),
     ],
 )
-def test_what_cannot_be_matched_is_said_once(registry: Registry, match: dict[str, str], words: str) -> None:
+def test_a_failed_match_is_reported_once(registry: Registry, match: dict[str, str], words: str) -> None:
     base = {**BASE, "dims.head_width": 8}
     with pytest.raises(SpecError, match=words) as caught:
         study(
@@ -89,7 +89,7 @@ def test_what_cannot_be_matched_is_said_once(registry: Registry, match: dict[str
     assert len(caught.value.problems) == 1
 
 
-def test_everything_that_is_offered_can_be_counted(registry: Registry) -> None:
+def test_every_registered_component_can_be_counted(registry: Registry) -> None:
     model_spec = spec(registry)
     assert {
         on: isinstance(QUANTITIES[on](meta_model(model_spec, registry), 16), int) for on in QUANTITIES

@@ -28,7 +28,7 @@ def digests(batches: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_step_is_the_same_whatever_was_asked_for_before(preset: str, feed: Feed) -> None:
+def test_a_step_does_not_depend_on_earlier_requests(preset: str, feed: Feed) -> None:
     one, fresh = feed(preset), feed(preset)
     steps = [0, 7, 3, 3, one.steps_an_epoch, 1, 0]
     expected = {step: batch_digest(one.step(step)) for step in sorted(set(steps))}
@@ -37,7 +37,7 @@ def test_a_step_is_the_same_whatever_was_asked_for_before(preset: str, feed: Fee
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_seed_decides_the_order_and_the_corruption_and_a_swap_neither(preset: str, feed: Feed) -> None:
+def test_the_seed_decides_order_and_corruption_and_the_architecture_neither(preset: str, feed: Feed) -> None:
     plain, swapped = feed(preset), feed(preset, "attention=mqa", "dims.width=8", "feedforward=glu", "dims.layers=1")
     reseeded = feed(preset, "seed=1")
     for step in range(3):
@@ -46,7 +46,7 @@ def test_a_seed_decides_the_order_and_the_corruption_and_a_swap_neither(preset: 
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_an_epoch_sees_each_example_once_and_the_next_one_in_another_order(preset: str, feed: Feed) -> None:
+def test_an_epoch_has_each_example_once_in_its_own_order(preset: str, feed: Feed) -> None:
     data = feed(preset, "data.batch=3")
     count = data.steps_an_epoch
     epochs = [[data.step(epoch * count + step).index.tolist() for step in range(count)] for epoch in range(2)]
@@ -76,7 +76,7 @@ def test_an_example_is_hidden_afresh_in_each_epoch_and_alike_in_any_batch(feed: 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("accumulate", "ranks"), [(1, 1), (3, 1), (1, 2), (2, 3), (8, 1)])
-def test_micro_batches_and_ranks_share_the_rows_of_a_step_each_once(
+def test_micro_batches_and_ranks_partition_the_rows_of_a_step(
     preset: str, accumulate: int, ranks: int, feed: Feed
 ) -> None:
     data = feed(preset, f"trainer.accumulate_grad_batches={accumulate}")
@@ -128,14 +128,14 @@ def test_workers_make_the_same_batches_in_the_same_order(preset: str, feed: Feed
     assert len(alone) == len(set(alone)) == 10
 
 
-def test_a_run_that_is_resumed_goes_on_behind_the_steps_that_are_done(feed: Feed) -> None:
+def test_a_resumed_run_continues_after_the_completed_steps(feed: Feed) -> None:
     whole, rest = (feed("encoder-tiny", "trainer.max_steps=9", "trainer.accumulate_grad_batches=2") for _ in range(2))
     rest.completed_steps = 5
     assert digests(rest.train_dataloader()) == digests(whole.train_dataloader())[10:]
     assert len(rest.train_dataloader()) == 8
 
 
-def test_without_a_number_of_steps_a_loader_has_an_epoch_and_is_told_which(feed: Feed) -> None:
+def test_without_max_steps_a_loader_has_one_epoch(feed: Feed) -> None:
     data = feed("encoder-tiny", "data.batch=16")
     loader = data.train_dataloader()
     count = data.steps_an_epoch
@@ -146,7 +146,7 @@ def test_without_a_number_of_steps_a_loader_has_an_epoch_and_is_told_which(feed:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_what_is_evaluated_is_the_same_for_every_seed_and_in_every_size_of_batch(preset: str, feed: Feed) -> None:
+def test_the_evaluated_examples_do_not_depend_on_seed_and_batch_size(preset: str, feed: Feed) -> None:
     datas = [feed(preset), feed(preset, "seed=3"), feed(preset, "data.batch=5"), feed(preset, "attention=mqa")]
     results = [dict(tensors(list(data.val_dataloader()))) for data in datas]
     for result in results[1:]:
@@ -154,14 +154,14 @@ def test_what_is_evaluated_is_the_same_for_every_seed_and_in_every_size_of_batch
     assert len({len(data.val_dataloader()) for data in datas}) == 2
 
 
-def test_no_more_is_evaluated_than_was_asked_for(feed: Feed) -> None:
+def test_at_most_the_configured_number_of_examples_is_evaluated(feed: Feed) -> None:
     data = feed("encoder-tiny", "data.validation=11")
     assert [len(batch.index) for batch in data.val_dataloader()] == [8, 3]
     assert feed("encoder-tiny").val_count == feed("encoder-tiny").val_examples.count
 
 
 @pytest.mark.parametrize("length", [5, 16])
-def test_an_example_of_a_flow_is_the_text_and_an_end_mark_behind_each_document(
+def test_concatenated_examples_have_an_end_token_after_each_document(
     length: int, feed: Feed, text: EncodedCorpus
 ) -> None:
     data = feed("gpt-tiny", f"dims.length={length}")
@@ -180,7 +180,7 @@ def documents(tokens: Any) -> Iterator[list[int]]:
         yield tokens.ids[tokens.sentences[start] : tokens.sentences[stop]].tolist()
 
 
-def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: EncodedCorpus) -> None:
+def test_examples_with_documents_apart_have_document_numbers(feed: Feed, text: EncodedCorpus) -> None:
     data = feed("gpt-tiny", "data.documents=apart")
     owners = [number for number, document in enumerate(documents(text.train)) for _ in range(len(document) + 1)]
     for step in range(3):
@@ -197,7 +197,7 @@ def test_rows_of_documents_that_are_kept_apart_say_so(feed: Feed, text: EncodedC
     assert feed("gpt-tiny").step(0).streams["body"].documents is None
 
 
-def test_a_flow_tells_the_sentences_of_its_tokens_where_they_are_asked_for(text: EncodedCorpus) -> None:
+def test_concatenated_examples_have_sentence_numbers_on_request(text: EncodedCorpus) -> None:
     flow = ConcatenatedDocuments(text.train, text.vocabulary, apart=False, sentences=True)
     owners: list[int] = []
     for start, stop in itertools.pairwise(text.train.documents.tolist()):
@@ -230,9 +230,7 @@ def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkey
 
 
 @pytest.mark.parametrize("preset", [*PRESETS, "xlnet-tiny", "electra-tiny", "t5-tiny", "bart-tiny"])
-def test_steps_that_are_made_together_are_what_each_is_alone(
-    preset: str, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_prepared_together_equal_single_steps(preset: str, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     together = feed(preset, "data.batch=4")
     digests = [batch_digest(together.step(step)) for step in range(2 * together.steps_an_epoch)]
     monkeypatch.setattr(module, "BATCHED_TOKENS", 1)
@@ -241,7 +239,7 @@ def test_steps_that_are_made_together_are_what_each_is_alone(
     assert together._together > alone._together == 1
 
 
-def test_a_tokenizer_without_an_end_mark_closes_documents_with_what_it_has(text: EncodedCorpus) -> None:
+def test_a_tokenizer_without_eos_ends_documents_with_sep(text: EncodedCorpus) -> None:
     for specials, mark in (({"sep": 3}, [3]), ({"pad": 0}, [])):
         bare = EncodedCorpus(text.tokenizer, Vocabulary(40, specials), text.train, text.val, "", "", {}, 0)
         flow = ConcatenatedDocuments(bare.train, bare.vocabulary, apart=True)
@@ -265,14 +263,14 @@ def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: EncodedCorpu
         feed("encoder-tiny", "dims.length=64", "data.batch=2", text=little)
 
 
-def test_more_micro_batches_than_examples_are_refused(feed: Feed) -> None:
+def test_more_micro_batches_than_examples_are_rejected(feed: Feed) -> None:
     data = feed("encoder-tiny", "trainer.accumulate_grad_batches=9")
     match = r"error\[empty-micro-batch\] trainer.accumulate_grad_batches: .* 9 micro-batches"
     with pytest.raises(SpecError, match=match):
         data.train_dataloader()
 
 
-def test_what_is_evaluated_of_documents_favours_none_of_them_and_of_a_flow_is_its_beginning(feed: Feed) -> None:
+def test_evaluated_documents_are_sampled_and_evaluated_text_is_the_start(feed: Feed) -> None:
     few = feed("bert-tiny", "data.validation=8").validation_batch(0).index.tolist()
     count = feed("bert-tiny").val_examples.count
     assert few == sorted(set(few)) != list(range(8))

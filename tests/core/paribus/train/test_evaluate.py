@@ -42,7 +42,7 @@ def test_a_metric_is_the_mean_over_all_labels(preset: str, assemble: Assemble, s
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_a_metric_knows_nothing_of_batches_seeds_and_modes(
+def test_a_metric_does_not_depend_on_batches_seeds_and_modes(
     preset: str, assemble: Assemble, shake: Shake, feed: Feed
 ) -> None:
     model = shake(assemble(preset, "dropout=0.3"))
@@ -65,7 +65,7 @@ def test_evaluating_draws_nothing_and_leaves_no_gradient(assemble: Assemble, fee
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_accuracy_is_how_often_the_best_guess_is_right(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+def test_accuracy_is_the_fraction_of_correct_predictions(assemble: Assemble, shake: Shake, feed: Feed) -> None:
     model, data = shake(assemble("gpt-tiny", "data.documents=apart")), feed("gpt-tiny", "data.documents=apart")
     right = labelled = 0
     with torch.no_grad():
@@ -78,12 +78,12 @@ def test_accuracy_is_how_often_the_best_guess_is_right(assemble: Assemble, shake
     assert evaluate(model, data)["val/clm/accuracy"] == pytest.approx(right / labelled)
 
 
-def test_a_model_is_evaluated_with_what_the_spec_names_and_with_nothing_else(assemble: Assemble, feed: Feed) -> None:
+def test_a_model_is_evaluated_with_the_objectives_of_the_spec_only(assemble: Assemble, feed: Feed) -> None:
     metrics = evaluate(assemble("bert-tiny", "evaluate=[mlm]"), feed("bert-tiny", "evaluate=[mlm]"))
     assert metrics.keys() == {"val/mlm/loss", "val/mlm/accuracy"}
 
 
-def test_what_is_no_number_is_not_left_out(assemble: Assemble, feed: Feed) -> None:
+def test_nan_losses_are_not_skipped(assemble: Assemble, feed: Feed) -> None:
     model = assemble("gpt-tiny")
     with torch.no_grad():
         model.get_parameter("embedding.tokens.weight")[20] = torch.nan
@@ -106,7 +106,7 @@ def test_a_head_that_would_stay_untrained_is_not_evaluated(assemble: Assemble) -
         assemble("bert-tiny", "objective=[mlm]", "evaluate=[mlm, nsp]")
 
 
-def test_a_split_with_nothing_to_evaluate_is_refused(feed: Feed) -> None:
+def test_a_split_without_labels_is_rejected(feed: Feed) -> None:
     with pytest.raises(DataError, match=r"the validation split gives 0 examples"):
         feed("encoder-tiny", "dims.length=1000", "data.batch=1")
 
@@ -148,7 +148,7 @@ def test_bits_per_byte_are_those_of_a_whole_text_where_all_of_it_is_predicted() 
     assert bits_per_byte == pytest.approx(float(nats.sum()) / math.log(2) / data.encoded.bytes)
 
 
-def test_a_loss_that_is_no_number_has_no_perplexity() -> None:
+def test_a_nan_loss_has_no_perplexity() -> None:
     text = both("gpt-tiny")[1].encoded
     assert math.isnan(text_metrics("clm", math.nan, text)["val/clm/perplexity"])
     assert math.isfinite(text_metrics("clm", 1e6, text)["val/clm/perplexity"])

@@ -138,7 +138,7 @@ def test_a_trainer_decides_how_a_step_is_cut_and_not_the_spec(assemble: Assemble
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-def test_batches_from_a_loader_of_ones_own_are_whole_steps(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+def test_batches_of_a_custom_loader_are_whole_steps(assemble: Assemble, shake: Shake, feed: Feed) -> None:
     model, reference = (shake(assemble("gpt-tiny", "trainer.max_steps=2")) for _ in range(2))
     fit(model, feed("gpt-tiny").train_dataloader(), max_steps=2, accumulate_grad_batches=2)
     configured: Any = reference.configure_optimizers()
@@ -151,20 +151,20 @@ def test_batches_from_a_loader_of_ones_own_are_whole_steps(assemble: Assemble, s
     torch.testing.assert_close(flat(model), flat(reference), rtol=0, atol=1e-12)
 
 
-def test_each_epoch_sees_other_batches(assemble: Assemble, feed: Feed) -> None:
+def test_each_epoch_has_different_batches(assemble: Assemble, feed: Feed) -> None:
     model, data, recorder = assemble("encoder-tiny"), feed("encoder-tiny", "data.batch=16"), Seen()
     fit(model, data, recorder, max_epochs=3)
     assert recorder.batches == [batch_digest(data.step(step)) for step in range(3 * data.steps_an_epoch)]
     assert len(set(recorder.batches)) == len(recorder.batches)
 
 
-def test_each_epoch_sees_other_batches_of_workers_too(assemble: Assemble, feed: Feed) -> None:
+def test_each_epoch_of_worker_processes_has_different_batches(assemble: Assemble, feed: Feed) -> None:
     data, recorder = feed("encoder-tiny", "data.batch=16", "data.workers=2"), Seen()
     fit(assemble("encoder-tiny"), data, recorder, max_epochs=2, limit_val_batches=0)
     assert recorder.batches == [batch_digest(data.step(step)) for step in range(2 * data.steps_an_epoch)]
 
 
-def test_what_drops_in_a_step_depends_on_the_step_alone(assemble: Assemble, feed: Feed) -> None:
+def test_dropout_depends_on_the_step_only(assemble: Assemble, feed: Feed) -> None:
     models = [assemble("gpt-tiny", "dropout=0.3") for _ in range(2)]
     for model, disturb in zip(models, (False, True), strict=True):
         fit(model, feed("gpt-tiny"), Seen(disturb=disturb), max_steps=3, limit_val_batches=0)
@@ -175,7 +175,9 @@ def test_what_drops_in_a_step_depends_on_the_step_alone(assemble: Assemble, feed
     assert not torch.equal(flat(models[0]), flat(repeat))
 
 
-def test_losses_are_logged_as_means_over_the_steps_between(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+def test_logged_losses_are_means_over_the_steps_since_the_last_log(
+    assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
     every_step, some = Notes(), Notes()
     usual: dict[str, Any] = {"max_steps": 6, "limit_val_batches": 0}
     fit(shake(assemble("gpt-tiny")), feed("gpt-tiny"), logger=every_step, **usual)

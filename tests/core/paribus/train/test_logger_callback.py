@@ -54,7 +54,7 @@ def test_a_logger_changes_no_bit_of_the_record(train: Train) -> None:
     assert train("without", [])["result"] == train("with", [{"name": "csv"}])["result"]
 
 
-def test_it_is_told_every_loss_and_every_evaluation(train: Train, tmp_path: Path) -> None:
+def test_every_loss_and_evaluation_is_logged(train: Train, tmp_path: Path) -> None:
     result = train("a", [{"name": "csv"}])["result"]
     logged_losses = [float(row["train/loss"]) for row in rows(tmp_path) if row["train/loss"]]
     assert logged_losses == pytest.approx(result["losses"])
@@ -62,7 +62,7 @@ def test_it_is_told_every_loss_and_every_evaluation(train: Train, tmp_path: Path
     assert points == {point["step"]: pytest.approx(point["val/clm/loss"]) for point in result["curve"]}
 
 
-def test_a_trial_that_goes_on_tells_it_all_once_more(train: Train, tmp_path: Path) -> None:
+def test_a_resumed_trial_logs_all_values_again(train: Train, tmp_path: Path) -> None:
     stop_answers = iter([False, False, True])
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
         train("a", [{"name": "csv"}], should_stop=lambda: next(stop_answers))
@@ -82,7 +82,7 @@ def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch:
     assert statuses == ["aborted", "success"]
 
 
-def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_logger_that_fails_or_draws_does_not_stop_the_trial(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     class Bad(Logger):
         name, version = "bad", ""
 
@@ -100,7 +100,7 @@ def test_a_logger_that_fails_or_draws_ends_nothing(train: Train, monkeypatch: py
     assert "`bad` fails (OSError: the disk of the logger is full); the trial goes on without it" in note
 
 
-def test_a_run_is_called_by_letters_that_every_file_system_takes(tmp_path: Path) -> None:
+def test_run_names_are_valid_on_every_file_system(tmp_path: Path) -> None:
     name = LoggerRun("s", "attention=gqa(kv_heads=2) /../x", 3, "0123456789ab", tmp_path).name
     assert name == "attention=gqa-kv_heads=2-..-x-seed-3-012345"
     assert Path(name).name == name

@@ -141,19 +141,19 @@ def record(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict
     return run_trial(spec, registry, TrialContext("a", tmp_path_factory.mktemp("trial")))
 
 
-def test_what_measures_find_stands_beside_the_objectives_metrics(record: dict[str, Any]) -> None:
+def test_results_of_measures_are_stored_with_the_metrics_of_objectives(record: dict[str, Any]) -> None:
     metrics = record["result"]["metrics"]
     assert (metrics["val/nine/is"], metrics["val/nine/step"], metrics["val/late/again"]) == (9.0, 8.0, 9.0)
     assert "val/clm/loss" in metrics
 
 
-def test_one_that_is_asked_often_has_a_curve_and_another_an_end(record: dict[str, Any]) -> None:
+def test_measures_of_every_evaluation_have_a_curve_and_others_a_final_value(record: dict[str, Any]) -> None:
     curve = record["result"]["curve"]
     assert [point["val/nine/step"] for point in curve] == [2, 4, 6, 8]
     assert ["val/late/again" in point for point in curve] == [False, False, False, True]
 
 
-def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_path: Path) -> None:
+def test_a_curve_has_the_configured_number_of_points(registry: Registry, tmp_path: Path) -> None:
     spec = resolved("gpt-tiny", *TINY, "data.evaluations=3", "measure=nine", registry=registry)
     result = run_trial(spec, registry, TrialContext("b", tmp_path))["result"]
     assert [point["step"] for point in result["curve"]] == [3, 6, 8]
@@ -163,7 +163,7 @@ def test_a_curve_has_as_many_points_as_are_asked_for(registry: Registry, tmp_pat
     assert [point["step"] for point in curve] == [1, 2]
 
 
-def test_what_has_no_number_has_a_reason_in_its_place(record: dict[str, Any]) -> None:
+def test_a_missing_result_has_a_reason(record: dict[str, Any]) -> None:
     assert record["result"]["unmeasured"] == {"val/late/never": "nobody knows", "val/late/nan": "it is nan"}
     assert not {"val/late/never", "val/late/nan"} & set(record["result"]["metrics"])
 
@@ -171,7 +171,7 @@ def test_what_has_no_number_has_a_reason_in_its_place(record: dict[str, Any]) ->
 PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, pairs: 40, held_out: 8}")
 
 
-def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_path: Path) -> None:
+def test_text_generation_needs_a_writer(registry: Registry, tmp_path: Path) -> None:
     measured_model: dict[str, Any] = {}
 
     def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[GeneratedPair]:
@@ -187,7 +187,7 @@ def test_a_model_writes_where_whoever_runs_it_lets_it(registry: Registry, tmp_pa
     assert result["unmeasured"] == {"val/pairing/pairs": "text generation is not available here"}
 
 
-def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(registry: Registry, tmp_path: Path) -> None:
+def test_unmet_needs_of_a_measure_are_reported_before_the_first_step(registry: Registry, tmp_path: Path) -> None:
     spec = resolved("transformer-tiny", *PAIRS, "measure={name: pairing, library: false}", registry=registry)
     steps: list[int] = []
     with pytest.raises(SpecError, match="there is no library"):
@@ -195,14 +195,14 @@ def test_a_measure_that_lacks_what_it_needs_says_so_before_the_first_step(regist
     assert not steps
 
 
-def test_what_a_spec_will_measure_is_known_before_it_runs(registry: Registry) -> None:
+def test_metric_names_of_a_spec_are_known_before_training(registry: Registry) -> None:
     spec = paribus.spec("gpt-tiny", *TINY, "measure=[nine, weighing]", registry=registry)
     names = metric_names(spec, registry, registry.index)
     objective_metrics = ["val/clm/loss", "val/clm/accuracy", "val/clm/perplexity", "val/clm/bits-per-byte"]
     assert names == [*objective_metrics, "val/nine/is", "val/nine/step", "val/weighing/largest"]
 
 
-def test_a_study_may_be_about_what_a_measure_finds(registry: Registry, tmp_path: Path) -> None:
+def test_a_study_can_use_a_measure_as_its_metric(registry: Registry, tmp_path: Path) -> None:
     sizes = (option.split("=") for option in TINY if not option.startswith("trainer"))
     base = {"preset": "gpt-tiny", **{key: int(value) for key, value in sizes}}
     study: dict[str, Any] = {"base": base, "vary": {"attention": ["mqa"]}, "seeds": 2, "budget": {"steps": 2}}
@@ -216,7 +216,7 @@ def test_a_study_may_be_about_what_a_measure_finds(registry: Registry, tmp_path:
         paribus.study(study, registry=registry, store=tmp_path)
 
 
-def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
+def test_a_measure_is_part_of_the_identity_of_a_trial(registry: Registry) -> None:
     spec = resolved("gpt-tiny", "measure=nine", registry=registry)
     assert ("measure", "nine") in set(components_of(spec, registry.index))
     assert "measure" not in paribus.spec("gpt-tiny", registry=registry)
@@ -263,14 +263,14 @@ def test_a_measure_is_part_of_what_a_trial_is(registry: Registry) -> None:
         ),
     ],
 )
-def test_what_no_model_could_answer_is_refused(
+def test_measures_that_a_model_cannot_support_are_rejected(
     preset: str, overrides: list[str], match: str, registry: Registry
 ) -> None:
     with pytest.raises(SpecError, match=match):
         paribus.spec(preset, *overrides, registry=registry)
 
 
-def test_layers_without_weights_stand_beside_those_that_are_asked(
+def test_layers_without_attention_weights_can_be_mixed_with_others(
     registry: Registry, assemble: Assemble, feed: Feed
 ) -> None:
     overrides = ("attention=[mha, lstm]", "position=none", "measure=weighing")
@@ -280,7 +280,7 @@ def test_layers_without_weights_stand_beside_those_that_are_asked(
     assert [tuple(layer.shape) for layer in subject.attention_weights(batch)] == [(8, 4, 16, 16)]
 
 
-def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, feed: Feed, components: Registry) -> None:
+def test_longer_examples_have_more_of_the_same_text(assemble: Assemble, feed: Feed, components: Registry) -> None:
     data = feed("gpt-tiny")
     model = ask(assemble("gpt-tiny", "position=rope"), data, components)
     (short,), (long,) = (list(model.batches(4, times=times)) for times in (1, 2))
@@ -289,7 +289,7 @@ def test_examples_of_more_rows_are_more_of_the_same_text(assemble: Assemble, fee
     assert torch.equal(short.streams["body"].tokens, data.validation_batch(0).streams["body"].tokens[:4])
 
 
-def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Feed, components: Registry) -> None:
+def test_metrics_of_all_examples_equal_the_evaluation(assemble: Assemble, feed: Feed, components: Registry) -> None:
     model, data = assemble("gpt-tiny"), feed("gpt-tiny")
     subject = ask(model.eval(), data, components)
     metrics = subject.metrics(subject.batches(data.val_count))
@@ -301,7 +301,9 @@ def test_metrics_of_all_are_those_of_the_evaluation(assemble: Assemble, feed: Fe
     assert subject.metrics([]) == {}
 
 
-def test_a_model_is_asked_in_use_and_left_as_it_was(assemble: Assemble, feed: Feed, components: Registry) -> None:
+def test_measures_run_in_evaluation_mode_and_restore_the_mode(
+    assemble: Assemble, feed: Feed, components: Registry
+) -> None:
     model = assemble("gpt-tiny", "dropout=0.5").train()
     first_results, second_results = (
         MeasureRunner({"w": Weighing()}, ask(model, feed("gpt-tiny"), components))() for _ in range(2)

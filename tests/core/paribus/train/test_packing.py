@@ -32,7 +32,7 @@ def side(lengths: list[int]) -> SplitTokens:
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 32), st.sampled_from([3, 1000]))
-def test_each_document_lies_in_rows_once_at_positions_of_its_own(lengths: list[int], limit: int, window: int) -> None:
+def test_each_document_is_packed_once_with_its_own_positions(lengths: list[int], limit: int, window: int) -> None:
     tokens = side(lengths)
     rows = PackedDocuments(tokens, VOCABULARY, limit, window=window)
     cut = rows.examples(np.arange(rows.count))
@@ -65,7 +65,7 @@ def test_each_document_lies_in_rows_once_at_positions_of_its_own(lengths: list[i
     assert rows.fill == sum(map(len, expected_pieces)) / (rows.count * limit)
 
 
-def test_sentences_are_told_where_they_are_asked_for() -> None:
+def test_packed_examples_have_sentence_numbers_on_request() -> None:
     tokens = SplitTokens(np.arange(100, 112), np.array([0, 3, 5, 9, 12]), np.array([0, 2, 4]))
     sentence_numbers = PackedDocuments(tokens, VOCABULARY, 16, sentences=True).examples(np.array([0])).sentences
     assert sentence_numbers is not None
@@ -73,7 +73,7 @@ def test_sentences_are_told_where_they_are_asked_for() -> None:
 
 
 @given(st.lists(st.integers(1, 32), min_size=1, max_size=200))
-def test_no_row_is_opened_while_another_has_room(lengths: list[int]) -> None:
+def test_no_example_is_started_while_another_has_room(lengths: list[int]) -> None:
     rows = pack_lengths(np.array(lengths), 32)
     loads = np.bincount(rows, weights=lengths)
     assert loads.max() <= 32
@@ -83,14 +83,14 @@ def test_no_row_is_opened_while_another_has_room(lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.6, 1.0, 1.6])
-def test_rows_are_filled_to_97_of_a_hundred(spread: float) -> None:
+def test_examples_are_filled_to_97_percent(spread: float) -> None:
     """The lengths of the documents have a log-normal distribution, as in real corpora."""
     lengths = np.random.default_rng(0).lognormal(5.0, spread, 20_000).astype(int) + 1
     for limit in (128, 512, 1024):
         assert PackedDocuments(side(lengths.tolist()), VOCABULARY, limit).fill >= 0.97, (spread, limit)
 
 
-def test_packing_takes_the_time_of_lengths_and_not_of_documents() -> None:
+def test_packing_time_depends_on_lengths_and_not_on_documents() -> None:
     lengths = np.random.default_rng(0).integers(1, 257, 300_000)
     rows = pack_lengths(lengths, 256, window=1 << 20)
     assert np.bincount(rows, weights=lengths).max() <= 256
@@ -168,7 +168,7 @@ def test_documents_that_share_rows_learn_what_they_would_alone(
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
-def test_padding_is_neither_predicted_nor_counted(preset: str, feed: Feed, text: EncodedCorpus) -> None:
+def test_padding_is_not_predicted_or_counted(preset: str, feed: Feed, text: EncodedCorpus) -> None:
     data = feed(preset, "data.documents=packed", "dims.length=48")
     assert data.train_examples.packed is not None
     assert 0.5 < data.train_examples.packed.fill < 1

@@ -36,7 +36,7 @@ def pair(assemble: Assemble, shake: Shake) -> tuple[Model, Model]:
     return model, teacher
 
 
-def test_a_teacher_is_none_of_the_models_tensors(pair: tuple[Model, Model]) -> None:
+def test_teacher_tensors_are_not_in_the_model(pair: tuple[Model, Model]) -> None:
     model, teacher = pair
     teacher_ids = {id(parameter) for parameter in teacher.parameters()}
     assert model.teacher is teacher
@@ -47,13 +47,13 @@ def test_a_teacher_is_none_of_the_models_tensors(pair: tuple[Model, Model]) -> N
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
 
 
-def test_a_teacher_goes_where_the_model_goes(pair: tuple[Model, Model]) -> None:
+def test_a_teacher_moves_with_the_model(pair: tuple[Model, Model]) -> None:
     model, teacher = pair
     model.to(torch.float32)
     assert {parameter.dtype for parameter in teacher.parameters()} == {torch.float32}
 
 
-def test_no_gradient_reaches_the_teacher_and_all_of_the_model_has_one(pair: tuple[Model, Model], feed: Feed) -> None:
+def test_the_model_gets_gradients_and_the_teacher_none(pair: tuple[Model, Model], feed: Feed) -> None:
     model, teacher = pair
     original = {name: tensor.clone() for name, tensor in teacher.state_dict().items()}
     batch = feed("bert-tiny", "objective=" + ALL.format("mlm"), HASHED).step(0)
@@ -63,7 +63,7 @@ def test_no_gradient_reaches_the_teacher_and_all_of_the_model_has_one(pair: tupl
     assert all(torch.equal(tensor, original[name]) for name, tensor in teacher.state_dict().items())
 
 
-def test_two_objectives_ask_a_teacher_once(pair: tuple[Model, Model], feed: Feed) -> None:
+def test_two_objectives_share_one_teacher_pass(pair: tuple[Model, Model], feed: Feed) -> None:
     model, teacher = pair
     calls: list[int] = []
     teacher.topology.get_submodule("body").register_forward_hook(lambda *_: calls.append(1))
@@ -115,7 +115,7 @@ def test_nor_in_its_layers(assemble: Assemble, feed: Feed) -> None:
     assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-relations", "distill-hidden"))
 
 
-def test_a_layer_of_the_teacher_is_asked_for_what_is_learned_of_it_alone(
+def test_only_the_distilled_tensors_of_a_teacher_are_captured(
     pair: tuple[Model, Model], feed: Feed, assemble: Assemble
 ) -> None:
     words = ("objective=[mlm, {name: distill-relations, layer: 1, teacher_layer: 3}]", HASHED)
@@ -132,7 +132,7 @@ def test_a_layer_of_the_teacher_is_asked_for_what_is_learned_of_it_alone(
         model.loss(feed("bert-tiny", *words).step(0))
 
 
-def test_a_teacher_with_another_vocabulary_of_the_same_size_is_refused(
+def test_a_teacher_with_another_vocabulary_of_equal_size_is_rejected(
     base: dict[str, Any], registry: Registry, tmp_path: Path
 ) -> None:
     learned = {**base, "tokenizer": "bpe", "dims": {**base["dims"], "vocabulary": 310}}
@@ -146,7 +146,9 @@ def test_a_teacher_with_another_vocabulary_of_the_same_size_is_refused(
         paribus.assemble(taught, registry=registry)
 
 
-def test_a_head_that_one_of_the_two_has_not_is_named(pair: tuple[Model, Model], feed: Feed, assemble: Assemble) -> None:
+def test_a_missing_head_of_student_or_teacher_is_reported(
+    pair: tuple[Model, Model], feed: Feed, assemble: Assemble
+) -> None:
     words = ("objective=[mlm, {name: distill-scores, objective: sop}]", HASHED)
     model = assemble("bert-tiny", *words).double()
     model.set_teacher(pair[1])
@@ -154,7 +156,7 @@ def test_a_head_that_one_of_the_two_has_not_is_named(pair: tuple[Model, Model], 
         model.loss(feed("bert-tiny", *words).step(0))
 
 
-def test_a_teacher_that_is_known_by_its_hash_alone_teaches_nothing(assemble: Assemble, feed: Feed) -> None:
+def test_a_teacher_without_a_folder_is_rejected(assemble: Assemble, feed: Feed) -> None:
     words = ("objective=[clm, distill-hidden]", HASHED)
     with pytest.raises(SpecError, match="no-teacher"):
         assemble("gpt-tiny", *words).loss(feed("gpt-tiny", *words).step(0))
@@ -184,7 +186,7 @@ def taught(base: dict[str, Any], tmp_path: Path, registry: Registry) -> dict[str
     return {**base, "objective": ["clm", "distill-scores", "distill-hidden"], "teacher": str(tmp_path / "teacher")}
 
 
-def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
+def test_a_distilled_trial_loads_without_its_teacher(
     taught: dict[str, Any], registry: Registry, tmp_path: Path
 ) -> None:
     spec = resolved(taught, registry=registry)
@@ -204,7 +206,7 @@ def test_a_trial_learns_from_a_saved_model_and_is_loaded_where_that_is_gone(
         paribus.assemble(model.spec, registry=registry)
 
 
-def test_an_identity_is_of_the_teachers_values_and_not_of_its_folder(
+def test_the_identity_depends_on_the_teachers_weights_and_not_its_folder(
     taught: dict[str, Any], base: dict[str, Any], registry: Registry, tmp_path: Path
 ) -> None:
     shutil.copytree(tmp_path / "teacher", tmp_path / "copy")
@@ -227,7 +229,7 @@ def test_the_rules_between_a_spec_and_its_teacher(
         resolved({**taught, "tokenizer": "bpe", "dims.vocabulary": 400}, registry=registry)
 
 
-def test_a_teacher_whose_stacks_would_read_nothing_is_refused(
+def test_a_teacher_with_stacks_without_input_is_rejected(
     taught: dict[str, Any], base: dict[str, Any], registry: Registry, tmp_path: Path
 ) -> None:
     both = {**base, "preset": "seq2seq-tiny", "tokenizer": "bytes"}

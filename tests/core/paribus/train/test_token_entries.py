@@ -56,29 +56,27 @@ def test_arrays_are_where_the_document_says(entry: Path) -> None:
     assert len(data) == sum(map(len, [b"state", bytes(3), ids.tobytes(), bytes(6), numbers.tobytes()]))
 
 
-def test_of_a_large_entry_that_was_read_whole_some_blocks_are_read(
-    entry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verified_large_entry_is_checked_by_sampled_blocks(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed_sizes = reads(monkeypatch)
     read_entry(entry)
     assert 2 <= len(hashed_sizes) <= 4
     assert sum(hashed_sizes) < 1100
 
 
-def test_over_many_openings_all_of_it_is_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_blocks_cover_the_whole_file_over_many_openings(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block_numbers = {number for _ in range(60) for number in token_entries._sampled_blocks(8)}
     assert block_numbers == set(range(8))
 
 
 @pytest.mark.parametrize("offset", [0, 1000, 2000])
-def test_a_bit_that_somebody_flipped_is_found_at_once(entry: Path, offset: int) -> None:
+def test_a_flipped_bit_is_detected_at_once(entry: Path, offset: int) -> None:
     read_entry(entry)
     flip(entry, offset)
     with pytest.raises(DamagedError, match=f"the hash that it was written with, from byte {offset // 256 * 256:,} on"):
         read_entry(entry)
 
 
-def test_a_flipped_bit_whose_time_was_turned_back_is_found_at_once(entry: Path) -> None:
+def test_a_flipped_bit_with_a_restored_mtime_is_detected_at_once(entry: Path) -> None:
     (path,) = entry.glob("*.tokens")
     original_stat = path.stat()
     flip(entry, 1000)
@@ -87,9 +85,7 @@ def test_a_flipped_bit_whose_time_was_turned_back_is_found_at_once(entry: Path) 
         read_entry(entry)
 
 
-def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
-    entry: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_corruption_is_detected_when_the_stamp_expires(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = token_entries._file_state
     (path,) = entry.glob("*.tokens")
     original_state = looked(path)
@@ -103,7 +99,7 @@ def test_a_bit_that_no_file_system_saw_flip_is_found_when_the_stamp_is_old(
         read_entry(entry)
 
 
-def test_a_stamp_is_written_anew_when_all_was_read(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_check_renews_the_stamp(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry / token_entries.STAMP).unlink()
     hashed_sizes = reads(monkeypatch)
     read_entry(entry)
@@ -113,7 +109,7 @@ def test_a_stamp_is_written_anew_when_all_was_read(entry: Path, monkeypatch: pyt
     assert len(hashed_sizes) <= 4
 
 
-def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_cache_is_checked_whole_each_time(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (entry / token_entries.STAMP).unlink()
 
     def refuse(*arguments: object) -> None:
@@ -126,7 +122,7 @@ def test_a_cache_of_somebody_else_is_read_whole_each_time(entry: Path, monkeypat
     assert len(hashed_sizes) == 16
 
 
-def test_a_small_entry_has_no_stamp_and_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_entry_has_no_stamp_and_is_checked_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_entry(tmp_path, b"state", {}, {})
     hashed_sizes = reads(monkeypatch)
     read_entry(tmp_path)

@@ -48,7 +48,7 @@ def scores(model: Model, rows: int = 16) -> Tensor:
         ("position=learned", "position={name: learned, offset: 2}"),
     ],
 )
-def test_where_nothing_is_lost_the_scores_are_the_same_to_the_bit(
+def test_lossless_conversions_keep_the_logits_bitwise(
     assemble: Assemble, shake: Shake, source_attention: str, target_attention: str
 ) -> None:
     source = shake(assemble("gpt-tiny", source_attention))
@@ -66,7 +66,7 @@ def test_where_nothing_is_lost_the_scores_are_the_same_to_the_bit(
 @pytest.mark.parametrize(
     ("source_attention", "target_attention"), [("mqa", "mha"), ("{name: gqa, kv_heads: 2}", "mha"), ("mqa", "gqa")]
 )
-def test_repeated_heads_do_no_damage(
+def test_repeated_heads_keep_the_logits(
     assemble: Assemble, shake: Shake, source_attention: str, target_attention: str
 ) -> None:
     source = shake(assemble("gpt-tiny", f"attention={source_attention}"))
@@ -93,9 +93,7 @@ def test_fewer_heads_are_the_means_of_groups(assemble: Assemble, shake: Shake) -
         assert torch.equal(state[fate.path], source_state[fate.path])
 
 
-def test_heads_of_which_neither_number_divides_the_other_are_averaged_as_they_are_read(
-    assemble: Assemble, shake: Shake
-) -> None:
+def test_head_counts_that_do_not_divide_each_other_are_averaged(assemble: Assemble, shake: Shake) -> None:
     sizes = ("dims.width=24", "dims.heads=6")
     source = shake(assemble("gpt-tiny", *sizes, "attention={name: gqa, kv_heads: 2}"))
     model, _ = adopted(assemble("gpt-tiny", *sizes, "attention={name: gqa, kv_heads: 3}"), source)
@@ -114,7 +112,7 @@ def test_other_placements_keep_the_norms_by_their_paths(assemble: Assemble, shak
     assert all(torch.equal(model.state_dict()[path], source.state_dict()[path]) for path in norm_paths)
 
 
-def test_layers_that_come_to_share_take_the_first_and_say_what_is_lost(assemble: Assemble, shake: Shake) -> None:
+def test_newly_shared_layers_take_the_first_and_report_dropped_tensors(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("gpt-tiny"))
     model, report = adopted(assemble("gpt-tiny", "dims.groups=1"), source)
     assert {path.split(".")[2] for path in paths(report.of("dropped"))} == {"1"}
@@ -123,13 +121,13 @@ def test_layers_that_come_to_share_take_the_first_and_say_what_is_lost(assemble:
     assert torch.equal(state[f"body.layers.1.{name}"], source_state[f"body.layers.0.{name}"])
 
 
-def test_a_head_that_comes_to_be_tied_is_told_of(assemble: Assemble, shake: Shake) -> None:
+def test_a_newly_tied_head_is_reported(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("gpt-tiny", "embedding.tie=false"))
     _, report = adopted(assemble("gpt-tiny"), source)
     assert paths(report.of("dropped")) == {"embedding.head.weight"}
 
 
-def test_a_bias_that_is_dropped_is_told_of_and_one_that_is_new_is_zero(assemble: Assemble, shake: Shake) -> None:
+def test_a_dropped_bias_is_reported_and_a_new_one_is_zero(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("gpt-tiny"))
     _, report = adopted(assemble("gpt-tiny", "attention.scores.bias=false"), source)
     assert paths(report.of("dropped")) == {
@@ -139,7 +137,7 @@ def test_a_bias_that_is_dropped_is_told_of_and_one_that_is_new_is_zero(assemble:
     assert {fate.how for fate in report.of("new")} == {"all 0"}
 
 
-def test_a_shorter_table_keeps_its_first_places(assemble: Assemble, shake: Shake) -> None:
+def test_a_shorter_position_table_keeps_its_first_rows(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("gpt-tiny", "position=learned"))
     model, report = adopted(assemble("gpt-tiny", "position=learned", "dims.length=8"), source)
     assert torch.equal(scores(model, 8), scores(source, 8))
@@ -147,7 +145,7 @@ def test_a_shorter_table_keeps_its_first_places(assemble: Assemble, shake: Shake
     assert fate.how == "the first 8 of 16 rows kept"
 
 
-def test_a_longer_table_has_new_places_behind_those_it_had(assemble: Assemble, shake: Shake) -> None:
+def test_a_longer_position_table_appends_new_rows(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("gpt-tiny", "position=learned"))
     fresh = assemble("gpt-tiny", "position=learned", "dims.length=24").double()
     model, report = adopted(assemble("gpt-tiny", "position=learned", "dims.length=24"), source)
@@ -157,14 +155,14 @@ def test_a_longer_table_has_new_places_behind_those_it_had(assemble: Assemble, s
     assert report.of("converted")[0].how == "the first 16 of 16 rows kept, 8 new"
 
 
-def test_a_larger_vocabulary_keeps_the_rows_of_the_ids_it_had(assemble: Assemble, shake: Shake) -> None:
+def test_a_larger_vocabulary_keeps_the_rows_of_existing_ids(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("bert-tiny"))
     model, report = adopted(assemble("bert-tiny", "dims.vocabulary=48"), source)
     assert paths(report.of("converted")) == {"embedding.tokens.weight", "objectives.mlm.bias"}
     assert (scores(model)[..., :40] - scores(source)).abs().max() < 1e-12
 
 
-def test_a_table_of_places_never_becomes_one_of_distances(assemble: Assemble, shake: Shake) -> None:
+def test_a_position_table_never_becomes_a_distance_table(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("bert-tiny", "position={name: learned, length: 64}"))
     disentangled = assemble("bert-tiny", "position={name: disentangled, distance: 32}")
     name = "body.position.0.table.weight"
@@ -181,7 +179,7 @@ def test_a_model_with_other_objectives_keeps_its_body(assemble: Assemble, shake:
     assert model.trained == ("clm",)
 
 
-def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake: Shake) -> None:
+def test_every_parameter_of_both_models_is_in_the_report(assemble: Assemble, shake: Shake) -> None:
     source = shake(assemble("bert-tiny", "dims.layers=3"))
     model, report = adopted(assemble("bert-tiny", "attention=mqa", "norm=rmsnorm", "position=t5"), source)
     assert sum(fate.size for fate in report.by_path.values()) == sum(
@@ -191,7 +189,7 @@ def test_every_number_on_either_side_is_accounted_for(assemble: Assemble, shake:
     assert names == paths(report.of("kept")) | paths(report.of("converted")) & names | paths(report.of("dropped"))
 
 
-def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assemble, shake: Shake) -> None:
+def test_tensors_in_another_precision_are_reported_as_rounded(assemble: Assemble, shake: Shake) -> None:
     source, model = shake(assemble("gpt-tiny")), assemble("gpt-tiny")
     assert {fate.how for fate in transfer_weights(model, source).of("kept")} == {"rounded to float32"}
     name = "embedding.tokens.weight"
@@ -213,7 +211,7 @@ def test_what_is_kept_in_another_precision_is_said_to_be_rounded(assemble: Assem
         ),
     ],
 )
-def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
+def test_a_conversion_to_an_unknown_tensor_is_a_plugin_error(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
 ) -> None:
     monkeypatch.setattr(
@@ -223,7 +221,7 @@ def test_what_is_converted_into_nothing_that_the_model_has_is_a_plugins_mistake(
         transfer_weights(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
 
-def test_a_source_that_is_not_finite_is_refused_by_name(assemble: Assemble) -> None:
+def test_a_source_with_nan_is_rejected_by_tensor_name(assemble: Assemble) -> None:
     source, model = assemble("gpt-tiny"), assemble("gpt-tiny")
     original = model.state_dict()["embedding.tokens.weight"].clone()
     with torch.no_grad():
