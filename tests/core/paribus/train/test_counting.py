@@ -89,7 +89,7 @@ def test_a_failed_match_is_reported_once(registry: Registry, match: dict[str, st
     assert len(caught.value.problems) == 1
 
 
-def test_every_registered_component_can_be_counted(registry: Registry) -> None:
+def test_every_matchable_cost_can_be_computed(registry: Registry) -> None:
     model_spec = spec(registry)
     assert {
         on: isinstance(QUANTITIES[on](meta_model(model_spec, registry), 16), int) for on in QUANTITIES
