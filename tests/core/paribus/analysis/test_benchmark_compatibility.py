@@ -58,7 +58,7 @@ def test_each_is_refused_by_its_name_and_shown_under_a_banner(
     assert words in banner
 
 
-def test_everything_that_differs_is_told_at_once(tmp_path: Path, report: Make) -> None:
+def test_all_differences_of_machines_are_reported_at_once(tmp_path: Path, report: Make) -> None:
     other_machine = changed(report(test_x=[1.0]), "machine_info/cpu/count", 8)
     sides = [
         read(tmp_path, "a.json", report(test_x=[1.0])),

@@ -63,7 +63,7 @@ def test_what_the_fastest_rounds_do_not_show_is_not_claimed() -> None:
     assert one(baseline, [1.5 * seconds for seconds in variant]) == "slower"
 
 
-def test_what_takes_longer_is_slower_and_the_other_way_round_faster() -> None:
+def test_longer_rounds_are_slower_and_shorter_ones_faster() -> None:
     rng = np.random.default_rng(1)
     fast, slow = rounds(rng), rounds(rng, scale=1.2)
     assert (one(fast, slow), one(slow, fast)) == ("slower", "faster")

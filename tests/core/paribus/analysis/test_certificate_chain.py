@@ -26,7 +26,7 @@ def tuned(make: Make, parent: TrialEntry, **options: Any) -> TrialEntry:
     return replace(entry, trial={**entry.trial, "spec": spec, "changes": varied}, record=record, parent=parent)
 
 
-def test_what_both_stages_show_is_told(make: Make) -> None:
+def test_the_certificate_of_a_chain_lists_side_effects_of_both_stages(make: Make) -> None:
     varied = {"attention": "mqa"}
     pretrained = make("mqa", varied=varied)
     chain = certify_chain(tuned(make, make()), tuned(make, pretrained, varied=varied))

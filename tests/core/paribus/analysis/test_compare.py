@@ -278,7 +278,7 @@ def test_a_seed_without_any_trial_is_not_finished(study: Study, ask: Ask) -> Non
         (2.5, 2.5, "equivalent", True),
     ],
 )
-def test_nothing_is_claimed_of_models_that_know_nothing_unless_the_study_asks_for_it(
+def test_models_below_the_unigram_baseline_get_no_verdict_unless_the_study_allows_it(
     baseline: float, variant: float, kind: str, has_verdict: bool, stated: bool, study: Study, ask: Ask
 ) -> None:
     noise = (0.0, 0.001, -0.001, 0.002, -0.002)

@@ -160,7 +160,7 @@ def test_a_damaged_record_is_named_and_left_where_it_is(keep: Keep) -> None:
         side(broken.parent)
 
 
-def test_what_is_no_trial_is_none(tmp_path: Path) -> None:
+def test_a_path_without_trials_gives_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert [load_trial_set(name, tmp_path) for name in ("nothing", str(tmp_path / "file"), "a\0b", "x@y")] == [None] * 4
 

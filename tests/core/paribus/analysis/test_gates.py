@@ -36,7 +36,7 @@ def test_what_is_no_gate_is_refused_with_what_is_one(text: str, words: str) -> N
         parse_gates([text])
 
 
-def test_all_that_are_wrong_are_told_at_once() -> None:
+def test_all_wrong_gates_are_reported_at_once() -> None:
     with pytest.raises(SpecError, match="no-gate") as caught:
         parse_gates(["slower", "worse:0.1", "worse:x"])
     assert len(caught.value.problems) == 2

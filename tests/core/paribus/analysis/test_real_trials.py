@@ -108,7 +108,7 @@ def test_a_95_percent_interval_covers_in_93_of_100_studies_or_more(trials: dict[
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_it_does_so_too_for_seeds_that_are_not_paired(trials: dict[str, Floats], n: int) -> None:
+def test_an_interval_covers_for_seeds_that_are_not_paired(trials: dict[str, Floats], n: int) -> None:
     half = trials["baseline"].reshape(2, -1)  # an A/A: the baseline against itself, on other seeds
     between = (half[0] - half[1])[:, None]
     assert covered(drawn(np.asarray(between - between.mean(axis=0)), n, 20_000)).min() >= 0.93
@@ -125,14 +125,14 @@ def test_a_study_of_four_variants_claims_what_is_not_so_at_most_6_times_in_100(
 @pytest.mark.slow
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("truths", "margin"), CASES)
-def test_so_it_is_in_many_more_studies(
+def test_the_error_rate_holds_in_many_more_studies(
     trials: dict[str, Floats], n: int, truths: Sequence[float], margin: float | None
 ) -> None:
     assert false_positives(differences(trials), n, truths, margin, 20_000) <= 0.055
 
 
 @pytest.mark.parametrize(("truths", "margin"), CASES)
-def test_nor_does_one_that_may_stop_early(
+def test_early_stopping_keeps_the_error_rate(
     trials: dict[str, Floats], truths: Sequence[float], margin: float | None
 ) -> None:
     wrong, studies = 0, 150

@@ -76,7 +76,7 @@ def test_what_has_not_ended_is_counted_by_its_state(study: Study, ask: Ask) -> N
     assert select(entries, ask(entries)).notes == ("Not finished: 1 interrupted, 2 pending, 1 running",)
 
 
-def test_every_failure_is_told(make: Make, ask: Ask) -> None:
+def test_every_failure_is_noted(make: Make, ask: Ask) -> None:
     states = ("failed", "out-of-memory", "timeout")
     entries = [
         make(seed=seed, state=state, failure={"reason": f"why {seed}\nmore"}) for seed, state in enumerate(states)

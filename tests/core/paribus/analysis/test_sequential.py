@@ -207,7 +207,9 @@ def test_over_all_looks_and_variants_a_study_is_wrong_at_most_6_times_in_100(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
-def test_so_it_is_in_many_more_studies(truths: Sequence[float], sds: Sequence[float], margin: float | None) -> None:
+def test_the_error_rate_holds_in_many_more_studies(
+    truths: Sequence[float], sds: Sequence[float], margin: float | None
+) -> None:
     assert simulated(truths, sds, margin, 20_000)[0] <= 0.054
 
 
@@ -240,13 +242,13 @@ def in_settings(truths: Sequence[float], correlation: float, studies: int) -> fl
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.9])
-def test_so_it_is_of_variants_in_several_settings(alike: float) -> None:
+def test_the_error_rate_holds_over_several_settings(alike: float) -> None:
     assert in_settings((0, 0), alike, 200) <= 0.07
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("truths", "alike"), [((0, 0), 0.0), ((0, 0), 0.9), ((60, 0), 0.5), ((0, 0), 1.0)])
-def test_so_it_is_of_many_more_studies_in_several_settings(truths: Sequence[float], alike: float) -> None:
+def test_the_error_rate_holds_over_several_settings_in_many_studies(truths: Sequence[float], alike: float) -> None:
     assert in_settings(truths, alike, 6_000) <= 0.054
 
 

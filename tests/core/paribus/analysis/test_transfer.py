@@ -42,7 +42,7 @@ def test_a_verdict_transfers_only_where_every_scale_decides_and_alike() -> None:
         (("withheld", "withheld"), "undecided"),
     ],
 )
-def test_what_two_scales_say(kinds: Sequence[str], expected: str) -> None:
+def test_transfer_verdict_of_two_scales(kinds: Sequence[str], expected: str) -> None:
     assert transfer_verdict(kinds) == expected
 
 
