@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, a cache of its own, no network, and no luck."""
+"""Settings of every test: one thread, a separate cache, no network, and fixed random seeds."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # tests fork
 os.environ["HF_HUB_OFFLINE"] = "1"  # reference models are random, so nothing is downloaded
 for variable in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"):
-    os.environ.pop(variable, None)  # a machine that runs tests may have them, and a user's has not
+    os.environ.pop(variable, None)  # a test machine may set them, but a user's does not
 
 pytest_plugins = ("tests.fixtures.trials", "tests.fixtures.records")
 
@@ -35,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     if "torch" in sys.modules:  # by another pytest plugin, so that the variables above came too late
         sys.modules["torch"].set_num_threads(1)
-    # Whoever starts the tests in the background (nohup, a script's `&`) has them ignore signals, and what they start.
+    # Tests in the background (nohup, a script's `&`) and their children would inherit ignored signals.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -44,7 +44,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_monitor() -> None:
-    """Progress bars start a thread that watches them and never ends, and tests that fork would have to skip."""
+    """Disable the monitor thread of progress bars, which never ends and would prevent forks."""
     import tqdm
 
     tqdm.tqdm.monitor_interval = 0
@@ -52,19 +52,19 @@ def no_monitor() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Whoever starts threads ends them: after a file of tests there is one, as other files fork."""
-    before = set(threading.enumerate())
+    """Assert that a test file leaves no thread running, since other files fork."""
+    earlier_threads = set(threading.enumerate())
     yield
-    started = [each for each in threading.enumerate() if each not in before]
-    for each in started:
-        each.join(PATIENCE)
-    left = [each.name for each in started if each.is_alive()]
-    assert not left, f"tests of this file left threads behind: {', '.join(left)}"
+    started = [thread for thread in threading.enumerate() if thread not in earlier_threads]
+    for thread in started:
+        thread.join(PATIENCE)
+    alive = [thread.name for thread in started if thread.is_alive()]
+    assert not alive, f"tests of this file left threads behind: {', '.join(alive)}"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reads or writes the caches of whoever runs it."""
+    """Redirect caches to a temporary folder."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARIBUS_CACHE_DIR", str(folder / "paribus"))
@@ -98,10 +98,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def one_thread() -> None:
-    """Nobody is asked beside other threads: what is to happen in another process would happen in this one."""
+    """Require that no other thread is running, because then jobs would run in this process instead of a forked one."""
     from paribus.train.worker_pool import may_fork
 
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
-    assert may_fork(), f"other threads are there: {', '.join(each.name for each in threading.enumerate())}"
+    assert may_fork(), f"other threads are running: {', '.join(thread.name for thread in threading.enumerate())}"

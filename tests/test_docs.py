@@ -1,4 +1,4 @@
-"""The documentation is true: its examples run, its signatures are those of the code, its tables are current."""
+"""Documentation: examples run, signatures match the code, and tables are current."""
 
 import ast
 import re
@@ -33,12 +33,12 @@ class Block(NamedTuple):
 
 def blocks(page: str) -> Iterator[Block]:
     text = (GUIDE / f"{page}.md").read_text()
-    for found in re.finditer(r"^( *)```(\w+)\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL):
-        yield Block(found[2], found[3])
+    for match in re.finditer(r"^( *)```(\w+)\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL):
+        yield Block(match[2], match[3])
 
 
 def hooks() -> list[str]:
-    """The signatures as `hookspecs.py` has them."""
+    """Return the signatures in `hookspecs.py`."""
     tree = ast.parse((ROOT / "core" / "paribus" / "hookspecs.py").read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list]
     return [
@@ -54,8 +54,10 @@ def test_every_hook_is_in_the_guide_with_its_exact_signature(signature: str) -> 
 
 
 def test_the_guide_has_no_hook_that_is_none() -> None:
-    shown = {line for block in blocks("write-a-plugin") if block.language == "text" for line in block.text.splitlines()}
-    assert {line for line in shown if line.startswith("def ")} == set(hooks())
+    shown_lines = {
+        line for block in blocks("write-a-plugin") if block.language == "text" for line in block.text.splitlines()
+    }
+    assert {line for line in shown_lines if line.startswith("def ")} == set(hooks())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -73,14 +75,14 @@ def test_the_examples_of_a_page_run(
         elif block.language == "python" and not block.file:
             exec(compile(block.text, f"{page}.md", "exec"), names)
         elif block.language == "console":
-            for command, shown in commands(block.text):
-                typed(command, shown, capsys)
+            for command, output_lines in commands(block.text):
+                typed(command, output_lines, capsys)
     for module in [name for name, value in sys.modules.items() if str(tmp_path) in str(getattr(value, "__file__", ""))]:
         monkeypatch.delitem(sys.modules, module)
 
 
 def read(block: Block) -> None:
-    """A study is planned, anything else is a spec and is checked."""
+    """Plan a study, or check a spec."""
     assert block.file, f"a YAML example begins with its file's name: {block.text[:60]}"
     if "\nvary:" in block.text or "\nvariants:" in block.text or "\nchanges:" in block.text:
         assert paribus.study(block.file).plan.trials
@@ -89,27 +91,27 @@ def read(block: Block) -> None:
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command with the lines that are shown below it."""
+    """Yield each command with the output below it."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, *shown = part.splitlines()
-        yield command.partition("  #")[0], [line for line in shown if line.strip()]
+        command, *output_lines = part.splitlines()
+        yield command.partition("  #")[0], [line for line in output_lines if line.strip()]
 
 
-def typed(command: str, shown: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs a command of ours; every line that the page shows is the beginning, the end or the middle of one."""
+def typed(command: str, output_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Run a `paribus` command, and assert that its output contains each line of the page."""
     import shlex
 
     program, *words = shlex.split(command)
     assert program == "paribus", command
     capsys.readouterr()
     assert main(words) == 0, command
-    said = spaced(capsys.readouterr().out)
-    for line in shown:
-        assert spaced(line) in said, f"{command} does not print: {line}\n{said}"
+    output = spaced(capsys.readouterr().out)
+    for line in output_lines:
+        assert spaced(line) in output, f"{command} does not print: {line}\n{output}"
 
 
 def spaced(text: str) -> str:
-    """Text with every run of blanks as one: tables are as wide as they have to be."""
+    """Return text with whitespace collapsed, since the widths of tables vary."""
     return " ".join(text.split())
 
 
@@ -121,8 +123,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_the_table_of_components_is_current() -> None:
     page = runpy.run_path(str(ROOT / "docs" / "components.py"))["page"]
-    written = (ROOT / "docs" / "components.md").read_text()
-    assert written == page(paribus.installed(no_plugins=True).index), "run `make docs`"
+    committed_page = (ROOT / "docs" / "components.md").read_text()
+    assert committed_page == page(paribus.installed(no_plugins=True).index), "run `make docs`"
 
 
 def test_every_page_of_the_guide_and_every_decision_is_listed() -> None:

@@ -1,6 +1,6 @@
-"""The three doors: an installed distribution, a file named at the command line, a class given in Python.
+"""Plugin sources: an installed distribution, a file on the command line, and a class in Python.
 
-Through each comes an attention that nobody here knows, and is listed, checked and ablated in a study.
+An attention from each source is listed, checked and ablated in a study.
 """
 
 import json
@@ -59,30 +59,30 @@ def answer(folder: Path, *words: str, path: Path | None = None) -> Any:
     """What a verb says as JSON, in a process of its own."""
     environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
     command = [sys.executable, "-m", "paribus", *words, "--json"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
 
 
-def listed(folder: Path, name: str, *door: str, path: Path | None = None) -> dict[str, Any]:
-    rows = answer(folder, "list", "attention", *door, path=path)
+def listed(folder: Path, name: str, *source_options: str, path: Path | None = None) -> dict[str, Any]:
+    rows = answer(folder, "list", "attention", *source_options, path=path)
     (row,) = [row for row in rows if row["name"] == name]
     return dict(row)
 
 
-def ablated(folder: Path, name: str, *door: str, path: Path | None = None) -> None:
-    """Runs the study, and reads from its verdicts that the component was in it."""
+def ablated(folder: Path, name: str, *source_options: str, path: Path | None = None) -> None:
+    """Run a study of a component, and assert that it has a verdict."""
     (folder / "study.yaml").write_text(json.dumps(study(name)))  # JSON is YAML
-    found = answer(folder, "run", "study.yaml", "--jobs", "2", *door, path=path)
-    (row,) = [row for row in found["rows"] if row["variant"] == f"attention={name}"]
+    table = answer(folder, "run", "study.yaml", "--jobs", "2", *source_options, path=path)
+    (row,) = [row for row in table["rows"] if row["variant"] == f"attention={name}"]
     assert row["n"] == 2
     assert row["verdict"]
-    assert answer(folder, "compare", "study.yaml", *door, path=path) == found
+    assert answer(folder, "compare", "study.yaml", *source_options, path=path) == table
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which the sample distribution is installed, as pip does it for anybody."""
+    """Folder into which pip installed the sample distribution."""
     folder = tmp_path_factory.mktemp("site")
     source = tmp_path_factory.mktemp("source") / "sample"
     shutil.copytree(SAMPLE, source)
@@ -119,15 +119,15 @@ def test_the_samples_own_test_passes_where_it_is_installed(site: Path) -> None:
 def test_a_file_at_the_command_line_is_listed_checked_and_ablated(tmp_path: Path) -> None:
     source = (SAMPLE / "paribus_sample" / "query_key_norm.py").read_text()
     (tmp_path / "mine.py").write_text(source + HOOK)
-    door = ("--plugin", "./mine.py")
-    assert listed(tmp_path, "mine", *door)["distribution"] == "mine.py"
-    assert answer(tmp_path, "check", "gpt-tiny", "attention=mine", *door)["ok"]
-    ablated(tmp_path, "mine", *door)
+    source_options = ("--plugin", "./mine.py")
+    assert listed(tmp_path, "mine", *source_options)["distribution"] == "mine.py"
+    assert answer(tmp_path, "check", "gpt-tiny", "attention=mine", *source_options)["ok"]
+    ablated(tmp_path, "mine", *source_options)
 
 
 @final
 class Capped(Attention):
-    """Scores that never leave ±1: what somebody tries in a notebook."""
+    """Attention with scores capped at ±1, defined in a notebook."""
 
     traits = SOFTMAX_TRAITS
 
@@ -152,8 +152,8 @@ def test_a_class_given_in_python_is_listed_checked_and_ablated(tmp_path: Path) -
     assert registry.index.find("attention", "capped").summary == (Capped.__doc__ or "")
     assert paribus.spec("gpt-tiny", "attention=capped", registry=registry).attention.name == "capped"
     planned = paribus.study(study("capped"), registry=registry, store=tmp_path)
-    told: list[str] = []
-    table = paribus.compare(paribus.run(planned, registry=registry, on_event=lambda event: told.append(event.text)))
+    messages: list[str] = []
+    table = paribus.compare(paribus.run(planned, registry=registry, on_event=lambda event: messages.append(event.text)))
     (row,) = [row for row in table.to_json()["rows"] if row["variant"] == "attention=capped"]
     assert row["n"] == 2
-    assert "attention.capped exist in this process only" in told[0]
+    assert "attention.capped exist in this process only" in messages[0]

@@ -1,4 +1,4 @@
-"""The house itself: what the layout promises, held against the files."""
+"""Rules of the repository's layout, checked against its files."""
 
 import re
 import subprocess
@@ -77,14 +77,14 @@ def test_an_exception_from_a_checker_names_its_rule_and_its_reason(folder: str) 
         f"{path.relative_to(ROOT)}:{number}"
         for path in (ROOT / folder).rglob("*.py")
         for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if (found := exception.search(line)) and "re.compile" not in line and not reasoned.match(found["rest"])
+        if (match := exception.search(line)) and "re.compile" not in line and not reasoned.match(match["rest"])
     ]
     assert bare == []
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names of the files in the wheel."""
+    """Names of the files in the wheel."""
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""A newcomer copies one file and adds one line; all else picks the new attention up by itself."""
+"""A new attention needs one file and one line: every command, test and benchmark includes it."""
 
 import json
 import os
@@ -23,32 +23,34 @@ metric: val/mlm/loss
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a clone has, with the newcomer's file and line in it."""
+    """Copy of the repository with a new attention: one file, and one line that registers it."""
     folder = tmp_path_factory.mktemp("newcomer")
     git = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():  # one that was deleted is still listed
+    tracked_files = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, tracked_files.split("\0")):
+        if (ROOT / name).is_file():  # git lists deleted files too
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     shutil.copy(folder / PLUGIN / "grouped_query.py", folder / PLUGIN / "newcomers_query.py")
     init = folder / PLUGIN / "__init__.py"
-    before = init.read_text()
-    registered = next(line for line in before.splitlines(keepends=True) if line.startswith("from paribus_attention."))
-    init.write_text(before.replace(registered, registered + LINE, 1))
-    assert len(init.read_text().splitlines()) == len(before.splitlines()) + 1
+    original = init.read_text()
+    registered = next(line for line in original.splitlines(keepends=True) if line.startswith("from paribus_attention."))
+    init.write_text(original.replace(registered, registered + LINE, 1))
+    assert len(init.read_text().splitlines()) == len(original.splitlines()) + 1
     return folder
 
 
 def run(checkout: Path, *words: str) -> str:
-    """What a command says, run from the checkout and on its sources."""
+    """Run a command in the checkout, with its sources; return its output."""
     path = os.pathsep.join(str(checkout / root) for root in ("core", "plugins"))
-    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # xdist's as well
-    environment = {**ours, "PYTHONPATH": path}
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }  # those of xdist too
+    environment = {**variables, "PYTHONPATH": path}
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def paribus(checkout: Path, *words: str) -> str:
@@ -58,15 +60,15 @@ def paribus(checkout: Path, *words: str) -> str:
 def test_it_is_listed_and_explained(checkout: Path) -> None:
     rows = json.loads(paribus(checkout, "list", "attention", "--json"))
     assert {row["name"] for row in rows} >= {"newcomer", "gqa", "mha"}
-    said = paribus(checkout, "explain", "attention.newcomer")
-    assert "kv_heads" in said
-    assert str(checkout / PLUGIN / "newcomers_query.py") in said
+    output = paribus(checkout, "explain", "attention.newcomer")
+    assert "kv_heads" in output
+    assert str(checkout / PLUGIN / "newcomers_query.py") in output
 
 
 def test_it_is_checked(checkout: Path) -> None:
     overrides = ["attention=newcomer", "attention.kv_heads=2"]
-    found = json.loads(paribus(checkout, "check", "gpt-tiny", *overrides, "--json"))
-    assert found["spec"]["attention"]["name"] == "newcomer"
+    document = json.loads(paribus(checkout, "check", "gpt-tiny", *overrides, "--json"))
+    assert document["spec"]["attention"]["name"] == "newcomer"
 
 
 def test_it_is_tested(checkout: Path) -> None:
@@ -76,8 +78,8 @@ def test_it_is_tested(checkout: Path) -> None:
 
 def test_it_is_benchmarked(checkout: Path) -> None:
     collect = ["benchmarks/bench_attention.py", "-o", "python_files=bench_*.py", "--collect-only", "-q"]
-    found = run(checkout, "pytest", *collect, "-p", "no:cacheprovider", "-k", "newcomer")
-    assert "test_time_of_each[newcomer]" in found
+    output = run(checkout, "pytest", *collect, "-p", "no:cacheprovider", "-k", "newcomer")
+    assert "test_time_of_each[newcomer]" in output
 
 
 def test_it_is_in_the_table_of_components(checkout: Path) -> None:

@@ -1,4 +1,4 @@
-"""Figures that decide about goals: from rounds to an estimate, from an estimate to a verdict."""
+"""Estimates from rounds of timing, and verdicts from estimates."""
 
 import gc
 import math
@@ -24,14 +24,14 @@ NOISE = np.random.default_rng(3)
 
 def test_a_ratio_within_rounds_survives_a_machine_that_slows_down() -> None:
     slowing = np.linspace(1.0, 3.0, 60)
-    found = ratio(1.1 * slowing * NOISE.lognormal(0, 0.01, 60), slowing * NOISE.lognormal(0, 0.01, 60))
-    assert found.low < 1.1 < found.high
-    assert found.high - found.low < 0.02
+    measured = ratio(1.1 * slowing * NOISE.lognormal(0, 0.01, 60), slowing * NOISE.lognormal(0, 0.01, 60))
+    assert measured.low < 1.1 < measured.high
+    assert measured.high - measured.low < 0.02
 
 
 def test_a_difference_is_taken_within_rounds() -> None:
-    found = difference([2.5, 3.5, 9.5], [2.0, 3.0, 9.0])
-    assert (found.figure, found.low, found.high) == (0.5, 0.5, 0.5)
+    measured = difference([2.5, 3.5, 9.5], [2.0, 3.0, 9.0])
+    assert (measured.figure, measured.low, measured.high) == (0.5, 0.5, 0.5)
 
 
 def test_a_slow_round_among_many_changes_nothing() -> None:
@@ -40,9 +40,9 @@ def test_a_slow_round_among_many_changes_nothing() -> None:
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
-    found = [estimate(NOISE.lognormal(0, 0.3, 40)) for _ in range(200)]
-    held = sum(each.low <= 1.0 <= each.high for each in found)
-    assert 180 <= held <= 200
+    estimates = [estimate(NOISE.lognormal(0, 0.3, 40)) for _ in range(200)]
+    covered = sum(interval.low <= 1.0 <= interval.high for interval in estimates)
+    assert 180 <= covered <= 200
 
 
 def test_the_same_rounds_give_the_same_interval() -> None:
@@ -83,14 +83,14 @@ def test_waiting_costs_no_cpu_time_and_working_does() -> None:
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_nothing_is_collected_while_the_clock_runs_and_all_is_as_before_behind_it(collects: bool) -> None:
-    before = gc.isenabled()
+    was_enabled = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
-        seen: list[bool] = []
-        cpu_time(lambda: seen.append(gc.isenabled()))
-        assert (seen, gc.isenabled()) == ([False], collects)
+        states: list[bool] = []
+        cpu_time(lambda: states.append(gc.isenabled()))
+        assert (states, gc.isenabled()) == ([False], collects)
     finally:
-        (gc.enable if before else gc.disable)()
+        (gc.enable if was_enabled else gc.disable)()
 
 
 @pytest.mark.parametrize("power", [1.0, 1.5, 2.0])
@@ -122,8 +122,8 @@ SLOW = Estimate(1.05, 1.04, 1.06)
 )
 def test_a_verdict_needs_the_whole_interval_on_one_side(measured: Estimate, expected: str) -> None:
     assert verdict(measured, 1.02) == expected
-    other = Estimate(-measured.figure, -measured.high, -measured.low)
-    assert verdict(other, -1.02, at_most=False) == expected
+    negated = Estimate(-measured.figure, -measured.high, -measured.low)
+    assert verdict(negated, -1.02, at_most=False) == expected
 
 
 def test_a_twin_that_strays_further_than_the_limit_leaves_nothing_to_judge() -> None:

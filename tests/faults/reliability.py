@@ -1,7 +1,7 @@
-"""A plugin for pytest: which faults the tests of a run held, written to the page that PARIBUS_RELIABILITY_TABLE names.
+"""Pytest plugin that writes a page of covered faults to the path in PARIBUS_RELIABILITY_TABLE.
 
-`make test-faults` uses it. A test says by `held` which rows of the table it holds, and by `record_property` what it
-counted; both come with its report, so that tests may run in several processes.
+`make test-faults` uses it. The mark `held` of a test names the rows of the table that it covers, and `record_property`
+its counts; both are part of its report, so tests may run in several processes.
 """
 
 import os
@@ -20,20 +20,20 @@ from tests.faults.table import ELSEWHERE, FAULTS, NOT_MET
 TABLE: Final = "PARIBUS_RELIABILITY_TABLE"
 ROOT: Final = Path(__file__).parents[2]
 FAMILIES: Final = {
-    "A": "mistakes in specs and studies",
+    "A": "errors in specs and studies",
     "B": "plugins",
     "C": "data",
     "D": "trials, processes and disks",
-    "E": "comparisons that would not be fair",
+    "E": "unfair comparisons",
 }
 
-_seen: dict[str, tuple[list[tuple[str, Any]], str]] = {}
-_began = time.monotonic()
+_reports: dict[str, tuple[list[tuple[str, Any]], str]] = {}
+_start = time.monotonic()
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m and -k choose
+@pytest.hookimpl(tryfirst=True)  # before the selection by -m and -k
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what holds rows, wherever it stands, and has every report say which."""
+    """Mark tests that cover rows, and add the rows to their reports."""
     for item in items:
         file = item.path.relative_to(ROOT / "tests").as_posix() if item.path.is_relative_to(ROOT / "tests") else ""
         name = getattr(item, "originalname", item.name).removeprefix("test_")
@@ -44,39 +44,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keeps what came of a test; with several processes, all reports come to the one that asked for them."""
+    """Save the outcome of a test; with several processes, the main process receives all reports."""
     if report.when == "call" or report.outcome != "passed":
-        _seen[report.nodeid] = (list(report.user_properties), report.outcome)
+        _reports[report.nodeid] = (list(report.user_properties), report.outcome)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Writes the page, in the process that has all reports."""
+    """Write the page, in the main process."""
     if TABLE in os.environ and not hasattr(session.config, "workerinput"):
-        Path(os.environ[TABLE]).write_text(page(_seen.values(), time.monotonic() - _began), encoding="utf-8")
+        Path(os.environ[TABLE]).write_text(page(_reports.values(), time.monotonic() - _start), encoding="utf-8")
 
 
-def page(seen: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -> str:
-    """The page in Markdown."""
-    held: dict[str, Counter[str]] = defaultdict(Counter)
+def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -> str:
+    """Return the page in Markdown."""
+    cases_by_row: dict[str, Counter[str]] = defaultdict(Counter)
     figures: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    for properties, outcome in seen:
+    for properties, outcome in reports:
         outcomes[outcome] += 1
         for name, value in properties:
             if name == "row":
-                held[value][outcome] += 1
+                cases_by_row[value][outcome] += 1
             elif outcome == "passed":
                 figures[name] += value
     lines = [
-        "# What goes wrong, and what was tried",
+        "# Tested faults",
         "",
-        "Faults that are made on purpose, and what was counted while they were. Written by `make test-faults`; a row",
-        "is held where every one of its cases came to the exit code, the words and the untouched files that it should.",
+        "Faults that tests cause on purpose, with counts. Written by `make test-faults`; a row is held if each of its",
+        "cases had the expected exit code, message and unchanged files.",
         "",
         f"On {datetime.now(UTC):%Y-%m-%d}, of commit {_commit()}, in {seconds / 60:.0f} minutes on {_machine()}:",
         f"{outcomes['passed']:,} tests passed, {outcomes['failed']:,} failed, {outcomes['skipped']:,} were skipped.",
         "",
-        "## What was counted",
+        "## Counts",
         "",
         "| | |",
         "| --- | ---: |",
@@ -87,13 +87,13 @@ def page(seen: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -> s
         "| family | rows | held | cases |",
         "| --- | ---: | ---: | ---: |",
     ]
-    states = {row: _state(row, held[row]) for row in FAULTS}
+    states = {row: _state(row, cases_by_row[row]) for row in FAULTS}
     for letter, family in FAMILIES.items():
         rows = [row for row in FAULTS if row.startswith(letter)]
-        cases = sum(held[row].total() for row in rows)
+        cases = sum(cases_by_row[row].total() for row in rows)
         lines.append(f"| {letter}: {family} | {len(rows)} | {sum(states[row] == 'held' for row in rows)} | {cases:,} |")
     lines += ["", "| row | fault | cases | |", "| --- | --- | ---: | --- |"]
-    lines += [f"| {row} | {fault} | {held[row].total()} | {states[row]} |" for row, fault in FAULTS.items()]
+    lines += [f"| {row} | {fault} | {cases_by_row[row].total()} | {states[row]} |" for row, fault in FAULTS.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -106,10 +106,10 @@ def _state(row: str, cases: Counter[str]) -> str:
 
 
 def _commit() -> str:
-    said = subprocess.run(
+    process = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    return f"`{said.stdout.strip()}`" if said.returncode == 0 else "unknown"
+    return f"`{process.stdout.strip()}`" if process.returncode == 0 else "unknown"
 
 
 def _machine() -> str:

@@ -1,7 +1,7 @@
-"""The table of faults: each by its id, in a few words, and the tests of other folders by which it is held.
+"""Table of faults by id, and the tests in other folders that cover them.
 
-What is not named here is held by tests beside this file, which say by `held` which rows they hold. As a program it
-names the files of tests that hold rows, so that `make test-faults` collects those alone.
+Tests in this folder name the rows that they cover by the mark `held`. Run as a program, it prints the test files
+that cover rows, so that `make test-faults` collects only those.
 """
 
 import sys
@@ -14,35 +14,35 @@ FAULTS: Final[Mapping[str, str]] = {
     "A3": "a value of a wrong type",
     "A4": "heads that do not divide the width",
     "A5": "key/value heads that do not divide the heads",
-    "A6": "a window that is no window",
+    "A6": "a window that equals full attention",
     "A7": "an objective that the topology cannot serve",
     "A8": "an objective that would leak or be trivial",
-    "A10": "learned positions that end before the rows do",
+    "A10": "learned positions shorter than the sequence",
     "A11": "a vocabulary too small for its tokenizer",
     "A12": "pairs of sentences from a corpus of one document",
-    "A13": "numbers outside of their range, and such as are none",
+    "A13": "numbers outside of their range, and NaN",
     "A15": "words that YAML reads as booleans",
-    "A16": "whole numbers that YAML reads otherwise",
+    "A16": "integers that YAML reads differently",
     "A17": "a number with an exponent",
     "A19": "a grid of too many cells, or of none",
-    "A21": "a model that no memory holds",
-    "A22": "a file that is no spec",
+    "A21": "a model too large for memory",
+    "A22": "a file that is not a spec",
     "A23": "a file that is too large or too deep",
     "A24": "YAML that would make Python objects",
     "A25": "keys that name Python objects",
-    "A26": "references to what is not in the spec",
-    "A27": "names that would be paths or drive a terminal",
-    "A29": "what is still to be filled in",
+    "A26": "references outside of the spec",
+    "A27": "names with paths or terminal controls",
+    "A29": "missing required values",
     "A30": "a spec of another schema",
     "B1": "a plugin that cannot be imported",
     "B3": "two plugins with one name",
-    "B4": "a hook that is none",
+    "B4": "an unknown hook",
     "B5": "a plugin for another paribus",
     "B8": "a component whose options cannot be read",
     "B9": "a component that a worker cannot import",
     "B10": "a plugin that has changed since",
     "B12": "a plugin that prints too much or changes its process",
-    "B13": "a plugin from where none is loaded",
+    "B13": "a plugin in a folder from which none is loaded",
     "C1": "a corpus without text",
     "C2": "documents that are too short or too long",
     "C4": "documents in both splits",
@@ -51,23 +51,23 @@ FAULTS: Final[Mapping[str, str]] = {
     "C8": "data that change",
     "C10": "labels that leak from another document",
     "C11": "workers that draw the same",
-    "D1": "a loss that is no number",
+    "D1": "a loss that is NaN",
     "D2": "a variant of which every seed diverged",
     "D4": "an exception in one trial",
     "D5": "a trial that is killed",
-    "D6": "a lack of memory",
+    "D6": "out of memory",
     "D7": "a process that can no longer be used",
     "D8": "a trial that hangs",
     "D9": "a run that is killed, at any write",
     "D10": "signals, once and twice",
     "D11": "a disk that is full at any write",
-    "D12": "a disk that fails otherwise",
+    "D12": "other disk errors",
     "D13": "two runs of one study",
     "D16": "a damaged checkpoint",
     "D17": "a damaged record",
     "D18": "a checkpoint of another machine",
     "D19": "code that changed since a record",
-    "D22": "an output that cannot be written, and narrow ones",
+    "D22": "output that cannot be written, and narrow terminals",
     "D23": "a fork after threads",
     "E1": "speed on two machines",
     "E2": "other data, tokenizers, objectives or lengths",
@@ -78,7 +78,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "E7": "mixed versions",
     "E8": "no record",
     "E9": "a trial that failed",
-    "E10": "a metric that some lack",
+    "E10": "a metric that some trials lack",
     "E11": "time that was shared with other trials",
 }
 
@@ -289,7 +289,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
 }
 
 NOT_MET: Final[Mapping[str, str]] = {}
-"""Rows that are not held, or not in all that they ask: what is seen in its place."""
+"""Rows that are not covered, or only partly, with the observed behaviour."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was written and is no longer what it was: 1,000 flipped bits and cuts of a record and of a checkpoint each."""
+"""Damaged files: 1,000 flipped bits, truncations and zeroed tails of a record and of a checkpoint each."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Property = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
-def one(trial: MakeTrial) -> Trial:
+def finished_trial(trial: MakeTrial) -> Trial:
     return trial(steps=STEPS)
 
 
-def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
+def make_request(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
     store.create_folder(trial)
     return store, WorkerRequest(
@@ -48,47 +48,49 @@ def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
 
 
 @pytest.fixture(scope="module")
-def done(one: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, WorkerRequest]:
-    """A trial that has ended well: its record, and checkpoints of its fourth and its last step."""
-    store, order = ordered(tmp_path_factory.mktemp("done"), one)
-    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
-    return store, order
+def finished(
+    finished_trial: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Store, WorkerRequest]:
+    """Finished trial with its record, and checkpoints of its fourth and last step."""
+    store, request = make_request(tmp_path_factory.mktemp("done"), finished_trial)
+    assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
+    return store, request
 
 
-def spoilt(data: bytes, luck: random.Random) -> Iterator[bytes]:
-    """A thousand times the same bytes with one bit flipped, or cut, or with an end of zeros."""
+def corrupted_copies(data: bytes, rng: random.Random) -> Iterator[bytes]:
+    """Yield a thousand damaged copies: with a flipped bit, truncated, or with a zeroed tail."""
     for number in range(FLIPS):
-        at = luck.randrange(len(data))
+        position = rng.randrange(len(data))
         if number % 10 == 8:
-            yield data[:at]
-        elif number % 10 == 9 and any(data[at:]):
-            yield data[:at] + bytes(len(data) - at)
+            yield data[:position]
+        elif number % 10 == 9 and any(data[position:]):
+            yield data[:position] + bytes(len(data) - position)
         else:
-            yield data[:at] + bytes([data[at] ^ 1 << luck.randrange(8)]) + data[at + 1 :]
+            yield data[:position] + bytes([data[position] ^ 1 << rng.randrange(8)]) + data[position + 1 :]
 
 
 @pytest.mark.faults
 @pytest.mark.held("D17")
 def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
-    done: tuple[Store, WorkerRequest], one: Trial, record_property: Property
+    finished: tuple[Store, WorkerRequest], finished_trial: Trial, record_property: Property
 ) -> None:
-    store, _ = done
-    path = store.folder(one.identity) / RECORD
+    store, _ = finished
+    path = store.folder(finished_trial.identity) / RECORD
     data = path.read_bytes()
-    found = 0
-    for bad in spoilt(data, random.Random(1)):
-        path.write_bytes(bad)
-        assert store.record(one.identity) is None
+    detected = 0
+    for damaged_data in corrupted_copies(data, random.Random(1)):
+        path.write_bytes(damaged_data)
+        assert store.record(finished_trial.identity) is None
         assert not path.exists()
-        (aside,) = path.parent.glob(f"{RECORD}.*{DAMAGED_SUFFIX}")
-        assert f"set aside as {aside.name}" in store.messages.pop()
-        assert aside.read_bytes() == bad
-        aside.unlink()
-        found += 1
+        (damaged_copy,) = path.parent.glob(f"{RECORD}.*{DAMAGED_SUFFIX}")
+        assert f"set aside as {damaged_copy.name}" in store.messages.pop()
+        assert damaged_copy.read_bytes() == damaged_data
+        damaged_copy.unlink()
+        detected += 1
     path.write_bytes(data)
-    assert store.record(one.identity) is not None
-    assert found == FLIPS
-    record_property("flipped, cut and zeroed files that were found, of as many", found)
+    assert store.record(finished_trial.identity) is not None
+    assert detected == FLIPS
+    record_property("flipped, cut and zeroed files that were found, of as many", detected)
 
 
 @pytest.mark.held("D17")
@@ -106,68 +108,68 @@ def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
     ids=["twice", "nan", "edited", "unknown", "doubled", "empty", "zeros"],
 )
 def test_a_record_that_somebody_edited_is_none(
-    done: tuple[Store, WorkerRequest], one: Trial, tmp_path: Path, edit: Callable[[str], str]
+    finished: tuple[Store, WorkerRequest], finished_trial: Trial, tmp_path: Path, edit: Callable[[str], str]
 ) -> None:
-    store, _ = done
-    text = (store.folder(one.identity) / RECORD).read_text()
-    other = Store(tmp_path, "study")
-    path = other.create_folder(one) / RECORD
+    store, _ = finished
+    text = (store.folder(finished_trial.identity) / RECORD).read_text()
+    edited_store = Store(tmp_path, "study")
+    path = edited_store.create_folder(finished_trial) / RECORD
     assert edit(text) != text
     path.write_text(edit(text))
-    assert other.record(one.identity) is None
-    assert other.state(one.identity) == "pending"
-    assert list(other.records()) == []
-    assert "set aside as record.json." in other.messages[0]
+    assert edited_store.record(finished_trial.identity) is None
+    assert edited_store.state(finished_trial.identity) == "pending"
+    assert list(edited_store.records()) == []
+    assert "set aside as record.json." in edited_store.messages[0]
 
 
 @pytest.mark.faults
 @pytest.mark.held("D16")
 def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_taken(
-    done: tuple[Store, WorkerRequest], one: Trial, record_property: Property
+    finished: tuple[Store, WorkerRequest], finished_trial: Trial, record_property: Property
 ) -> None:
-    folder = done[0].folder(one.identity) / CHECKPOINTS
+    folder = finished[0].folder(finished_trial.identity) / CHECKPOINTS
     older, newest = sorted(folder.glob("step-*.safetensors"))
     data = newest.read_bytes()
-    here = environment_fingerprint(torch.device("cpu"))
-    found = 0
-    for bad in spoilt(data, random.Random(2)):
-        newest.write_bytes(bad)
-        loaded = load_latest(folder, one.identity, here)
+    fingerprint = environment_fingerprint(torch.device("cpu"))
+    detected = 0
+    for damaged_data in corrupted_copies(data, random.Random(2)):
+        newest.write_bytes(damaged_data)
+        loaded = load_latest(folder, finished_trial.identity, fingerprint)
         assert isinstance(loaded, Checkpoint)
         assert loaded.path == older
         assert loaded.notes[-1] == f"going on from the checkpoint of step {loaded.step}"
-        (aside,) = folder.glob(f"{newest.name}.*{DAMAGED_SUFFIX}")
-        assert aside.name in loaded.notes[0]
-        aside.unlink()
-        found += 1
+        (damaged_copy,) = folder.glob(f"{newest.name}.*{DAMAGED_SUFFIX}")
+        assert damaged_copy.name in loaded.notes[0]
+        damaged_copy.unlink()
+        detected += 1
     newest.write_bytes(data)
-    assert found == FLIPS
-    record_property("flipped, cut and zeroed files that were found, of as many", found)
+    assert detected == FLIPS
+    record_property("flipped, cut and zeroed files that were found, of as many", detected)
 
 
 @pytest.mark.held("D16", "D17")
 @pytest.mark.parametrize("how", ["older", "all", "pickle"])
 def test_a_trial_with_spoilt_files_says_so_and_comes_to_the_same_record(
-    done: tuple[Store, WorkerRequest], one: Trial, registry: Registry, tmp_path: Path, how: str
+    finished: tuple[Store, WorkerRequest], finished_trial: Trial, registry: Registry, tmp_path: Path, damage: str
 ) -> None:
-    expected = done[0].record(one.identity)
+    expected = finished[0].record(finished_trial.identity)
     assert expected is not None
-    store, order = ordered(tmp_path, one)
-    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
-    folder, marker = store.folder(one.identity), tmp_path / "marker"
+    store, request = make_request(tmp_path, finished_trial)
+    assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
+    folder, marker = store.folder(finished_trial.identity), tmp_path / "marker"
     (folder / RECORD).write_text("{")
 
     class Malicious:
         def __reduce__(self) -> tuple[Any, ...]:
             return marker.touch, ()
 
-    for path in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))[1 if how == "older" else 0 :]:
-        path.write_bytes(pickle.dumps(Malicious()) if how == "pickle" else path.read_bytes()[:-1])
-    assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
-    found = store.record(one.identity)
-    assert found is not None
-    assert canonical_json(found["result"]) == canonical_json(expected["result"])
-    said = [json.loads(line).get("note", "") for line in (folder / PROGRESS).read_text().splitlines()]
-    told = "going on from the checkpoint of step" if how == "older" else "it begins again at step 0"
-    assert any(told in note for note in said), said
+    for path in sorted((folder / CHECKPOINTS).glob("step-*.safetensors"))[1 if damage == "older" else 0 :]:
+        path.write_bytes(pickle.dumps(Malicious()) if damage == "pickle" else path.read_bytes()[:-1])
+    assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
+    resumed_record = store.record(finished_trial.identity)
+    assert resumed_record is not None
+    assert canonical_json(resumed_record["result"]) == canonical_json(expected["result"])
+    notes = [json.loads(line).get("note", "") for line in (folder / PROGRESS).read_text().splitlines()]
+    expected_note = "going on from the checkpoint of step" if damage == "older" else "it begins again at step 0"
+    assert any(expected_note in note for note in notes), notes
     assert not marker.exists()

@@ -1,4 +1,4 @@
-"""Disks that fail: at every single write, for good or once, and one of a megabyte that is really full."""
+"""Failing disks: an error at each write, once or permanently, and a full file system of one megabyte."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ Property = Callable[[str, object], None]
 
 
 def failing(k: int, code: int) -> Files:
-    """Files whose k-th call fails, and those behind it as well where the disk stays as it is."""
+    """Return system calls whose k-th call fails, and all later ones if the error is permanent."""
     calls = iter(range(10_000))
 
     def before(name: str) -> None:
-        at = next(calls)
-        if name not in ("close", "unlink") and (at == k or (at > k and code in FOR_GOOD)):
+        index = next(calls)
+        if name not in ("close", "unlink") and (index == k or (index > k and code in FOR_GOOD)):
             raise OSError(code, os.strerror(code))
 
     return FILES.with_callback(before)
 
 
-def ordered(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
+def make_request(root: Path, trial: Trial) -> tuple[Store, WorkerRequest]:
     store = Store(root, "study")
     store.create_folder(trial)
     return store, WorkerRequest(
@@ -64,59 +64,61 @@ def result(store: Store, trial: Trial) -> bytes | None:
 
 
 @pytest.fixture(scope="module")
-def one(trial: MakeTrial) -> Trial:
+def disk_trial(trial: MakeTrial) -> Trial:
     return trial(steps=STEPS)
 
 
 @pytest.fixture(scope="module")
-def uncut(one: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, int]:
-    """The result of the trial, and how many calls that write it makes."""
-    store, order = ordered(tmp_path_factory.mktemp("uncut"), one)
+def expected_outcome(
+    disk_trial: Trial, registry: Registry, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[bytes, int]:
+    """Result of the trial, and the number of its writing system calls."""
+    store, request = make_request(tmp_path_factory.mktemp("expected_outcome"), disk_trial)
     calls: list[str] = []
-    assert run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(calls.append)) == EXIT_OK
-    found = result(store, one)
-    assert found is not None
-    return found, len(calls)
+    assert run_request(request, registry, stop=StopRequest(), files=FILES.with_callback(calls.append)) == EXIT_OK
+    outcome = result(store, disk_trial)
+    assert outcome is not None
+    return outcome, len(calls)
 
 
 @pytest.mark.faults
 @pytest.mark.held("D9", "D11", "D12")
 @pytest.mark.parametrize("code", [*FOR_GOOD, *ONCE], ids=lambda code: errno.errorcode[code])
 def test_whichever_write_of_a_trial_fails_it_is_told_and_the_next_run_comes_to_the_same(
-    one: Trial,
+    disk_trial: Trial,
     registry: Registry,
-    uncut: tuple[bytes, int],
+    expected_outcome: tuple[bytes, int],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     record_property: Property,
     code: int,
 ) -> None:
-    expected, calls = uncut
-    told = 0
+    expected, calls = expected_outcome
+    reported = 0
     for k in range(calls):
-        store, order = ordered(tmp_path / str(k), one)
+        store, request = make_request(tmp_path / str(k), disk_trial)
         capfd.readouterr()
-        ended = run_request(order, registry, stop=StopRequest(), files=failing(k, code))
-        last = capfd.readouterr().err.splitlines()[-1:]
-        if ended == EXIT_OK:  # it was a line of the log, or the last folder that was flushed
-            assert result(store, one) == expected, k
+        code_of_run = run_request(request, registry, stop=StopRequest(), files=failing(k, code))
+        last_line = capfd.readouterr().err.splitlines()[-1:]
+        if code_of_run == EXIT_OK:  # a line of the log failed, or the last flush of a folder
+            assert result(store, disk_trial) == expected, k
         else:
-            told += 1
-            assert ended == (EXIT_RETRY if code in TRANSIENT_ERRORS else EXIT_STORE), k
-            assert "could not be" in last[0], (k, last)
-            assert os.strerror(code) in last[0], (k, last)
-            assert result(store, one) in (None, expected), k
-        assert run_request(order, registry, stop=StopRequest()) == EXIT_OK, k
-        assert result(store, one) == expected, k
-        strays = [path.name for path in store.root.rglob("*") if path.name.startswith(".paribus-")]
-        assert strays == [], k
-    assert told > calls // 2
+            reported += 1
+            assert code_of_run == (EXIT_RETRY if code in TRANSIENT_ERRORS else EXIT_STORE), k
+            assert "could not be" in last_line[0], (k, last_line)
+            assert os.strerror(code) in last_line[0], (k, last_line)
+            assert result(store, disk_trial) in (None, expected), k
+        assert run_request(request, registry, stop=StopRequest()) == EXIT_OK, k
+        assert result(store, disk_trial) == expected, k
+        temporary_files = [path.name for path in store.root.rglob("*") if path.name.startswith(".paribus-")]
+        assert temporary_files == [], k
+    assert reported > calls // 2
     record_property("writes that were made to fail", calls)
 
 
 @pytest.fixture
 def megabyte(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
+    """File system of one megabyte."""
     place = tmp_path / "megabyte"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTE}", "tmpfs", str(place)]
@@ -143,38 +145,42 @@ def test_on_a_disk_that_is_really_full_a_trial_is_told_of_and_goes_on_when_there
 
     ballast = megabyte / "ballast"
     ballast.write_bytes(bytes(MEGABYTE - 24_000))
-    full = run()
-    assert full.returncode == EXIT_STORE, full.stderr
-    (line,) = [line for line in full.stderr.splitlines() if line.startswith("error[")]
+    failed = run()
+    assert failed.returncode == EXIT_STORE, failed.stderr
+    (line,) = [line for line in failed.stderr.splitlines() if line.startswith("error[")]
     assert str(megabyte / "runs") in line
     assert "bytes could not be written: No space left on device" in line
     assert "free that much space, and run it again" in line
     assert list((megabyte / "runs").rglob("record.json")) == []
     ballast.unlink()
-    there = run()
-    assert there.returncode == EXIT_OK, there.stderr
-    assert json.loads(run().stdout) == json.loads(there.stdout)
+    resumed = run()
+    assert resumed.returncode == EXIT_OK, resumed.stderr
+    assert json.loads(run().stdout) == json.loads(resumed.stdout)
     record_property("writes that were made to fail", 1)
 
 
 @pytest.mark.faults
 @pytest.mark.held("D12")
 def test_a_folder_that_vanishes_while_a_trial_runs_is_named(
-    one: Trial, registry: Registry, uncut: tuple[bytes, int], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    disk_trial: Trial,
+    registry: Registry,
+    expected_outcome: tuple[bytes, int],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    for at in range(0, uncut[1], 5):
-        root = tmp_path / str(at)
-        store, order = ordered(root, one)
+    for call_index in range(0, expected_outcome[1], 5):
+        root = tmp_path / str(call_index)
+        store, request = make_request(root, disk_trial)
         calls = iter(range(10_000))
 
-        def before(name: str, calls: Any = calls, at: int = at, root: Path = root) -> None:
-            if next(calls) == at:
+        def before(name: str, calls: Any = calls, call_index: int = call_index, root: Path = root) -> None:
+            if next(calls) == call_index:
                 shutil.rmtree(root / "study")
 
-        ended = run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(before))
-        assert ended in (EXIT_OK, EXIT_STORE), at
+        ended = run_request(request, registry, stop=StopRequest(), files=FILES.with_callback(before))
+        assert ended in (EXIT_OK, EXIT_STORE), call_index
         if ended == EXIT_STORE:
             assert str(root) in capfd.readouterr().err.splitlines()[-1]
-        store, order = ordered(root, one)
-        assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
-        assert result(store, one) == uncut[0]
+        store, request = make_request(root, disk_trial)
+        assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
+        assert result(store, disk_trial) == expected_outcome[0]

@@ -1,4 +1,4 @@
-"""Specs and studies that nobody meant: 10,000 that began as good ones, and 1,000 good ones that nobody has seen."""
+"""Fuzzing of specs and studies: 10,000 mutated documents, and 1,000 random valid specs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paribus.testing.small_model import Specimen
 
 Cli = Callable[..., Any]
 
-SECONDS = 10.0  # of processor time, in which any spec is to be judged
+SECONDS = 10.0  # of CPU time, the limit of a check
 PRESETS = (
     "encoder-tiny", "gpt-tiny", "seq2seq-tiny", "bert-tiny", "t5-tiny", "electra-tiny", "rnnsearch-tiny", "vit-tiny",
 )  # fmt: skip
@@ -85,127 +85,127 @@ SCALARS = st.one_of(NUMBERS, WORDS, st.none(), st.booleans(), st.floats(), st.te
 VALUES = st.one_of(
     SCALARS, st.lists(SCALARS, max_size=3), st.dictionaries(st.one_of(WORDS, st.integers(0, 3)), SCALARS, max_size=3)
 )
-DEEDS = st.sampled_from(["put", "put", "put", "take", "move", "copy", "add", "rename"])
-CHANGES = st.lists(st.tuples(st.integers(0, 10**6), DEEDS, VALUES, st.integers(0, 10**6)), min_size=1, max_size=3)
+OPERATIONS = st.sampled_from(["put", "put", "put", "take", "move", "copy", "add", "rename"])
+CHANGES = st.lists(st.tuples(st.integers(0, 10**6), OPERATIONS, VALUES, st.integers(0, 10**6)), min_size=1, max_size=3)
 MARKS = st.sampled_from([*"{}[]:,&*!|>-?'\"#%@ \t\n\0\ufeff"])
 MISTAKES = st.tuples(st.integers(0, 10**6), st.sampled_from(["cut", "twice", "in", "bit"]), MARKS)
-SPOILT = st.lists(MISTAKES, max_size=2)
+CORRUPTIONS = st.lists(MISTAKES, max_size=2)
 MANY = settings(
     database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck), print_blob=False
 )
 
 
 def places(node: Any) -> list[tuple[Any, Any]]:
-    """Every container of a document with every key of it."""
+    """Return every container of a document with each of its keys."""
     keys = list(node) if isinstance(node, dict) else list(range(len(node))) if isinstance(node, list) else []
     return [(node, key) for key in keys] + [place for key in keys for place in places(node[key])]
 
 
-def changed(document: Any, where: int, deed: str, value: Any, other: int) -> None:
-    """One change of a document, in its place."""
-    found = places(document)
-    if not found:
+def changed(document: Any, index: int, operation: str, value: Any, other_index: int) -> None:
+    """Apply one change to a document in place."""
+    entries = places(document)
+    if not entries:
         return
-    node, key = found[where % len(found)]
-    if deed == "put":
+    node, key = entries[index % len(entries)]
+    if operation == "put":
         node[key] = value
-    elif deed == "take":
+    elif operation == "take":
         del node[key]
-    elif deed in ("move", "copy"):
-        there, its = found[other % len(found)]
-        node[key] = yaml.safe_load(yaml.safe_dump(there[its]))
-        if deed == "move" and isinstance(there, dict) and there.keys() > {its}:
-            del there[its]
+    elif operation in ("move", "copy"):
+        source, source_key = entries[other_index % len(entries)]
+        node[key] = yaml.safe_load(yaml.safe_dump(source[source_key]))
+        if operation == "move" and isinstance(source, dict) and source.keys() > {source_key}:
+            del source[source_key]
     elif isinstance(node, dict):
-        name = str(value)[:80] if deed == "add" else f"{key}{'sx_'[other % 3]}"
-        node[name] = value if deed == "add" else node.pop(key)
+        name = str(value)[:80] if operation == "add" else f"{key}{'sx_'[other_index % 3]}"
+        node[name] = value if operation == "add" else node.pop(key)
 
 
 def shallow(document: Any) -> None:
-    """Thousands of layers are valid, and take as long to build as they take."""
+    """Limit the number of layers: thousands are valid, but slow to build."""
     for node, key in places(document):
         if str(key).endswith("layers") and isinstance(node[key], int) and 12 < node[key] <= 10_000:
             node[key] = 12
 
 
-def spoilt(data: bytes, at: int, deed: str, mark: str) -> bytes:
-    """Text with one mistake in it."""
-    at %= len(data) + 1
-    if deed == "cut":
-        return data[:at]
-    if deed == "twice":
-        return data[:at] + data
-    if deed == "bit" and at < len(data):
-        return data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
-    return data[:at] + mark.encode() + data[at:]
+def corrupted(data: bytes, position: int, operation: str, mark: str) -> bytes:
+    """Return text with one error in it."""
+    position %= len(data) + 1
+    if operation == "cut":
+        return data[:position]
+    if operation == "twice":
+        return data[:position] + data
+    if operation == "bit" and position < len(data):
+        return data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :]
+    return data[:position] + mark.encode() + data[position:]
 
 
 class TooLongError(BaseException):
-    """What ends a check that does not end."""
+    """Raised to stop a check that takes too long."""
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[list[str]]:
-    """Ends what takes longer, and says so in what it gives: `paribus` tells of whatever is raised in it."""
-    late: list[str] = []
+    """Stop a block after some CPU seconds, and note that in the yielded list, as `paribus` reports any exception."""
+    timeouts: list[str] = []
 
-    def ended(number: int, frame: object) -> None:
-        late.append("it takes too long")
+    def on_timeout(number: int, frame: object) -> None:
+        timeouts.append("it takes too long")
         raise TooLongError
 
-    before = signal.signal(signal.SIGVTALRM, ended)
+    previous_handler = signal.signal(signal.SIGVTALRM, on_timeout)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
-        yield late
+        yield timeouts
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.signal(signal.SIGVTALRM, previous_handler)
 
 
 @pytest.fixture
-def known(monkeypatch: pytest.MonkeyPatch, registry: Registry) -> None:
-    """What is installed is looked up once, and not for every spec."""
+def cached_registry(monkeypatch: pytest.MonkeyPatch, registry: Registry) -> None:
+    """Use one registry for all specs."""
     monkeypatch.setattr(Session, "index", lambda session: registry.index)
     monkeypatch.setattr(Session, "registry", lambda session: registry)
 
 
 @pytest.fixture(scope="module")
 def documents(registry: Registry) -> list[str]:
-    """What the changes begin with: presets with all of their keys, in few words, and studies."""
-    whole = [resolved({"preset": preset, **SMALL}, registry=registry) for preset in PRESETS]
-    brief = [{"preset": preset, **SMALL, "attention": {"name": "mha"}, "seed": 1} for preset in PRESETS[:3]]
-    return [yaml.safe_dump(each, sort_keys=False) for each in (*whole, *brief, *STUDIES)]
+    """Documents to mutate: resolved presets, short specs, and studies."""
+    resolved_specs = [resolved({"preset": preset, **SMALL}, registry=registry) for preset in PRESETS]
+    short_specs = [{"preset": preset, **SMALL, "attention": {"name": "mha"}, "seed": 1} for preset in PRESETS[:3]]
+    return [yaml.safe_dump(document, sort_keys=False) for document in (*resolved_specs, *short_specs, *STUDIES)]
 
 
 def fuzz(cli: Cli, documents: list[str], count: int) -> Counter[int]:
-    """Judges so many specs and studies, and counts how that ended."""
+    """Check `count` mutated specs and studies, and return the number of each exit code."""
     ends: Counter[int] = Counter()
 
     @settings(MANY, max_examples=count)
-    @given(st.integers(0, len(documents) - 1), CHANGES, SPOILT)
-    def judged(which: int, changes: list[Any], marks: list[Any]) -> None:
-        document = yaml.safe_load(documents[which])
-        for change in changes[: 1 + changes[0][-1] % 2 * 2]:  # most in one place alone: that reaches furthest
+    @given(st.integers(0, len(documents) - 1), CHANGES, CORRUPTIONS)
+    def judged(number: int, changes: list[Any], marks: list[Any]) -> None:
+        document = yaml.safe_load(documents[number])
+        for change in changes[: 1 + changes[0][-1] % 2 * 2]:  # mostly one change, which passes more of the checks
             changed(document, *change)
         shallow(document)
         data = yaml.safe_dump(document, allow_unicode=True, sort_keys=False).encode(errors="surrogatepass")
         for mark in marks if len(marks) == 2 else ():
-            data = spoilt(data, *mark)
+            data = corrupted(data, *mark)
         Path("s.yaml").write_bytes(data)
-        with limited(SECONDS) as late:
-            said = cli("check", "s.yaml")
-        assert not late, data
-        ends[said.code] += 1
-        lines = said.err.splitlines()
-        assert said.code in (EXIT_OK, EXIT_SPEC), (said, data)
-        assert said.code == EXIT_OK or (lines and not said.out), data
-        assert all(line.startswith("error[") for line in lines if said.code), (said, data)
+        with limited(SECONDS) as timeouts:
+            result = cli("check", "s.yaml")
+        assert not timeouts, data
+        ends[result.code] += 1
+        lines = result.err.splitlines()
+        assert result.code in (EXIT_OK, EXIT_SPEC), (result, data)
+        assert result.code == EXIT_OK or (lines and not result.out), data
+        assert all(line.startswith("error[") for line in lines if result.code), (result, data)
 
     judged()
     return ends
 
 
-def test_specs_that_nobody_meant_are_told_of_or_taken(cli: Cli, known: None, documents: list[str]) -> None:
+def test_specs_that_nobody_meant_are_told_of_or_taken(cli: Cli, cached_registry: None, documents: list[str]) -> None:
     ends = fuzz(cli, documents, 100)
     assert ends[EXIT_SPEC] > 20
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
@@ -214,10 +214,10 @@ def test_specs_that_nobody_meant_are_told_of_or_taken(cli: Cli, known: None, doc
 @pytest.mark.faults
 @pytest.mark.held("A1", "A3", "A13", "A22", "A25", "A26", "A27", "A29")
 def test_ten_thousand_specs_that_nobody_meant_are_told_of_or_taken(
-    cli: Cli, known: None, documents: list[str], record_property: Callable[[str, object], None]
+    cli: Cli, cached_registry: None, documents: list[str], record_property: Callable[[str, object], None]
 ) -> None:
     ends = fuzz(cli, documents, 10_000)
-    assert ends.total() >= 9_000  # hypothesis draws none twice
+    assert ends.total() >= 9_000  # hypothesis does not repeat an example
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
     record_property("specs and studies fuzzed", ends.total())
     record_property("of these refused in words", ends[EXIT_SPEC])
@@ -226,16 +226,16 @@ def test_ten_thousand_specs_that_nobody_meant_are_told_of_or_taken(
 
 
 class Drawn(NamedTuple):
-    """A spec that is valid as far as the registry's own schema can tell."""
+    """Spec that is valid by the schema of the registry."""
 
     said: str
     given: dict[str, Any]
     spec: dict[str, Any]
 
 
-def drawn(registry: Registry, luck: random.Random) -> Iterator[Drawn]:
-    """Components in the models that rules let them into, with options within their limits."""
-    around = bases(None, registry)
+def drawn(registry: Registry, rng: random.Random) -> Iterator[Drawn]:
+    """Yield specs with random components in models that the rules allow, with options within their limits."""
+    base_specs = bases(None, registry)
     slots = (
         "attention",
         "position",
@@ -249,77 +249,77 @@ def drawn(registry: Registry, luck: random.Random) -> Iterator[Drawn]:
     )
     entries: list[Entry] = [entry for slot in slots for entry in registry.index.entries[slot].values()]
     while True:
-        base = luck.choice(list(around))
+        base = rng.choice(list(base_specs))
         changes: dict[str, Any] = {}
-        for entry in luck.sample(entries, luck.choice([1, 1, 2])):
-            case = Case(registry, entry, around)
-            changes |= case.around(base, _with_options(entry, around[base], luck, registry))
-        given = {**around[base], **changes}
+        for entry in rng.sample(entries, rng.choice([1, 1, 2])):
+            case = Case(registry, entry, base_specs)
+            changes |= case.around(base, _with_options(entry, base_specs[base], rng, registry))
+        user_spec = {**base_specs[base], **changes}
         try:
-            yield Drawn(f"{base} {changes}", given, resolved(given, registry=registry))
+            yield Drawn(f"{base} {changes}", user_spec, resolved(user_spec, registry=registry))
         except SpecError:
-            continue  # a rule or a limit of sizes speaks against it
+            continue  # a rule or a limit rejects it
 
 
-def _with_options(entry: Entry, base: Any, luck: random.Random, registry: Registry) -> dict[str, Any]:
+def _with_options(entry: Entry, base: Any, rng: random.Random, registry: Registry) -> dict[str, Any]:
     node = example(entry)
     options = list(flat(entry.options))
-    for path, option in luck.sample(options, min(len(options), luck.choice([0, 1, 2, 3]))):
+    for path, option in rng.sample(options, min(len(options), rng.choice([0, 1, 2, 3]))):
         choices = values(option, resolved(base, registry=registry)) if option.kind.name != "slot" else []
         inner = node
         for key in path[:-1]:
             inner = inner.setdefault(key, {})
         if choices:
-            inner[path[-1]] = luck.choice(choices)
+            inner[path[-1]] = rng.choice(choices)
     return node
 
 
-def told(each: Drawn, registry: Registry) -> bool:
-    """Whether a spec that the rules let through is built, or told of by a component in words."""
+def can_build(sample: Drawn, registry: Registry) -> bool:
+    """Return whether a spec can be built; False if a component rejects it with a `SpecError`."""
     try:
-        build(each.spec, registry, placeholder_vocabulary(each.spec, registry.index), KERNELS)
+        build(sample.spec, registry, placeholder_vocabulary(sample.spec, registry.index), KERNELS)
     except SpecError:
         return False
     return True
 
 
 def test_what_is_accepted_is_accepted_again_as_it_was_written_out(registry: Registry) -> None:
-    for each in itertools.islice(drawn(registry, random.Random(1)), 25):
-        assert resolved(yaml.safe_load(yaml.safe_dump(each.spec)), registry=registry) == each.spec, each.said
+    for sample in itertools.islice(drawn(registry, random.Random(1)), 25):
+        assert resolved(yaml.safe_load(yaml.safe_dump(sample.spec)), registry=registry) == sample.spec, sample.said
 
 
 @pytest.mark.faults
 @pytest.mark.held("A4", "A5", "A6", "A7", "A8", "A10")
 def test_a_thousand_valid_specs_are_accepted_built_and_run(
-    cli: Cli, known: None, registry: Registry, record_property: Callable[[str, object], None]
+    cli: Cli, cached_registry: None, registry: Registry, record_property: Callable[[str, object], None]
 ) -> None:
-    built = run = refused = 0
-    seen: set[str] = set()
-    for each in drawn(registry, random.Random(20_260)):
-        if spec_hash(each.spec) in seen:
+    built = evaluated = refused = 0
+    hashes: set[str] = set()
+    for sample in drawn(registry, random.Random(20_260)):
+        if spec_hash(sample.spec) in hashes:
             continue
-        seen.add(spec_hash(each.spec))
-        if not told(each, registry):
+        hashes.add(spec_hash(sample.spec))
+        if not can_build(sample, registry):
             refused += 1
-            assert refused < 300, "components say too often when they are built what a rule should say before"
+            assert refused < 300, "components reject too many specs that a rule should reject earlier"
             continue
         built += 1
-        Path("s.yaml").write_text(yaml.safe_dump(each.spec))
-        said = cli("check", "s.yaml")
-        assert (said.code, said.err) == (EXIT_OK, ""), (said, each.said)
-        assert said.out.startswith(f"# {spec_hash(each.spec)}\n"), each.said
+        Path("s.yaml").write_text(yaml.safe_dump(sample.spec))
+        result = cli("check", "s.yaml")
+        assert (result.code, result.err) == (EXIT_OK, ""), (result, sample.said)
+        assert result.out.startswith(f"# {spec_hash(sample.spec)}\n"), sample.said
         if built % 5 == 0:
-            run += passed(each, registry)
+            evaluated += run_forward(sample, registry)
         if built == 1_000:
             break
-    assert run >= 200
+    assert evaluated >= 200
     record_property("valid specs drawn from the schema and accepted", built)
-    record_property("of these given values and run forward", run)
+    record_property("of these given values and run forward", evaluated)
 
 
-def passed(each: Drawn, registry: Registry) -> int:
-    """One pass of the model, with its first values."""
-    made = Specimen(each.spec, registry, shaken=False)
+def run_forward(sample: Drawn, registry: Registry) -> int:
+    """Run one forward pass of the model with its initial weights."""
+    specimen = Specimen(sample.spec, registry, shaken=False)
     with torch.no_grad():
-        assert made.hidden(made.told(made.tokens(1, 8))).isfinite().all(), each.said
+        assert specimen.hidden(specimen.told(specimen.tokens(1, 8))).isfinite().all(), sample.said
     return 1

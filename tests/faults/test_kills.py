@@ -1,4 +1,4 @@
-"""kill -9 again and again: of trials at random moments, and of whoever supervises them ahead of every write."""
+"""kill -9 of trials at random times, and of the supervisor before each of its writes."""
 
 from __future__ import annotations
 
@@ -40,39 +40,39 @@ def test_a_trial_that_is_killed_forty_times_at_random_moments_comes_to_the_same(
     trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
 ) -> None:
     trials = [trial(seed=seed, steps=STEPS) for seed in (0, 1)]
-    uncut = []
-    for each in trials:
-        (tmp_path / each.identity).mkdir()
-        record = run_trial(each.spec, registry, TrialContext("x", tmp_path / each.identity))
-        uncut.append(canonical_json(record["result"]))
-    luck = random.Random(20_261)
+    expected = []
+    for item in trials:
+        (tmp_path / item.identity).mkdir()
+        record = run_trial(item.spec, registry, TrialContext("x", tmp_path / item.identity))
+        expected.append(canonical_json(record["result"]))
+    rng = random.Random(20_261)
     kills: list[int] = []
 
     def shot(event: Event) -> None:
-        """Each process is killed a moment after it has begun, and so again and again."""
+        """Kill each process a random time after its start."""
         if event.kind == "started" and len(kills) < KILLS:
             pid = int("".join(filter(str.isdigit, event.text)))
-            threading.Timer(luck.uniform(0.05, 1.0), killed, (pid, kills)).start()
+            threading.Timer(rng.uniform(0.05, 1.0), killed, (pid, kills)).start()
 
-    zygote = ForkServer()
-    zygote.open(Plugins())
+    server = ForkServer()
+    server.open(Plugins())
     try:
         options = RunOptions(jobs=2, retries=10_000, rehearse=False, trial=TrialOptions(checkpoint_steps=1))
-        for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
+        for number in range(KILLS):  # a fast machine finishes before enough kills, and starts a new study
             store = Store(tmp_path, f"study-{number}")
-            run_trials(trials, store, launcher=zygote, options=options, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
-            found = [store.record(each.identity) for each in trials]
-            assert [canonical_json(record["result"]) for record in found if record is not None] == uncut
+            run_trials(trials, store, launcher=server, options=options, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
+            outcome = [store.record(item.identity) for item in trials]
+            assert [canonical_json(record["result"]) for record in outcome if record is not None] == expected
             if len(kills) >= KILLS:
                 break
     finally:
-        zygote.close()
+        server.close()
     assert len(kills) >= KILLS
     record_property("kill -9 survived", len(kills))
 
 
 def killed(pid: int, kills: list[int]) -> None:
-    """The process may have ended by now, and its number may be another's: only our own grandchildren are ended."""
+    """Kill a trial's process; its pid may have been reused, so other processes are left alone."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -84,7 +84,7 @@ def killed(pid: int, kills: list[int]) -> None:
 
 @final
 class Instant(Launcher):
-    """Trials that leave a record at once, or a failure, and say who ran them."""
+    """Launcher whose trials write a record or a failure at once, and log their identity."""
 
     def __init__(self, ran: Path) -> None:
         self.ran = ran
@@ -93,15 +93,17 @@ class Instant(Launcher):
     def open(self, plugins: Plugins) -> None: ...
 
     def start(self, job: Job) -> None:
-        order = WorkerRequest.from_json(job.request)
-        store = Store(Path(order.store), order.study)
+        request = WorkerRequest.from_json(job.request)
+        store = Store(Path(request.store), request.study)
         with self.ran.open("a") as file:
-            file.write(f"{order.identity}\n")
-        if order.spec["seed"] % 2:
-            store.write_failure(order.identity, "failed", "ValueError: broken")
+            file.write(f"{request.identity}\n")
+        if request.spec["seed"] % 2:
+            store.write_failure(request.identity, "failed", "ValueError: broken")
         else:
-            write_json(store.folder(order.identity) / RECORD, {"identity": order.identity, "result": {"state": "done"}})
-        self.news_of += [JobStarted(job.name, "here"), JobEnded(job.name, order.spec["seed"] % 2, None, "")]
+            write_json(
+                store.folder(request.identity) / RECORD, {"identity": request.identity, "result": {"state": "done"}}
+            )
+        self.news_of += [JobStarted(job.name, "here"), JobEnded(job.name, request.spec["seed"] % 2, None, "")]
 
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
         return [self.news_of.popleft()] if self.news_of else []
@@ -112,23 +114,23 @@ class Instant(Launcher):
 
 
 def study(root: Path, *, kill_at: int | None) -> list[Trial]:
-    """Four trials, of which two fail; whoever supervises is killed ahead of its k-th write."""
+    """Run four trials, of which two fail; the supervisor is killed before its k-th write."""
     calls = itertools.count()
 
-    def before(name: str) -> None:
+    def kill_at_call(name: str) -> None:
         if next(calls) == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     specs = [{"seed": seed, "trainer": {"max_steps": 1}, "data": {"batch": 4}} for seed in range(4)]
     trials = [Trial(f"base-{seed}", "base", seed, spec, {}, "code", "corpus") for seed, spec in enumerate(specs)]
-    store = Store(root, "study", FILES if kill_at is None else FILES.with_callback(before))
+    store = Store(root, "study", FILES if kill_at is None else FILES.with_callback(kill_at_call))
     run_trials(trials, store, launcher=Instant(root / "ran"), options=RunOptions(rehearse=False))
     return trials
 
 
 @pytest.mark.faults
 @pytest.mark.held("D9")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child makes no thread and needs none
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child starts no thread
 def test_a_supervisor_that_is_killed_ahead_of_any_of_its_writes_loses_nothing_and_runs_nothing_twice(
     tmp_path: Path, record_property: Property
 ) -> None:
@@ -144,13 +146,16 @@ def test_a_supervisor_that_is_killed_ahead_of_any_of_its_writes_loses_nothing_an
                 os._exit(0)
         _, status = os.waitpid(child, 0)
         kills += os.WIFSIGNALED(status)
-        before = Counter((root / "ran").read_text().split() if (root / "ran").exists() else ())
+        earlier_runs = Counter((root / "ran").read_text().split() if (root / "ran").exists() else ())
         trials = study(root, kill_at=None)
         store = Store(root, "study")
-        assert [store.state(each.identity) for each in trials] == ["done", "failed", "done", "failed"], k
-        ran = Counter((root / "ran").read_text().split())
-        assert all(ran[each.identity] == 1 for each in trials if each.seed % 2 == 0), (k, ran)
-        assert all(ran[each.identity] == 1 + before[each.identity] for each in trials if each.seed % 2), (k, ran)
+        assert [store.state(item.identity) for item in trials] == ["done", "failed", "done", "failed"], k
+        all_runs = Counter((root / "ran").read_text().split())
+        assert all(all_runs[item.identity] == 1 for item in trials if item.seed % 2 == 0), (k, all_runs)
+        assert all(all_runs[item.identity] == 1 + earlier_runs[item.identity] for item in trials if item.seed % 2), (
+            k,
+            all_runs,
+        )
         if not os.WIFSIGNALED(status):
             break
     assert kills > 20

@@ -40,29 +40,29 @@ def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_sam
 ) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'paribus[ray]'")
     trials = [trial(seed=seed, steps=STEPS) for seed in (0, 1)]
-    uncut = []
-    for each in trials:
-        (tmp_path / each.identity).mkdir()
-        uncut.append(
-            canonical_json(run_trial(each.spec, registry, TrialContext("x", tmp_path / each.identity))["result"])
+    expected = []
+    for item in trials:
+        (tmp_path / item.identity).mkdir()
+        expected.append(
+            canonical_json(run_trial(item.spec, registry, TrialContext("x", tmp_path / item.identity))["result"])
         )
-    luck = random.Random(20_261)
+    rng = random.Random(20_261)
     kills: list[str] = []
 
     def shot(event: Event) -> None:
         if event.kind == "started" and len(kills) < KILLS:
-            pid, victim = int(event.text.split()[1]), luck.choice(["process", "worker"])
-            threading.Timer(luck.uniform(0.0, LATEST), killed, (pid, victim, kills)).start()
+            pid, victim = int(event.text.split()[1]), rng.choice(["process", "worker"])
+            threading.Timer(rng.uniform(0.0, LATEST), killed, (pid, victim, kills)).start()
 
     launcher = Ray(cpus=0.5)
     launcher.open(Plugins())
     try:
         options = RunOptions(jobs=2, retries=10_000, rehearse=False, trial=TrialOptions(checkpoint_steps=1))
-        for number in range(KILLS):  # a fast machine is through before many could be killed, and begins anew
+        for number in range(KILLS):  # a fast machine finishes before enough kills, and starts a new study
             store = Store(tmp_path, f"study-{number}")
             run_trials(trials, store, launcher=launcher, options=options, on_event=shot)
-            found = [store.record(each.identity) for each in trials]
-            assert [canonical_json(record["result"]) for record in found if record is not None] == uncut
+            records = [store.record(item.identity) for item in trials]
+            assert [canonical_json(record["result"]) for record in records if record is not None] == expected
             if len(kills) >= KILLS:
                 break
     finally:
@@ -73,7 +73,7 @@ def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_sam
 
 
 def killed(pid: int, victim: str, kills: list[str]) -> None:
-    """The process may have ended by now, and its number may be another's: only a trial is shot, or what runs it."""
+    """Kill a trial's process or its Ray worker; its pid may have been reused, so other processes are left alone."""
     with suppress(OSError):
         if b"paribus" not in Path(f"/proc/{pid}/cmdline").read_bytes():
             return

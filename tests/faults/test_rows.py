@@ -1,6 +1,6 @@
-"""Faults that people meet: what is given, how it ends, what must be said, and that no file was touched.
+"""User errors: input, exit code, required words of the message, and unchanged files.
 
-The ids are those of the table: A are mistakes in specs and studies, B broken plugins.
+The ids are those of the table: A are errors in specs and studies, B are broken plugins.
 """
 
 import json
@@ -18,10 +18,10 @@ from paribus.registry import installed
 Cli = Callable[..., Any]
 
 LINE = re.compile(r"error\[[a-z-]+\]( \S+)?( \(.+?\))?: .+")
-"""One line a problem: `error[code] path (location): message; did you mean "…"? valid: …; hint`"""
+"""Format of a line, one for each problem: `error[code] path (location): message; did you mean "…"? valid: …; hint`"""
 
 SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
-    # id, a file s.yaml or none, overrides, words
+    # id, content of s.yaml or None, overrides, words
     ("A1", None, ["attention=gqa", "attention.kvheads=2"], ["attention.kvheads", "kv_heads, scores", "mean `kv_heads"]),
     ("A1", "preset: encoder-tiny\nattention: {name: gqa, kvheads: 2}\n", [], ["attention.kvheads (s.yaml:2)"]),
     ("A1", "preset: encoder-tiny\natention: gqa\n", [], ["atention (s.yaml:2)", "did you mean \"attention\"?"]),
@@ -98,7 +98,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
 ]  # fmt: skip
 
 
-def everything() -> dict[str, bytes]:
+def all_files() -> dict[str, bytes]:
     return {str(path): path.read_bytes() if path.is_file() else b"" for path in Path().rglob("*")}
 
 
@@ -115,23 +115,23 @@ def test_a_mistake_in_a_spec_is_told_in_a_line_and_touches_nothing(
     monkeypatch.setenv("PARIBUS_SECRET", "a-secret")
     if file is not None:
         Path("s.yaml").write_bytes(file if isinstance(file, bytes) else file.encode())
-    before = everything()
-    said = cli("check", "encoder-tiny" if file is None else "s.yaml", *overrides)
-    assert said.code == 2
-    assert said.out == ""
-    assert all(LINE.fullmatch(line) for line in said.err.splitlines())
-    assert [word for word in words if word not in said.err] == []
-    assert "a-secret" not in said.err
-    assert everything() == before
+    files_before = all_files()
+    result = cli("check", "encoder-tiny" if file is None else "s.yaml", *overrides)
+    assert result.code == 2
+    assert result.out == ""
+    assert all(LINE.fullmatch(line) for line in result.err.splitlines())
+    assert [word for word in words if word not in result.err] == []
+    assert "a-secret" not in result.err
+    assert all_files() == files_before
 
 
 @pytest.mark.held("A22", "A27")
 @pytest.mark.parametrize("source", ["none.yaml", "../../x", "/no/such/file.yaml", ".", "./", "CON", "", "é", "a" * 300])
 def test_a_spec_that_is_not_there_is_told_of(cli: Cli, source: str) -> None:
-    said = cli("check", source)
-    assert said.code == 2
-    assert said.err.startswith("error[")
-    assert said.err.count("\n") == 1
+    result = cli("check", source)
+    assert result.code == 2
+    assert result.err.startswith("error[")
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.held("A17")
@@ -142,16 +142,18 @@ def test_a17_a_number_with_an_exponent_is_a_number_in_a_file_and_in_an_override(
 
 
 def test_every_problem_of_a_spec_is_told_at_once(cli: Cli) -> None:
-    said = cli("check", "encoder-tiny", "attention=gqaa", "seed=no", "dims.heads=x", "colour=1", "objective=clm", "bad")
+    result = cli(
+        "check", "encoder-tiny", "attention=gqaa", "seed=no", "dims.heads=x", "colour=1", "objective=clm", "bad"
+    )
     for path in ("attention", "seed", "dims.heads", "colour", "objective"):
-        assert f"] {path} (override " in said.err
-    assert len(said.err.splitlines()) == 6
+        assert f"] {path} (override " in result.err
+    assert len(result.err.splitlines()) == 6
 
 
 HEAD = "from typing import Annotated\n\nfrom paribus import Range, Schedule, hookimpl\n\n\n"
 STEADY = '''
 class Steady(Schedule):
-    """Always the same."""
+    """Constant schedule."""
 
     def __init__(self{init}) -> None:
         {body}
@@ -171,7 +173,7 @@ def plugin(init: str = "", body: str = "pass", name: str = "steady") -> str:
 
 
 def add(folder: Path, distribution: str, source: str, needs: str = "") -> None:
-    """Installs a distribution of one module."""
+    """Install a distribution of one module."""
     module = distribution.replace("-", "_")
     (folder / f"{module}.py").write_text(source)
     info = folder / f"{module}-1.5.dist-info"
@@ -222,7 +224,7 @@ def test_a_broken_plugin_is_a_warning_until_a_spec_needs_it(
     cli: Cli, site: Path, number: int, source: str, needs: str, words: list[str]
 ) -> None:
     add(site, f"fault-{number}", source, needs)
-    if "_exit" not in source:  # in this process as well, unless that would end it
+    if "_exit" not in source:  # also in this process, unless that would end it
         assert installed().get("attention", "mha").__name__ == "MultiHead"
     fine = cli("list")
     assert fine.code == 0
@@ -244,10 +246,10 @@ def test_b3_two_plugins_with_one_name_are_both_named_whatever_was_installed_firs
 ) -> None:
     for name in names:
         add(site, f"twice-{name}", plugin())
-    said = cli("check", "encoder-tiny", "schedule=steady")
-    assert said.code == 3
+    result = cli("check", "encoder-tiny", "schedule=steady")
+    assert result.code == 3
     claim = "schedule.steady is claimed by plugin twice_aaa of twice-aaa 1.5 and plugin twice_zzz of twice-zzz 1.5"
-    assert claim in said.err
+    assert claim in result.err
     assert cli("check", "encoder-tiny", "seed=x").code == 2
     assert claim in cli("list").err
 
@@ -255,10 +257,10 @@ def test_b3_two_plugins_with_one_name_are_both_named_whatever_was_installed_firs
 @pytest.mark.held("B3")
 def test_b3_a_plugin_that_shadows_a_built_in_one_replaces_nothing(cli: Cli, site: Path) -> None:
     add(site, "shadow", plugin(name="warmup-cosine"))
-    said = cli("check", "encoder-tiny")
-    assert said.code == 3
-    assert "schedule.warmup-cosine is claimed by plugin optim of paribus" in said.err
-    assert "plugin shadow of shadow 1.5" in said.err
+    result = cli("check", "encoder-tiny")
+    assert result.code == 3
+    assert "schedule.warmup-cosine is claimed by plugin optim of paribus" in result.err
+    assert "plugin shadow of shadow 1.5" in result.err
     assert cli("check", "encoder-tiny", "schedule=constant").code == 0
     assert cli("check", "encoder-tiny", "--no-plugins").code == 0
 
@@ -268,12 +270,12 @@ def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(Path(), "planted", "import pathlib; pathlib.Path('marker').touch()")
-    for first in ("", str(Path.cwd())):  # what `python -c` and `python -m` put first on the path
-        monkeypatch.setattr(sys, "path", [first, *sys.path])
+    for first_entry in ("", str(Path.cwd())):  # first entries of the path with `python -c` and `python -m`
+        monkeypatch.setattr(sys, "path", [first_entry, *sys.path])
         assert "planted" not in cli("plugins").out
-    said = cli("check", "encoder-tiny", "plugins=[planted]")
-    assert said.code == 3
-    assert 'unknown plugin "planted"' in said.err
+    result = cli("check", "encoder-tiny", "plugins=[planted]")
+    assert result.code == 3
+    assert 'unknown plugin "planted"' in result.err
     assert not Path("marker").exists()
 
 
@@ -289,9 +291,9 @@ def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
 def test_a_file_that_is_named_as_a_plugin_is_needed(cli: Cli, source: str | None, code: int, words: str) -> None:
     if source is not None:
         Path("mine.py").write_text(source)
-    said = cli("--plugin", "mine.py", "list")
-    assert said.code == code
-    assert words in said.err
+    result = cli("--plugin", "mine.py", "list")
+    assert result.code == code
+    assert words in result.err
 
 
 STUDY: dict[str, Any] = {
@@ -300,10 +302,10 @@ STUDY: dict[str, Any] = {
     "budget": {"steps": 3},
     "metric": "val/mlm/loss",
 }
-THOUSAND = [each / 10_000 for each in range(1, 1001)]
+THOUSAND = [count / 10_000 for count in range(1, 1001)]
 
 STUDIES: list[tuple[str, str, dict[str, Any], list[str]]] = [
-    # id, the folder of the study, what differs in it, words
+    # id, folder of the study, changed keys, words
     ("A1", "s", {"varry": {}}, ["varry (s/study.yaml:1", "did you mean \"vary\""]),
     (
         "A19", "s", {"design": "grid", "vary": {"optimizer.lr": THOUSAND, "schedule.warmup": THOUSAND}},
@@ -336,13 +338,13 @@ def test_a_mistake_in_a_study_is_told_in_a_line_and_runs_nothing(
     monkeypatch.setenv("PARIBUS_SECRET", "a-secret")
     Path(folder).mkdir()
     (Path(folder) / "study.yaml").write_text(json.dumps(STUDY | changes))
-    before = everything()
-    said = cli(verb, f"{folder}/study.yaml")
-    assert (said.code, said.out) == (2, "")
-    assert all(LINE.fullmatch(line) for line in said.err.splitlines())
-    assert [word for word in words if word not in said.err] == []
-    assert "a-secret" not in said.err
-    assert everything() == before
+    files_before = all_files()
+    result = cli(verb, f"{folder}/study.yaml")
+    assert (result.code, result.out) == (2, "")
+    assert all(LINE.fullmatch(line) for line in result.err.splitlines())
+    assert [word for word in words if word not in result.err] == []
+    assert "a-secret" not in result.err
+    assert all_files() == files_before
 
 
 @pytest.mark.held("A23", "A24")
@@ -359,11 +361,11 @@ def test_a_mistake_in_a_study_is_told_in_a_line_and_runs_nothing(
 )
 def test_what_would_fill_memory_or_run_is_refused_within_a_second(cli: Cli, text: str) -> None:
     Path("s.yaml").write_text(text)
-    began = time.process_time()
-    said = cli("check", "s.yaml")
-    assert (said.code, said.out) == (2, "")
-    assert all(LINE.fullmatch(line) for line in said.err.splitlines())
-    assert time.process_time() - began < 1.0
+    start = time.process_time()
+    result = cli("check", "s.yaml")
+    assert (result.code, result.out) == (2, "")
+    assert all(LINE.fullmatch(line) for line in result.err.splitlines())
+    assert time.process_time() - start < 1.0
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
 
 
@@ -394,9 +396,9 @@ def test_a_corpus_that_cannot_serve_is_told_of_before_a_step(
     Path("d").mkdir()
     for name, text in files.items():
         Path("d", f"{name}.txt").write_text(text)
-    said = cli("train", "encoder-tiny", "corpus=text", "corpus.path=[d/*.txt]", *overrides, "trainer.max_steps=1")
-    assert (said.code, said.out) == (4, ""), said.err
-    assert [word for word in words if word not in said.err] == [], said.err
-    assert all(LINE.fullmatch(line) for line in said.err.splitlines() if line)
-    left = {path.name for path in Path("runs").rglob("*")}
-    assert left & {"record.json", "weights.safetensors", "checkpoints"} == set()
+    result = cli("train", "encoder-tiny", "corpus=text", "corpus.path=[d/*.txt]", *overrides, "trainer.max_steps=1")
+    assert (result.code, result.out) == (4, ""), result.err
+    assert [word for word in words if word not in result.err] == [], result.err
+    assert all(LINE.fullmatch(line) for line in result.err.splitlines() if line)
+    remaining = {path.name for path in Path("runs").rglob("*")}
+    assert remaining & {"record.json", "weights.safetensors", "checkpoints"} == set()

@@ -19,7 +19,7 @@ from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, E
 from paribus.runner.fork_server import process_environment
 
 SABOTEUR = Path(__file__).parents[1] / "core/paribus/runner/saboteur.py"
-DEEDS = {"1": "raise", "2": "memory", "3": "hang"}
+FAILURES = {"1": "raise", "2": "memory", "3": "hang"}
 SMALL = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4, "data.validation": 8}
 STUDY: dict[str, Any] = {
     "base": {"preset": "encoder-tiny", **SMALL, "schedule": {"name": "constant", "warmup": 0.0}},
@@ -35,27 +35,32 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Runs `paribus` in a process of its own, in the test's folder; plugins do what is planned for each seed."""
-    begun: list[subprocess.Popen[str]] = []
+    """Start `paribus` in a separate process, with a plugin that fails as planned for each seed."""
+    processes: list[subprocess.Popen[str]] = []
     (tmp_path / "plan.json").write_text("{}")
 
-    def run(*words: str, plan: dict[str, Any] | None = None, **more: Any) -> subprocess.Popen[str]:
+    def run(*words: str, plan: dict[str, Any] | None = None, **variables: Any) -> subprocess.Popen[str]:
         if plan is not None:
             (tmp_path / "plan.json").write_text(json.dumps(plan))
         process = subprocess.Popen(
             [sys.executable, "-m", "paribus", "--plugin", str(SABOTEUR), *words],
-            stdout=more.pop("stdout", subprocess.PIPE),
+            stdout=variables.pop("stdout", subprocess.PIPE),
             stderr=subprocess.PIPE,
             text=True,
             cwd=tmp_path,
-            env={**process_environment(), "PARIBUS_SABOTAGE": str(tmp_path / "plan.json"), "COLUMNS": "40", **more},
+            env={
+                **process_environment(),
+                "PARIBUS_SABOTAGE": str(tmp_path / "plan.json"),
+                "COLUMNS": "40",
+                **variables,
+            },
             start_new_session=True,
         )
-        begun.append(process)
+        processes.append(process)
         return process
 
     yield run
-    for process in begun:
+    for process in processes:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -68,14 +73,14 @@ def written(folder: Path, **changes: Any) -> str:
 
 
 def states(start: Start, path: str) -> dict[str, str]:
-    """variant and seed -> state, as `paribus status` tells it."""
-    said, _ = start("status", path, "--json").communicate(timeout=900)
-    return {f"{row['variant']} {row['seed']}": row["state"] for row in json.loads(said)}
+    """Return the state of each variant and seed, as `paribus status` prints it."""
+    output, _ = start("status", path, "--json").communicate(timeout=900)
+    return {f"{row['variant']} {row['seed']}": row["state"] for row in json.loads(output)}
 
 
-def until(there: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 900
-    while not there():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -87,21 +92,21 @@ def test_every_state_is_come_to_and_told(start: Start, tmp_path: Path) -> None:
         f"{variant} {seed}": "pending" for variant in ("baseline", "optimizer.lr=1000000000000.0") for seed in range(4)
     }
     assert states(start, path) == pending
-    plan = {seed: {"do": deed, "step": 2} for seed, deed in DEEDS.items()}
+    plan = {seed: {"do": failure, "step": 2} for seed, failure in FAILURES.items()}
     run = start("run", path, "--jobs", "8", plan=plan)
     until(lambda: len(list(tmp_path.glob("runs/mine/*/progress.jsonl"))) == 8)
     assert "running" in states(start, path).values()
     out, err = run.communicate(timeout=900)
     assert run.returncode == EXIT_FAILED
     assert "Traceback" not in out + err
-    found = states(start, path)
-    assert [found[f"baseline {seed}"] for seed in range(4)] == ["done", "failed", "out-of-memory", "timeout"]
-    assert found["optimizer.lr=1000000000000.0 0"] == "diverged"
+    final_states = states(start, path)
+    assert [final_states[f"baseline {seed}"] for seed in range(4)] == ["done", "failed", "out-of-memory", "timeout"]
+    assert final_states["optimizer.lr=1000000000000.0 0"] == "diverged"
     assert "ValueError: this is what a plugin's mistake looks like" in err
     assert "out of memory when 1152921504606846976 bytes more were requested" in err
     assert "it was stopped after 20 s" in err
     assert all(len(line) <= 40 for line in out.splitlines() if "/" not in line and "paribus" not in line)
-    assert start("run", path, plan={}).wait(900) == EXIT_FAILED  # the diverged ones stay so
+    assert start("run", path, plan={}).wait(900) == EXIT_FAILED  # diverged trials are not repeated
     assert set(states(start, path).values()) == {"done", "diverged"}
 
 

@@ -1,4 +1,4 @@
-"""The table itself: every row is held by a test that there is."""
+"""Consistency of the table of faults: an existing test covers each row."""
 
 import re
 from collections import Counter
@@ -12,47 +12,45 @@ TESTS = Path(__file__).parents[1]
 HERE = Path(__file__).parent
 
 
-def here() -> Counter[str]:
-    """The rows that tests beside this one say they hold."""
-    marks = [
-        found for path in HERE.glob("test_*.py") for found in re.findall(r"mark\.held\(([^)]*)\)", path.read_text())
-    ]
-    found = Counter(row for mark in marks for row in re.findall(r'"([A-E]\d+)"', mark))
-    found.update(re.findall(r'^    \(\n? *"([A-E]\d+)",', (HERE / "test_rows.py").read_text(), flags=re.M))
-    return found
+def held_here() -> Counter[str]:
+    """Return the rows that tests in this folder cover, with the number of their marks."""
+    marks = [rows for path in HERE.glob("test_*.py") for rows in re.findall(r"mark\.held\(([^)]*)\)", path.read_text())]
+    rows = Counter(row for mark in marks for row in re.findall(r'"([A-E]\d+)"', mark))
+    rows.update(re.findall(r'^    \(\n? *"([A-E]\d+)",', (HERE / "test_rows.py").read_text(), flags=re.M))
+    return rows
 
 
 @pytest.mark.parametrize("file", ELSEWHERE)
 def test_what_is_said_to_hold_a_row_is_a_test(file: str) -> None:
-    there = set(re.findall(r"^def test_(\w+)", (TESTS / file).read_text(), flags=re.M))
-    assert set(ELSEWHERE[file]) - there == set()
+    tests = set(re.findall(r"^def test_(\w+)", (TESTS / file).read_text(), flags=re.M))
+    assert set(ELSEWHERE[file]) - tests == set()
 
 
 @pytest.mark.faults
 def test_whatever_is_a_fault_holds_a_row() -> None:
-    found = {
+    files = {
         path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py") if "mark.faults" in path.read_text()
     }
-    assert {file for file in found if not file.startswith("faults/")} - set(ELSEWHERE) == set()
+    assert {file for file in files if not file.startswith("faults/")} - set(ELSEWHERE) == set()
 
 
 def test_every_row_is_held_or_said_not_to_be() -> None:
     elsewhere = {row for tests in ELSEWHERE.values() for rows in tests.values() for row in rows}
-    known = set(FAULTS)
-    assert elsewhere - known == set(here()) - known == set(NOT_MET) - known == set()
-    assert known - elsewhere - set(here()) - set(NOT_MET) == set()
+    all_rows = set(FAULTS)
+    assert elsewhere - all_rows == set(held_here()) - all_rows == set(NOT_MET) - all_rows == set()
+    assert all_rows - elsewhere - set(held_here()) - set(NOT_MET) == set()
 
 
 def test_the_page_counts_cases_and_figures_and_says_what_failed() -> None:
-    seen = [
+    reports = [
         ([("row", "D9"), ("kills", 20)], "passed"),
         ([("row", "D9"), ("kills", 1_000)], "passed"),
         ([("row", "D5"), ("kills", 7)], "failed"),
     ]
-    said = page(seen, 90.0)
-    assert "| kills | 1,020 |" in said
-    assert "2 tests passed, 1 failed, 0 were skipped." in said
-    assert f"| D9 | {FAULTS['D9']} | 2 | held |" in said
-    assert f"| D5 | {FAULTS['D5']} | 1 | not met: 1 of its cases failed |" in said
-    assert f"| E1 | {FAULTS['E1']} | 0 | not tried here |" in said
-    assert all(f"| {row} | " in said for row in FAULTS)
+    text = page(reports, 90.0)
+    assert "| kills | 1,020 |" in text
+    assert "2 tests passed, 1 failed, 0 were skipped." in text
+    assert f"| D9 | {FAULTS['D9']} | 2 | held |" in text
+    assert f"| D5 | {FAULTS['D5']} | 1 | not met: 1 of its cases failed |" in text
+    assert f"| E1 | {FAULTS['E1']} | 0 | not tried here |" in text
+    assert all(f"| {row} | " in text for row in FAULTS)

@@ -1,4 +1,4 @@
-"""What a CPU computes, a GPU computes; trials run there, are cut there, and go on to the same bits."""
+"""CUDA: equal losses and gradients as on a CPU, and trials that resume bitwise after an interruption."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def test_a_gpu_computes_the_loss_and_the_gradients_of_a_cpu(registry: Registry, 
     model.double()
     loss = model.loss(batch)
     loss.backward()
-    wanted = {
+    expected = {
         name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
     }
     model.zero_grad()
     model.to("cuda")
-    found = model.loss(to_device(batch, model))
-    found.backward()
-    assert found.item() == pytest.approx(loss.item(), rel=1e-9)
+    gpu_loss = model.loss(to_device(batch, model))
+    gpu_loss.backward()
+    assert gpu_loss.item() == pytest.approx(loss.item(), rel=1e-9)
     for name, parameter in model.named_parameters():
-        if name in wanted:
+        if name in expected:
             assert parameter.grad is not None
-            torch.testing.assert_close(parameter.grad.cpu(), wanted[name], rtol=1e-7, atol=1e-9)
+            torch.testing.assert_close(parameter.grad.cpu(), expected[name], rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,18 @@ def test_scores_that_are_functions_are_fused_and_train_alike(registry: Registry,
     assert set(model.get_submodule("body").kernels(device="cuda", rows=128)) == {kernel}  # type: ignore[operator]  # a stack
     loss = model.loss(batch)
     loss.backward()
-    wanted = {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+    expected = {
+        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
     model.zero_grad()
     model.to("cuda")
-    found = model.loss(to_device(batch, model))
-    found.backward()
-    assert found.item() == pytest.approx(loss.item(), rel=1e-4)
-    for name, each in model.named_parameters():
-        if name in wanted:
-            assert each.grad is not None
-            torch.testing.assert_close(each.grad.cpu(), wanted[name], rtol=1e-2, atol=1e-4)
+    gpu_loss = model.loss(to_device(batch, model))
+    gpu_loss.backward()
+    assert gpu_loss.item() == pytest.approx(loss.item(), rel=1e-4)
+    for name, parameter in model.named_parameters():
+        if name in expected:
+            assert parameter.grad is not None
+            torch.testing.assert_close(parameter.grad.cpu(), expected[name], rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("words", [["gpt-tiny"], ["encoder-tiny"]], ids=" ".join)
@@ -111,12 +113,12 @@ def test_bf16_stays_near_float32(registry: Registry, words: list[str]) -> None:
 def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
     model, batch = model_and_batch(registry, "gpt-tiny", "dropout=0.1")
     model.to("cuda")
-    there = to_device(batch, model)
-    model.loss(there).backward()
+    gpu_batch = to_device(batch, model)
+    model.loss(gpu_batch).backward()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        model.loss(there).backward()
+        model.loss(gpu_batch).backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
@@ -124,19 +126,19 @@ def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
 def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registry, tmp_path: Path) -> None:
     words = ["dims.width=32", "dropout=0.1", "trainer.max_steps=12", "trainer.deterministic=true"]
     spec = resolved("gpt-tiny", *words, registry=registry)
-    whole = run_trial(spec, registry, TrialContext("trial", tmp_path / "whole"))
+    expected = run_trial(spec, registry, TrialContext("trial", tmp_path / "whole"))
     steps = 0
 
-    def asked() -> bool:
+    def should_stop() -> bool:
         nonlocal steps
         steps += 1
         return steps == 5
 
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        run_trial(spec, registry, TrialContext("trial", tmp_path / "cut", should_stop=asked))
-    again = run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))
-    assert again["result"] == whole["result"]
-    assert again["provenance"]["machine"]["device"] == "cuda"
+        run_trial(spec, registry, TrialContext("trial", tmp_path / "cut", should_stop=should_stop))
+    resumed = run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))
+    assert resumed["result"] == expected["result"]
+    assert resumed["provenance"]["machine"]["device"] == "cuda"
 
 
 def test_the_quickstart_runs_on_a_gpu_and_its_control_is_worse(
@@ -152,5 +154,5 @@ def test_each_trial_is_pinned_to_one_device(capsys: pytest.CaptureFixture[str], 
     assert main(words) == 0
     capsys.readouterr()
     records = [json.loads(path.read_text())["body"] for path in tmp_path.rglob("record.json")]
-    seen = {record["provenance"]["visible"] for record in records}
-    assert len(seen) == torch.cuda.device_count()
+    devices = {record["provenance"]["visible"] for record in records}
+    assert len(devices) == torch.cuda.device_count()
