@@ -148,7 +148,7 @@ def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_tak
 
 
 @pytest.mark.held("D16", "D17")
-@pytest.mark.parametrize("how", ["older", "all", "pickle"])
+@pytest.mark.parametrize("damage", ["older", "all", "pickle"])
 def test_a_trial_with_spoilt_files_says_so_and_comes_to_the_same_record(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, registry: Registry, tmp_path: Path, damage: str
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_trial_with_spoilt_files_says_so_and_comes_to_the_same_record(
     resumed_record = store.record(finished_trial.identity)
     assert resumed_record is not None
     assert canonical_json(resumed_record["result"]) == canonical_json(expected["result"])
-    notes = [json.loads(line).get("note", "") for line in (folder / PROGRESS).read_text().splitlines()]
+    notes = [json.loads(line).get("message", "") for line in (folder / PROGRESS).read_text().splitlines()]
     expected_note = "going on from the checkpoint of step" if damage == "older" else "it begins again at step 0"
     assert any(expected_note in note for note in notes), notes
     assert not marker.exists()
