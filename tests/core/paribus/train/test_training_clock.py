@@ -100,7 +100,7 @@ def test_a_time_is_read_as_lightning_reads_it(text: Any, seconds: float | None) 
 
 @pytest.mark.parametrize("text", ["soon", "{seconds: 0}", "{weeks: 1}", "60", "{seconds: -1}", "{seconds: true}"])
 def test_what_is_no_time_is_refused(registry: Registry, text: str) -> None:
-    with pytest.raises(SpecError, match=r"wrong-type.*trainer.max_time .*a time > 0; valid: \{seconds: 60\}, also minutes"):
+    with pytest.raises(SpecError, match=r"wrong-type.*trainer.max_time .*a time > 0; valid: \{seconds: 60\}"):
         spec(registry, f"trainer.max_time={text}")
 
 
