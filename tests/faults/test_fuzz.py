@@ -24,9 +24,9 @@ from paribus.errors import EXIT_OK, EXIT_SPEC, SpecError
 from paribus.kernels import KERNELS
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved, spec_hash
-from paribus.testing.host_models import Case, bases, example, values
-from paribus.testing.option_checks import flat
-from paribus.testing.small_model import Specimen
+from paribus.testing.host_models import Case, alternative_values, base_specs, example_node
+from paribus.testing.option_checks import flatten_options
+from paribus.testing.small_model import SmallModel
 
 Cli = Callable[..., Any]
 
@@ -235,7 +235,7 @@ class Drawn(NamedTuple):
 
 def drawn(registry: Registry, rng: random.Random) -> Iterator[Drawn]:
     """Yield specs with random components in models that the rules allow, with options within their limits."""
-    base_specs = bases(None, registry)
+    preset_specs = base_specs(None, registry)
     slots = (
         "attention",
         "position",
@@ -249,12 +249,12 @@ def drawn(registry: Registry, rng: random.Random) -> Iterator[Drawn]:
     )
     entries: list[Entry] = [entry for slot in slots for entry in registry.index.entries[slot].values()]
     while True:
-        base = rng.choice(list(base_specs))
+        base = rng.choice(list(preset_specs))
         changes: dict[str, Any] = {}
         for entry in rng.sample(entries, rng.choice([1, 1, 2])):
-            case = Case(registry, entry, base_specs)
-            changes |= case.around(base, _with_options(entry, base_specs[base], rng, registry))
-        user_spec = {**base_specs[base], **changes}
+            case = Case(registry, entry, preset_specs)
+            changes |= case.component_overrides(base, _with_options(entry, preset_specs[base], rng, registry))
+        user_spec = {**preset_specs[base], **changes}
         try:
             yield Drawn(f"{base} {changes}", user_spec, resolved(user_spec, registry=registry))
         except SpecError:
@@ -262,10 +262,10 @@ def drawn(registry: Registry, rng: random.Random) -> Iterator[Drawn]:
 
 
 def _with_options(entry: Entry, base: Any, rng: random.Random, registry: Registry) -> dict[str, Any]:
-    node = example(entry)
-    options = list(flat(entry.options))
+    node = example_node(entry)
+    options = list(flatten_options(entry.options))
     for path, option in rng.sample(options, min(len(options), rng.choice([0, 1, 2, 3]))):
-        choices = values(option, resolved(base, registry=registry)) if option.kind.name != "slot" else []
+        choices = alternative_values(option, resolved(base, registry=registry)) if option.kind.name != "slot" else []
         inner = node
         for key in path[:-1]:
             inner = inner.setdefault(key, {})
@@ -319,7 +319,7 @@ def test_a_thousand_valid_specs_are_accepted_built_and_run(
 
 def run_forward(sample: Drawn, registry: Registry) -> int:
     """Run one forward pass of the model with its initial weights."""
-    specimen = Specimen(sample.spec, registry, shaken=False)
+    specimen = SmallModel(sample.spec, registry, perturbed=False)
     with torch.no_grad():
-        assert specimen.hidden(specimen.told(specimen.tokens(1, 8))).isfinite().all(), sample.said
+        assert specimen.hidden(specimen.with_segments(specimen.tokens(1, 8))).isfinite().all(), sample.said
     return 1

@@ -1,4 +1,4 @@
-"""The conformance kit: `conform(component)` holds a component against all that its slot and its traits promise."""
+"""Conformance kit: `conform(component)` tests a component against the contract of its slot and its traits."""
 
 from paribus.testing.conformance import conform, examine
 from paribus.testing.results import Finding, NotConformingError, Report

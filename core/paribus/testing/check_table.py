@@ -1,4 +1,4 @@
-"""Which checks there are, and for which slots: one line each."""
+"""Table of the conformance checks: the slots and models that each check applies to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paribus.testing import (
     training_checks,
     weight_checks,
 )
-from paribus.testing.host_models import Case, Cell
+from paribus.testing.host_models import Case, HostModel
 from paribus.testing.option_checks import options
 from paribus.testing.results import Verdict
 
@@ -23,51 +23,51 @@ LAYERS: Final = ("attention", "position", "norm", "placement", "feedforward")
 
 
 class Check(NamedTuple):
-    """One property, the slots that it is of, and the models that it is held in."""
+    """Conformance check, with the slots that it applies to and the models that it runs in."""
 
-    run: Callable[[Case, Cell], Verdict]
+    run: Callable[[Case, HostModel], Verdict]
     slots: tuple[str, ...]
-    where: Literal["once", "plain", "everywhere"] = "plain"  # plain: the presets, with no other neighbours
+    scope: Literal["once", "plain", "everywhere"] = "plain"  # plain: presets without other neighbours
 
-    def among(self, cells: Sequence[Cell]) -> Sequence[Cell]:
-        if self.where == "once":
+    def select_models(self, cells: Sequence[HostModel]) -> Sequence[HostModel]:
+        if self.scope == "once":
             return cells[:1]
-        return [cell for cell in cells if cell.plain or self.where == "everywhere"]
+        return [cell for cell in cells if cell.is_preset or self.scope == "everywhere"]
 
 
 CHECKS: Final[Mapping[str, Check]] = {
-    "moments": Check(module_checks.moments, ("position",), "once"),
-    "wiring": Check(module_checks.wiring, ("placement",)),
-    "row by row": Check(module_checks.norming, ("norm",)),
-    "each row": Check(module_checks.feeding, ("feedforward",)),
-    "reach": Check(module_checks.reaching, ("position",)),
-    "distances": Check(module_checks.distances, ("position",), "once"),
-    "turning": Check(module_checks.turning, ("position",), "once"),
+    "moments": Check(module_checks.position_hooks, ("position",), "once"),
+    "wiring": Check(module_checks.placement_wiring, ("placement",)),
+    "row by row": Check(module_checks.norm_per_token, ("norm",)),
+    "each row": Check(module_checks.feedforward_per_token, ("feedforward",)),
+    "reach": Check(module_checks.position_range, ("position",)),
+    "distances": Check(module_checks.distance_bias, ("position",), "once"),
+    "turning": Check(module_checks.relative_rotation, ("position",), "once"),
     "causality": Check(token_checks.causality, ARCHITECTURE, "everywhere"),
     "prefix": Check(token_checks.prefix, ARCHITECTURE, "everywhere"),
-    "mixing": Check(token_checks.mixing, ("attention", "placement", "topology")),
-    "placing": Check(token_checks.placing, ("position",)),
-    "batch": Check(token_checks.batching, ARCHITECTURE),
+    "mixing": Check(token_checks.token_mixing, ("attention", "placement", "topology")),
+    "placing": Check(token_checks.position_sensitivity, ("position",)),
+    "batch": Check(token_checks.batch_independence, ARCHITECTURE),
     "determinism": Check(token_checks.determinism, ARCHITECTURE),
     "padding": Check(token_checks.padding, ARCHITECTURE, "everywhere"),
     "documents": Check(token_checks.documents, ARCHITECTURE, "everywhere"),
     "order": Check(token_checks.order, LAYERS, "everywhere"),
-    "appended": Check(token_checks.appended, LAYERS, "everywhere"),
+    "appended": Check(token_checks.extra_queries, LAYERS, "everywhere"),
     "decoding": Check(forward_checks.decoding, ARCHITECTURE, "everywhere"),
     "weights": Check(weight_checks.weights, ("attention", "position")),
-    "state": Check(forward_checks.remembering, ("attention",)),
+    "state": Check(forward_checks.state_size, ("attention",)),
     "kernels": Check(forward_checks.kernels, ("attention", "position"), "everywhere"),
-    "rows": Check(forward_checks.rows, ("embedding",)),
+    "rows": Check(forward_checks.embedding_length, ("embedding",)),
     "gradients": Check(forward_checks.gradients, ARCHITECTURE),
     "cost": Check(forward_checks.cost, ("attention", "feedforward")),
-    "keyed": Check(initialisation_checks.keyed, (*ARCHITECTURE, "initialisation")),
+    "keyed": Check(initialisation_checks.seeded_weights, (*ARCHITECTURE, "initialisation")),
     "options": Check(options, (*ARCHITECTURE, "initialisation"), "once"),
-    "untouched": Check(initialisation_checks.untouched, LAYERS),
-    "tokens": Check(training_checks.tokenizing, ("tokenizer",), "once"),
-    "documents read": Check(training_checks.reading, ("corpus",), "once"),
-    "images read": Check(training_checks.picturing, ("corpus",), "once"),
-    "measuring": Check(measure_checks.measuring, ("measure",)),
-    "rates": Check(training_checks.scheduling, ("schedule",), "once"),
+    "untouched": Check(initialisation_checks.unrelated_weights, LAYERS),
+    "tokens": Check(training_checks.tokenization, ("tokenizer",), "once"),
+    "documents read": Check(training_checks.corpus_documents, ("corpus",), "once"),
+    "images read": Check(training_checks.corpus_images, ("corpus",), "once"),
+    "measuring": Check(measure_checks.measure_values, ("measure",)),
+    "rates": Check(training_checks.learning_rates, ("schedule",), "once"),
     "training": Check(
         training_checks.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")
     ),

@@ -1,4 +1,4 @@
-"""`conform(component)`: all that its slot and its own declarations promise, held against what it does."""
+"""`conform(component)`: run the conformance checks of a slot on a component."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from paribus.registry.class_reader import slot_class
 from paribus.registry.plugin_loading import summarize_error
 from paribus.specs.load import Source
 from paribus.testing.check_table import CHECKS, Check
-from paribus.testing.host_models import Case, bases, cells
+from paribus.testing.host_models import Case, base_specs, host_models
 from paribus.testing.results import DOES_NOT_APPLY, Finding, NotConformingError, Report, Verdict
 
 UNDER_TEST = "under-test"
-UNTRIED = frozenset({"launcher"})  # what no model has: these are read and built, and no more
+SCHEMA_ONLY_SLOTS = frozenset({"launcher"})  # no model contains these: only their schema is read
 
 
 def conform(
@@ -28,11 +28,11 @@ def conform(
     base: Source | None = None,
     only: Collection[str] | None = None,
 ) -> Report:
-    """Raises a `NotConformingError` with every check that fails, or reports which ones hold.
+    """Run the checks of a component; raise `NotConformingError` if any fails.
 
-    `component` is a class, or the name of one that is installed: `conform("attention.gqa")`. It is tried in small
-    models beside neighbours of every kind; `base` is a spec to put it in, where the tiny presets will not do; `only`
-    names the checks to make, of `paribus conform COMPONENT`'s list.
+    `component` is a class or the name of an installed component: `conform("attention.gqa")`. The checks run in small
+    models with neighbours of every kind. `base` is a spec to use instead of the tiny presets. `only` selects checks by
+    the names that `paribus conform COMPONENT` lists.
     """
     report = examine(component, registry=registry, base=base, only=only)
     if not report.ok:
@@ -47,26 +47,28 @@ def examine(
     base: Source | None = None,
     only: Collection[str] | None = None,
 ) -> Report:
-    """The same, with the failures in the report and nothing raised."""
+    """Run the checks of a component and return a report that includes the failures."""
     unknown = [name for name in only or () if name not in CHECKS]
     if unknown:
         raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(CHECKS, limit=len(CHECKS))}')
-    registry, slot, name = _found(component, registry or installed())
-    case = Case(registry, registry.index.find(slot, name), bases(base, registry))
+    registry, slot, name = _resolve_component(component, registry or installed())
+    case = Case(registry, registry.index.find(slot, name), base_specs(base, registry))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            return _examined(case, CHECKS if only is None else {name: CHECKS[name] for name in CHECKS if name in only})
+            return _run_checks(
+                case, CHECKS if only is None else {name: CHECKS[name] for name in CHECKS if name in only}
+            )
     finally:
         torch.set_num_threads(threads)
 
 
-def _found(component: type[Any] | str, registry: Registry) -> tuple[Registry, str, str]:
-    """A registry that has it, and what it is called there."""
+def _resolve_component(component: type[Any] | str, registry: Registry) -> tuple[Registry, str, str]:
+    """Return a registry that contains the component, with its slot and name there."""
     if isinstance(component, str):
         slot, _, name = component.partition(".")
-        registry.get(slot, name)  # or an error that says what there is
+        registry.get(slot, name)  # raises an error that lists the valid names
         return registry, slot, name
     for (slot, name), claimants in registry.index.claims.items():
         if len(claimants) == 1 and registry.get(slot, name) is component:
@@ -77,47 +79,47 @@ def _found(component: type[Any] | str, registry: Registry) -> tuple[Registry, st
     return registry.with_components(**{slots[0]: {UNDER_TEST: component}}), slots[0], UNDER_TEST
 
 
-def _examined(case: Case, checks: Mapping[str, Check]) -> Report:
-    if case.entry.slot in UNTRIED:
+def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
+    if case.entry.slot in SCHEMA_ONLY_SLOTS:
         return Report(case.topic, ("schema",))
-    case.cells.extend(cells(case))
-    if not case.cells:
-        what = "no model takes it: " + "; ".join(case.refusals)
-        return Report(case.topic, findings=(Finding("construction", "", what),))
-    unbuilt = _built(case)
+    case.host_models.extend(host_models(case))
+    if not case.host_models:
+        message = "no model accepts the component: " + "; ".join(case.rejections)
+        return Report(case.topic, findings=(Finding("construction", "", message),))
+    unbuilt = _build_models(case)
     if unbuilt is not None:
-        return Report(case.topic, ("schema",), findings=(unbuilt,), models=len(case.cells))
+        return Report(case.topic, ("schema",), findings=(unbuilt,), models=len(case.host_models))
     passed, skipped = ["schema", "construction"], list[str]()
     findings: list[Finding] = []
     for name, check in checks.items():
         if case.entry.slot in check.slots:
-            found = _checked(case, name, check)
-            if isinstance(found, Finding):
-                findings.append(found)
+            result = _run_check(case, name, check)
+            if isinstance(result, Finding):
+                findings.append(result)
             else:
-                (skipped if found is DOES_NOT_APPLY else passed).append(name)
-    return Report(case.topic, tuple(passed), tuple(skipped), tuple(findings), len(case.cells))
+                (skipped if result is DOES_NOT_APPLY else passed).append(name)
+    return Report(case.topic, tuple(passed), tuple(skipped), tuple(findings), len(case.host_models))
 
 
-def _built(case: Case) -> Finding | None:
-    """Builds every model, so that a component that cannot be built is told of once."""
-    for cell in case.cells:
+def _build_models(case: Case) -> Finding | None:
+    """Build every model, so that a component that cannot be built is reported once."""
+    for cell in case.host_models:
         try:
-            case.specimen(cell)
+            case.small_model(cell)
         except Exception as error:
-            return Finding("construction", cell.said, summarize_error(error))
+            return Finding("construction", cell.label, summarize_error(error))
     return None
 
 
-def _checked(case: Case, name: str, check: Check) -> Finding | Verdict:
-    """The first counterexample, of models in order; else whether the check applied to any."""
+def _run_check(case: Case, name: str, check: Check) -> Finding | Verdict:
+    """Return the first counterexample, or HOLDS or DOES_NOT_APPLY."""
     verdict: Verdict = DOES_NOT_APPLY
-    for cell in check.among(case.cells):
+    for cell in check.select_models(case.host_models):
         try:
-            found = check.run(case, cell)
-        except Exception as error:  # a component that fails where it is asked does not conform; the others go on
-            found = summarize_error(error)
-        if found:
-            return Finding(name, cell.said, found)
-        verdict = found if verdict is DOES_NOT_APPLY else verdict
+            result = check.run(case, cell)
+        except Exception as error:  # a component that raises does not conform; other checks continue
+            result = summarize_error(error)
+        if result:
+            return Finding(name, cell.label, result)
+        verdict = result if verdict is DOES_NOT_APPLY else verdict
     return verdict

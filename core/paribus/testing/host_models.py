@@ -1,4 +1,4 @@
-"""The models that a component is tried in: the tiny presets with the component put in, among different neighbours."""
+"""Models for conformance checks: the tiny presets with the component inserted, with different neighbours."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
 from paribus.specs.training_rules import IN_TEXT, misfit, unasked
-from paribus.testing.small_model import Specimen
+from paribus.testing.small_model import SmallModel
 
-GIVEN: Final = "the given spec"
-MOST: Final = 2  # values of a number that are tried
+USER_SPEC: Final = "the given spec"
+MAX_NUMERIC_VALUES: Final = 2  # values of a number that are tried
 PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
-OTHERWISE: Final = ("vit-tiny", "vit-digits", "transformer-tiny", "rnnsearch-tiny")  # what none of the others takes
-SMALL: Final[Mapping[str, Any]] = {
+FALLBACK_PRESETS: Final = (
+    "vit-tiny",
+    "vit-digits",
+    "transformer-tiny",
+    "rnnsearch-tiny",
+)  # what none of the others takes
+SMALL_SIZES: Final[Mapping[str, Any]] = {
     "dims.width": 16,
     "dims.layers": 2,
     "dims.heads": 4,
@@ -31,29 +36,32 @@ SMALL: Final[Mapping[str, Any]] = {
     "data.batch": 8,
     "data.workers": 0,
 }
-_TOGETHER: Final = {"topology": "objective", "objective": "topology"}  # a stack that nothing gives rows to, and back
-_BESIDE: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
+_PARTNER_SLOTS: Final = {
+    "topology": "objective",
+    "objective": "topology",
+}  # a stack that nothing gives rows to, and back
+_NEIGHBOUR_SLOTS: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
 
 
-class Cell(NamedTuple):
-    """A model that the component is tried in."""
+class HostModel(NamedTuple):
+    """Spec of a model that contains the component."""
 
-    said: str  # "gpt-tiny, position=rope"
+    label: str  # "gpt-tiny, position=rope"
     spec: Mapping[str, Any]
-    plain: bool = True  # a preset as it is, but for the component
+    is_preset: bool = True  # a preset as it is, but for the component
 
 
 @final
 @dataclass
 class Case:
-    """One component, and the models that it has been built into so far."""
+    """Component under test, with a cache of the models that contain it."""
 
     registry: Registry
     entry: Entry
-    bases: Mapping[str, Mapping[str, Any]]  # by what a report calls them
-    cells: list[Cell] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
-    _built: dict[str, Specimen] = field(default_factory=dict)
+    base_specs: Mapping[str, Mapping[str, Any]]  # by what a report calls them
+    host_models: list[HostModel] = field(default_factory=list)
+    rejections: list[str] = field(default_factory=list)
+    _built: dict[str, SmallModel] = field(default_factory=dict)
 
     @property
     def topic(self) -> str:
@@ -63,145 +71,151 @@ class Case:
     def component(self) -> type[Any]:
         return self.registry.get(self.entry.slot, self.entry.name)
 
-    def specimen(self, cell: Cell) -> Specimen:
-        if cell.said not in self._built:
-            self._built[cell.said] = Specimen(cell.spec, self.registry)
-        return self._built[cell.said]
+    def small_model(self, cell: HostModel) -> SmallModel:
+        if cell.label not in self._built:
+            self._built[cell.label] = SmallModel(cell.spec, self.registry)
+        return self._built[cell.label]
 
-    def refuses(self, cell: Cell) -> bool:
-        """Whether a component says while it is built that its options do not go together; another error is a fault."""
+    def rejects_options(self, cell: HostModel) -> bool:
+        """Return True if building the model raises a SpecError; other errors are faults."""
         try:
-            self.specimen(cell)
+            self.small_model(cell)
         except SpecError:
             return True
-        except Exception:  # whoever builds it next tells of it
+        except Exception:  # the next build reports it
             return False
         return False
 
-    def all_have(self, cell: Cell, *traits: str) -> bool:
-        """Whether every attention of the model declares one of these of itself."""
-        named = [name for slot, name in components_of(cell.spec, self.registry.index) if slot == "attention"]
-        declared = [self.registry.index.find("attention", name).traits for name in named]
-        return all(any(each.get(trait, False) for trait in traits) for each in declared)
+    def all_attentions_declare(self, cell: HostModel, *traits: str) -> bool:
+        """Return True if every attention of the model declares one of these traits."""
+        attention_names = [name for slot, name in components_of(cell.spec, self.registry.index) if slot == "attention"]
+        declared = [self.registry.index.find("attention", name).traits for name in attention_names]
+        return all(any(traits_of_one.get(trait, False) for trait in traits) for traits_of_one in declared)
 
     def resolved(self, base: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """A base with the component in it, and with these changes."""
-        return resolved({**self.bases[base], **changes}, registry=self.registry)
+        return resolved({**self.base_specs[base], **changes}, registry=self.registry)
 
-    def around(self, base: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    def component_overrides(self, base: str, node: Mapping[str, Any]) -> dict[str, Any]:
         """What puts the component into a base: an attention only where it can stand, and beside what it can; a topology
         without what it does not read."""
-        made: dict[str, Any] = {self.entry.slot: node}
+        overrides: dict[str, Any] = {self.entry.slot: node}
         if "teacher" in self.entry.traits.get("needs", []):
-            made["teacher"] = {"sha256": "under test"}  # which one there is decides who makes the model
+            overrides["teacher"] = {"sha256": "under test"}  # which one there is decides who makes the model
         if self.entry.slot == "topology":
-            made |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
+            overrides |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
         if self.entry.slot == "objective":
-            made |= self._telling(base, made)
+            overrides |= self._corpus_overrides(base, overrides)
         if self.entry.slot != "attention":
-            return made
-        plain = self.resolved(base, {})
-        if plain.get("position") is not None and self._unasked(plain["position"]):
-            made["position"] = {"name": NO_POSITION}
-        parts = self.registry.index.entries["topology"][plain["topology"]["name"]].parts
+            return overrides
+        base_spec = self.resolved(base, {})
+        if base_spec.get("position") is not None and self._has_unsupported_position(base_spec["position"]):
+            overrides["position"] = {"name": NO_POSITION}
+        parts = self.registry.index.entries["topology"][base_spec["topology"]["name"]].parts
         for part in parts if len(parts) > 1 else ():
             if part.causal and not self.entry.traits.get("causal"):
-                made[f"parts.{part.name}.attention"] = plain["attention"]
+                overrides[f"parts.{part.name}.attention"] = base_spec["attention"]
             if part.cross:
                 crosses = self.entry.traits.get("cross")
-                made[f"parts.{part.name}.cross.attention"] = node if crosses else plain["attention"]
-        return made
+                overrides[f"parts.{part.name}.cross.attention"] = node if crosses else base_spec["attention"]
+        return overrides
 
-    def _telling(self, base: str, made: Mapping[str, Any]) -> dict[str, Any]:
+    def _corpus_overrides(self, base: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """The first corpus that tells what the component, an objective, needs, where the base's own does not."""
         needed = IN_TEXT.intersection(self.entry.traits.get("needs", []))
         corpora = self.registry.index.entries["corpus"].values()
-        telling = [entry for entry in corpora if needed <= {*entry.traits.get("provides", [])}]
-        for told in ({}, *({"corpus": example(entry)} for entry in telling)) if needed else ():
+        suitable = [entry for entry in corpora if needed <= {*entry.traits.get("provides", [])}]
+        for corpus_overrides in ({}, *({"corpus": example_node(entry)} for entry in suitable)) if needed else ():
             try:
-                self.resolved(base, {**made, **told})
+                self.resolved(base, {**overrides, **corpus_overrides})
             except SpecError:
                 continue  # it tells nothing, has more classes, or is of images
-            return told
+            return corpus_overrides
         return {}
 
-    def _unasked(self, position: Any) -> bool:
+    def _has_unsupported_position(self, position: Any) -> bool:
         """Whether a base's position does what the component, an attention, never asks for."""
-        asked = {*self.entry.traits.get("position_hooks", []), "embed"}
-        named = position if isinstance(position, list) else [position]
-        found = [self.registry.index.find("position", node["name"]) for node in named]
-        return any(not {*entry.traits.get("hooks", [])} <= asked for entry in found)
+        supported = {*self.entry.traits.get("position_hooks", []), "embed"}
+        nodes = position if isinstance(position, list) else [position]
+        entries = [self.registry.index.find("position", node["name"]) for node in nodes]
+        return any(not {*entry.traits.get("hooks", [])} <= supported for entry in entries)
 
 
-def bases(given: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:
+def base_specs(user_spec: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:
     """What a component is put into: a spec that its author names, or the tiny presets made smaller still."""
-    if given is not None:
-        return {GIVEN: resolved(given, registry=registry)}
-    whole = {key: size for key, size in SMALL.items() if key != "dims.length"}  # an image has as many rows as it has
-    found: dict[str, Mapping[str, Any]] = {name: {"preset": name, **SMALL} for name in PRESETS}
-    return found | {name: {"preset": name, **whole} for name in OTHERWISE if name in registry.index.presets}
+    if user_spec is not None:
+        return {USER_SPEC: resolved(user_spec, registry=registry)}
+    sizes = {
+        key: size for key, size in SMALL_SIZES.items() if key != "dims.length"
+    }  # an image has as many rows as it has
+    specs: dict[str, Mapping[str, Any]] = {name: {"preset": name, **SMALL_SIZES} for name in PRESETS}
+    return specs | {name: {"preset": name, **sizes} for name in FALLBACK_PRESETS if name in registry.index.presets}
 
 
-def cells(case: Case) -> Iterator[Cell]:
-    """Every model that the rules let the component into."""
-    node = _named(case)
-    tried = {base: case.around(base, node) for base in case.bases}
-    if case.entry.slot in _TOGETHER and not any(_fits(case, base, changes) for base, changes in tried.items()):
-        tried = {base: {**changes, **_partner(case)} for base, changes in tried.items()}
-    taken, fitting = False, None
-    for base, changes in tried.items():
-        if taken and base in OTHERWISE:
+def host_models(case: Case) -> Iterator[HostModel]:
+    """Yield every valid model with the component."""
+    node = _component_node(case)
+    overrides = {base: case.component_overrides(base, node) for base in case.base_specs}
+    if case.entry.slot in _PARTNER_SLOTS and not any(
+        _is_valid(case, base, changes) for base, changes in overrides.items()
+    ):
+        overrides = {base: {**changes, **_partner_overrides(case)} for base, changes in overrides.items()}
+    accepted, chosen = False, None
+    for base, changes in overrides.items():
+        if accepted and base in FALLBACK_PRESETS:
             break
         try:
             spec = case.resolved(base, changes)
         except SpecError as error:
-            case.refusals.append(f"{base}: {error.problems[0].message}")
+            case.rejections.append(f"{base}: {error.problems[0].message}")
             continue
-        taken = True
-        yield Cell(base, spec)
-        if fitting is None or (causal(case, spec) and not causal(case, fitting.spec)):
-            fitting = Cell(base, spec)
+        accepted = True
+        yield HostModel(base, spec)
+        if chosen is None or (causal(case, spec) and not causal(case, chosen.spec)):
+            chosen = HostModel(base, spec)
         for neighbour in _neighbours(case, spec):
-            beside = f"{neighbour.slot}={neighbour.name}"
+            label = f"{neighbour.slot}={neighbour.name}"
             try:
-                yield Cell(
-                    f"{base}, {beside}",
-                    case.resolved(base, {**changes, neighbour.slot: example(neighbour)}),
-                    plain=False,
+                yield HostModel(
+                    f"{base}, {label}",
+                    case.resolved(base, {**changes, neighbour.slot: example_node(neighbour)}),
+                    is_preset=False,
                 )
             except SpecError:
                 continue  # the two do not go together, and a rule says so
-    if fitting is not None:
-        yield from _otherwise(case, fitting, tried[fitting.said])
+    if chosen is not None:
+        yield from _option_variants(case, chosen, overrides[chosen.label])
 
 
 def causal(case: Case, spec: Mapping[str, Any]) -> bool:
-    """Whether the body sees only what came before."""
+    """Return True if the body is causal."""
     parts = case.registry.index.entries["topology"][spec["topology"]["name"]].parts
     return next(part.causal for part in parts if part.path == "body")
 
 
-def _otherwise(case: Case, plain: Cell, changes: Mapping[str, Any]) -> Iterator[Cell]:
+def _option_variants(case: Case, host: HostModel, changes: Mapping[str, Any]) -> Iterator[HostModel]:
     """The same model with other values of the component's own options: each choice, and two of each number."""
-    node = _named(case)
+    node = _component_node(case)
     for option in case.entry.options if case.entry.slot in (*ARCHITECTURE, "topology") else ():
-        found = 0
-        for value in values(option, plain.spec) if option.kind.name not in ("group", "slot") else ():
-            if found == MOST and option.kind.name not in ("choice", "bool"):
+        count = 0
+        for value in alternative_values(option, host.spec) if option.kind.name not in ("group", "slot") else ():
+            if count == MAX_NUMERIC_VALUES and option.kind.name not in ("choice", "bool"):
                 break
-            changed = {**changes, **case.around(plain.said, {**node, option.name: value})}
+            overrides = {**changes, **case.component_overrides(host.label, {**node, option.name: value})}
             try:
-                cell = Cell(f"{plain.said}, {option.name}={value}", case.resolved(plain.said, changed), plain=False)
+                cell = HostModel(
+                    f"{host.label}, {option.name}={value}", case.resolved(host.label, overrides), is_preset=False
+                )
             except SpecError:
                 continue  # the value is not valid here
-            if case.refuses(cell):
+            if case.rejects_options(cell):
                 continue
-            if cell.spec != plain.spec:
-                found += 1
+            if cell.spec != host.spec:
+                count += 1
                 yield cell
 
 
-def _fits(case: Case, base: str, changes: Mapping[str, Any]) -> bool:
+def _is_valid(case: Case, base: str, changes: Mapping[str, Any]) -> bool:
     try:
         case.resolved(base, changes)
     except SpecError:
@@ -209,23 +223,23 @@ def _fits(case: Case, base: str, changes: Mapping[str, Any]) -> bool:
     return True
 
 
-def _partner(case: Case) -> dict[str, Any]:
+def _partner_overrides(case: Case) -> dict[str, Any]:
     """The first objective that can train a topology that no base's own can, or the first topology for an objective."""
-    slot = _TOGETHER[case.entry.slot]
+    slot = _PARTNER_SLOTS[case.entry.slot]
     for entry in case.registry.index.entries[slot].values():
         pair = (case.entry, entry) if slot == "topology" else (entry, case.entry)
         if not misfit(*pair) and not unasked(pair[1], pair[0].traits.get("needs", [])):
-            return {slot: example(entry)}
+            return {slot: example_node(entry)}
     return {}
 
 
-def _named(case: Case) -> dict[str, Any]:
+def _component_node(case: Case) -> dict[str, Any]:
     """The component with the options that the author's spec gives it, if it has one and names it; else an example."""
-    found = case.bases.get(GIVEN, {}).get(case.entry.slot)
-    return dict(found) if isinstance(found, Mapping) and found["name"] == case.entry.name else example(case.entry)
+    node = case.base_specs.get(USER_SPEC, {}).get(case.entry.slot)
+    return dict(node) if isinstance(node, Mapping) and node["name"] == case.entry.name else example_node(case.entry)
 
 
-def example(entry: Entry) -> dict[str, Any]:
+def example_node(entry: Entry) -> dict[str, Any]:
     """The component as a spec names it, with an example for each option that has no default."""
     return {"name": entry.name, **{option.name: option.sample for option in entry.options if option.required}}
 
@@ -236,31 +250,31 @@ def _neighbours(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
     Two that declare the same of themselves are one kind. Where there are several stacks nothing new is met.
     """
     index = case.registry.index
-    beside = _BESIDE.get(case.entry.slot)
-    if beside is None or len(index.entries["topology"][spec["topology"]["name"]].parts) > 1:
+    slot_name = _NEIGHBOUR_SLOTS.get(case.entry.slot)
+    if slot_name is None or len(index.entries["topology"][spec["topology"]["name"]].parts) > 1:
         return
-    there = {name for slot, name in components_of(spec, index) if slot == beside}
-    seen = [index.entries[beside][name].traits for name in there]
-    for entry in index.entries[beside].values():
-        if entry.source.distribution == BUILTIN and entry.traits not in seen:
-            seen.append(entry.traits)
+    names = {name for slot, name in components_of(spec, index) if slot == slot_name}
+    kinds = [index.entries[slot_name][name].traits for name in names]
+    for entry in index.entries[slot_name].values():
+        if entry.source.distribution == BUILTIN and entry.traits not in kinds:
+            kinds.append(entry.traits)
             yield entry
 
 
-def values(option: Option, spec: Mapping[str, Any]) -> list[Any]:
+def alternative_values(option: Option, spec: Mapping[str, Any]) -> list[Any]:
     """Other values that an option might be given; whether each is valid is for the spec's check to say."""
-    kind, given = option.kind, option.sample
-    found: list[Any] = []
+    kind, sample = option.kind, option.sample
+    candidates: list[Any] = []
     if kind.name == "choice":
-        found = list(kind.choices)
+        candidates = list(kind.choices)
     elif kind.name == "bool":
-        found = [True, False]
+        candidates = [True, False]
     elif kind.name == "int":
-        found = [2 * given, given // 2, given + 1] if isinstance(given, int) else []
-        found += [1, 2, 3, 4, *(2 * size for size in spec["dims"].values() if isinstance(size, int))]
+        candidates = [2 * sample, sample // 2, sample + 1] if isinstance(sample, int) else []
+        candidates += [1, 2, 3, 4, *(2 * size for size in spec["dims"].values() if isinstance(size, int))]
     elif kind.name == "float":
-        found = [given / 2, given * 2] if isinstance(given, (int, float)) and given else []
-        found += [0.5, 0.1, 2.0]
+        candidates = [sample / 2, sample * 2] if isinstance(sample, (int, float)) and sample else []
+        candidates += [0.5, 0.1, 2.0]
     if kind.optional:
-        found.append(None)
-    return [value for place, value in enumerate(found) if value != given and value not in found[:place]]
+        candidates.append(None)
+    return [value for index, value in enumerate(candidates) if value != sample and value not in candidates[:index]]

@@ -16,76 +16,81 @@ from paribus.registry import Entry, Registry
 from paribus.specs import resolved
 from paribus.specs.check import check
 from paribus.specs.load import load
-from paribus.testing.host_models import PRESETS, SMALL, example
+from paribus.testing.host_models import PRESETS, SMALL_SIZES, example_node
 
 Row = dict[str, str]
-Few = tuple[tuple[str, str], ...]
+Combination = tuple[tuple[str, str], ...]
 """Some of a row, in the order of the axes: (axis, value) each."""
 
 
-def covering(axes: Mapping[str, Sequence[str]], possible: Callable[[Few], bool], strength: int = 3) -> list[Row]:
+def covering(
+    axes: Mapping[str, Sequence[str]], possible: Callable[[Combination], bool], strength: int = 3
+) -> list[Row]:
     """Rows with a value of each axis, in which every `strength` values of different axes that are possible come up.
 
     `possible` says whether some row with these values may be. Greedy, one row for the first that is still missing, and
     the same rows each time: "The AETG System" (Cohen et al. 1997), with no draws.
     """
-    missing = dict.fromkeys(few for few in _all(axes, strength) if possible(few))
+    missing = dict.fromkeys(combination for combination in _all_combinations(axes, strength) if possible(combination))
     rows: list[Row] = []
     while missing:
-        row = _filled(dict(next(iter(missing))), axes, possible, missing, strength, turn=len(rows))
-        for few in _within(row, axes, strength):
-            missing.pop(few, None)
+        row = _complete_row(dict(next(iter(missing))), axes, possible, missing, strength, offset=len(rows))
+        for combination in _combinations_in(row, axes, strength):
+            missing.pop(combination, None)
         rows.append(row)
     return rows
 
 
-def _all(axes: Mapping[str, Sequence[str]], strength: int) -> Iterator[Few]:
+def _all_combinations(axes: Mapping[str, Sequence[str]], strength: int) -> Iterator[Combination]:
     """Of the axes with the most values first, as those need the most rows, which then have the others for nothing."""
-    chosen = sorted(combinations(axes, strength), key=lambda names: -_size(axes, names))
+    chosen = sorted(combinations(axes, strength), key=lambda names: -_product_size(axes, names))
     for names in chosen:
         for values in product(*(axes[name] for name in names)):
             yield tuple(zip(names, values, strict=True))
 
 
-def _size(axes: Mapping[str, Sequence[str]], names: Sequence[str]) -> int:
+def _product_size(axes: Mapping[str, Sequence[str]], names: Sequence[str]) -> int:
     size = 1
     for name in names:
         size *= len(axes[name])
     return size
 
 
-def _filled(
+def _complete_row(
     row: Row,
     axes: Mapping[str, Sequence[str]],
-    possible: Callable[[Few], bool],
-    missing: Mapping[Few, None],
+    possible: Callable[[Combination], bool],
+    missing: Mapping[Combination, None],
     strength: int,
-    turn: int,
+    offset: int,
 ) -> Row:
     """The row with what it lacks, each time the value with which most of what is missing comes up."""
     for name in sorted((name for name in axes if name not in row), key=lambda name: -len(axes[name])):
         values = axes[name]
-        turned = [values[(place + turn) % len(values)] for place in range(len(values))]  # or ties are one value's
-        fitting = [value for value in turned if possible(_sorted({**row, name: value}, axes))]
-        assert fitting, "what is possible can be filled up"
-        beside = list(_within(row, axes, strength - 1))
+        rotated = [values[(index + offset) % len(values)] for index in range(len(values))]  # or ties are one value's
+        valid_values = [value for value in rotated if possible(_sorted({**row, name: value}, axes))]
+        assert valid_values, "what is possible can be filled up"
+        combinations_in_row = list(_combinations_in(row, axes, strength - 1))
         row[name] = max(
-            fitting, key=lambda value: sum(_sorted({**dict(few), name: value}, axes) in missing for few in beside)
+            valid_values,
+            key=lambda value: sum(
+                _sorted({**dict(combination), name: value}, axes) in missing for combination in combinations_in_row
+            ),
         )
     return row
 
 
-def _within(row: Row, axes: Mapping[str, Sequence[str]], strength: int) -> Iterator[Few]:
+def _combinations_in(row: Row, axes: Mapping[str, Sequence[str]], strength: int) -> Iterator[Combination]:
     return combinations(_sorted(row, axes), strength)
 
 
-def _sorted(row: Row, axes: Mapping[str, Sequence[str]]) -> Few:
+def _sorted(row: Row, axes: Mapping[str, Sequence[str]]) -> Combination:
     return tuple((name, row[name]) for name in axes if name in row)
 
 
 AXES: Final = ("topology", "attention", "position", "placement", "norm", "feedforward")
 UNREAD: Final = ""  # stands for a slot that the topology does not read
-_SIZES: Final = {**SMALL, "dims.layers": 1, "dims.length": 16}
+_SIZES: Final = {**SMALL_SIZES, "dims.layers": 1, "dims.length": 16}
 
 
 @final
@@ -116,69 +121,71 @@ class Matrix:
     def spec(self, row: Mapping[str, str]) -> dict[str, Any]:
         """A cell, as a user would write it: the smallest preset of its topology, with these components in it."""
         base = self.bases[row["topology"]]
-        nodes = {slot: example(self.index.entries[slot][row[slot]]) for slot in AXES[1:] if row[slot] != UNREAD}
+        nodes = {slot: example_node(self.index.entries[slot][row[slot]]) for slot in AXES[1:] if row[slot] != UNREAD}
         return {**base, **nodes, "parts": self._parts(row, base)}
 
-    def refusal(self, row: Mapping[str, str]) -> tuple[Problem, ...]:
-        """What `check` has to say of one cell: nothing, if it passes."""
-        return self.told(self.spec(row))
+    def cell_problems(self, row: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Return the problems of one cell; empty if it is valid."""
+        return self.spec_problems(self.spec(row))
 
-    def told(self, spec: Mapping[str, Any]) -> tuple[Problem, ...]:
-        """What `check` has to say of a spec."""
+    def spec_problems(self, spec: Mapping[str, Any]) -> tuple[Problem, ...]:
+        """Return the problems of a spec."""
         try:
             check(load(spec, (), self.index), self.index)
         except SpecError as error:
             return error.problems
         return ()
 
-    def verdict(self, row: Mapping[str, str]) -> tuple[Problem, ...]:
-        """The same, of the first cell of its kind; found out once."""
+    def kind_problems(self, row: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Return the problems of the first cell of the same kind (cached)."""
         kinds = self.kinds(row)
         if kinds not in self._verdicts:
-            self._verdicts[kinds] = self.refusal(row)
+            self._verdicts[kinds] = self.cell_problems(row)
         return self._verdicts[kinds]
 
     def kinds(self, row: Mapping[str, str]) -> tuple[str, ...]:
-        """What the rules can tell cells apart by."""
+        """Return the kind of each component; rules depend only on kinds."""
         return tuple(self._kind(slot, row[slot]) for slot in AXES)
 
-    def nearest(self, row: Mapping[str, str]) -> Row | None:
+    def nearest_valid(self, row: Mapping[str, str]) -> Row | None:
         """A cell that passes, and of those the first with the fewest other components; of the same topology if any."""
         slots = AXES[:0:-1]  # the feed-forward first, and the attention last
         for count in range(1, len(AXES)):
             for changed in combinations(slots, count):
                 for values in product(*(self.axes[slot] for slot in changed)):
-                    other = {**row, **dict(zip(changed, values, strict=True))}
-                    if self._whole(other) and not self.verdict(other):
-                        return other
+                    candidate = {**row, **dict(zip(changed, values, strict=True))}
+                    if self._whole(candidate) and not self.kind_problems(candidate):
+                        return candidate
         return None
 
     def covering(self, strength: int = 3) -> list[Row]:
         """Cells that pass, in which any `strength` components that go together do."""
         return covering(self.axes, self.possible, strength)
 
-    def possible(self, few: Few) -> bool:
-        """Whether some cell with these components passes."""
-        return tuple((slot, self._kind(slot, value)) for slot, value in few) in self._passing
+    def possible(self, combination: Combination) -> bool:
+        """Return True if some cell with these components is valid."""
+        return tuple((slot, self._kind(slot, value)) for slot, value in combination) in self._passing
 
     @cached_property
-    def _passing(self) -> set[Few]:
-        """Whatever stands together in some cell that passes, by kind."""
-        passing: set[Few] = set()
-        for row in self.firsts():
-            if not self.verdict(row):
+    def _passing(self) -> set[Combination]:
+        """Combinations of kinds that occur in a valid cell."""
+        passing: set[Combination] = set()
+        for row in self.representatives():
+            if not self.kind_problems(row):
                 kinds = tuple(zip(AXES, self.kinds(row), strict=True))
-                passing.update(few for count in range(1, len(AXES) + 1) for few in combinations(kinds, count))
+                passing.update(
+                    combination for count in range(1, len(AXES) + 1) for combination in combinations(kinds, count)
+                )
         return passing
 
-    def firsts(self) -> Iterator[Row]:
+    def representatives(self) -> Iterator[Row]:
         """The first cell of each kind."""
-        for values in product(*(self._firsts(slot) for slot in AXES)):
+        for values in product(*(self._component_representatives(slot) for slot in AXES)):
             row = dict(zip(AXES, values, strict=True))
             if self._whole(row):
                 yield row
 
-    def _firsts(self, slot: str) -> list[str]:
+    def _component_representatives(self, slot: str) -> list[str]:
         """The first of each kind."""
         firsts: dict[str, str] = {}
         for name in self.axes[slot]:
@@ -207,16 +214,16 @@ class Matrix:
 
     def _bases(self) -> dict[str, dict[str, Any]]:
         """For each topology the preset that its cells are made of: the kit's own, or the narrowest that there is."""
-        found: dict[str, tuple[int, str]] = {}
+        narrowest: dict[str, tuple[int, str]] = {}
         for name in (*reversed(PRESETS), *self.index.presets):
-            plain = resolved(name, registry=self.registry)
-            width = 0 if name in PRESETS else plain["dims"]["width"]
-            topology = plain["topology"]["name"]
-            found[topology] = min((width, name), found.get(topology, (width, name)))
+            spec = resolved(name, registry=self.registry)
+            width = 0 if name in PRESETS else spec["dims"]["width"]
+            topology = spec["topology"]["name"]
+            narrowest[topology] = min((width, name), narrowest.get(topology, (width, name)))
         return {
-            name: resolved({"preset": found[name][1], **_SIZES}, registry=self.registry)
+            name: resolved({"preset": narrowest[name][1], **_SIZES}, registry=self.registry)
             for name in self.index.entries["topology"]
-            if name in found
+            if name in narrowest
         }
 
     def _parts(self, row: Mapping[str, str], base: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,6 +233,6 @@ class Matrix:
             return parts
         for part in self._topology(row["topology"]).parts:
             if part.cross and not part.recurrent:
-                own = parts.setdefault(part.name, {})
-                own["cross"] = {**(own.get("cross") or {}), "attention": base["attention"]}
+                part_spec = parts.setdefault(part.name, {})
+                part_spec["cross"] = {**(part_spec.get("cross") or {}), "attention": base["attention"]}
         return parts

@@ -1,4 +1,4 @@
-"""Every option that is accepted is honoured: another value makes another model, or makes it do something else."""
+"""Check that every accepted option has an effect on the weights or the output of a model."""
 
 from __future__ import annotations
 
@@ -10,107 +10,114 @@ from torch import Tensor
 
 from paribus.errors import SpecError
 from paribus.schema import Option
-from paribus.testing.host_models import Case, Cell, example, values
+from paribus.testing.host_models import Case, HostModel, alternative_values, example_node
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.small_model import Specimen, differ
+from paribus.testing.small_model import SmallModel, max_difference
 
 ROWS = 20
-ROUNDING = 1e-12  # two kernels differ by less, and an option that does something by more
-MOST = 3  # values of a number that are tried
+ROUNDING = 1e-12  # above the difference of two kernels, below the effect of an option
+MAX_NUMERIC_VALUES = 3  # alternative values of a numeric option
 
 
-def options(case: Case, cell: Cell) -> Verdict:
-    """Each value of a choice, and another value of each number, changes something in some model."""
+def options(case: Case, cell: HostModel) -> Verdict:
+    """Each value of a choice, and another value of each number, changes some model."""
     if not case.entry.options:
         return DOES_NOT_APPLY
-    plain = [(each, _trace(each.spec, case)) for each in case.cells if each.plain]
-    for path, option in flat(case.entry.options):
-        wrong = _honoured(case, plain, path, option)
-        if wrong:
-            return wrong
+    preset_traces = [(host, _trace(host.spec, case)) for host in case.host_models if host.is_preset]
+    for path, option in flatten_options(case.entry.options):
+        fault = _option_fault(case, preset_traces, path, option)
+        if fault:
+            return fault
     return HOLDS
 
 
-def flat(options: Sequence[Option], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Option]]:
-    """All options, those of groups one by one."""
+def flatten_options(options: Sequence[Option], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Option]]:
+    """Yield all options with their paths; groups are flattened."""
     for option in options:
         if option.kind.name == "group":
-            yield from flat(option.kind.options, (*path, option.name))
+            yield from flatten_options(option.kind.options, (*path, option.name))
         else:
             yield (*path, option.name), option
 
 
-def _honoured(case: Case, plain: Sequence[tuple[Cell, Trace]], path: tuple[str, ...], option: Option) -> str:
-    every = option.kind.name in ("choice", "bool")
-    dead: list[Any] = []
-    tried = 0
-    for value in values(option, plain[0][0].spec):
-        if tried == MOST and not every:
+def _option_fault(
+    case: Case, preset_traces: Sequence[tuple[HostModel, Trace]], path: tuple[str, ...], option: Option
+) -> str:
+    is_choice = option.kind.name in ("choice", "bool")
+    ignored: list[Any] = []
+    count = 0
+    for value in alternative_values(option, preset_traces[0][0].spec):
+        if count == MAX_NUMERIC_VALUES and not is_choice:
             break
-        changed = [_changed(case, cell, trace, path, value) for cell, trace in plain]
-        if all(change is None for change in changed):
+        changes = [_changes_model(case, cell, trace, path, value) for cell, trace in preset_traces]
+        if all(change is None for change in changes):
             continue  # no valid value here
-        tried += 1
-        if not any(changed):
-            dead.append(value)
-        elif not every:
+        count += 1
+        if not any(changes):
+            ignored.append(value)
+        elif not is_choice:
             return HOLDS
-    if dead:
-        return f"the option `{'.'.join(path)}` is accepted and ignored: {dead[0]!r} gives what {option.sample!r} does"
+    if ignored:
+        return (
+            f"the option `{'.'.join(path)}` is accepted and ignored: {ignored[0]!r} gives what {option.sample!r} does"
+        )
     return HOLDS
 
 
-def _changed(case: Case, cell: Cell, plain: Trace, path: tuple[str, ...], value: Any) -> bool | None:
-    """Whether the value changes anything in this model; None where it is not valid there, or no other."""
-    node = example(case.entry)
+def _changes_model(case: Case, cell: HostModel, preset_trace: Trace, path: tuple[str, ...], value: Any) -> bool | None:
+    """Return True if the value changes this model; None if it is invalid or equal to the current value."""
+    node = example_node(case.entry)
     inner: dict[str, Any] = node
     for key in path[:-1]:
         inner = inner.setdefault(key, {})
     inner[path[-1]] = value
     try:
-        spec = case.resolved(cell.said, case.around(cell.said, node))
-        return None if spec == cell.spec else not _same(_trace(spec, case), plain)
+        spec = case.resolved(cell.label, case.component_overrides(cell.label, node))
+        return None if spec == cell.spec else not _is_same_trace(_trace(spec, case), preset_trace)
     except SpecError:
         return None
 
 
 class Trace(NamedTuple):
-    """What a model does: its scores, its rows in training and what they add to the loss; and what it starts with."""
+    """Outputs of a model (scores, hidden states in training, auxiliary loss) and its initial parameters."""
 
-    does: list[Tensor]
-    has: dict[str, Tensor]
+    outputs: list[Tensor]
+    parameters: dict[str, Tensor]
 
 
 def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
-    """Of a model where it starts, and of one off there: a parameter that starts at 0 has its say in that one alone."""
-    made = Specimen(spec, case.registry, shaken=False)
-    has: dict[str, Tensor] = {
+    """Trace a model before and after perturbation: a parameter initialized to 0 has an effect only after it."""
+    model = SmallModel(spec, case.registry, perturbed=False)
+    parameters: dict[str, Tensor] = {
         f"{name}.{path}": parameter.detach().clone()
-        for name, child in made.children.items()
+        for name, child in model.children.items()
         for path, parameter in child.named_parameters()
     }
-    first = _done(made)
-    made.shake()
-    return Trace([*first, *_done(made)], has)
+    initial_outputs = _run_model(model)
+    model.perturb()
+    return Trace([*initial_outputs, *_run_model(model)], parameters)
 
 
-def _done(made: Specimen) -> list[Tensor]:
+def _run_model(model: SmallModel) -> list[Tensor]:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        rows = made.told(made.tokens(2, ROWS))
+        stream = model.with_segments(model.tokens(2, ROWS))
         torch.manual_seed(0)
-        scores = made.scores(made.hidden(rows))
-        made.topology.train()
+        scores = model.scores(model.hidden(stream))
+        model.topology.train()
         torch.manual_seed(0)
-        training = made.output(rows)
-        made.topology.eval()
+        training = model.output(stream)
+        model.topology.eval()
     return [scores, training.hidden, *([] if training.auxiliary is None else [training.auxiliary.reshape(1)])]
 
 
-def _same(one: Trace, two: Trace) -> bool:
-    """Parameters that one of them alone has make no difference, if what it does is the same: they are never used."""
-    both = one.has.keys() & two.has.keys()
+def _is_same_trace(trace: Trace, other_trace: Trace) -> bool:
+    """Compare two traces; parameters that only one of them has are ignored, as they are unused if outputs agree."""
+    shared_paths = trace.parameters.keys() & other_trace.parameters.keys()
     return (
-        len(one.does) == len(two.does)
-        and all(a.shape == b.shape and differ(a, b) <= ROUNDING for a, b in zip(one.does, two.does, strict=True))
-        and all(torch.equal(one.has[path], two.has[path]) for path in both)
+        len(trace.outputs) == len(other_trace.outputs)
+        and all(
+            tensor.shape == other_tensor.shape and max_difference(tensor, other_tensor) <= ROUNDING
+            for tensor, other_tensor in zip(trace.outputs, other_trace.outputs, strict=True)
+        )
+        and all(torch.equal(trace.parameters[path], other_trace.parameters[path]) for path in shared_paths)
     )

@@ -1,4 +1,4 @@
-"""What a conformance run comes to: which checks hold, which do not apply, and a counterexample of the rest."""
+"""Results of a conformance run: passed and skipped checks, and a counterexample for each failed check."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ HOLDS: Final = ""
 DOES_NOT_APPLY: Final = None
 
 Verdict = str | None
-"""Of one check in one model: a counterexample in a sentence, HOLDS, or DOES_NOT_APPLY."""
+"""Result of one check in one model: a counterexample in a sentence, HOLDS, or DOES_NOT_APPLY."""
 
 
 class Finding(NamedTuple):
-    """A check that does not hold: in which model, and what shows it."""
+    """Failed check, with the model and a counterexample."""
 
     check: str
-    model: str  # "gpt-tiny, position=rope"; empty where no model is needed to see it
-    what: str
+    model: str  # "gpt-tiny, position=rope"; empty if the failure concerns no model
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.check}" + (f" ({self.model})" if self.model else "") + f": {self.what}"
+        return f"{self.check}" + (f" ({self.model})" if self.model else "") + f": {self.message}"
 
 
 @final
 @dataclass(frozen=True)
 class Report:
-    """What was found of one component."""
+    """Conformance report of one component."""
 
     topic: str  # attention.gqa
     passed: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()  # checks that nothing the component declares makes applicable
+    skipped: tuple[str, ...] = ()  # checks that do not apply to the traits of the component
     findings: tuple[Finding, ...] = ()
-    models: int = 0  # in how many models it was tried
+    models: int = 0  # number of models that the checks ran in
 
     @property
     def ok(self) -> bool:
@@ -57,7 +57,7 @@ class Report:
 
 
 class NotConformingError(AssertionError):
-    """A component breaks the contract of its slot; the report says where."""
+    """Error for a component that breaks the contract of its slot; carries the report."""
 
     def __init__(self, report: Report) -> None:
         self.report = report

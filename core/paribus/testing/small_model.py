@@ -1,4 +1,4 @@
-"""One small model that a component is tried in, and the ways to feed it rows."""
+"""Small float64 model for conformance checks, with random tokens and noise to feed it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _SENTINELS: Final = 32
 SIZE: Final = 64
 VOCABULARY: Final = Vocabulary(
     SIZE,
-    {name: at for at, name in enumerate(_SPECIALS)},
+    {name: index for index, name in enumerate(_SPECIALS)},
     tuple(range(len(_SPECIALS), len(_SPECIALS) + _SENTINELS)),
     frozenset(range(len(_SPECIALS) + _SENTINELS, SIZE, 2)),
 )
-MOST: Final = 256  # tokens of a row
+MAX_TOKENS: Final = 256  # tokens of a row
 TOLERANCE: Final = 1e-9
 
 
 @final
-class Specimen:
-    """A model in float64. `shaken`: moved off where it starts, as gains of 1 and biases of 0 hide mistakes."""
+class SmallModel:
+    """Small float64 model. `perturbed` adds noise to initial weights, as gains of 1 and biases of 0 hide mistakes."""
 
     def __init__(
         self,
@@ -46,23 +46,23 @@ class Specimen:
         classes: Classes,
         *,
         kernels: Sequence[Kernel] = KERNELS,
-        shaken: bool = True,
-        real: bool = True,
+        perturbed: bool = True,
+        initialized: bool = True,
     ) -> None:
         assembled = build(spec, classes, VOCABULARY, kernels)
         self.topology = assembled.topology
-        self.kinds = spec["embedding"].get("segments", 0)  # of segments; 0: it tells none apart
+        self.segment_kinds = spec["embedding"].get("segments", 0)  # number of segment kinds; 0: no segments
         self.children = assembled.children()
-        if real:
+        if initialized:
             scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
-            self.about = initialise(self.children, scheme, spec["seed"])
+            self.parameter_info = initialise(self.children, scheme, spec["seed"])
         self.topology.double().eval()
-        if real and shaken:
-            self.shake()
+        if initialized and perturbed:
+            self.perturb()
         self.body = next(part for part in self.topology.parts if part.path == "body")
 
-    def shake(self) -> None:
-        """Moves every parameter off where it starts."""
+    def perturb(self) -> None:
+        """Add noise to every parameter."""
         with torch.no_grad():
             for path, parameter in self.topology.named_parameters():
                 parameter.add_(noise(path, *parameter.shape), alpha=0.3)
@@ -73,8 +73,8 @@ class Specimen:
         return stack
 
     @property
-    def whole(self) -> bool:
-        """Whether what it reads comes whole, as an image does, and not in as many tokens as one likes."""
+    def has_fixed_length(self) -> bool:
+        """True if inputs have a fixed size, as images do."""
         return self.topology.embedding.values_per_example is not None
 
     def tokens(self, batch: int, length: int) -> Tensor:
@@ -82,7 +82,7 @@ class Specimen:
         return tokens(batch, self.topology.embedding.values_per_example or length)
 
     def layers(self) -> list[Layer]:
-        """Those of the body, if that is a stack."""
+        """Return the layers of the body, or none if it is not a stack."""
         body = self.topology.stage("body")
         return cast("list[Layer]", list(body.layers)) if isinstance(body, Stack) else []
 
@@ -105,74 +105,78 @@ class Specimen:
         narrow = noise("narrow", shape.width, shape.embedding_width) if shape.embedding_width != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
 
-    def told(self, rows: Tensor) -> Stream:
-        """(B, T) as two segments, unless that is more than the embedding can tell."""
+    def with_segments(self, rows: Tensor) -> Stream:
+        """Return a stream of (B, T) with two segments, if the embedding supports them."""
         halves = (torch.arange(rows.shape[1]) >= rows.shape[1] // 2).long().expand(rows.shape[0], -1)
-        return Stream(rows) if self.whole or self.kinds == 1 else Stream(rows, segments=halves)
+        return Stream(rows) if self.has_fixed_length or self.segment_kinds == 1 else Stream(rows, segments=halves)
 
-    def asking(self, rows: Tensor) -> Stream:
-        """(B, T) as a stream that puts to use all that the topology has."""
+    def full_stream(self, rows: Tensor) -> Stream:
+        """Return a stream of (B, T) that uses every parameter of the topology."""
         if "second-stream" not in self.topology.traits.get("provides", []):
             return Stream(rows)
-        last = torch.tensor([[rows.shape[1] - 1]]).expand(rows.shape[0], -1)
-        return Stream(rows, order=(torch.arange(rows.shape[1]) == last).long() * 2, query_positions=last)
+        last_position = torch.tensor([[rows.shape[1] - 1]]).expand(rows.shape[0], -1)
+        return Stream(
+            rows, order=(torch.arange(rows.shape[1]) == last_position).long() * 2, query_positions=last_position
+        )
 
     def memory(self, source: Tensor | Stream) -> Memory | None:
-        """What the body attends to, if it attends to another stack."""
+        """Return the memory for cross-attention, or None if the body has none."""
         if self.body.cross is None:
             return None
         stream = source if isinstance(source, Stream) else Stream(source)
         return memory_of(self.topology.run({self.body.cross: stream}, self.body.cross))
 
-    def beside(self) -> list[str]:
-        """The paths of the stacks that the body's rows do not come from: what an objective reads besides."""
+    def auxiliary_stacks(self) -> list[str]:
+        """Return the paths of stacks that do not feed the body; objectives read them directly."""
         parts = self.topology.parts
         return [
-            part.path for part in parts if part is not self.body and part.path not in {each.cross for each in parts}
+            part.path
+            for part in parts
+            if part is not self.body and part.path not in {other_part.cross for other_part in parts}
         ]
 
-    def decoded(self, body: Tensor, chunks: Sequence[int]) -> Tensor:
-        """The same as `hidden`, a chunk of rows at a time."""
+    def decode_chunks(self, body: Tensor, chunks: Sequence[int]) -> Tensor:
+        """Hidden states of the body, decoded chunk by chunk."""
         states: States = self.topology.start(body.shape[0], sum(chunks))
         memory = self.memory(tokens(body.shape[0], 6, "source"))
-        made = [
+        outputs = [
             self.topology.run({"body": Stream(chunk)}, "body", memory=memory, states=states).hidden
             for chunk in body.split(list(chunks), dim=1)
         ]
-        return torch.cat(made, dim=1)
+        return torch.cat(outputs, dim=1)
 
 
 def noise(name: str, *shape: int) -> Tensor:
-    """Standard normal draws that are the same whenever they are asked for under the same name."""
+    """Return standard normal noise that depends only on the name and the shape."""
     generator = torch.Generator().manual_seed(key32("conform", name))
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
     """(batch, length) ids of text; a longer one begins as a shorter one does."""
-    assert length <= MOST, length
+    assert length <= MAX_TOKENS, length
     return torch.stack([_row(name, row)[:length] for row in range(batch)])
 
 
 @lru_cache(maxsize=64)
 def _row(name: str, row: int) -> Tensor:
     generator = torch.Generator().manual_seed(key32("conform", name, row))
-    return torch.randint(len(_SPECIALS) + _SENTINELS, SIZE, (MOST,), generator=generator)
+    return torch.randint(len(_SPECIALS) + _SENTINELS, SIZE, (MAX_TOKENS,), generator=generator)
 
 
-def other(tokens: Tensor) -> Tensor:
-    """Another id of text for each."""
-    first = len(_SPECIALS) + _SENTINELS
-    return (tokens - first + 1) % (SIZE - first) + first
+def replace_tokens(tokens: Tensor) -> Tensor:
+    """Replace each token by another text token."""
+    start = len(_SPECIALS) + _SENTINELS
+    return (tokens - start + 1) % (SIZE - start) + start
 
 
-def moved(one: Tensor, two: Tensor) -> Tensor:
-    """(…, D), (…, D) -> (…): by how much rows differ, as a share of how large the largest entry is."""
-    one, two = one.detach(), two.detach()
-    return (one - two).abs().amax(-1) / max(1.0, float(one.abs().max()))
+def relative_change(a: Tensor, b: Tensor) -> Tensor:
+    """(…, D), (…, D) -> (…): maximum absolute difference, relative to the largest entry."""
+    a, b = a.detach(), b.detach()
+    return (a - b).abs().amax(-1) / max(1.0, float(a.abs().max()))
 
 
-def differ(one: Tensor, two: Tensor) -> float:
-    """By how much two outputs differ at most; infinite where one of them is not finite."""
-    most = float(moved(one, two).max()) if one.numel() else 0.0
-    return float("inf") if math.isnan(most) else most
+def max_difference(a: Tensor, b: Tensor) -> float:
+    """Return the maximum relative difference of two outputs; infinite if it is NaN."""
+    maximum = float(relative_change(a, b).max()) if a.numel() else 0.0
+    return float("inf") if math.isnan(maximum) else maximum

@@ -1,4 +1,4 @@
-"""A corpus of a few kilobytes, made of words that mean nothing: so that a step of training needs no file."""
+"""Synthetic corpus of a few kilobytes, so that a training step needs no file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DOCUMENTS: Final = {"train": 60, "val": 12}
 
 
 @final
-class Babble(Corpus):
-    """Documents of some sentences, each a few words in an order of its own; and what objectives need besides.
+class SyntheticCorpus(Corpus):
+    """Documents of random short sentences, with the targets and labels that objectives need.
 
-    Where there is another side, or words are told of one by one, documents are a few words, each a sentence.
+    For pairs, answers and tags a document is a few words, each a sentence of its own.
     """
 
     def __init__(self, *, needs: Collection[str] = ()) -> None:
@@ -53,31 +53,30 @@ class Babble(Corpus):
         return digest(repr([document for split in DOCUMENTS for document in self.documents(split)]).encode())  # type: ignore[arg-type]  # a key of DOCUMENTS is a split
 
 
-def _words(name: str, fewest: int, more: int) -> tuple[str, ...]:
-    """So many words and, from name to name, some more."""
-    return tuple(WORDS[key32(name, at) % len(WORDS)] for at in range(fewest + key32(name) % more))
+def _words(name: str, minimum: int, extra: int) -> tuple[str, ...]:
+    """Return `minimum` words and, depending on the name, up to `extra` - 1 more."""
+    return tuple(WORDS[key32(name, index) % len(WORDS)] for index in range(minimum + key32(name) % extra))
 
 
 def _sentence(split: str, number: int, place: int) -> str:
-    words = [WORDS[key32(split, number, place, at) % len(WORDS)] for at in range(6 + place)]
+    words = [WORDS[key32(split, number, place, index) % len(WORDS)] for index in range(6 + place)]
     return f"{' '.join(words).capitalize()}."
 
 
-def readable(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:
-    """What the tokenizer can be tried on: words without a meaning, and with them all that the spec's objectives need;
-    or the spec's own corpus if it reads no text."""
+def corpus_for_tokenizer(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:
+    """Return a synthetic corpus with the fields that the objectives need, or the spec's corpus if it has no text."""
     if tokenizer.traits.get("modality", "text") != "text":
         return make(classes, "corpus", spec["corpus"], kind=Corpus)
     objectives: list[type[Objective]] = [classes.get("objective", node["name"]) for node in as_list(spec["objective"])]
-    return Babble(needs={need for objective in objectives for need in objective.traits.get("needs", [])})
+    return SyntheticCorpus(needs={need for objective in objectives for need in objective.traits.get("needs", [])})
 
 
-def babbled(spec: Any, classes: Classes) -> EncodedCorpus:
-    """The corpus as the spec's tokenizer reads it."""
+def encode_synthetic_corpus(spec: Any, classes: Classes) -> EncodedCorpus:
+    """Encode the corpus with the tokenizer of the spec."""
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     with TemporaryDirectory() as cache:
         return encode_corpus(
-            readable(spec, classes, tokenizer),
+            corpus_for_tokenizer(spec, classes, tokenizer),
             tokenizer,
             spec=spec["tokenizer"],
             size=spec["dims"]["vocabulary"],

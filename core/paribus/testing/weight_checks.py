@@ -1,4 +1,4 @@
-"""How much a row weighs another, as a model shows it: what it declares of its weights is what they are."""
+"""Checks of captured attention weights against the declared traits."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ from torch import Tensor
 from paribus.parts.attend import Attend
 from paribus.parts.batch import Stream
 from paribus.slots.attention import Attention
-from paribus.testing.host_models import Case, Cell
+from paribus.testing.host_models import Case, HostModel
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.small_model import TOLERANCE, Specimen, differ, tokens
-from paribus.testing.token_checks import padded
+from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, tokens
+from paribus.testing.token_checks import pad_tokens
 
 LENGTHS: Final = (1, 3, 12)
 
 
-def weights(case: Case, cell: Cell) -> Verdict:
-    """Weights can be seen if it declares them, change nothing, and are 0 where a row may not look."""
-    made = case.specimen(cell)
-    if made.whole:
+def weights(case: Case, cell: HostModel) -> Verdict:
+    """Weights can be captured if declared, do not change the output, and are 0 at masked positions."""
+    model = case.small_model(cell)
+    if model.has_fixed_length:
         return DOES_NOT_APPLY
-    if not any(attention.traits.get("weights", False) for attention in _attentions(made)):
-        return _shows(made) or DOES_NOT_APPLY
+    if not any(attention.traits.get("weights", False) for attention in _attentions(model)):
+        return _undeclared_weights_fault(model) or DOES_NOT_APPLY
     for length in LENGTHS:
-        wrong = unlike(made, tokens(2, length), tokens(2, 6, "source"))
-        if wrong:
-            return wrong
-    return _padding(case, cell, made)
+        fault = weights_fault(model, tokens(2, length), tokens(2, 6, "source"))
+        if fault:
+            return fault
+    return _padding_weights_fault(case, cell, model)
 
 
-def unlike(made: Specimen, rows: Tensor, source: Tensor) -> str:
-    """What weights of a whole pass are not as they are declared."""
-    if not any(attention.traits.get("weights", False) for attention in _attentions(made)):
+def weights_fault(model: SmallModel, token_ids: Tensor, source: Tensor) -> str:
+    """Return a message if the weights of a full pass do not match the declared traits."""
+    if not any(attention.traits.get("weights", False) for attention in _attentions(model)):
         return HOLDS
-    output = made.output(rows, source=source, capture=True)
-    by = differ(output.hidden, made.hidden(rows, source=source))
-    if by > TOLERANCE:
-        return f"{rows.shape[1]} rows differ by {by:.2g} when weights are asked for: they are those of another model"
-    causal = made.body.causal and output.layout.order is None
-    for place, (own, cross) in enumerate(_layers(made)):
-        shown = output.captured[place]
-        for name, attention, keys in (("weights", own, rows), ("cross", cross, source)):
-            found = _wrong(name, attention, shown.get(name), keys, causal=causal and name == "weights")
-            if found:
-                return f"layer {place}: {found}"
+    output = model.output(token_ids, source=source, capture=True)
+    difference = max_difference(output.hidden, model.hidden(token_ids, source=source))
+    if difference > TOLERANCE:
+        return f"{token_ids.shape[1]} tokens differ by {difference:.2g} when weights are captured"
+    causal = model.body.causal and output.layout.order is None
+    for index, (self_attention, cross) in enumerate(_attention_layers(model)):
+        captured = output.captured[index]
+        for name, attention, keys in (("weights", self_attention, token_ids), ("cross", cross, source)):
+            fault = _layer_weights_fault(name, attention, captured.get(name), keys, causal=causal and name == "weights")
+            if fault:
+                return f"layer {index}: {fault}"
     return HOLDS
 
 
-def _wrong(name: str, attention: Attention | None, weights: Tensor | None, keys: Tensor, *, causal: bool) -> str:
+def _layer_weights_fault(
+    name: str, attention: Attention | None, weights: Tensor | None, keys: Tensor, *, causal: bool
+) -> str:
     declared = attention is not None and bool(attention.traits.get("weights", False))
     if (weights is not None) != declared:
         return f"its trait `weights` is {declared}, but there are {'no ' if weights is None else ''}`{name}`"
@@ -60,15 +62,17 @@ def _wrong(name: str, attention: Attention | None, weights: Tensor | None, keys:
         return f"`{name}` are {tuple(weights.shape)}; expected: (B, H, T, S) of {tuple(keys.shape)} keys"
     if causal and float(weights.triu(1).abs().max()) > TOLERANCE:
         return f"`{name}` weigh rows that come later by {float(weights.triu(1).abs().max()):.2g}"
-    return _shared(name, attention, weights)
+    return _normalization_fault(name, attention, weights)
 
 
-def _shared(name: str, attention: Attention, weights: Tensor) -> str:
-    """Whether weights are shares, where they are declared to be."""
+def _normalization_fault(name: str, attention: Attention, weights: Tensor) -> str:
+    """Return a message if weights declared as normalized do not sum to 1."""
     if not attention.traits.get("normalized", False):
         return HOLDS
     if float(weights.min()) < -TOLERANCE:
-        return f"`{name}` go down to {float(weights.min()):.2g}, though it declares that they are shares"
+        return (
+            f"`{name}` have a minimum of {float(weights.min()):.2g}; expected: at least 0, as it declares `normalized`"
+        )
     sums = weights.sum(-1)
     sinks = any(module.sinks is not None for module in attention.modules() if isinstance(module, Attend))
     off = (sums - 1).clamp_min(0) if sinks else (sums - 1).abs()
@@ -77,39 +81,39 @@ def _shared(name: str, attention: Attention, weights: Tensor) -> str:
     return HOLDS
 
 
-def _padding(case: Case, cell: Cell, made: Specimen) -> str:
-    """Nobody weighs padding."""
-    if not case.all_have(cell, "documents"):
+def _padding_weights_fault(case: Case, cell: HostModel, model: SmallModel) -> str:
+    """Return a message if padding has a weight above 0."""
+    if not case.all_attentions_declare(cell, "documents"):
         return HOLDS
     for side in ("right", "left"):
-        stream, own = padded(tokens(1, 4), side, 0)
-        for place, shown in enumerate(made.output(stream, capture=True).captured):
-            if "weights" in shown:
-                hidden = torch.ones(7, dtype=torch.bool)
-                hidden[own] = False
-                most = float(shown["weights"][..., hidden].abs().max())
-                if most > TOLERANCE:
-                    return f"layer {place}: padding on the {side} is weighed by {most:.2g}"
+        stream, span = pad_tokens(tokens(1, 4), side, 0)
+        for index, captured in enumerate(model.output(stream, capture=True).captured):
+            if "weights" in captured:
+                is_padding = torch.ones(7, dtype=torch.bool)
+                is_padding[span] = False
+                maximum = float(captured["weights"][..., is_padding].abs().max())
+                if maximum > TOLERANCE:
+                    return f"layer {index}: padding on the {side} is weighed by {maximum:.2g}"
     return HOLDS
 
 
-def _shows(made: Specimen) -> str:
-    """Whether one that declares no weights gives some all the same, or nothing where an error would say so."""
+def _undeclared_weights_fault(model: SmallModel) -> str:
+    """Return a message if capturing undeclared weights raises no error that names them."""
     try:
-        made.output(Stream(tokens(1, 3)), capture=True)
+        model.output(Stream(tokens(1, 3)), capture=True)
     except ValueError as error:
-        return HOLDS if "weights" in str(error) else f"asked for weights, it says: {error}"
-    return "its trait `weights` is False, but asking for them is no error"
+        return HOLDS if "weights" in str(error) else f"expected an error about weights, got: {error}"
+    return "its trait `weights` is False, but capturing them raises no error"
 
 
-def _attentions(made: Specimen) -> list[Attention]:
-    """Those of the body."""
-    return [each for layer in _layers(made) for each in layer if each is not None]
+def _attentions(model: SmallModel) -> list[Attention]:
+    """Return the attentions of the body."""
+    return [attention for layer in _attention_layers(model) for attention in layer if attention is not None]
 
 
-def _layers(made: Specimen) -> list[tuple[Attention | None, Attention | None]]:
-    """The body's attentions, layer by layer: that of its own rows, and that to a memory; of no stack, the latter."""
-    if made.layers():
-        return [(layer.attention, layer.cross) for layer in made.layers()]
-    body = made.topology.get_submodule("body")
+def _attention_layers(model: SmallModel) -> list[tuple[Attention | None, Attention | None]]:
+    """Return (self-attention, cross-attention) of each layer of the body."""
+    if model.layers():
+        return [(layer.attention, layer.cross) for layer in model.layers()]
+    body = model.topology.get_submodule("body")
     return [(None, module) for module in body.modules() if isinstance(module, Attention)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import PADDING, Load, Memory, Stack, TokenLayout
-from paribus.testing.forward_checks import counting
+from paribus.testing.forward_checks import flop_counter
 from paribus_attention import attention
 
 BuildStack = Callable[..., Stack]
@@ -197,7 +197,7 @@ def test_decoding_with_a_memory_matches_one_pass(
 def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: int, build_stack: BuildStack) -> None:
     module: Any = build_stack(**KINDS[kind], causal=causal).to("meta")
     x = torch.zeros(1, length, 12, device="meta", dtype=torch.float64)
-    with counting() as counter:
+    with flop_counter() as counter:
         module(x, TokenLayout(torch.arange(length).unsqueeze(0).to("meta")))
     assert module.layers[0].attention.cost(Load(length, length)).flops == counter.get_total_flops()
 
@@ -206,7 +206,7 @@ def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: in
 def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stack: BuildStack) -> None:
     module: Any = build_stack(**KINDS[kind], causal=causal, memory_width=10).to("meta")
     x, hidden = (torch.zeros(1, *size, device="meta", dtype=torch.float64) for size in ((20, 12), (30, 10)))
-    with counting() as counter:
+    with flop_counter() as counter:
         module(
             x,
             *(TokenLayout(torch.arange(20).unsqueeze(0).to("meta")),),

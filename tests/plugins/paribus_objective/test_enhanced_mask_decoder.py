@@ -13,7 +13,7 @@ from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.small_model import Specimen, noise, tokens
+from paribus.testing.small_model import SmallModel, noise, tokens
 
 SMALL = "dims={width: 12, layers: 3, heads: 3, length: 16, vocabulary: 64}"
 LENGTH, DISTANCE = 9, 3
@@ -24,7 +24,7 @@ def components() -> Registry:
     return installed(no_plugins=True)
 
 
-def passed(specimen: Specimen, stream: Stream) -> tuple[Any, Any]:
+def passed(specimen: SmallModel, stream: Stream) -> tuple[Any, Any]:
     """The objective with perturbed float64 parameters, and a forward pass of a corrupted batch."""
     objective: Any = specimen.children["objectives"].double().get_submodule("emd")
     with torch.no_grad():
@@ -38,7 +38,7 @@ def passed(specimen: Specimen, stream: Stream) -> tuple[Any, Any]:
 
 def test_rows_equal_those_of_the_authors_code(components: Registry) -> None:
     overrides = [SMALL, f"position.distance={DISTANCE}", "objective.rate=0.3"]
-    specimen = Specimen(resolved("deberta-tiny", *overrides, registry=components), components)
+    specimen = SmallModel(resolved("deberta-tiny", *overrides, registry=components), components)
     objective, run = passed(specimen, Stream(tokens(2, LENGTH)))
     pick = run.targets["pick"]
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_rows_equal_those_of_the_authors_code(components: Registry) -> None:
         torch.testing.assert_close(objective(run)["loss"].total, total, rtol=0, atol=1e-10)
 
 
-def layer(specimen: Specimen, content: Tensor, queries: Tensor, pick: Tensor) -> Tensor:
+def layer(specimen: SmallModel, content: Tensor, queries: Tensor, pick: Tensor) -> Tensor:
     """The authors' last layer, a row at a time: queries of one stream, keys and values of the other."""
     stack: Any = specimen.stack()
     last_layer, table = stack.layers[-1], stack.position[0].table.weight
@@ -96,7 +96,7 @@ def layer(specimen: Specimen, content: Tensor, queries: Tensor, pick: Tensor) ->
 def test_any_last_layer_can_be_reused_and_every_parameter_has_a_gradient(
     overrides: tuple[str, ...], components: Registry
 ) -> None:
-    specimen = Specimen(resolved("deberta-tiny", SMALL, *overrides, registry=components), components)
+    specimen = SmallModel(resolved("deberta-tiny", SMALL, *overrides, registry=components), components)
     objective, run = passed(specimen, Stream(tokens(2, LENGTH)))
     total = objective(run)["loss"].total
     parameters = [*objective.parameters(), *specimen.topology.parameters()]
@@ -104,7 +104,7 @@ def test_any_last_layer_can_be_reused_and_every_parameter_has_a_gradient(
 
 
 def test_absolute_positions_are_added_to_hidden_rows(components: Registry) -> None:
-    specimen = Specimen(resolved("deberta-tiny", SMALL, "position=none", registry=components), components)
+    specimen = SmallModel(resolved("deberta-tiny", SMALL, "position=none", registry=components), components)
     text, positions = tokens(2, LENGTH), torch.arange(LENGTH).unsqueeze(0)
     objective, run = passed(specimen, Stream(text, positions=positions))
     with torch.no_grad():

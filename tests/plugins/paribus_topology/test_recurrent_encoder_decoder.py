@@ -12,7 +12,7 @@ import paribus
 from paribus import Output, SpecError, StepInput, Stream, memory_of
 from paribus.assembly.cost import model_cost, tokens_per_part
 from paribus.registry import installed
-from paribus.testing.forward_checks import counting
+from paribus.testing.forward_checks import flop_counter
 from paribus.train.assemble import meta_model
 from paribus.train.model import Model
 
@@ -163,7 +163,7 @@ def test_cost_matches_the_torch_flop_counter(options: tuple[str, ...]) -> None:
     lines = {line.path: line.flops for line in model_cost(model, 16).lines}
     layout = {path: inputs.tokens for path, inputs in tokens_per_part(model, 16).items()}
     tokens = {path: Stream(torch.zeros(1, count, dtype=torch.long, device="meta")) for path, count in layout.items()}
-    with counting() as counter:
+    with flop_counter() as counter:
         memory = memory_of(model.topology.run(tokens, "encoder"))
         model.topology.run(tokens, "body", memory=memory)
     declared = sum(flops for path, flops in lines.items() if path.partition(".")[0] in ("body", "encoder"))

@@ -9,7 +9,7 @@ from torch import Tensor
 from paribus import SpecError, Stream
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.small_model import Specimen, tokens
+from paribus.testing.small_model import SmallModel, tokens
 
 SMALL = "dims={width: 16, layers: 2, heads: 4, length: 16, vocabulary: 64}"
 PLAIN = ("position.segments=false",)
@@ -25,11 +25,11 @@ def components() -> Registry:
 
 
 @pytest.fixture(params=[PLAIN, BERT], ids=["relative", "absolute"])
-def model(request: pytest.FixtureRequest, components: Registry) -> Specimen:
-    return Specimen(resolved("xlnet-tiny", SMALL, *request.param, registry=components), components)
+def model(request: pytest.FixtureRequest, components: Registry) -> SmallModel:
+    return SmallModel(resolved("xlnet-tiny", SMALL, *request.param, registry=components), components)
 
 
-def run(model: Specimen, tokens: Tensor, **changes: Any) -> Tensor:
+def run(model: SmallModel, tokens: Tensor, **changes: Any) -> Tensor:
     with torch.no_grad():
         return model.hidden(Stream(tokens, order=ORDER, query_positions=ASKED)._replace(**changes))
 
@@ -39,7 +39,7 @@ def changed_positions(left: Tensor, right: Tensor) -> list[list[bool]]:
     return result
 
 
-def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(model: Specimen) -> None:
+def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(model: SmallModel) -> None:
     layout = tokens(2, LENGTH)
     original = run(model, layout)
     assert original.shape == (2, LENGTH + 3, 16)
@@ -52,7 +52,7 @@ def test_queries_see_earlier_tokens_in_the_order_but_not_their_own(model: Specim
         assert changed_positions(run(model, changed), original) == expected
 
 
-def test_queries_do_not_change_content_states(model: Specimen) -> None:
+def test_queries_do_not_change_content_states(model: SmallModel) -> None:
     layout = tokens(2, LENGTH)
     alone = run(model, layout, query_positions=None)
     torch.testing.assert_close(run(model, layout)[:, :LENGTH], alone, rtol=0, atol=1e-12)
@@ -60,7 +60,7 @@ def test_queries_do_not_change_content_states(model: Specimen) -> None:
     torch.testing.assert_close(fewer[:, LENGTH], run(model, layout)[:, LENGTH + 1], rtol=0, atol=1e-12)
 
 
-def test_queries_depend_on_their_position(model: Specimen) -> None:
+def test_queries_depend_on_their_position(model: SmallModel) -> None:
     query_latents = run(
         model,
         tokens(2, LENGTH),
@@ -70,7 +70,7 @@ def test_queries_depend_on_their_position(model: Specimen) -> None:
     assert changed_positions(query_latents[:, LENGTH + 1 :], query_latents[:, LENGTH:-1]) == [[True, True]] * 2
 
 
-def test_queries_start_as_one_vector_without_token_or_segment(model: Specimen) -> None:
+def test_queries_start_as_one_vector_without_token_or_segment(model: SmallModel) -> None:
     layout, kinds = tokens(2, LENGTH), torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
     hidden = run(model, layout, segments=kinds, query_positions=ASKED[:, 1:2])
     swapped = kinds.clone().scatter_(1, ASKED[:, 1:2], 0)
@@ -93,7 +93,7 @@ def test_queries_start_as_one_vector_without_token_or_segment(model: Specimen) -
 def test_without_queries_it_is_an_encoder(overrides: tuple[str, ...], components: Registry) -> None:
     spec = resolved("xlnet-tiny", SMALL, *overrides, registry=components)
     encoder = resolved({**spec, "topology": "encoder"}, "objective=mlm", registry=components)
-    models = [Specimen(item, components) for item in (spec, encoder)]
+    models = [SmallModel(item, components) for item in (spec, encoder)]
     assert torch.equal(*(item.hidden(tokens(2, LENGTH)) for item in models))
 
 

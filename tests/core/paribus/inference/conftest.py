@@ -20,7 +20,7 @@ from paribus.slots.topology import memory_of
 from paribus.specs.check import check
 from paribus.specs.load import load
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
-from paribus.testing.small_model import Specimen, noise
+from paribus.testing.small_model import SmallModel, noise
 from paribus.train.model import Model
 
 PROMPTS = ((17,), (20, 21, 22, 23, 24), (30, 31, 30))
@@ -51,7 +51,7 @@ class Cells:
 
     def decoder(self, row: Row) -> Decoder:
         plain: dict[str, Any] = check(load(self.matrix.spec(row), (), self.matrix.index), self.matrix.index)
-        specimen = Specimen(plain, self.matrix.registry)
+        specimen = SmallModel(plain, self.matrix.registry)
         return Decoder(specimen.topology, specimen.scores)
 
     def _generates(self, topology: str) -> bool:
@@ -65,7 +65,7 @@ class Cells:
         for attention, entry in index.entries["attention"].items():
             for position in self.matrix.axes["position"] if entry.traits.get("decodes") else ():
                 row = {"topology": topology, "attention": attention, "position": position, **named}
-                if ((position == UNREAD) != ("position" in reads)) and not self.matrix.verdict(row):
+                if ((position == UNREAD) != ("position" in reads)) and not self.matrix.kind_problems(row):
                     yield row
 
 

@@ -11,8 +11,8 @@ from paribus import PADDING, Capture, Load, TokenLayout, append_copies
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.forward_checks import counting
-from paribus.testing.small_model import Specimen, differ, noise
+from paribus.testing.forward_checks import flop_counter
+from paribus.testing.small_model import SmallModel, max_difference, noise
 
 TINY = ("dims={width: 16, layers: 2, heads: 4, length: 32}", "placement=post")
 LENGTH = 7
@@ -26,8 +26,8 @@ def components() -> Registry:
     return installed(no_plugins=True)
 
 
-def made(components: Registry, *overrides: str, **options: Any) -> Specimen:
-    return Specimen(resolved("encoder-tiny", *TINY, *overrides, registry=components), components, **options)
+def made(components: Registry, *overrides: str, **options: Any) -> SmallModel:
+    return SmallModel(resolved("encoder-tiny", *TINY, *overrides, registry=components), components, **options)
 
 
 def streams(kind: str) -> tuple[TokenLayout, TokenLayout]:
@@ -45,7 +45,7 @@ def streams(kind: str) -> tuple[TokenLayout, TokenLayout]:
     return rows, keys
 
 
-def looped(specimen: Specimen, x: Tensor, rows: TokenLayout, keys: TokenLayout) -> Tensor:
+def looped(specimen: SmallModel, x: Tensor, rows: TokenLayout, keys: TokenLayout) -> Tensor:
     """The stack row by row, as its formulas say."""
     stack: Any = specimen.stack()
     shape = stack.shape
@@ -113,7 +113,7 @@ def test_every_kernel_says_the_same_of_them(overrides: tuple[str, ...], kind: st
         loss = (hidden * noise("loss", *hidden.shape)).sum()
         grads = torch.autograd.grad(loss, list(specimen.stack().layers.parameters()))
         found.append([hidden, *(grad.reshape(1, -1) for grad in grads)])
-    assert max(map(differ, *found)) < 1e-9
+    assert max(map(max_difference, *found)) < 1e-9
 
 
 def test_what_asks_the_last_layer_again_is_what_stood_behind_all_along(components: Registry) -> None:
@@ -167,14 +167,14 @@ def test_an_order_that_rows_come_with_is_obeyed_on_both_sides(components: Regist
 
 
 def test_where_only_an_order_says_what_came_before_one_is_needed(components: Registry) -> None:
-    specimen = Specimen(resolved("gpt-tiny", registry=components), components)
+    specimen = SmallModel(resolved("gpt-tiny", registry=components), components)
     ramp = torch.arange(LENGTH).unsqueeze(0)
     with pytest.raises(AssertionError, match="expected an order for extra queries"):
         specimen.stack()(noise("rows", 2, 10, 64), TokenLayout(ramp).append_copies(AT), keys=TokenLayout(ramp))
 
 
 def test_states_know_nothing_of_rows_that_only_ask(components: Registry) -> None:
-    specimen = Specimen(resolved("gpt-tiny", registry=components), components)
+    specimen = SmallModel(resolved("gpt-tiny", registry=components), components)
     rows, keys = streams("ordered")
     with pytest.raises(AssertionError, match="whole sequences"):
         specimen.stack()(noise("rows", 2, 10, 64), rows, None, specimen.topology.start(2, 12), keys=keys)
@@ -185,12 +185,12 @@ def test_what_an_attention_costs_counts_their_queries_and_no_keys_of_theirs(
     attention: str, components: Registry
 ) -> None:
     position = "position=none" if attention == "differential" else "position=transformer-xl"
-    specimen = made(components, f"attention={attention}", position, real=False)
+    specimen = made(components, f"attention={attention}", position, initialized=False)
     specimen.topology.to("meta")
     stack: Any = specimen.stack()
     ramp = torch.arange(LENGTH, device="meta").unsqueeze(0)
     x, at = torch.empty(1, LENGTH + 3, 16, device="meta"), AT[:1].to("meta")
-    with counting() as counter:
+    with flop_counter() as counter:
         stack(x.double(), TokenLayout(ramp).append_copies(at), keys=TokenLayout(ramp))
     load = Load(LENGTH + 3, LENGTH)
     costs = [part.cost(load) for each in stack.layers for part in (each.attention, each.feedforward, stack.position[0])]

@@ -10,7 +10,7 @@ from paribus import Cost, Norm, PluginError, SpecError
 from paribus.registry import Registry
 from paribus.testing import Finding, NotConformingError, Report, conform, examine
 from paribus.testing.check_table import ARCHITECTURE, CHECKS
-from paribus.testing.conformance import UNTRIED
+from paribus.testing.conformance import SCHEMA_ONLY_SLOTS
 
 Faulty = Callable[..., Any]
 
@@ -41,15 +41,15 @@ def test_a_component_that_cannot_be_built_is_told_of_once(feedforward: Faulty, c
 
     report = examine(feedforward(__init__=begin), registry=components)
     assert [finding.check for finding in report.findings] == ["construction"]
-    assert "RuntimeError: no luck (" in report.findings[0].what
+    assert "RuntimeError: no luck (" in report.findings[0].message
 
 
 def test_a_component_that_no_model_takes_is_told_why(attention: Faulty, components: Registry) -> None:
     lost = attention(traits={"residual": False, "causal": True})
     report = examine(lost, registry=components)
     assert not report.ok
-    assert report.findings[0].what.startswith("no model takes it: encoder-tiny: ")
-    assert "does not return the width of the stream" in report.findings[0].what
+    assert report.findings[0].message.startswith("no model accepts the component: encoder-tiny: ")
+    assert "does not return the width of the stream" in report.findings[0].message
 
 
 def test_a_spec_of_the_authors_takes_the_place_of_the_presets(components: Registry) -> None:
@@ -83,7 +83,7 @@ def test_a_check_that_there_is_not_is_refused(components: Registry) -> None:
 
 
 def test_what_has_no_place_in_a_model_is_read_and_no_more(components: Registry) -> None:
-    for slot in UNTRIED:
+    for slot in SCHEMA_ONLY_SLOTS:
         for name in components.index.entries[slot]:
             assert examine(f"{slot}.{name}", registry=components) == Report(f"{slot}.{name}", ("schema",))
 
@@ -91,7 +91,7 @@ def test_what_has_no_place_in_a_model_is_read_and_no_more(components: Registry) 
 def test_a_report_is_data_as_well() -> None:
     report = Report("norm.x", ("schema",), ("order",), (Finding("batch", "gpt-tiny", "rows differ"),), 2)
     assert json.loads(json.dumps(report.to_json()))["findings"] == [
-        {"check": "batch", "model": "gpt-tiny", "what": "rows differ"}
+        {"check": "batch", "model": "gpt-tiny", "message": "rows differ"}
     ]
     assert str(Finding("schema", "", "wrong")) == "schema: wrong"
 

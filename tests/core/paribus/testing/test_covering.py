@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.testing.matrix import Few, covering
+from paribus.testing.matrix import Combination, covering
 
 Axes = dict[str, tuple[str, ...]]
 
 
 @st.composite
-def constrained(draw: Any) -> tuple[Axes, list[Few]]:
+def constrained(draw: Any) -> tuple[Axes, list[Combination]]:
     """Axes, and pairs of values that never go together."""
     axes = {f"axis {at}": tuple(f"{at}.{value}" for value in range(draw(st.integers(1, 4)))) for at in range(4)}
     pairs = [
@@ -24,14 +24,14 @@ def constrained(draw: Any) -> tuple[Axes, list[Few]]:
     return axes, draw(st.lists(st.sampled_from(pairs), max_size=6))
 
 
-def wholes(axes: Axes, forbidden: list[Few]) -> list[Few]:
+def wholes(axes: Axes, forbidden: list[Combination]) -> list[Combination]:
     """All rows that may be, by trying each."""
     rows = [tuple(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     return [row for row in rows if not any(set(pair) <= set(row) for pair in forbidden)]
 
 
 @given(constrained(), st.integers(1, 3))
-def test_whatever_may_stand_together_does_and_nothing_else(case: tuple[Axes, list[Few]], strength: int) -> None:
+def test_whatever_may_stand_together_does_and_nothing_else(case: tuple[Axes, list[Combination]], strength: int) -> None:
     axes, forbidden = case
     every = wholes(axes, forbidden)
     possible = {few for row in every for count in range(1, 5) for few in itertools.combinations(row, count)}

@@ -34,7 +34,7 @@ def test_a_cache_that_forgets_is_shown_with_the_smallest_chunks(attention: Fault
         return merged
 
     said = found(attention(forward=forward), "decoding")
-    assert said.startswith("decoding (gpt-tiny): 2 rows decoded in chunks of 1, 1 differ by")
+    assert said.startswith("decoding (gpt-tiny): 2 tokens decoded in chunks of 1, 1 differ by")
 
 
 def test_a_state_that_is_not_started_is_shown_with_where_it_failed(attention: Faulty, found: Found) -> None:
@@ -47,7 +47,7 @@ def test_a_state_that_is_not_the_one_declared_is_shown(attention: Faulty, found:
     def start(self: Any, batch: int, length: int, like: Tensor) -> Any:
         return empty_cache(self.shape, self.shape.heads, batch, length + 1, like)
 
-    assert "it declares 32 elements of state for 1 rows, but keeps 64" in found(attention(start=start), "state")
+    assert "it declares 32 elements of state for 1 tokens, but stores 64" in found(attention(start=start), "state")
 
 
 def test_a_cost_that_is_left_out_is_shown(attention: Faulty, found: Found) -> None:
@@ -71,7 +71,7 @@ def test_a_window_may_cost_less_than_all_and_never_more(attention: Faulty, found
         return attention(__init__=begin, cost=lambda self, load: Cost(cost))
 
     assert found(windowed(1), "cost") == ""
-    assert "with a window, it declares 100,000,000 operations for 12 rows, of " in found(windowed(10**8), "cost")
+    assert "a window declares 100,000,000 operations for 12 tokens, of " in found(windowed(10**8), "cost")
 
 
 def test_a_bias_that_is_not_valid_on_a_block_of_rows_is_shown(position: Faulty, found: Found) -> None:
@@ -82,7 +82,7 @@ def test_a_bias_that_is_not_valid_on_a_block_of_rows_is_shown(position: Faulty, 
 
     told = position(bias=bias, traits={"hooks": ["bias"], "bias": "positions", "owner": "stack"})
     said = found(told, "kernels")
-    assert re.search(r"attention=[a-z-]+\): on 112 rows the kernel `(blocked|gathered)` differs by", said)
+    assert re.search(r"attention=[a-z-]+\): on 112 tokens the kernel `(blocked|gathered)` differs by", said)
 
 
 def test_a_parameter_that_is_never_used_is_named(attention: Faulty, found: Found) -> None:

@@ -7,17 +7,17 @@ import pytest
 
 from paribus import SOFTMAX_TRAITS
 from paribus.registry import Registry
-from paribus.testing.host_models import PRESETS, Case, Cell, bases, cells
+from paribus.testing.host_models import PRESETS, Case, HostModel, base_specs, host_models
 
 
-def tried(components: Registry, slot: str, name: str) -> dict[str, Cell]:
-    case = Case(components, components.index.find(slot, name), bases(None, components))
-    return {cell.said: cell for cell in cells(case)}
+def tried(components: Registry, slot: str, name: str) -> dict[str, HostModel]:
+    case = Case(components, components.index.find(slot, name), base_specs(None, components))
+    return {cell.label: cell for cell in host_models(case)}
 
 
 def test_an_attention_meets_one_position_of_each_kind_where_there_is_one_stack(components: Registry) -> None:
     found = tried(components, "attention", "mha")
-    assert [cell.said for cell in found.values() if cell.plain] == list(PRESETS)
+    assert [cell.label for cell in found.values() if cell.is_preset] == list(PRESETS)
     beside = [said.partition(", ")[2] for said in found if said.startswith("gpt-tiny, ")]
     assert {"position=none", "position=alibi", "position=rope"} <= set(beside)
     assert "position=learned" not in beside  # it is the preset's own
@@ -41,7 +41,7 @@ def test_an_attention_that_asks_a_position_for_nothing_is_tried_without_one_that
     components: Registry,
 ) -> None:
     found = tried(components, "attention", "uniform")
-    assert [cell.said for cell in found.values() if cell.plain] == list(PRESETS)
+    assert [cell.label for cell in found.values() if cell.is_preset] == list(PRESETS)
     assert found["encoder-tiny"].spec["position"]["name"] == "none"
     assert found["gpt-tiny"].spec["position"]["name"] == "learned"  # the preset's own, which adds to rows
 
@@ -62,23 +62,23 @@ def test_an_attention_that_sees_both_sides_stands_in_the_encoder_and_before_the_
 def test_a_model_that_a_rule_refuses_is_left_out_and_the_reason_kept(
     name: str, models: set[str], components: Registry
 ) -> None:
-    case = Case(components, components.index.find("objective", name), bases(None, components))
-    assert {cell.said for cell in cells(case)} == models
-    assert len(case.refusals) == len(PRESETS) - len(models)
-    assert any(f"objective `{name}`" in refusal for refusal in case.refusals)
+    case = Case(components, components.index.find("objective", name), base_specs(None, components))
+    assert {cell.label for cell in host_models(case)} == models
+    assert len(case.rejections) == len(PRESETS) - len(models)
+    assert any(f"objective `{name}`" in refusal for refusal in case.rejections)
 
 
 def test_a_model_is_built_once(components: Registry) -> None:
-    case = Case(components, components.index.find("norm", "none"), bases(None, components))
-    cell = next(cells(case))
-    assert case.specimen(cell) is case.specimen(cell)
+    case = Case(components, components.index.find("norm", "none"), base_specs(None, components))
+    cell = next(host_models(case))
+    assert case.small_model(cell) is case.small_model(cell)
 
 
 def test_traits_are_asked_of_every_attention_of_a_model(components: Registry) -> None:
-    case = Case(components, components.index.find("attention", "restricted"), bases(None, components))
-    whole = {cell.said: cell for cell in cells(case)}["seq2seq-tiny"]
-    assert case.all_have(whole, "documents")
-    assert not case.all_have(whole, "cross")  # that of the decoder's own rows cannot
+    case = Case(components, components.index.find("attention", "restricted"), base_specs(None, components))
+    whole = {cell.label: cell for cell in host_models(case)}["seq2seq-tiny"]
+    assert case.all_attentions_declare(whole, "documents")
+    assert not case.all_attentions_declare(whole, "cross")  # that of the decoder's own rows cannot
 
 
 @pytest.mark.parametrize(
@@ -112,5 +112,5 @@ def test_each_choice_of_an_option_and_two_of_each_number_are_tried_where_rows_se
 
 def test_the_authors_spec_has_the_last_word_on_options(components: Registry) -> None:
     base = {"preset": "gpt-tiny", "attention": {"name": "gqa", "kv_heads": 1}}
-    case = Case(components, components.index.find("attention", "gqa"), bases(base, components))
-    assert all(cell.spec["attention"]["kv_heads"] == 1 for cell in cells(case) if "kv_heads" not in cell.said)
+    case = Case(components, components.index.find("attention", "gqa"), base_specs(base, components))
+    assert all(cell.spec["attention"]["kv_heads"] == 1 for cell in host_models(case) if "kv_heads" not in cell.label)

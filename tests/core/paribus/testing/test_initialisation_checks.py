@@ -32,7 +32,7 @@ def test_a_parameter_that_is_drawn_anew_is_named(attention: Faulty, found: Found
         self.heads.q.weight.data.mul_(2)
 
     said = found(attention(prepare=prepare), "untouched")
-    assert "`body.layers.0.attention.heads.q.weight` starts otherwise than without it" in said
+    assert "`body.layers.0.attention.heads.q.weight` has other initial weights" in said
 
 
 def test_a_scheme_that_reads_the_global_generator_is_shown(filling: Faulty, found: Found) -> None:

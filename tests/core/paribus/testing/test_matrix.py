@@ -15,8 +15,8 @@ from paribus.registry import Registry, installed
 from paribus.specs.check import check
 from paribus.specs.load import load
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
-from paribus.testing.quick_checks import briefly
-from paribus.testing.small_model import Specimen
+from paribus.testing.quick_checks import quick_faults
+from paribus.testing.small_model import SmallModel
 
 MATRIX = Matrix(installed())
 
@@ -34,7 +34,7 @@ def run() -> list[Row]:
 @pytest.fixture(scope="module")
 def refused() -> list[Row]:
     """The first cell of each kind that is refused."""
-    return [row for row in MATRIX.firsts() if MATRIX.verdict(row)]
+    return [row for row in MATRIX.representatives() if MATRIX.kind_problems(row)]
 
 
 def wrong(rows: list[Row]) -> Iterator[str]:
@@ -42,8 +42,8 @@ def wrong(rows: list[Row]) -> Iterator[str]:
     for row in rows:
         said = " ".join(f"{axis}={value}" for axis, value in row.items() if value != UNREAD)
         try:
-            made = Specimen(check(load(MATRIX.spec(row), (), MATRIX.index), MATRIX.index), MATRIX.registry)
-            found = briefly(made)
+            made = SmallModel(check(load(MATRIX.spec(row), (), MATRIX.index), MATRIX.index), MATRIX.registry)
+            found = quick_faults(made)
         except Exception as error:  # all cells are tried, and those that fail told of at once
             found = [f"{type(error).__name__}: {error}"]
         yield from (f"{said}: {each}" for each in found)
@@ -60,7 +60,7 @@ def test_a_cell_that_passes_runs_learns_sees_what_it_may_decodes_and_ignores_pad
 @pytest.mark.parametrize(("topology", "attention"), ALL)
 def test_every_cell_that_passes_runs(topology: str, attention: str) -> None:
     cells = [row for row in MATRIX.cells() if (row["topology"], row["attention"]) == (topology, attention)]
-    assert not list(wrong([row for row in cells if not MATRIX.verdict(row)]))
+    assert not list(wrong([row for row in cells if not MATRIX.kind_problems(row)]))
 
 
 @pytest.mark.matrix
@@ -68,7 +68,7 @@ def test_every_cell_that_passes_runs(topology: str, attention: str) -> None:
 def test_check_says_of_every_cell_what_it_says_of_its_kind(attention: str) -> None:
     for row in MATRIX.cells():
         if row["attention"] == attention:
-            assert codes(MATRIX.refusal(row)) == codes(MATRIX.verdict(row)), row
+            assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
 
 
 def codes(problems: Any) -> list[tuple[str, str]]:
@@ -77,7 +77,7 @@ def codes(problems: Any) -> list[tuple[str, str]]:
 
 def test_check_says_of_a_cell_what_it_says_of_its_kind() -> None:
     for row in itertools.islice(MATRIX.cells(), 0, None, 797):
-        assert codes(MATRIX.refusal(row)) == codes(MATRIX.verdict(row)), row
+        assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
 
 
 def test_every_topology_and_every_component_is_in_the_matrix_and_run(run: list[Row], components: Registry) -> None:
@@ -94,7 +94,7 @@ def test_every_attention_runs_with_every_position_in_every_topology_unless_a_rul
 
 def test_a_refusal_has_a_code_a_reason_and_what_would_do(refused: list[Row]) -> None:
     for row in refused:
-        for problem in MATRIX.verdict(row):
+        for problem in MATRIX.kind_problems(row):
             assert problem.code == "does-not-fit", row
             assert problem.path, row
             assert problem.message, row
@@ -103,7 +103,7 @@ def test_a_refusal_has_a_code_a_reason_and_what_would_do(refused: list[Row]) -> 
 
 def test_there_is_a_cell_near_every_one_that_is_refused(refused: list[Row]) -> None:
     for row in refused:
-        near = MATRIX.nearest(row)
+        near = MATRIX.nearest_valid(row)
         assert near is not None
         assert near["topology"] == row["topology"]
         assert sum(near[axis] != row[axis] for axis in AXES) <= 2, (row, near)
@@ -111,12 +111,12 @@ def test_there_is_a_cell_near_every_one_that_is_refused(refused: list[Row]) -> N
 
 def test_what_a_refusal_calls_valid_mends_it(refused: list[Row]) -> None:
     for row in refused:
-        problems = MATRIX.verdict(row)
+        problems = MATRIX.kind_problems(row)
         for problem in problems:
             slot = problem.path.rpartition(".")[2]
             named = [name for name in re.findall(r"[a-z0-9][a-z0-9.-]*", problem.valid) if name in MATRIX.axes[slot]]
             assert named, problem
-            counts = [len(MATRIX.verdict({**row, slot: name})) for name in named]
+            counts = [len(MATRIX.kind_problems({**row, slot: name})) for name in named]
             assert min(counts) < len(problems), problem
             if len(problems) == 1 and len(counts) > 1:
                 assert sorted(counts)[1] == 0, problem  # not one alone: there is a choice
@@ -135,6 +135,8 @@ def test_an_attention_that_cannot_attend_to_another_stack_is_refused_where_it_wo
         }
         whole = {**MATRIX.spec(row), "parts": {}}
         found = [
-            problem.message for problem in MATRIX.told(whole) if "cannot attend to another stack" in problem.message
+            problem.message
+            for problem in MATRIX.spec_problems(whole)
+            if "cannot attend to another stack" in problem.message
         ]
         assert bool(found) != entry.traits.get("cross", False)

@@ -50,4 +50,4 @@ def test_one_that_has_the_model_write_is_tried_in_a_model_of_pairs(components: R
 
 def test_one_whose_library_is_not_installed_is_not_asked_and_one_that_fails_is_told(components: Registry) -> None:
     assert examine(Lacks, registry=components, only=["measuring"]).skipped == ("measuring",)
-    assert "it is 3" in examine(Breaks, registry=components, only=["measuring"]).findings[0].what
+    assert "it is 3" in examine(Breaks, registry=components, only=["measuring"]).findings[0].message

@@ -22,7 +22,7 @@ def traits(*moments: str, bias: str = "none") -> Any:
     [
         (
             {"rotate": lambda self, x, tables, side: -x},
-            "it overrides `rotate`, but its trait `hooks` does not say so",
+            "it overrides `rotate`, but its trait `hooks` does not contain it",
         ),
         ({"traits": traits("embed")}, "its trait `hooks` has `embed`, but it does not override it"),
         (
@@ -42,9 +42,7 @@ def test_a_position_that_ends_before_it_says_is_shown(position: Faulty, found: F
         return x + positions.unsqueeze(-1).to(x.dtype).sqrt()
 
     told: Traits = traits("embed")
-    assert "at position -3 it is not finite, and it says that it reaches any" in found(
-        position(traits=told, embed=embed), "reach"
-    )
+    assert "at position -3 it is not finite; declared limit: any" in found(position(traits=told, embed=embed), "reach")
     assert found(position(traits=told, embed=lambda self, x, at: x + at.unsqueeze(-1)), "reach") == ""
 
 
@@ -64,7 +62,7 @@ def test_a_feed_forward_that_mixes_rows_is_shown(feedforward: Faulty, found: Fou
 
 def test_an_auxiliary_loss_that_is_no_number_is_shown(feedforward: Faulty, found: Found) -> None:
     said = found(feedforward(forward=lambda self, x: (x, x.mean(-1))), "each row")
-    assert "its auxiliary loss has the shape (2, 5), and is to be one number" in said
+    assert "its auxiliary loss has the shape (2, 5); expected: a scalar" in said
 
 
 def first_alone(self: Any, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
@@ -89,7 +87,7 @@ def lost(self: Any, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
     [
         (first_alone, "of the sublayers attention, feedforward it runs attention; expected: each once"),
         (twice, "it runs attention, attention, feedforward, feedforward; expected: each once"),
-        (lost, "what the sublayer `feedforward` gives changes nothing"),
+        (lost, "the output of the sublayer `feedforward` does not change the result"),
     ],
 )
 def test_a_placement_that_wires_otherwise_is_shown(
@@ -110,7 +108,7 @@ def test_a_placement_that_changes_the_shape_is_shown(placement: Faulty, found: F
 def test_a_bias_that_is_not_of_distances_alone_is_told_of(position: Faulty, found: Found) -> None:
     own = {**traits("bias", bias="positions"), "distance_bias": True}
     scaled = position(traits=own, bias=lambda self, pair: biased(pair) * pair.q_positions.max())
-    assert "31 rows further on, its bias differs by" in found(scaled, "distances")
+    assert "shifted by 31 positions, its bias differs by" in found(scaled, "distances")
     assert not found(position(traits=own, bias=lambda self, pair: biased(pair)), "distances")
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from paribus import Initialisation, ParameterInfo, Range, Shape
 from paribus.schema import Option
 from paribus.signatures import schema_of
-from paribus.testing.host_models import values
-from paribus.testing.option_checks import flat
+from paribus.testing.host_models import alternative_values
+from paribus.testing.option_checks import flatten_options
 
 Faulty = Callable[..., Any]
 Found = Callable[[type[Any], str], str]
@@ -91,7 +91,7 @@ def test_values_that_are_not_valid_are_not_held_against_an_option(feedforward: F
 
 def test_groups_are_looked_into(components: Any) -> None:
     gqa = components.get("attention", "gqa")
-    names = [".".join(path) for path, _ in flat(schema_of(gqa, gqa.injects))]
+    names = [".".join(path) for path, _ in flatten_options(schema_of(gqa, gqa.injects))]
     scores = ("bias", "scaled", "qk_norm", "sinks", "value_residual", "soft_cap")
     assert names == ["kv_heads", *(f"scores.{name}" for name in scores)]
 
@@ -100,9 +100,9 @@ def test_other_values_are_of_the_same_kind_and_none_is_the_default(components: A
     spec = {"dims": {"width": 16, "head_width": None}}
     seen: list[Option] = []
     for entry in components.index.claims.values():
-        seen += [option for _, option in flat(entry[0].options)]
+        seen += [option for _, option in flatten_options(entry[0].options)]
     for option in seen:
-        others = values(option, spec)
+        others = alternative_values(option, spec)
         assert option.sample not in others
         assert len(others) == len({repr(value) for value in others})
         if option.kind.name in ("bool", "choice"):

@@ -10,9 +10,9 @@ from torch import Tensor
 from paribus import Context
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.testing.host_models import SMALL
-from paribus.testing.quick_checks import briefly
-from paribus.testing.small_model import Specimen
+from paribus.testing.host_models import SMALL_SIZES
+from paribus.testing.quick_checks import quick_faults
+from paribus.testing.small_model import SmallModel
 
 Faulty = Callable[..., Any]
 Told = Callable[..., list[str]]
@@ -24,8 +24,8 @@ def told(components: Registry, attention: Faulty) -> Told:
 
     def told(preset: str, **replaced: Any) -> list[str]:
         registry = components.with_components(attention={"faulty": attention(**replaced)})
-        spec = resolved({"preset": preset, **SMALL, "dims.layers": 1, "attention": "faulty"}, registry=registry)
-        return briefly(Specimen(spec, registry))
+        spec = resolved({"preset": preset, **SMALL_SIZES, "dims.layers": 1, "attention": "faulty"}, registry=registry)
+        return quick_faults(SmallModel(spec, registry))
 
     return told
 

@@ -11,7 +11,7 @@ from paribus.registry import installed
 from paribus.specs.check import check
 from paribus.specs.load import load
 from paribus.testing.matrix import Matrix
-from paribus.testing.small_model import TOLERANCE, Specimen, differ, other, tokens
+from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, replace_tokens, tokens
 
 MATRIX = Matrix(installed())
 ROWS = tokens(1, 7)
@@ -37,7 +37,7 @@ def unfit() -> list[tuple[str, str]]:
         for attention, position in pairs
         if any(
             problem.path == "position"
-            for problem in MATRIX.verdict({**row, "attention": attention, "position": position})
+            for problem in MATRIX.kind_problems({**row, "attention": attention, "position": position})
         )
         and ATTENTIONS[attention]["causal"]
     ]
@@ -47,8 +47,8 @@ def unfit() -> list[tuple[str, str]]:
 def test_a_position_that_nobody_asks_would_be_ignored(attention: str, position: str) -> None:
     without = spec_of("decoder", attention=attention)
     with_it = {**without, "position": spec_of("decoder", position=position)["position"]}
-    wanted = Specimen(without, MATRIX.registry).hidden(ROWS)
-    assert torch.equal(Specimen(with_it, MATRIX.registry).hidden(ROWS), wanted)
+    wanted = SmallModel(without, MATRIX.registry).hidden(ROWS)
+    assert torch.equal(SmallModel(with_it, MATRIX.registry).hidden(ROWS), wanted)
 
 
 @pytest.mark.parametrize(
@@ -60,20 +60,20 @@ def test_a_rotation_where_no_product_is_taken_would_no_longer_be_of_distances(at
         **spec_of("decoder", attention=attention),
         "position": spec_of("decoder", position=position)["position"],
     }
-    made, ramp = Specimen(whole, MATRIX.registry), torch.arange(7).unsqueeze(0)
+    made, ramp = SmallModel(whole, MATRIX.registry), torch.arange(7).unsqueeze(0)
     moved = made.hidden(Stream(ROWS, positions=ramp + 3))
-    assert differ(moved, made.hidden(Stream(ROWS, positions=ramp))) > 1e-3
-    fitting = Specimen(spec_of("decoder", position=position), MATRIX.registry)
+    assert max_difference(moved, made.hidden(Stream(ROWS, positions=ramp))) > 1e-3
+    fitting = SmallModel(spec_of("decoder", position=position), MATRIX.registry)
     moved = fitting.hidden(Stream(ROWS, positions=ramp + 3))
-    assert differ(moved, fitting.hidden(Stream(ROWS, positions=ramp))) <= TOLERANCE
+    assert max_difference(moved, fitting.hidden(Stream(ROWS, positions=ramp))) <= TOLERANCE
 
 
 @pytest.mark.parametrize("attention", [name for name, traits in ATTENTIONS.items() if not traits["causal"]])
 def test_an_attention_that_cannot_hide_the_future_would_show_it(attention: str) -> None:
     whole = {**spec_of("decoder"), "attention": attention_node(attention)}
-    made, changed = Specimen(whole, MATRIX.registry), ROWS.clone()
+    made, changed = SmallModel(whole, MATRIX.registry), ROWS.clone()
     changed[0, -1] = 20
-    assert differ(made.hidden(changed)[:, :-1], made.hidden(ROWS)[:, :-1]) > 1e-3
+    assert max_difference(made.hidden(changed)[:, :-1], made.hidden(ROWS)[:, :-1]) > 1e-3
 
 
 @pytest.mark.parametrize("attention", [name for name, traits in ATTENTIONS.items() if not traits.get("cross")])
@@ -85,14 +85,14 @@ def test_an_attention_that_cannot_cross_would_fail_or_ignore_the_source_or_measu
         "parts": {"decoder": {"cross": {"attention": attention_node(attention), "position": {"name": "none"}}}},
     }
     try:
-        made = Specimen(whole, MATRIX.registry)
+        made = SmallModel(whole, MATRIX.registry)
         source = tokens(1, 12, "source")
         plain = made.hidden(ROWS, source=source)
     except KeyError:  # it looks for what it kept of rows so far
         return
-    if differ(made.hidden(ROWS, source=other(source)), plain) <= TOLERANCE:
+    if max_difference(made.hidden(ROWS, source=replace_tokens(source)), plain) <= TOLERANCE:
         return
     documents, ramp = torch.zeros_like(source), torch.arange(12).unsqueeze(0)
     body = Stream(ROWS, torch.zeros_like(ROWS))
     near = made.hidden(body, source=Stream(source, documents, ramp))
-    assert differ(made.hidden(body, source=Stream(source, documents, ramp + 7)), near) > 1e-3
+    assert max_difference(made.hidden(body, source=Stream(source, documents, ramp + 7)), near) > 1e-3

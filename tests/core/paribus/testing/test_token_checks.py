@@ -9,7 +9,7 @@ from torch import Tensor
 
 from paribus import SOFTMAX_TRAITS, Attend, Context, Heads, ScoreOptions, Shape, Visibility
 from paribus.testing import examine
-from paribus.testing.token_checks import padded
+from paribus.testing.token_checks import pad_tokens
 
 Faulty = Callable[..., Any]
 Found = Callable[[type[Any], str], str]
@@ -93,7 +93,7 @@ def test_sequences_that_read_each_other_are_shown(attention: Faulty, found: Foun
 
 def test_draws_from_the_global_generator_are_shown(attention: Faulty, found: Found) -> None:
     noisy = attention(forward=adding(torch.rand_like))
-    assert "two passes over the same 12 rows differ by" in found(noisy, "determinism")
+    assert "two passes over 12 tokens differ by" in found(noisy, "determinism")
 
 
 @pytest.mark.parametrize("check", ["padding", "documents", "order"])
@@ -144,18 +144,18 @@ def test_padding_of_what_is_attended_to_is_looked_at_as_well(attention: Faulty, 
 
 def test_a_position_that_says_nothing_is_shown(position: Faulty, found: Found) -> None:
     silent = position(traits={"hooks": ["embed"], "bias": "none", "owner": "stack"}, embed=lambda self, x, at: x)
-    assert "it tells nothing of where they are" in found(silent, "placing")
+    assert "expected: an output that depends on positions" in found(silent, "placing")
 
 
 def test_a_position_that_declares_nothing_and_says_something_is_shown(position: Faulty, found: Found) -> None:
     loud = position(embed=lambda self, x, positions: x * (1 + positions.unsqueeze(-1)))
-    assert "it declares no moment, but 3 rows in another order differ" in found(loud, "placing")
+    assert "it declares no hook, but 3 permuted tokens differ" in found(loud, "placing")
 
 
 def test_padding_continues_the_ramp_on_either_side() -> None:
     rows = torch.arange(20, 24).unsqueeze(0)
     for side, first in (("right", 0), ("left", -3)):
-        stream, own = padded(rows, side, 9)
+        stream, own = pad_tokens(rows, side, 9)
         assert torch.equal(stream.tokens[:, own], rows)
         assert stream.positions is not None
         assert stream.positions.tolist() == [list(range(first, first + 7))]

@@ -9,7 +9,7 @@ import torch
 
 from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary, image_document
 from paribus.testing import examine
-from paribus.testing.synthetic_corpus import Babble
+from paribus.testing.synthetic_corpus import SyntheticCorpus
 
 Faulty = Callable[..., Any]
 Found = Callable[[type[Any], str], str]
@@ -133,7 +133,7 @@ def looked(members: dict[str, Any], filling: Faulty, components: Any) -> str:
         filling(Corpus, members), registry=components, only=["images read"], base={"preset": "vit-tiny", **SMALL_IMAGES}
     )
     assert report.passed[:2] == ("schema", "construction")
-    return "\n".join(finding.what for finding in report.findings)
+    return "\n".join(finding.message for finding in report.findings)
 
 
 SMALL_IMAGES = {
@@ -163,15 +163,15 @@ def test_a_corpus_of_files_that_are_not_here_is_not_asked(components: Any) -> No
 
 
 def test_the_kits_own_corpus_has_documents_of_sentences_that_no_split_shares() -> None:
-    train, val = ({document.text for document in Babble().documents(split)} for split in ("train", "val"))
+    train, val = ({document.text for document in SyntheticCorpus().documents(split)} for split in ("train", "val"))
     assert len(train) == 60
     assert not train & val
-    assert Babble().fingerprint() == Babble().fingerprint()
+    assert SyntheticCorpus().fingerprint() == SyntheticCorpus().fingerprint()
 
 
 @pytest.mark.parametrize("need", ["labels", "scores", "tags", "answers", "pairs"])
 def test_the_text_to_train_on_has_what_an_objective_needs(need: str) -> None:
-    documents = list(Babble(needs=[need]).documents("train"))
+    documents = list(SyntheticCorpus(needs=[need]).documents("train"))
     assert all(bool(document.target) == (need in {"pairs", "answers"}) for document in documents)
     assert all(bool(document.labels) == (need != "pairs") for document in documents)
     assert need == "pairs" or len({document.labels for document in documents}) > 1

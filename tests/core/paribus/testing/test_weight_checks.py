@@ -32,7 +32,7 @@ def test_weights_that_sum_to_more_than_1_are_shown(attention: Faulty, found: Fou
 
 def test_weights_below_0_are_shown(attention: Faulty, found: Found) -> None:
     said = found(attention(forward=changed(lambda weights: -weights)), "weights")
-    assert "`weights` go down to -1, though it declares that they are shares" in said
+    assert "`weights` have a minimum of -1; expected: at least 0" in said
 
 
 def test_weights_of_rows_that_come_later_are_shown(attention: Faulty, found: Found) -> None:
@@ -65,13 +65,13 @@ def test_a_pass_that_is_another_where_weights_are_asked_for_is_shown(attention: 
         merged: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
         return merged if ctx.captured is None else merged * 2
 
-    assert "when weights are asked for: they are those of another model" in found(attention(forward=forward), "weights")
+    assert "when weights are captured" in found(attention(forward=forward), "weights")
 
 
 def test_no_weights_are_declared_and_none_are_given(attention: Faulty, components: Registry) -> None:
     silent = attention(traits={**SOFTMAX_TRAITS, "weights": False, "cross": False})
     report = examine(silent, registry=components, only=["weights"])
-    assert [finding.what for finding in report.findings] == [
+    assert [finding.message for finding in report.findings] == [
         "layer 0: its trait `weights` is False, but there are `weights`"
     ]
     report = examine("attention.linear", registry=components, only=["weights"])
