@@ -66,6 +66,7 @@ def test_a_missing_library_is_reported_before_training(monkeypatch: pytest.Monke
         Translation().names(KNOWN)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "zh", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_bleu_and_chrf_equal_those_of_the_library(fake_model: Any, tokenize: Any, lowercase: bool) -> None:
@@ -83,6 +84,7 @@ def test_bleu_and_chrf_equal_those_of_the_library(fake_model: Any, tokenize: Any
         assert values["chrf"] == pytest.approx(library.corpus_chrf(hypotheses, references).score, rel=1e-12)
 
 
+@pytest.mark.extras
 def test_copied_targets_have_the_best_scores(fake_model: Any) -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     pairs = [pair._replace(generated=pair.target) for pair in PAIRS]
@@ -90,6 +92,7 @@ def test_copied_targets_have_the_best_scores(fake_model: Any) -> None:
     assert values == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact": 1.0, "pairs": 4.0})
 
 
+@pytest.mark.extras
 def test_the_docstring_gives_the_signature() -> None:
     pytest.importorskip("sacrebleu", reason=LIBRARY)
     metrics = Translation(tokenize="intl").metrics()

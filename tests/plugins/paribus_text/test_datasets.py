@@ -49,6 +49,7 @@ def test_only_a_pinned_commit_has_a_preview() -> None:
     assert None not in (preview_a, preview_b)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("streaming", [False, True])
 def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
@@ -59,6 +60,7 @@ def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
     assert sum(map(len, sorted_splits(few))) == 5
 
 
+@pytest.mark.extras
 def test_load_errors_of_the_library_are_reported() -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
     match = r"error\[no-dataset\] corpus.split: the library `datasets` does not load 'json': "

@@ -43,6 +43,7 @@ def test_a_missing_library_is_reported_with_its_extra(monkeypatch: pytest.Monkey
         Digits().fingerprint()
 
 
+@pytest.mark.extras
 def test_the_images_are_those_of_the_library() -> None:
     pytest.importorskip("sklearn")
     documents = [*Digits().documents("train"), *Digits().documents("val")]

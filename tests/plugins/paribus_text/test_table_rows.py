@@ -90,6 +90,7 @@ def parquet(path: str, **columns: list[Any]) -> None:
     parquet.write_table(pyarrow.table(columns), path)
 
 
+@pytest.mark.extras
 def test_rows_of_parquet_are_numbered() -> None:
     parquet("a.parquet", text=["one", None, "three"], label=[1, 0, 2])
     table, problems = read(Path("a.parquet"), "text", "label")
@@ -106,6 +107,7 @@ def test_rows_of_parquet_are_numbered() -> None:
     assert corpus.skipped_inputs() == {"rows without a text": 1}
 
 
+@pytest.mark.extras
 def test_a_truncated_parquet_file_is_reported() -> None:
     parquet("a.parquet", text=["one"] * 100)
     Path("a.parquet").write_bytes(Path("a.parquet").read_bytes()[:-9])
