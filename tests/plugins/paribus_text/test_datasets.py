@@ -63,7 +63,7 @@ def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
 @pytest.mark.extras
 def test_load_errors_of_the_library_are_reported() -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
-    match = r"error\[no-dataset\] corpus.split: the library `datasets` does not load 'json': "
+    match = r"error\[no-dataset\] corpus.split: .*'json'"
     with pytest.raises(DataError, match=match):
         Datasets(dataset="json", files=("none.jsonl",)).fingerprint()
     with pytest.raises(
