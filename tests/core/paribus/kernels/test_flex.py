@@ -65,20 +65,20 @@ def test_its_mask_written_out_is_what_every_query_sees(sight: Visibility, rows: 
     index = [torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(SIZES)]
     for kind, by_row in itertools.product(ROWS, (True, False)):
         both = with_order(rows(kind, 29))
-        found = pair_conditions(sight, both, both, window_by_index=by_row)
-        wanted = visibility_mask(sight, both, both, window_by_index=by_row)
-        assert bool(found) == (wanted is not None)
-        if wanted is not None:
-            assert torch.equal(mask_function(found)(*index).expand(SIZES), wanted.expand(SIZES)), kind
+        conditions = pair_conditions(sight, both, both, window_by_index=by_row)
+        expected = visibility_mask(sight, both, both, window_by_index=by_row)
+        assert bool(conditions) == (expected is not None)
+        if expected is not None:
+            assert torch.equal(mask_function(conditions)(*index).expand(SIZES), expected.expand(SIZES)), kind
 
 
 @pytest.mark.parametrize("sight", SIGHTS[3:7], ids=named)
 def test_its_mask_is_what_torch_makes_of_the_function(sight: Visibility, rows: Kinds) -> None:
     both = with_order(rows("packed", 29))
     mask = create_mask(mask_function(pair_conditions(sight, both, both)), 2, 1, 29, 29, device="cpu")
-    wanted = visibility_mask(sight, both, both)
-    assert wanted is not None
-    assert torch.equal(mask, wanted)
+    expected = visibility_mask(sight, both, both)
+    assert expected is not None
+    assert torch.equal(mask, expected)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 8), (8, 5), (1, 1)])
@@ -96,10 +96,10 @@ def test_its_scores_written_out_are_those_of_the_bias_and_so_are_their_gradients
     ]
     got = function(scores, *index)
     ramp = [torch.arange(size).unsqueeze(0) for size in (queries, keys)]
-    wanted = scores + bias(Pair(None, None, ramp[0], ramp[1], 0.7, 4))
-    wanted = wanted if soft_cap is None else soft_cap * (wanted / soft_cap).tanh()
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
-    grads = [torch.autograd.grad(each.softmax(-1).square().sum(), bias.slopes)[0] for each in (got, wanted)]
+    expected = scores + bias(Pair(None, None, ramp[0], ramp[1], 0.7, 4))
+    expected = expected if soft_cap is None else soft_cap * (expected / soft_cap).tanh()
+    assert torch.allclose(got, expected, rtol=0, atol=1e-12)
+    grads = [torch.autograd.grad(result.softmax(-1).square().sum(), bias.slopes)[0] for result in (got, expected)]
     assert torch.allclose(grads[0], grads[1], rtol=0, atol=1e-12)
 
 
@@ -127,11 +127,11 @@ def test_unfused_it_gives_what_the_readable_one_gives(
     demand = KernelRequest(sight, "positions" if bias else "none", soft_cap=kind != "plain", has_order=kind == "order")
     like = torch.zeros(2, 29, 24, dtype=torch.float64)
     with torch.no_grad():
-        got, wanted = (
-            each(q, k, v, planned(each, sight, batch, like=like, bias=bias, demand=demand), None, 0.0)
-            for each in (FLEX, EAGER)
+        got, expected = (
+            kernel(q, k, v, planned(kernel, sight, batch, like=like, bias=bias, demand=demand), None, 0.0)
+            for kernel in (FLEX, EAGER)
         )
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+    assert torch.allclose(got, expected, rtol=0, atol=1e-9)
 
 
 @unfused
@@ -147,13 +147,15 @@ def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: 
         queries, length = asks.positions.shape[1], keys.positions.shape[1]
         q, k, v = projected(queries, length)
         like = torch.zeros(2, queries, 24, dtype=torch.float64)
-        got, wanted = (each(q, k, v, planned(each, sight, asks, keys, like=like), None, 0.0) for each in (FLEX, EAGER))
-        assert torch.allclose(got, wanted, rtol=0, atol=1e-9)
+        got, expected = (
+            kernel(q, k, v, planned(kernel, sight, asks, keys, like=like), None, 0.0) for kernel in (FLEX, EAGER)
+        )
+        assert torch.allclose(got, expected, rtol=0, atol=1e-9)
 
 
 def test_nothing_is_hidden_where_all_see_all(planned: Planned, rows: Kinds) -> None:
-    made: ScoreAndMask = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
-    assert made == (None, None)
+    score_and_mask: ScoreAndMask = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
+    assert score_and_mask == (None, None)
 
 
 THERE = KernelRequest(Visibility(causal=True), device="cuda", queries=512)
@@ -209,13 +211,18 @@ def test_a_gpu_fuses_it_and_gives_the_same_gradients_included(sight: Visibility,
         fused = [leaf.detach().float().cuda().requires_grad_() for leaf in leaves]
         like = torch.zeros(2, length, 24, dtype=torch.float64)
         plan = planned(EAGER, sight, batch, like=like, bias=here, demand=demand)
-        wanted = EAGER(leaves[0], leaves[1], leaves[2], plan, None, 0.0)
+        expected = EAGER(leaves[0], leaves[1], leaves[2], plan, None, 0.0)
         plan = planned(FLEX, sight, batch.to(fused[0].device), like=like.float().cuda(), bias=there, demand=demand)
         got = FLEX(fused[0], fused[1], fused[2], plan, None, 0.0)
-        assert torch.allclose(got.cpu().double(), wanted, rtol=0, atol=1e-3), kind
-        mine, theirs = [*leaves, *([here.slopes] if here else [])], [*fused, *([there.slopes] if there else [])]
+        assert torch.allclose(got.cpu().double(), expected, rtol=0, atol=1e-3), kind
+        mine, expected_gradient = (
+            [*leaves, *([here.slopes] if here else [])],
+            [*fused, *([there.slopes] if there else [])],
+        )
         for one, other in zip(
-            torch.autograd.grad(wanted.sin().sum(), mine), torch.autograd.grad(got.sin().sum(), theirs), strict=True
+            torch.autograd.grad(expected.sin().sum(), mine),
+            torch.autograd.grad(got.sin().sum(), expected_gradient),
+            strict=True,
         ):
             assert torch.isfinite(other).all(), kind
             assert torch.allclose(other.cpu().double(), one, rtol=1e-2, atol=1e-2), kind

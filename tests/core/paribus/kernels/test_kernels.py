@@ -37,8 +37,8 @@ def projected(length: int, keys: int | None = None, groups: int = 4, seed: int =
     """(2, 4, T, 6), (2, G, S, 6) and the same again, in the memory order that projections leave them in."""
     draw = torch.Generator().manual_seed(seed)
     sizes = ((length, 4), (keys or length, groups), (keys or length, groups))
-    made = [torch.randn(2, rows, heads, 6, generator=draw, dtype=torch.float64) for rows, heads in sizes]
-    q, k, v = (x.transpose(1, 2).requires_grad_() for x in made)
+    tensors = [torch.randn(2, rows, heads, 6, generator=draw, dtype=torch.float64) for rows, heads in sizes]
+    q, k, v = (x.transpose(1, 2).requires_grad_() for x in tensors)
     return q, k, v
 
 
@@ -46,16 +46,16 @@ def like(rows: int) -> Tensor:
     return torch.zeros(2, rows, 24, dtype=torch.float64)
 
 
-def compared(got: Tensor, wanted: Tensor, leaves: tuple[Tensor, ...]) -> None:
-    assert torch.allclose(got, wanted, rtol=0, atol=TOLERANCE)
+def compared(got: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
+    assert torch.allclose(got, expected, rtol=0, atol=TOLERANCE)
     weights = torch.linspace(-1, 1, got.numel(), dtype=got.dtype).view(got.shape)
-    for ours, theirs in zip(
+    for gradient, expected_gradient in zip(
         torch.autograd.grad((got * weights).sum(), leaves),
-        torch.autograd.grad((wanted * weights).sum(), leaves),
+        torch.autograd.grad((expected * weights).sum(), leaves),
         strict=True,
     ):
-        assert torch.isfinite(ours).all()
-        assert torch.allclose(ours, theirs, rtol=0, atol=TOLERANCE)
+        assert torch.isfinite(gradient).all()
+        assert torch.allclose(gradient, expected_gradient, rtol=0, atol=TOLERANCE)
 
 
 DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 13 blocks of 8 rows: 97 are rows enough
@@ -103,11 +103,11 @@ def test_a_kernel_agrees_with_the_readable_one(
     for length, groups in ((1, 2), (70, 1), (97, 4)):
         batch = rows(kind, length)
         q, k, v = projected(length, groups=groups)
-        got, wanted = (
-            each(q, k, v, planned(each, sight, batch, like=like(length), bias=added), None, 0.0)
-            for each in (kernel, EAGER)
+        got, expected = (
+            tested_kernel(q, k, v, planned(tested_kernel, sight, batch, like=like(length), bias=added), None, 0.0)
+            for tested_kernel in (kernel, EAGER)
         )
-        compared(got, wanted, (q, k, v, slopes) if added else (q, k, v))
+        compared(got, expected, (q, k, v, slopes) if added else (q, k, v))
 
 
 @faster(KernelRequest(Visibility(), has_sinks=True))
@@ -125,18 +125,18 @@ def test_a_kernel_agrees_where_queries_may_weigh_nothing(
         if not kernel.serves(demand):
             continue
         q, k, v = projected(fresh, 97, groups=2)
-        got, wanted = (
-            each(
+        got, expected = (
+            tested_kernel(
                 q,
                 k,
                 v,
-                planned(each, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh),
+                planned(tested_kernel, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh),
                 content,
                 0.0,
             )
-            for each in (kernel, EAGER)
+            for tested_kernel in (kernel, EAGER)
         )
-        compared(got, wanted, (q, k, v, sinks))
+        compared(got, expected, (q, k, v, sinks))
 
 
 @faster(KernelRequest(Visibility(causal=True, window=3)))
@@ -156,12 +156,15 @@ def test_values_may_be_narrower_or_wider_than_keys(
         keys = rows("right", 97)
         last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         plans = [
-            planned(each, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh)
-            for each in (kernel, EAGER)
+            planned(tested_kernel, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh)
+            for tested_kernel in (kernel, EAGER)
         ]
-        got, wanted = (each(q, k, v, plan, weighs, 0.0) for each, plan in zip((kernel, EAGER), plans, strict=True))
+        got, expected = (
+            tested_kernel(q, k, v, plan, weighs, 0.0)
+            for tested_kernel, plan in zip((kernel, EAGER), plans, strict=True)
+        )
         assert got.shape == (2, 4, fresh, width)
-        compared(got, wanted, (q, k, v))
+        compared(got, expected, (q, k, v))
 
 
 def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) -> None:
@@ -173,8 +176,8 @@ def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) ->
     )
     weights = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), sinks=sinks), 0.0)
     scores = (q @ k.transpose(-1, -2) * 0.7).exp()
-    wanted = scores / (scores.sum(-1, keepdim=True) + sinks.exp().view(1, 4, 1, 1))
-    assert torch.allclose(weights, wanted, rtol=0, atol=TOLERANCE)
+    expected = scores / (scores.sum(-1, keepdim=True) + sinks.exp().view(1, 4, 1, 1))
+    assert torch.allclose(weights, expected, rtol=0, atol=TOLERANCE)
     assert torch.allclose(weights[:, 0].sum(-1), torch.ones(2, 5, dtype=torch.float64))
 
 
@@ -199,8 +202,8 @@ def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, row
         if plan.q.documents is not None and plan.q.documents[b, t] < 0:
             continue
         away = torch.stack([(q[b, 3 - h, t] - spread[0][b, 3 - h, s]).square().sum() for s in seen])
-        wanted = 2 * ((-0.7 * away).softmax(0).unsqueeze(-1) * torch.stack([spread[1][b, h, s] for s in seen])).sum(0)
-        assert torch.allclose(mixed[b, h, t], wanted, rtol=0, atol=TOLERANCE)
+        expected = 2 * ((-0.7 * away).softmax(0).unsqueeze(-1) * torch.stack([spread[1][b, h, s] for s in seen])).sum(0)
+        assert torch.allclose(mixed[b, h, t], expected, rtol=0, atol=TOLERANCE)
 
 
 @faster(KernelRequest(Visibility(), "content"))
@@ -219,11 +222,13 @@ def test_a_kernel_agrees_where_the_bias_reads_content(
 
     content = LayerScoring(bias, lambda table: (table, table))
     for kind in ("plain", "right", "nothing"):
-        got, wanted = (
-            each(q, k, v, planned(each, sight, rows(kind, 9), like=like(9), demand=demand), content, 0.0)
-            for each in (kernel, EAGER)
+        got, expected = (
+            tested_kernel(
+                q, k, v, planned(tested_kernel, sight, rows(kind, 9), like=like(9), demand=demand), content, 0.0
+            )
+            for tested_kernel in (kernel, EAGER)
         )
-        compared(got, wanted, (q, k, v))
+        compared(got, expected, (q, k, v))
 
 
 @faster(KernelRequest(Visibility(), aligned=False))
@@ -243,15 +248,15 @@ def test_a_kernel_agrees_on_the_last_rows_against_a_cache(
     keys = rows(kind, 10)
     last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
     q, k, v = projected(fresh, 10, groups)
-    got, wanted = (
-        each(
+    got, expected = (
+        tested_kernel(
             *(q, k, v),
-            planned(each, sight, last, keys, like=like(fresh), bias=bias if biased else None, past=10 - fresh),
+            planned(tested_kernel, sight, last, keys, like=like(fresh), bias=bias if biased else None, past=10 - fresh),
             *(None, 0.0),
         )
-        for each in (kernel, EAGER)
+        for tested_kernel in (kernel, EAGER)
     )
-    compared(got, wanted, (q, k, v))
+    compared(got, expected, (q, k, v))
 
 
 @faster(KernelRequest(Visibility(), aligned=False))
@@ -259,11 +264,13 @@ def test_a_kernel_agrees_on_a_memory_of_another_length(kernel: Kernel, planned: 
     q, k, v = projected(5, 8, 2)
     for kind in ("plain", "right", "left", "nothing"):
         memory = rows(kind, 8)
-        got, wanted = (
-            each(q, k, v, planned(each, Visibility(), rows("plain", 5), memory, like=like(5)), None, 0.0)
-            for each in (kernel, EAGER)
+        got, expected = (
+            tested_kernel(
+                q, k, v, planned(tested_kernel, Visibility(), rows("plain", 5), memory, like=like(5)), None, 0.0
+            )
+            for tested_kernel in (kernel, EAGER)
         )
-        compared(got, wanted, (q, k, v))
+        compared(got, expected, (q, k, v))
 
 
 @faster(KernelRequest(Visibility(causal=True), has_order=True, aligned=False))
@@ -273,11 +280,11 @@ def test_a_kernel_agrees_where_a_second_stream_asks_the_first(kernel: Kernel, pl
     content = TokenLayout(positions, None, 2 * rank)
     both = TokenLayout(positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
     q, k, v = projected(8, 4, 2)
-    got, wanted = (
-        each(q, k, v, planned(each, Visibility(causal=True), both, content, like=like(8)), None, 0.0)
-        for each in (kernel, EAGER)
+    got, expected = (
+        tested_kernel(q, k, v, planned(tested_kernel, Visibility(causal=True), both, content, like=like(8)), None, 0.0)
+        for tested_kernel in (kernel, EAGER)
     )
-    compared(got, wanted, (q, k, v))
+    compared(got, expected, (q, k, v))
 
 
 @pytest.mark.parametrize("kernel", HERE, ids=name_of)
@@ -346,12 +353,14 @@ def test_a_gpu_computes_the_same(kernel: Kernel, planned: Planned, rows: Kinds) 
         if not kernel.serves(KernelRequest(sight, has_order=batch.order is not None, window_by_index=by_row)):
             continue
         q, k, v = projected(97, groups=groups)
-        wanted = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)
-        there = [leaf.detach().float().cuda().requires_grad_() for leaf in (q, k, v)]
-        plan = planned(kernel, sight, batch.to(there[0].device), like=like(97).float().cuda())
-        got = kernel(there[0], there[1], there[2], plan, None, 0.0)
-        assert torch.allclose(got.cpu().double(), wanted, rtol=0, atol=1e-3)
-        for ours, theirs in zip(
-            torch.autograd.grad(got.sin().sum(), there), torch.autograd.grad(wanted.sin().sum(), (q, k, v)), strict=True
+        expected = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)
+        leaves = [leaf.detach().float().cuda().requires_grad_() for leaf in (q, k, v)]
+        plan = planned(kernel, sight, batch.to(leaves[0].device), like=like(97).float().cuda())
+        got = kernel(leaves[0], leaves[1], leaves[2], plan, None, 0.0)
+        assert torch.allclose(got.cpu().double(), expected, rtol=0, atol=1e-3)
+        for gradient, expected_gradient in zip(
+            torch.autograd.grad(got.sin().sum(), leaves),
+            torch.autograd.grad(expected.sin().sum(), (q, k, v)),
+            strict=True,
         ):
-            assert torch.allclose(ours.cpu().double(), theirs, rtol=0, atol=1e-2)
+            assert torch.allclose(gradient.cpu().double(), expected_gradient, rtol=0, atol=1e-2)

@@ -83,8 +83,8 @@ def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(scope="module")
 def spec(trial: Callable[..., Trial]) -> MakeSpec:
     def make(**trainer: Any) -> dict[str, Any]:
-        made = {**trial(steps=6).spec, "dropout": 0.0}
-        return {**made, "trainer": {**made["trainer"], "accelerator": "cpu", **trainer}}
+        specs = {**trial(steps=6).spec, "dropout": 0.0}
+        return {**specs, "trainer": {**specs["trainer"], "accelerator": "cpu", **trainer}}
 
     return make
 
@@ -110,10 +110,12 @@ def test_two_processes_leave_one_record_with_the_loss_of_one(
     for name in ("batches", "order", "along", "outputs", "validation", "tensors", "no_gradient"):
         assert two["certificate"][name] == one["certificate"][name], name  # all of each batch, whoever saw which rows
     assert files(tmp_path) == files(alone)
-    (ours, said), (theirs, expected) = (read_tensors(folder / WEIGHTS) for folder in (tmp_path, alone))
+    (record, said), (reference_record, expected) = (read_tensors(folder / WEIGHTS) for folder in (tmp_path, alone))
     assert said == expected
-    assert {name: tensor.shape for name, tensor in ours.items()} == {name: each.shape for name, each in theirs.items()}
-    assert all(torch.allclose(ours[name], theirs[name], rtol=0, atol=1e-5) for name in ours)
+    assert {name: tensor.shape for name, tensor in record.items()} == {
+        name: each.shape for name, each in reference_record.items()
+    }
+    assert all(torch.allclose(record[name], reference_record[name], rtol=0, atol=1e-5) for name in record)
 
 
 def files(folder: Path) -> list[str]:
@@ -129,16 +131,16 @@ def test_an_optimizer_steps_on_pieces_as_on_the_whole(
     spec: MakeSpec, registry: Registry, tmp_path: Path, optimizer: str
 ) -> None:
     steps = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
-    found = {}
+    result = {}
     for name, both in (("whole", BOTH), ("pieces", PIECES)):
         (tmp_path / name).mkdir()
-        made = resolved_with(spec(**both, **steps), optimizer)
-        run_trial(made, registry, TrialContext("x", tmp_path / name, TrialOptions(checkpoint_steps=2)))
-        found[name], _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
-    assert found["pieces"].keys() == found["whole"].keys()
-    for name, tensor in found["whole"].items():
+        specs = resolved_with(spec(**both, **steps), optimizer)
+        run_trial(specs, registry, TrialContext("x", tmp_path / name, TrialOptions(checkpoint_steps=2)))
+        result[name], _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
+    assert result["pieces"].keys() == result["whole"].keys()
+    for name, tensor in result["whole"].items():
         if name.startswith(("model/", "optimizer/")):
-            assert torch.allclose(found["pieces"][name], tensor, rtol=1e-4, atol=1e-5), name
+            assert torch.allclose(result["pieces"][name], tensor, rtol=1e-4, atol=1e-5), name
 
 
 def resolved_with(spec: dict[str, Any], optimizer: str) -> dict[str, Any]:
@@ -161,9 +163,9 @@ def test_two_processes_stop_together_and_go_on_bitwise(
         run_trial(spec(**both), registry, terms)
     assert sorted(set(told)) == [1, 2, 3]
     assert [path.name for path in (cut / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
-    found = run_trial(spec(**both), registry, replace(terms, should_stop=lambda: False))["result"]
+    result = run_trial(spec(**both), registry, replace(terms, should_stop=lambda: False))["result"]
     assert sorted(set(told)) == [1, 2, 3, 4, 5, 6]
-    assert canonical_json(found) == canonical_json(expected)
+    assert canonical_json(result) == canonical_json(expected)
 
 
 @pytest.mark.parametrize(

@@ -47,16 +47,16 @@ MakeJob = Callable[..., Job]
 def make_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeServer]:
     """Makes an open server that runs some code where others import their plugins."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    made: list[ForkServer] = []
+    servers: list[ForkServer] = []
 
     def make(loading: str = "pass") -> ForkServer:
         (tmp_path / "toy.py").write_text(TOY.replace("LOADING", loading))
-        made.append(ForkServer(module="toy"))
-        made[-1].open(Plugins())
-        return made[-1]
+        servers.append(ForkServer(module="toy"))
+        servers[-1].open(Plugins())
+        return servers[-1]
 
     yield make
-    for server in made:
+    for server in servers:
         server.close()
 
 
@@ -72,16 +72,16 @@ def job(tmp_path: Path) -> Callable[..., Job]:
 
 def until(server: ForkServer, *names: str, seconds: float = 30.0) -> list[LauncherEvent]:
     """All news up to the ends of the jobs with these names."""
-    found: list[LauncherEvent] = []
-    left = set(names)
+    events: list[LauncherEvent] = []
+    remaining = set(names)
     end = time.monotonic() + seconds
-    while left:
-        assert time.monotonic() < end, found
+    while remaining:
+        assert time.monotonic() < end, events
         for news in server.poll(0.1):
-            found.append(news)
+            events.append(news)
             if isinstance(news, JobEnded):
-                left.discard(news.name)
-    return found
+                remaining.discard(news.name)
+    return events
 
 
 def started(server: ForkServer, seconds: float = 30.0) -> int:
@@ -120,8 +120,8 @@ def test_jobs_run_in_separate_processes_and_report_their_ends(server: ForkServer
     for code in (0, 3):
         server.start(job(f"import os; print(os.getpid()); code = {code}", f"job-{code}"))
     news = until(server, "job-0", "job-3")
-    ends = {each.name: each for each in news if isinstance(each, JobEnded)}
-    starts = {each.name: each.location for each in news if isinstance(each, JobStarted)}
+    ends = {event.name: event for event in news if isinstance(event, JobEnded)}
+    starts = {event.name: event.location for event in news if isinstance(event, JobStarted)}
     assert {name: (end.code, end.signal) for name, end in ends.items()} == {"job-0": (0, None), "job-3": (3, None)}
     assert {name: f"process {end.last_line}" for name, end in ends.items()} == starts
     assert str(os.getpid()) not in {end.last_line for end in ends.values()}
@@ -133,16 +133,16 @@ def test_a_job_that_crashes_is_told_of_and_the_others_go_on(
 ) -> None:
     server.start(job(HEARING, "other"))
     server.start(job(f"import os; os.kill(os.getpid(), {int(number)})", "crash"))
-    (end,) = (each for each in until(server, "crash") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "crash") if isinstance(event, JobEnded))
     assert (end.name, end.code, end.signal) == ("crash", None, number)
     server.stop("other", signal.SIGTERM)
-    (end,) = (each for each in until(server, "other") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "other") if isinstance(event, JobEnded))
     assert end.code == 143
 
 
 def test_the_traceback_of_a_crash_is_in_the_log(server: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     server.start(job("print('here'); import ctypes; ctypes.string_at(0)"))
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.signal == signal.SIGSEGV
     log = (tmp_path / "job.txt").read_text()
     assert log.startswith("here\n")
@@ -153,7 +153,7 @@ def test_the_traceback_of_a_crash_is_in_the_log(server: ForkServer, job: MakeJob
 def test_code_that_exits_or_raises_ends_only_its_job(server: ForkServer, job: MakeJob) -> None:
     server.start(job("import os; os._exit(9)", "exit"))
     server.start(job("raise SystemExit('no')", "raise"))
-    ends = {each.name: each for each in until(server, "exit", "raise") if isinstance(each, JobEnded)}
+    ends = {event.name: event for event in until(server, "exit", "raise") if isinstance(event, JobEnded)}
     assert ends["exit"].code == 9
     assert (ends["raise"].code, ends["raise"].last_line) == (70, "SystemExit: no")
 
@@ -164,9 +164,9 @@ def test_the_first_signal_asks_and_the_second_ends_at_once(server: ForkServer, j
     printed(tmp_path / "job.txt", "deaf")
     server.stop("job", signal.SIGTERM)
     server.stop("job", signal.SIGTERM)  # an echo
-    assert not [each for each in server.poll(0.7) if isinstance(each, JobEnded)]
+    assert not [event for event in server.poll(0.7) if isinstance(event, JobEnded)]
     server.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.code == 143
 
 
@@ -176,14 +176,14 @@ def test_a_job_that_has_not_begun_to_listen_ends_at_the_first_signal(
     server.start(job("import time\nprint('importing', flush=True)\nwhile True: time.sleep(0.01)"))
     printed(tmp_path / "job.txt", "importing")
     server.stop("job", signal.SIGINT)
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.code == 130
 
 
 def test_a_signal_sent_with_the_start_is_not_lost(server: ForkServer, job: MakeJob) -> None:
     server.start(job("import time\nwhile True: time.sleep(0.01)"))
     server.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.code == 143
 
 
@@ -191,7 +191,7 @@ def test_whoever_took_the_signals_loses_them_at_the_next_step(server: ForkServer
     server.start(job("import signal; signal.signal(signal.SIGTERM, lambda *a: print('mine'))\n" + HEARING))
     printed(tmp_path / "job.txt", "on")
     server.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.code == 143
     assert "mine" not in (tmp_path / "job.txt").read_text()
 
@@ -225,7 +225,7 @@ def test_a_killed_fork_server_ends_its_jobs_and_is_replaced(server: ForkServer, 
     assert end == JobEnded("job", None, signal.SIGKILL, "its parent process ended")
     assert gone(pid)
     server.start(job("code = 5", "next"))
-    (end,) = (each for each in until(server, "next") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "next") if isinstance(event, JobEnded))
     assert end.code == 5
 
 
@@ -257,7 +257,7 @@ def test_the_fork_server_ignores_signals_to_its_group(server: ForkServer, job: M
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         os.kill(parent_of(pid), number)
     server.stop("job", signal.SIGTERM)
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.code == 143
 
 
@@ -272,7 +272,7 @@ def test_a_plugin_changes_nothing_for_the_trials(make_server: MakeServer, job: M
             " signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, signal.getsignal(signal.SIGCHLD))"
         )
     )
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     mask = os.umask(0)
     os.umask(mask)
     expected = subprocess.run(
@@ -319,7 +319,7 @@ def test_a_plugin_that_ends_the_fork_server_is_a_plugin_error(
 def test_a_log_over_its_limit_keeps_its_end(server: ForkServer, job: MakeJob, tmp_path: Path) -> None:
     line = "x" * 99
     server.start(job(f"for n in range(200_000): print('{line}')\nprint('the end')"))
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.last_line == "the end"
     log = (tmp_path / "job.txt").read_text()
     assert 10_000_000 < len(log) < 10_100_000
@@ -329,17 +329,17 @@ def test_a_log_over_its_limit_keeps_its_end(server: ForkServer, job: MakeJob, tm
 
 def test_a_log_that_cannot_be_written_hurts_nobody(server: ForkServer, tmp_path: Path) -> None:
     server.start(Job("job", "print('hello'); code = 4", str(tmp_path / "nowhere" / "log.txt")))
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert (end.code, end.last_line) == (4, "hello")
 
 
 def test_a_zygote_imports_no_torch_until_it_is_told_to(server: ForkServer, job: MakeJob) -> None:
     server.start(job("import sys; print('torch' in sys.modules)"))
-    (end,) = (each for each in until(server, "job") if isinstance(each, JobEnded))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.last_line == "False"
 
 
 def test_opening_does_not_wait(make_server: MakeServer) -> None:
-    before = time.monotonic()
+    start = time.monotonic()
     with closing(make_server("import time; time.sleep(30)")):
-        assert time.monotonic() - before < 5.0
+        assert time.monotonic() - start < 5.0

@@ -73,7 +73,9 @@ def trials(trial: Callable[..., Trial]) -> list[Trial]:
 @pytest.fixture(scope="module")
 def uncut(trials: list[Trial], registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     folder = tmp_path_factory.mktemp
-    return [canonical_json(run_trial(each.spec, registry, TrialContext("x", folder("x")))["result"]) for each in trials]
+    return [
+        canonical_json(run_trial(study.spec, registry, TrialContext("x", folder("x")))["result"]) for study in trials
+    ]
 
 
 @pytest.fixture
@@ -107,20 +109,20 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
 
 
 def results(store: Store, trials: list[Trial]) -> list[bytes]:
-    found = [store.record(each.identity) for each in trials]
-    return [canonical_json(record["result"]) for record in found if record is not None]
+    by_identity = [store.record(each.identity) for each in trials]
+    return [canonical_json(record["result"]) for record in by_identity if record is not None]
 
 
 def until(process: subprocess.Popen[str], kind: str, count: int = 1) -> list[str]:
     """Reads what a run tells, up to the count-th line of that kind."""
     assert process.stdout is not None
-    found: list[str] = []
-    while len(found) < count:
+    result: list[str] = []
+    while len(result) < count:
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         if line.startswith(kind):
-            found.append(line.strip())
-    return found
+            result.append(line.strip())
+    return result
 
 
 def family(pid: int) -> list[int]:
@@ -130,19 +132,19 @@ def family(pid: int) -> list[int]:
         with suppress(OSError):
             _, parent, *_ = stat.read_text().rpartition(")")[2].split()
             children.setdefault(int(parent), []).append(int(stat.parent.name))
-    found, left = [], [pid]
-    while left:
-        found.append(left.pop())
-        left += children.get(found[-1], [])
-    return found
+    pids, pending = [], [pid]
+    while pending:
+        pids.append(pending.pop())
+        pending += children.get(pids[-1], [])
+    return pids
 
 
 def alive(pids: list[int], seconds: float = 10.0) -> list[int]:
     """Those that have not ended after so long."""
     end = time.monotonic() + seconds
-    while (left := [pid for pid in pids if _alive(pid)]) and time.monotonic() < end:
+    while (running := [pid for pid in pids if _alive(pid)]) and time.monotonic() < end:
         time.sleep(0.02)
-    return left
+    return running
 
 
 def _alive(pid: int) -> bool:

@@ -119,17 +119,17 @@ def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
     planned = solved(read(), clock)
     assert planned.plan.is_complete
     assert len(planned.plan.trials) == 3 * 2
-    found = planned.plan.matched
-    assert found["attention=mqa"].value == pytest.approx(7.0, rel=0.01)
-    assert found["attention=gqa(kv_heads=1)"].value == pytest.approx(6.0, rel=0.01)
-    assert all(abs(each.residual) <= 0.01 for each in found.values())
+    matches = planned.plan.matched
+    assert matches["attention=mqa"].value == pytest.approx(7.0, rel=0.01)
+    assert matches["attention=gqa(kv_heads=1)"].value == pytest.approx(6.0, rel=0.01)
+    assert all(abs(solution.residual) <= 0.01 for solution in matches.values())
     count = len(clock.passes)
-    again = read()
-    assert again.plan.is_complete
-    assert [trial.identity for trial in again.plan.trials] == [trial.identity for trial in planned.plan.trials]
-    assert solved(again, clock) is again
+    replanned = read()
+    assert replanned.plan.is_complete
+    assert [trial.identity for trial in replanned.plan.trials] == [trial.identity for trial in planned.plan.trials]
+    assert solved(replanned, clock) is replanned
     assert len(clock.passes) == count
-    assert list(unsolved_matches(again)) == []
+    assert list(unsolved_matches(replanned)) == []
 
 
 def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> None:
@@ -158,15 +158,15 @@ def test_no_value_is_tried_of_which_there_is_no_model(read: Any, tree: Document)
 
 def test_more_seeds_and_a_longer_training_keep_it_and_a_new_variant_alone_is_measured(read: Any) -> None:
     clock = Clock()
-    before = solved(read(vary={"attention": ["mqa"]}), clock)
+    solutions_before = solved(read(vary={"attention": ["mqa"]}), clock)
     longer = read(vary={"attention": ["mqa"]}, seeds=3, budget={"steps": 9}, evaluate=["clm"])
-    assert longer.plan.matched == before.plan.matched
+    assert longer.plan.matched == solutions_before.plan.matched
     clock.passes.clear()
-    kept = documents(before)
+    solutions_kept = documents(solutions_before)
     more = solved(read(), clock)
-    assert more.plan.matched["attention=mqa"] == before.plan.matched["attention=mqa"]
+    assert more.plan.matched["attention=mqa"] == solutions_before.plan.matched["attention=mqa"]
     assert {len(names) for names in clock.passes} == {2}  # the baseline, and one variant
-    assert {path: documents(more)[path] for path in kept} == kept
+    assert {path: documents(more)[path] for path in solutions_kept} == solutions_kept
 
 
 def test_another_machine_or_other_code_is_said_and_never_measured_anew(
@@ -220,26 +220,26 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
         planned: PlannedStudy = read()
         return replace(planned, store=Store(planned.store.root.parent, planned.name, host=host_identity))
 
-    said: list[Event] = []
-    found: list[PlannedStudy] = []
-    first = threading.Thread(
-        target=lambda: found.append(match_on_time(runner("a"), slowly, ignore_event, StopRequest()))
+    events: list[Event] = []
+    results: list[PlannedStudy] = []
+    first_thread = threading.Thread(
+        target=lambda: results.append(match_on_time(runner("a"), slowly, ignore_event, StopRequest()))
     )
-    first.start()
+    first_thread.start()
     assert inside.wait(20)
     second = threading.Thread(
-        target=lambda: found.append(match_on_time(runner("b"), slowly, said.append, StopRequest(), patience=0.02))
+        target=lambda: results.append(match_on_time(runner("b"), slowly, events.append, StopRequest(), patience=0.02))
     )
     second.start()
-    while not said:
+    while not events:
         second.join(0.01)
     count = len(clock.passes)
-    assert "matches this study on time" in said[0].text
+    assert "matches this study on time" in events[0].text
     assert count == 0
     go.set()
-    first.join()
+    first_thread.join()
     second.join()
-    assert [each.plan.matched for each in found] == [read().plan.matched] * 2
+    assert [result.plan.matched for result in results] == [read().plan.matched] * 2
     assert len({tuple(names) for names in clock.passes}) <= 3  # one runner's: each pass has fewer to look for, or all
     assert len(documents(read())) == 2
 
@@ -281,14 +281,14 @@ def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(
         "not known yet (s, time)",
         "not known yet (m, time)",
     ]
-    assert {each.setting for each in planned.plan.tuned if each.variant == "attention=mqa"} == {
+    assert {tuned.setting for tuned in planned.plan.tuned if tuned.variant == "attention=mqa"} == {
         f"{scale}, unmatched, same" for scale in "sm"
     }
-    found = solved(planned, Clock())
-    assert not any(setting.untimed for setting in found.plan.settings)
-    assert found.plan.setting("s, time, same").matched["attention=mqa"].timing is not None
-    assert found.plan.setting("s, unmatched, same").matched == {}
-    assert len([each for each in found.plan.tuned if each.variant == "attention=mqa"]) == 4
+    solved_study = solved(planned, Clock())
+    assert not any(setting.untimed for setting in solved_study.plan.settings)
+    assert solved_study.plan.setting("s, time, same").matched["attention=mqa"].timing is not None
+    assert solved_study.plan.setting("s, unmatched, same").matched == {}
+    assert len([tuned for tuned in solved_study.plan.tuned if tuned.variant == "attention=mqa"]) == 4
 
 
 def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: Registry) -> None:
@@ -317,12 +317,12 @@ def test_steps_that_were_matched_take_as_long_in_processes_of_a_real_run(
     done = paribus.run(planned, on_event=lambda event: said.append(event.text), timing=None)
     assert done.plan.is_complete
     assert any("matching on time, pass 1: dims.layers=2 at 16 takes" in text for text in said)
-    found = done.plan.matched["dims.layers=2"]
-    assert found.timing is not None
-    assert 1 < found.value < 15  # two layers of less width take as long as one
-    assert found.timing.low <= 1.1
-    assert found.timing.high >= 0.9
-    assert found.timing.rounds >= 8
+    solution = done.plan.matched["dims.layers=2"]
+    assert solution.timing is not None
+    assert 1 < solution.value < 15  # two layers of less width take as long as one
+    assert solution.timing.low <= 1.1
+    assert solution.timing.high >= 0.9
+    assert solution.timing.rounds >= 8
     assert all(done.store.record(trial.identity) is not None for trial in done.plan.trials)
     table = paribus.compare(done)
     assert any("Matched on time by feedforward.expand" in line for line in table.caption)

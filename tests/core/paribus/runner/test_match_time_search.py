@@ -43,7 +43,7 @@ class Clock:
     def _group(self, specs: Mapping[str, Spec], group: list[str]) -> dict[str, Any]:
         drift = [1 + 0.3 * (number % 4) for number in range(self.rounds)]
         rounds = {
-            name: [each * specs[group[0] if name == TWIN else name]["takes"] * self._luck() for each in drift]
+            name: [seconds * specs[group[0] if name == TWIN else name]["takes"] * self._luck() for seconds in drift]
             for name in (*group, TWIN)
         }
         return {"baseline": group[0], "rounds": rounds}
@@ -64,19 +64,19 @@ def asked(
     return MatchTask(variant=name, by="feedforward.expand", start=start, baseline="base", spec=spec, turned=turned)
 
 
-def one(takes: Callable[[float], float], start: float, clock: Clock, **more: Any) -> TimeMatch:
-    found, problems = search_matches({"key": asked(takes, start, **more)}, clock)
+def one(takes: Callable[[float], float], start: float, clock: Clock, **options: Any) -> TimeMatch:
+    match_result, problems = search_matches({"key": asked(takes, start, **options)}, clock)
     assert not problems
-    return found["key"]
+    return match_result["key"]
 
 
 @given(st.floats(0.3, 0.9), st.floats(0.2, 3.0), st.floats(1.0, 8.0))
 def test_where_time_is_a_line_in_the_knob_it_comes_within_a_hundredth(fixed: float, much: float, start: float) -> None:
     clock = Clock()
-    found = one(lambda value: fixed + much * (1 - fixed) * value / start, start, clock)
-    assert abs(found.ratio.median - 1) <= TOLERANCE
+    match_result = one(lambda value: fixed + much * (1 - fixed) * value / start, start, clock)
+    assert abs(match_result.ratio.median - 1) <= TOLERANCE
     assert len(clock.passes) <= MAX_PASSES + 1
-    assert float(f"{found.value:.3g}") == found.value or found.value == start
+    assert float(f"{match_result.value:.3g}") == match_result.value or match_result.value == start
 
 
 def test_what_takes_as_long_already_is_left_as_it_is() -> None:
@@ -87,38 +87,38 @@ def test_what_takes_as_long_already_is_left_as_it_is() -> None:
 
 def test_the_residual_is_of_a_pass_that_had_no_part_in_the_choice() -> None:
     clock = Clock(noise=0.05)
-    found = one(lambda value: 0.5 + value / 8, 3.0, clock)
+    match_result = one(lambda value: 0.5 + value / 8, 3.0, clock)
     *looked, (values, seconds) = clock.passes
     assert seconds == FINAL_SECONDS > SEARCH_SECONDS
-    assert values["key"] == found.value
-    assert [each.value for each in found.tried] == [values["key"] for values, _ in looked]
-    assert found.ratio not in [each.ratio for each in found.tried]
-    assert found.ratio.low < found.ratio.median < found.ratio.high
-    assert found.twin.low < 1 < found.twin.high
+    assert values["key"] == match_result.value
+    assert [trial_value.value for trial_value in match_result.tried] == [values["key"] for values, _ in looked]
+    assert match_result.ratio not in [trial_value.ratio for trial_value in match_result.tried]
+    assert match_result.ratio.low < match_result.ratio.median < match_result.ratio.high
+    assert match_result.twin.low < 1 < match_result.twin.high
 
 
 @given(st.sampled_from([2, 4, 8]), st.integers(2, 60), st.integers(3, 400))
 def test_of_whole_values_the_nearest_that_a_model_can_have_is_taken(step: int, place: int, wanted: int) -> None:
     """Multiples of the heads: the one on either side of the baseline's time that is nearer to it."""
     start, aim = step * place, max(step, wanted)
-    found = one(lambda value: value / aim, start, Clock(), refuses=lambda value: value % step)
-    assert isinstance(found.value, int)
-    assert found.value % step == 0
-    nearest = min(abs(step * each - aim) for each in range(1, 500))
-    assert abs(found.value - aim) <= max(nearest, TOLERANCE * aim) + 1e-9
+    match_result = one(lambda value: value / aim, start, Clock(), refuses=lambda value: value % step)
+    assert isinstance(match_result.value, int)
+    assert match_result.value % step == 0
+    nearest = min(abs(step * multiple - aim) for multiple in range(1, 500))
+    assert abs(match_result.value - aim) <= max(nearest, TOLERANCE * aim) + 1e-9
 
 
 @pytest.mark.parametrize(("aim", "nearest"), [(2.2, 2), (5.0, 6), (11.0, 12)])
 def test_of_few_values_the_nearest_is_taken(aim: float, nearest: int) -> None:
     """Heads that share keys divide all heads."""
-    found = one(lambda value: 0.6 + 0.4 * value / aim, 6, Clock(), refuses=lambda value: 12 % value)
-    assert found.value == nearest
+    match_result = one(lambda value: 0.6 + 0.4 * value / aim, 6, Clock(), refuses=lambda value: 12 % value)
+    assert match_result.value == nearest
 
 
 def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to() -> None:
     slow = {"key": asked(lambda value: 1.2 + value / 100, 4.0)}
-    found, (problem,) = search_matches(slow, Clock())
-    assert not found
+    match_result, (problem,) = search_matches(slow, Clock())
+    assert not match_result
     assert str(problem).startswith(
         "error[cannot-match] match.by: even at feedforward.expand=0.0156 a step of v takes 1.200 [1.200, 1.200] "
         "times as long as the baseline's; at 4 it is 1.240"
@@ -133,17 +133,17 @@ def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to()
 
 def test_one_that_cannot_be_matched_keeps_no_other_from_it() -> None:
     both = {"a": asked(lambda value: 1.5, 4.0, name="a"), "b": asked(lambda value: value / 3, 4.0, name="b")}
-    found, problems = search_matches(both, Clock())
-    assert list(found) == ["b"]
-    assert found["b"].value == pytest.approx(3.0, rel=TOLERANCE)
+    match_result, problems = search_matches(both, Clock())
+    assert list(match_result) == ["b"]
+    assert match_result["b"].value == pytest.approx(3.0, rel=TOLERANCE)
     assert len(problems) == 1
 
 
 def test_all_that_are_looked_for_take_turns_and_the_baseline_with_each_of_them() -> None:
     clock = Clock()
     every = {f"{number}": asked(lambda value, at=number: value / (2 + at), 4.0) for number in range(GROUP_SIZE + 3)}  # type: ignore[misc]  # a default binds it
-    found, _ = search_matches(every, clock)
-    assert {name: round(each.value, 1) for name, each in found.items()} == pytest.approx(
+    match_result, _ = search_matches(every, clock)
+    assert {name: round(solution.value, 1) for name, solution in match_result.items()} == pytest.approx(
         {f"{number}": 2 + number for number in range(GROUP_SIZE + 3)}, rel=0.05
     )
     first = clock.groups[0]
@@ -155,8 +155,8 @@ def test_all_that_are_looked_for_take_turns_and_the_baseline_with_each_of_them()
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.4])
 def test_noise_costs_precision_and_the_interval_says_so_but_never_more_than_the_passes(noise: float) -> None:
     clock = Clock(noise=noise, rounds=40)
-    found = one(lambda value: 0.4 + 0.2 * value, 5.0, clock)  # 3 is right
+    match_result = one(lambda value: 0.4 + 0.2 * value, 5.0, clock)  # 3 is right
     assert len(clock.passes) <= MAX_PASSES + 1
-    true = 0.4 + 0.2 * found.value
-    assert found.ratio.low <= true <= found.ratio.high
+    true = 0.4 + 0.2 * match_result.value
+    assert match_result.ratio.low <= true <= match_result.ratio.high
     assert abs(true - 1) < 0.02 + noise

@@ -106,8 +106,8 @@ def done_by(root: Path) -> dict[str, str]:
 def test_three_runners_share_a_study_and_run_no_trial_twice(tmp_path: Path) -> None:
     runners = [runner(tmp_path, host, 0.3) for host in "abc"]
     for process in runners:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+        _, result = process.communicate(timeout=120)
+        assert process.returncode == 0, result
     assert sorted(name for _, name in starts(tmp_path)) == TRIALS
     assert sorted(done_by(tmp_path)) == TRIALS
 
@@ -118,9 +118,9 @@ def test_a_trial_that_lives_on_elsewhere_is_left_there_and_named(tmp_path: Path)
     folder.mkdir(parents=True)
     with store.lock(TRIALS[0]):
         process = runner(tmp_path, "b", 0.0, TRIALS[0], TRIALS[1])
-        _, said = process.communicate(timeout=120)
+        _, result = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert f"trial {TRIALS[0]}, seed 0 is run by process {os.getpid()} on far-away since" in said
+    assert f"trial {TRIALS[0]}, seed 0 is run by process {os.getpid()} on far-away since" in result
     assert starts(tmp_path) == [["b", TRIALS[1]]]
     assert not (folder / "failure.json").exists()
 
@@ -133,8 +133,8 @@ def test_the_trials_of_a_machine_that_died_are_taken_over_once(tmp_path: Path) -
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
     for process in others:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+        _, result = process.communicate(timeout=120)
+        assert process.returncode == 0, result
     assert Counter(name for _, name in starts(tmp_path)) == {name: 2 if name == lost else 1 for name in TRIALS}
     assert set(done_by(tmp_path)) == set(TRIALS)
     assert done_by(tmp_path)[lost] in "bcd"
@@ -146,13 +146,13 @@ def test_who_was_stopped_for_too_long_writes_nothing(tmp_path: Path) -> None:
     until_started(tmp_path, "a")
     os.killpg(slow.pid, signal.SIGSTOP)
     other = runner(tmp_path, "b", 0.0, TRIALS[0])
-    _, said = other.communicate(timeout=120)
-    assert other.returncode == 0, said
+    _, result = other.communicate(timeout=120)
+    assert other.returncode == 0, result
     record = tmp_path / "study" / TRIALS[0] / "record.json"
     written = json.loads(record.read_bytes())
     os.killpg(slow.pid, signal.SIGCONT)
-    _, said = slow.communicate(timeout=120)
-    assert slow.returncode == 0, said
+    _, result = slow.communicate(timeout=120)
+    assert slow.returncode == 0, result
     assert json.loads(record.read_bytes()) == written
     assert written["body"]["by"] == "b"
     assert (tmp_path / "lost").read_text().startswith("a ")

@@ -15,13 +15,13 @@ from paribus.runner.signals import STOP_SIGNALS, InterruptedStudyError, StopRequ
 
 @pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
 def test_a_signal_requests_a_stop_and_its_handler_is_restored(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
+    previous = signal.getsignal(number)
     with catch_signals(StopRequest()) as stop:
         assert not stop.is_requested
         signal.raise_signal(number)
         assert stop.signal == number
         assert stop.exit_code == (EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(number) is previous
 
 
 def test_a_second_signal_stops_at_once_unless_it_is_an_echo(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,14 +36,14 @@ def test_a_second_signal_stops_at_once_unless_it_is_an_echo(monkeypatch: pytest.
 
 
 def test_ignored_signals_stay_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with catch_signals(StopRequest()) as stop:
             signal.raise_signal(signal.SIGHUP)
         assert not stop.is_requested
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, previous)
 
 
 def test_polling_reinstalls_the_handlers() -> None:
@@ -55,17 +55,17 @@ def test_polling_reinstalls_the_handlers() -> None:
 
 
 def test_other_threads_install_no_handlers() -> None:
-    before = [signal.getsignal(each) for each in STOP_SIGNALS]
-    found: list[bool] = []
+    previous = [signal.getsignal(each) for each in STOP_SIGNALS]
+    result: list[bool] = []
 
     def inside() -> None:
         with catch_signals(StopRequest()) as stop:
-            found.append(stop.poll() or before != [signal.getsignal(each) for each in STOP_SIGNALS])
+            result.append(stop.poll() or previous != [signal.getsignal(each) for each in STOP_SIGNALS])
 
     thread = threading.Thread(target=inside)
     thread.start()
     thread.join()
-    assert found == [False]
+    assert result == [False]
 
 
 def test_an_interruption_names_the_resume_command_and_can_be_pickled() -> None:

@@ -75,18 +75,18 @@ def ran(planned: PlannedStudy, registry: Registry) -> PlannedStudy:
 
 
 def record(planned: PlannedStudy, trial: Trial) -> dict[str, Any]:
-    found = planned.store.record(trial.identity)
-    assert found is not None
-    return found
+    result = planned.store.record(trial.identity)
+    assert result is not None
+    return result
 
 
 def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
     for trial in ran.plan.trials_of("attention=mqa"):
-        before, after = ran.store.folder(trial.parent_id), record(ran, trial)["result"]
-        assert after["from"]["sha256"] == read_model(before).sha256
+        previous, after = ran.store.folder(trial.parent_id), record(ran, trial)["result"]
+        assert after["from"]["sha256"] == read_model(previous).sha256
         assert len(after["from"]["kept"]) > 0
         assert (after["from"]["new"], after["from"]["dropped"]) == ({}, [])
-        pretrained = read_json(before / RECORD)["result"]
+        pretrained = read_json(previous / RECORD)["result"]
         assert after["data"]["tokenizer"] == pretrained["data"]["tokenizer"]
         assert after["data"]["corpus"] != pretrained["data"]["corpus"]
         assert after["total_flops"] == pretrained["training_flops"] + after["training_flops"]

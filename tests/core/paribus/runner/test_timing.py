@@ -86,18 +86,18 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
     turns = {**timing_plan(planned), "seconds": 0.05}
     assert carried_out(planned, turns, registry) == 0
     assert {path: path.read_bytes() for path in before} == before
-    found = timing_document(planned.store)
-    assert found is not None
-    (group,) = found["groups"]
+    timings = timing_document(planned.store)
+    assert timings is not None
+    (group,) = timings["groups"]
     base, deep = (planned.plan.trials_of(variant.name)[0].identity for variant in planned.plan.variants)
     assert set(group["rounds"]) == {base, deep, TWIN}
     assert group["baseline"] == base
     assert len({len(times) for times in group["rounds"].values()}) == 1
     assert min(map(len, group["rounds"].values())) >= MIN_ROUNDS
-    assert found["tokens"] == {base: 4 * 16, deep: 4 * 16}
-    assert {"host", "machine", "versions", "clock", "left_out"} <= set(found)
+    assert timings["tokens"] == {base: 4 * 16, deep: 4 * 16}
+    assert {"host", "machine", "versions", "clock", "left_out"} <= set(timings)
     assert timing_plan(planned, asked=True) == {}  # all has been timed
-    ratio = Throughput(found).ratio([deep], [base])
+    ratio = Throughput(timings).ratio([deep], [base])
     assert ratio is not None
     assert ratio.median < 0.8  # six layers are slower than one
     assert median(group["rounds"][deep]) > median(group["rounds"][base])
@@ -116,10 +116,10 @@ def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: Pl
     deep = planned.plan.trials_of("dims.layers=6")[0].identity
     turns["specs"][deep]["trainer"] = {"max_steps": 1, "precision": "64-true"}
     assert carried_out(planned, turns, registry) == 0
-    found = timing_document(planned.store)
-    assert found is not None
-    assert found["left_out"] == {deep: "its precision, 64-true, is implemented by Lightning"}
-    assert set(found["groups"][0]["rounds"]) == {turns["groups"][0][0], TWIN}
+    timings = timing_document(planned.store)
+    assert timings is not None
+    assert timings["left_out"] == {deep: "its precision, 64-true, is implemented by Lightning"}
+    assert set(timings["groups"][0]["rounds"]) == {turns["groups"][0][0], TWIN}
     assert untimed_reason({"trainer": {"precision": "bf16-mixed"}}) == ""
 
 
@@ -137,8 +137,8 @@ class Fake:
 def test_the_order_is_rotated_so_that_nobody_is_always_first() -> None:
     turns: list[str] = []
     contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "abc"}  # type: ignore[misc]  # it takes turns
-    found = time_rounds(contestants, 0.0, CPU)
-    assert {len(times) for times in found.values()} == {MIN_ROUNDS}
+    timings = time_rounds(contestants, 0.0, CPU)
+    assert {len(times) for times in timings.values()} == {MIN_ROUNDS}
     after = turns[6:]  # two rounds only warm up
     starts = [after[3 * number] for number in range(MIN_ROUNDS)]
     assert starts[:6] == list("abcabc")
@@ -148,16 +148,16 @@ def test_the_order_is_rotated_so_that_nobody_is_always_first() -> None:
 def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
     turns: list[str] = []
     contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "ab"}  # type: ignore[misc]  # it takes turns
-    found = time_rounds(contestants, 100.0, CPU, should_stop=lambda: len(turns) >= 8)
-    assert {name: len(times) for name, times in found.items()} == {"a": 2, "b": 2}
+    timings = time_rounds(contestants, 100.0, CPU, should_stop=lambda: len(turns) >= 8)
+    assert {name: len(times) for name, times in timings.items()} == {"a": 2, "b": 2}
 
 
 def test_only_so_many_models_are_in_memory_at_once(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> None:
     base = {key: value for key, value in tiny().items() if key != "seed"}
     rates = [1e-4 * (1 + at) for at in range(2 * GROUP_SIZE + 1)]
     tree = {"base": base, "vary": {"optimizer.lr": rates}, "seeds": 1, "metric": "val/clm/loss"}
-    found = study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
-    record(found)
-    groups = timing_plan(found)["groups"]
+    timings = study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
+    record(timings)
+    groups = timing_plan(timings)["groups"]
     assert [len(group) - 1 for group in groups] == [GROUP_SIZE, GROUP_SIZE, 1]
-    assert {group[0] for group in groups} == {found.plan.trials_of(BASELINE)[0].identity}
+    assert {group[0] for group in groups} == {timings.plan.trials_of(BASELINE)[0].identity}

@@ -64,9 +64,9 @@ def test_a_model_of_pairs_writes_when_it_is_measured(store: Store, trial: MakeTr
 def test_a_trial_with_a_record_is_not_run(store: Store, trial: MakeTrial, registry: Registry) -> None:
     order = request_for(store, trial())
     run_request(order, registry, stop=StopRequest())
-    before = (store.folder("base-0") / "record.json").read_bytes()
+    previous = (store.folder("base-0") / "record.json").read_bytes()
     assert run_request(order, registry, stop=StopRequest()) == EXIT_OK
-    assert (store.folder("base-0") / "record.json").read_bytes() == before
+    assert (store.folder("base-0") / "record.json").read_bytes() == previous
 
 
 def test_a_locked_trial_is_not_run(

@@ -53,14 +53,14 @@ trees = st.recursive(
 
 def failing_at(k: int, code: int) -> tuple[Files, list[str]]:
     """The system calls, of which the k-th fails, and a list of those that were made."""
-    made: list[str] = []
+    created: list[str] = []
 
     def before(name: str) -> None:
-        made.append(name)
-        if len(made) == k + 1:
+        created.append(name)
+        if len(created) == k + 1:
             raise OSError(code, os.strerror(code))
 
-    return FILES.with_callback(before), made
+    return FILES.with_callback(before), created
 
 
 def half_writing(code: int) -> Files:
@@ -79,9 +79,9 @@ def half_writing(code: int) -> Files:
 def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
     """One disk for each call that can fail, until none is left to fail."""
     for k in itertools.count():
-        files, made = failing_at(k, code)
-        yield files, made
-        if len(made) <= k:
+        files, created = failing_at(k, code)
+        yield files, created
+        if len(created) <= k:
             return
 
 
@@ -122,7 +122,7 @@ def test_whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_
     tmp_path: Path, code: int
 ) -> None:
     path = tmp_path / "record.json"
-    for index, (files, made) in enumerate(faults(code)):
+    for index, (files, created) in enumerate(faults(code)):
         write_json(path, OLD)
         if index < len(CALLS):
             with pytest.raises(StoreError, match=rf"record\.json\): \d+ bytes .*{os.strerror(code)}") as caught:
@@ -130,7 +130,7 @@ def test_whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_
             assert caught.value.exit_code == EXIT_STORE
         else:
             write_json(path, NEW, files=files)
-            assert made == CALLS
+            assert created == CALLS
         assert read_json(path) == (READ_OLD if index <= CALLS.index("rename") else NEW)
         assert names(tmp_path) == ["record.json"]
 
@@ -163,17 +163,17 @@ def test_a_sweep_leaves_every_other_file_and_forgives_a_disk_that_fails(tmp_path
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # 3.12 warns where torch has threads; we use none
 def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    k, found = 0, []
+    k, content = 0, []
     killed = True
     while killed:
         write_json(path, OLD)
         killed = killed_at(k, lambda files: write_json(path, NEW, files=files))
-        found.append(read_json(path))
+        content.append(read_json(path))
         write_json(path, NEW)
         remove_temporary_files(tmp_path)
         assert names(tmp_path) == ["record.json"]
         k += 1
-    assert found == [READ_OLD] * 5 + [NEW] * 2  # the rename is the fifth of six calls; the last child was not killed
+    assert content == [READ_OLD] * 5 + [NEW] * 2  # the rename is the fifth of six calls; the last child was not killed
 
 
 def test_a_disk_that_fills_up_within_a_write_leaves_the_old(tmp_path: Path) -> None:
@@ -244,15 +244,15 @@ def test_a_file_system_that_cannot_flush_folders_is_served_and_one_that_fails_is
 
 
 def test_a_folder_is_made_with_those_above_it_and_twice_is_once(tmp_path: Path) -> None:
-    files, made = failing_at(99, errno.EIO)
+    files, created = failing_at(99, errno.EIO)
     make_folder(tmp_path / "a" / "b", files=files)
     make_folder(tmp_path / "a" / "b")
-    assert made == ["mkdir", "fsync_dir", "fsync_dir"] * 2
+    assert created == ["mkdir", "fsync_dir", "fsync_dir"] * 2
     assert (tmp_path / "a" / "b").is_dir()
 
 
 def test_whichever_call_fails_a_folder_can_be_made_afterwards(tmp_path: Path) -> None:
-    for index, (files, made) in enumerate(faults(errno.EROFS)):
+    for index, (files, created) in enumerate(faults(errno.EROFS)):
         folder = tmp_path / str(index) / "b"
         if index < 6:
             with pytest.raises(StoreError, match=r"folder could not be made: Read-only file system.*make the folder"):
@@ -260,7 +260,7 @@ def test_whichever_call_fails_a_folder_can_be_made_afterwards(tmp_path: Path) ->
             make_folder(folder)
         else:
             make_folder(folder, files=files)
-            assert made == ["mkdir", "fsync_dir", "fsync_dir"] * 2
+            assert created == ["mkdir", "fsync_dir", "fsync_dir"] * 2
         write_bytes(folder / "file", b"data")
 
 
@@ -287,10 +287,10 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
 def test_a_document_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Json]) -> None:
     path = tmp_path_factory.getbasetemp() / "document.json"
     write_json(path, document, files=replace(FILES, fsync=lambda _: None, fsync_dir=lambda _: None))
-    found = read_json(path)
-    assert found == document
-    assert canonical_json(found) == canonical_json(document)
-    assert digest_json(found) == digest_json(document)
+    content = read_json(path)
+    assert content == document
+    assert canonical_json(content) == canonical_json(document)
+    assert digest_json(content) == digest_json(document)
 
 
 def test_every_one_of_300_flipped_bits_is_found(tmp_path: Path) -> None:
@@ -425,9 +425,9 @@ def test_the_canonical_spelling_does_not_depend_on_order_or_kind_of_sequence() -
 @given(st.floats())
 def test_every_float_survives_and_those_that_are_not_finite_do_as_words(value: float) -> None:
     spelt = canonical_json({"value": value})
-    found = parse_number(json.loads(spelt)["value"])
-    assert found == value or (math.isnan(found) and math.isnan(value))
-    assert math.copysign(1, found) == math.copysign(1, value) or math.isnan(value)
+    content = parse_number(json.loads(spelt)["value"])
+    assert content == value or (math.isnan(content) and math.isnan(value))
+    assert math.copysign(1, content) == math.copysign(1, value) or math.isnan(value)
     assert not any(word in spelt for word in (b"NaN", b":Inf", b":-Inf"))
 
 

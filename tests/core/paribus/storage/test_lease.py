@@ -26,16 +26,16 @@ def token(lease: Lease) -> str:
 
 
 def test_one_has_it_and_the_next_has_it_after_its_release(tmp_path: Path) -> None:
-    first, second = Lease(tmp_path, A), Lease(tmp_path, B)
-    assert first.holder() is None
-    assert first.take()
+    first_lease, second = Lease(tmp_path, A), Lease(tmp_path, B)
+    assert first_lease.holder() is None
+    assert first_lease.take()
     assert not second.take()
-    held = second.holder()
-    assert held is not None
-    assert held.owner is not None
-    assert (held.owner.host, held.owner.pid) == ("a", os.getpid())
-    first.check()
-    first.release()
+    lease = second.holder()
+    assert lease is not None
+    assert lease.owner is not None
+    assert (lease.owner.host, lease.owner.pid) == ("a", os.getpid())
+    first_lease.check()
+    first_lease.release()
     assert second.holder() is None
     assert second.take()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lease-000001", "lease-000002"]
@@ -57,16 +57,16 @@ def test_of_any_number_of_takers_exactly_one_has_it(tmp_path: Path) -> None:
 
 
 def test_what_was_heard_since_is_no_longer_expired(tmp_path: Path) -> None:
-    first, second = Lease(tmp_path, A), Lease(tmp_path, B)
-    assert first.take()
-    before = token(second)
-    first.start_heartbeat()
+    first_lease, second = Lease(tmp_path, A), Lease(tmp_path, B)
+    assert first_lease.take()
+    baseline = token(second)
+    first_lease.start_heartbeat()
     end = time.monotonic() + 20
-    while token(second) == before:
+    while token(second) == baseline:
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert not second.take(before)
-    first.release()
+    assert not second.take(baseline)
+    first_lease.release()
 
 
 def test_who_was_only_slow_finds_out_and_takes_nothing_back(tmp_path: Path) -> None:
@@ -102,34 +102,34 @@ def test_on_one_machine_the_lock_tells_of_the_living(tmp_path: Path) -> None:
 
 def test_a_watch_judges_by_change_on_a_clock_of_its_own(tmp_path: Path) -> None:
     now = [0.0]
-    watch, holder, seen = LeaseMonitor(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
-    assert watch.judge(seen) == ("free", "")
+    watch, holder, observed = LeaseMonitor(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
+    assert watch.judge(observed) == ("free", "")
     assert holder.take()
     path = tmp_path / "lease-000001"
     os.utime(path, (0, 0))  # whatever the other clock says
-    assert watch.judge(seen)[0] == "silent"
+    assert watch.judge(observed)[0] == "silent"
     now[0] += 0.4
     path.write_bytes(path.read_bytes().replace(b"0" * 20, b"0" * 19 + b"1"))
-    assert watch.judge(seen)[0] == "alive"
+    assert watch.judge(observed)[0] == "alive"
     for _ in range(2):
         now[0] += 0.4
-        assert watch.judge(seen)[0] == "alive"
+        assert watch.judge(observed)[0] == "alive"
     now[0] += 0.4
-    state, expired = watch.judge(seen)
+    state, expired = watch.judge(observed)
     assert state == "expired"
-    assert seen.take(expired)
+    assert observed.take(expired)
 
 
 def test_a_watch_that_slept_has_seen_nothing(tmp_path: Path) -> None:
     now = [0.0]
-    watch, holder, seen = LeaseMonitor(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
+    watch, holder, observed = LeaseMonitor(lambda: now[0]), Lease(tmp_path, A), Lease(tmp_path, B)
     assert holder.take()
-    assert watch.judge(seen)[0] == "silent"
+    assert watch.judge(observed)[0] == "silent"
     now[0] += 1000
-    assert watch.judge(seen)[0] == "silent"
+    assert watch.judge(observed)[0] == "silent"
     for _ in range(3):
         now[0] += 0.4
-        found = watch.judge(seen)
+        found = watch.judge(observed)
     assert found[0] == "expired"
 
 

@@ -26,8 +26,8 @@ B = replace(A, host="b", kernel="kernel-b")
 
 
 def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -> None:
-    first, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
-    with first:
+    first_lock, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
+    with first_lock:
         assert not second.is_free()
         assert not second.try_acquire()
         with pytest.raises(StoreError, match=r"\[locked\].* process \d+ on .* since "):
@@ -35,18 +35,18 @@ def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -
     assert second.is_free()
     assert second.try_acquire()
     second._lock.release()  # what the kernel does at a death
-    assert first.is_free()
-    assert first.try_acquire()
-    first.release()
+    assert first_lock.is_free()
+    assert first_lock.try_acquire()
+    first_lock.release()
 
 
 def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: Path) -> None:
-    first, second = (
+    first_lock, second = (
         TrialLock(tmp_path, replace(host_identity(), kernel="another")),
         TrialLock(tmp_path, host_identity()),
     )
-    assert first.try_acquire()
-    first._lock.release()  # its lock is not seen from here
+    assert first_lock.try_acquire()
+    first_lock._lock.release()  # its lock is not seen from here
     assert second.is_remote()
     assert not second.is_free()
     assert not second.try_acquire()
@@ -60,8 +60,8 @@ def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
     store.create_folder(trial())
 
     def watch() -> None:
-        while not other.lease.is_owned and (held := other.lease.holder()) is not None:
-            other.try_acquire(held.token)  # its heart may have beaten in between
+        while not other.lease.is_owned and (lock_held := other.lease.holder()) is not None:
+            other.try_acquire(lock_held.token)  # its heart may have beaten in between
 
     order = WorkerRequest(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
     assert run_request(order, registry, stop=StopRequest(), watch=watch, host=A) == EXIT_LOCKED
@@ -74,14 +74,14 @@ def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
 
 
 def test_nothing_is_put_into_its_place_once_a_claim_is_lost(tmp_path: Path) -> None:
-    first, second = TrialLock(tmp_path, A), TrialLock(tmp_path, B)
-    assert first.try_acquire()
-    files = first.fenced_files(Store(tmp_path, "s").files)
+    first_lock, second = TrialLock(tmp_path, A), TrialLock(tmp_path, B)
+    assert first_lock.try_acquire()
+    files = first_lock.fenced_files(Store(tmp_path, "s").files)
     (tmp_path / "new").touch()
     files.rename(tmp_path / "new", tmp_path / "newer")
-    held = second.lease.holder()
-    assert held is not None
-    assert second.try_acquire(held.token)
+    lock_held = second.lease.holder()
+    assert lock_held is not None
+    assert second.try_acquire(lock_held.token)
     with pytest.raises(LostLeaseError, match=r"\[lease-lost\]"):
         files.rename(tmp_path / "newer", tmp_path / "record")
     with pytest.raises(LostLeaseError, match=r"\[lease-lost\]"):
@@ -96,10 +96,10 @@ def test_where_the_folder_knows_no_locks_the_lease_alone_decides(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", none)
-    first, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
-    assert first.try_acquire()
+    first_lock, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
+    assert first_lock.try_acquire()
     assert not second.is_free()
     assert not second.try_acquire()  # though it is the same machine: nothing tells that the holder has died
-    first.release()
+    first_lock.release()
     assert second.is_free()
     assert second.try_acquire()
