@@ -49,7 +49,7 @@ def test_a_component_that_no_model_takes_is_told_why(attention: Faulty, componen
     report = examine(lost, registry=components)
     assert not report.ok
     assert report.findings[0].message.startswith("no model accepts the component: encoder-tiny: ")
-    assert "does not return the width of the stream" in report.findings[0].message
+    assert "does not return the model width" in report.findings[0].message
 
 
 def test_a_spec_of_the_authors_takes_the_place_of_the_presets(components: Registry) -> None:
