@@ -74,12 +74,12 @@ def test_networks_of_different_models_are_rejected(randomise: Randomise) -> None
     body, generator = pair(randomise)
     with torch.no_grad():
         generator.electra.embeddings.position_embeddings.weight[3, 2] += 1
-    with pytest.raises(paribus.StoreError, match=r"have `body.position.0.table.weight`, and it is not the same"):
+    with pytest.raises(paribus.StoreError, match=r"wrongly-tied. body.position.0.table.weight"):
         paribus.convert([body, generator])
     with pytest.raises(paribus.SpecError, match="`embedding` differs"):
         paribus.convert(pair(randomise, type_vocab_size=3))
     with pytest.raises(
-        paribus.SpecError, match=r"ElectraForPreTraining of the family `electra` are no networks of one"
+        paribus.SpecError, match=r"ElectraForPreTraining of the family `electra` are not networks of one"
     ):
         paribus.convert([body, body])
 

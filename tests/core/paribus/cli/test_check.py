@@ -94,4 +94,4 @@ def test_every_verb_that_reads_a_study_tells_of_all_its_mistakes_at_once(cli: Cl
 
 def test_a_study_without_a_base_is_told_of_as_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text("\n".join(line for line in STUDY.splitlines() if not line.startswith("base")))
-    assert "`base` is missing: what every variant starts from" in cli("check", "mine.yaml").err
+    assert "error[missing] base (mine.yaml:1)" in cli("check", "mine.yaml").err

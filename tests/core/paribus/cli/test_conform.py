@@ -37,7 +37,7 @@ def feedforward():
 def test_what_holds_is_listed_with_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "norm.none", "--only", "row by row"]) == 0
     result = capsys.readouterr().out
-    assert "row by row  holds  A norm keeps shape and dtype, and each row is normed by itself." in result
+    assert "row by row  holds  A norm keeps shape and dtype, and normalizes each token independently." in result
     assert re.search(r"norm.none conforms: 3 checks hold in \d+ models", result)
 
 

@@ -63,19 +63,19 @@ def test_looks_may_be_said(tmp_path: Path) -> None:
     [
         (
             {"stop": "early"},
-            r"stop: this is the text \"early\"; valid: when-decided, or \{when: decided, looks: \[3, 5, 8\]\}",
+            r"wrong-type. stop: got the text \"early\"; valid: when-decided, or \{when: decided, looks: \[3, 5, 8\]\}",
         ),
-        ({"stop": {"when": "bored"}}, 'stop.when: this is the text "bored"; valid: decided'),
+        ({"stop": {"when": "bored"}}, 'stop.when: got the text "bored"; valid: decided'),
         ({"stop": {"look": [3, 5]}}, 'stop.look: unknown key "look"; .*did you mean "looks"'),
-        ({"stop": {"looks": [3, 8]}}, "the last look is at 8 seeds, and the study has 5; valid: .*\\[3, 5\\]"),
-        ({"stop": {"looks": [1, 5]}}, "numbers of seeds that grow, from 2 to 5"),
-        ({"stop": {"looks": [4, 4, 5]}}, "numbers of seeds that grow"),
-        ({"stop": {"looks": 3}}, "this is the number 3; valid: numbers of seeds that grow"),
-        ({"stop": "when-decided", "seeds": 3}, "with 3 seeds there is no look before the last.*valid: seeds: 4"),
+        ({"stop": {"looks": [3, 8]}}, "the last look is at 8 seeds, but the study has 5; valid: .*\\[3, 5\\]"),
+        ({"stop": {"looks": [1, 5]}}, "wrong-type. stop.looks: .*from 2 to 5"),
+        ({"stop": {"looks": [4, 4, 5]}}, "wrong-type. stop.looks"),
+        ({"stop": {"looks": 3}}, "stop.looks: .*got the number 3"),
+        ({"stop": "when-decided", "seeds": 3}, "not-read. stop: 3 seeds.*valid: seeds: 4"),
         ({"stop": "when-decided", "design": "ladder"}, "the design `ladder` .* needs all seeds of each"),
         (
             {"stop": "when-decided", "tune": {"optimizer.lr": [1e-3, 2e-3]}},
-            "that of what is tuned has no trials",
+            "not-together. stop: .*without `tune`",
         ),
     ],
 )
