@@ -91,7 +91,11 @@ case ${1:-} in
     stop)
         [[ -f $conf ]] && grep -qF "$marker" "$conf" || exit 0
         for daemon in slurmd slurmctld munged; do pkill -x "$daemon" || true; done
-        rm -rf "$state" "$conf"
+        for try in $(seq 30); do # a daemon writes its state before it ends
+            pgrep -x slurmctld >/dev/null || pgrep -x slurmd >/dev/null || pgrep -x munged >/dev/null || break
+            sleep 0.5
+        done
+        rm -rf "$state" "$conf" || true
         ;;
     *)
         fail "expected start or stop, got ${1:-nothing}"
