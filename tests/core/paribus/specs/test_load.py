@@ -77,7 +77,12 @@ def test_a_config_cannot_read_the_environment(index: Index, monkeypatch: pytest.
         ("smal", r"did you mean \"small\""),
     ],
 )
-def test_an_unknown_preset_or_file_is_refused(index: Index, source: str, expected: str) -> None:
+def test_an_unknown_preset_or_file_is_refused(
+    index: Index, source: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working_folder = tmp_path / "a" / "b"
+    working_folder.mkdir(parents=True)
+    monkeypatch.chdir(working_folder)  # "../../x" is a file of nobody there
     with pytest.raises(SpecError, match=expected):
         resolved(source, registry=index)
 
