@@ -12,7 +12,7 @@ from benchmarks.paired import estimate
 
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index, index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.studies.study import parse_study
 
 LIMIT = 0.1  # CPU seconds

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.specs.diff import MISSING, touches
-from paribus.specs.paths import get_path
+from paribus.specs.tree import get_path
 
 Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
 

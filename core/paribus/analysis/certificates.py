@@ -28,7 +28,7 @@ from paribus.analysis.certificate_checks import (
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.specs.diff import MISSING, covered, differences, holds, touches
-from paribus.specs.paths import get_path
+from paribus.specs.tree import get_path
 
 MOST: Final = 4  # of a kind that are told, in words that must fit a line
 

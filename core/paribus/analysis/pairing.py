@@ -17,7 +17,7 @@ from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict
 from paribus.errors import join_names
 from paribus.specs.diff import MISSING
-from paribus.specs.paths import get_path
+from paribus.specs.tree import get_path
 from paribus.studies.designs import format_value
 
 MAX_LABEL: Final = 4  # values of the baseline in its name

@@ -168,7 +168,7 @@ def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, 
 
 def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tree]:
     if isinstance(source, Mapping):
-        from paribus.specs.input_limits import plain_tree
+        from paribus.specs.tree import plain_tree
 
         tree = plain_tree(source, "study")
         return default_name(tree.data), tree

@@ -18,9 +18,8 @@ from paribus.planning.identity import ComponentCode
 from paribus.planning.match_search import BudgetMatch, TimeMeasurement, solve
 from paribus.planning.variants import Spec, Specs, resolve
 from paribus.registry import Index
-from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import ReadingCache
-from paribus.specs.tree import value_text
+from paribus.specs.resolve import ReadingCache
+from paribus.specs.tree import get_path, value_text
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Store, Trial
 from paribus.studies.budgets import FlopsPerStep, steps_for

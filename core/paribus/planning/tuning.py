@@ -16,8 +16,8 @@ from paribus.planning.match_budget import resolve_with_budget
 from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
 from paribus.planning.variants import Fingerprint, Specs, build_trials, lineage, matched_changes
 from paribus.registry import Index
-from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import ReadingCache
+from paribus.specs.resolve import ReadingCache
+from paribus.specs.tree import get_path
 from paribus.storage.atomic import parse_number
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep

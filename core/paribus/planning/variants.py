@@ -12,10 +12,8 @@ from paribus.planning.identity import CanonicalCache, ComponentCode, SeededIdent
 from paribus.planning.match_search import BudgetMatch
 from paribus.planning.settings import Excluded
 from paribus.registry import Index
-from paribus.specs.check import check
-from paribus.specs.paths import flatten, get_path
-from paribus.specs.reading_cache import ReadingCache
-from paribus.specs.tree import Tree
+from paribus.specs.resolve import ReadingCache, check
+from paribus.specs.tree import Tree, flatten, get_path
 from paribus.storage.saved_model import reading
 from paribus.storage.store import Trial
 from paribus.studies.budgets import Budget, budget_changes, budget_cuts

@@ -32,8 +32,8 @@ from paribus.runner.match_time_search import (
 from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.runner.timing import LOG, run_timing_job
 from paribus.slots.launcher import Launcher, Plugins
-from paribus.specs.paths import get_path
-from paribus.specs.reading_cache import ReadingCache
+from paribus.specs.resolve import ReadingCache
+from paribus.specs.tree import get_path
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
 from paribus.storage.store import Store, Trial

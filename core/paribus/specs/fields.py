@@ -1,14 +1,12 @@
-"""Keys of a spec: slots, and the options of `dims`, `data`, `dropout` and `seed`."""
+"""Keys of a spec: slots, options of `dims` and `data`, and their names in other libraries (`d_model`, `lr`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
-from paribus.errors import join_names
+from paribus.errors import closest_match
 from paribus.schema import Kind, Option, Range
-from paribus.specs.tree import UNREAD, Keys, join_keys
-from paribus.specs.values import Validator, divisors
 
 SCHEMA: Final = 1  # the number in `paribus: 1`: the version of the format of specs
 
@@ -35,7 +33,9 @@ DIMS: Final = (
     Option("heads", _INT, "query heads of each attention", (Range(1, 10**6),), None, True, 4),
     Option("head_width", Kind("int", optional=True), "width of a head; null: width / heads", (Range(1, _SIZE),)),
     Option("length", _INT, "sequence length in tokens", (Range(1, _SIZE),), None, True, 64),
-    Option("vocabulary", Kind("int", optional=True), "tokens there may be; null: the tokenizer's", (Range(1, _SIZE),)),
+    Option(
+        "vocabulary", Kind("int", optional=True), "size of the vocabulary; null: the tokenizer's", (Range(1, _SIZE),)
+    ),
 )
 PART_DIMS: Final = (
     "width",
@@ -48,27 +48,27 @@ PART_DIMS: Final = (
 
 DATA: Final = (
     Option("batch", _INT, "examples in a batch", (Range(1, _SIZE),), 32),
-    Option("workers", _INT, "processes that make batches; 0: none besides the trial's own", (Range(0, 1024),), 0),
-    Option("validation", _INT, "examples of the validation split that are evaluated, at most", (Range(1, _SIZE),), 512),
-    Option("evaluations", _INT, "evaluations over a run, evenly, the last one at its end", (Range(1, 10_000),), 4),
+    Option("workers", _INT, "processes that form batches; 0: the process of the trial", (Range(0, 1024),), 0),
+    Option("validation", _INT, "maximum number of validation examples", (Range(1, _SIZE),), 512),
+    Option("evaluations", _INT, "evaluations of a run, evenly spaced, the last at its end", (Range(1, 10_000),), 4),
     Option(
         "documents",
         Kind("choice", choices=("mixed", "apart", "packed")),
-        "how documents share rows: one behind the other and cut wherever a row ends; the same, but none sees another; "
-        "whole ones, as many as fit, each at positions of its own",
+        "documents of an example: mixed: joined and split at dims.length; apart: the same, masked from each other; "
+        "packed: only whole documents, masked from each other, each with positions from 0",
         (),
         "mixed",
     ),
     Option(
         "bucket",
         _INT,
-        "batches whose examples are sorted by length together and padded to the longest; 0: all have dims.length rows",
+        "batches that are sorted by length together and padded to their longest example; 0: padded to dims.length",
         (Range(0, _SIZE),),
         0,
     ),
 )
-DROPOUT: Final = Option("dropout", Kind("float"), "share of activations that are dropped", (Range(0, below=1),), 0.0)
-SEED: Final = Option("seed", _INT, "what all draws are keyed by", (Range(0, 2**63 - 1),), 0)
+DROPOUT: Final = Option("dropout", Kind("float"), "dropout probability", (Range(0, below=1),), 0.0)
+SEED: Final = Option("seed", _INT, "seed of all random draws", (Range(0, 2**63 - 1),), 0)
 STEPS: Final = Option("max_steps", _INT, "training steps", (Range(1, 10**12),), 1)
 
 KEYS: Final = (
@@ -76,47 +76,51 @@ KEYS: Final = (
     "dropout", "objective", "corpus", "tokenizer", "data", "optimizer", "schedule", "trainer", "evaluate", "measure",
     "parts", "from", "teacher", "seed",
 )  # fmt: skip
-META: Final = ("preset", "paribus", "plugins")  # about the spec itself; not in the resolved spec
+META: Final = ("preset", "paribus", "plugins")  # not in the resolved spec
 
 
-def resolve_components(validator: Validator, slot: str, value: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
-    """Read one component, or a list of them if the slot takes a list."""
-    if not isinstance(value, list) or slot not in (*CYCLED, *SUMMED, *MEASURED):
-        return validator.read_component(slot, value, keys, dims)
-    if not value:
-        return validator.add_error("empty", keys, f"this list is empty; expected a name of {slot}", "at least one")
-    components = [validator.read_component(slot, item, (*keys, index), dims) for index, item in enumerate(value)]
-    layers = dims["layers"]
-    if slot in CYCLED and isinstance(layers, int) and len(components) > layers:
-        message = f"a list of {len(components)} is cycled over {layers} layers, so its last items would be ignored"
-        validator.add_error("not-read", keys, message, f"a list of at most {layers}")
-    if slot in (*SUMMED, *MEASURED):
-        _once(validator, slot, components, keys)
-    return components
+_NAMES: Final = {
+    "dims.width": "d_model dim model_dim hidden_size hidden_dim hidden n_embd embed_dim embedding_dim emb_dim",
+    "dims.layers": "depth n_layers n_layer num_layers num_hidden_layers num_blocks n_blocks",
+    "dims.heads": "n_heads n_head num_heads num_attention_heads nhead",
+    "dims.head_width": "head_dim d_head head_size d_k",
+    "dims.length": "seq_len seq_length sequence_length max_seq_len max_length context_length block_size n_ctx "
+    "n_positions max_position_embeddings",
+    "dims.vocabulary": "vocab_size vocab n_vocab",
+    "attention.kv_heads": "n_kv_heads num_kv_heads num_key_value_heads",
+    "feedforward.inner": "d_ff ffn_dim dim_feedforward intermediate_size hidden_features d_inner",
+    "feedforward.activation": "activation hidden_act act_fn",
+    "data.batch": "batch_size train_batch_size per_device_train_batch_size micro_batch_size bs",
+    "data.workers": "num_workers",
+    "optimizer.lr": "lr learning_rate",
+    "optimizer.weight_decay": "weight_decay wd",
+    "trainer.gradient_clip_val": "grad_clip max_grad_norm gradient_clip gradient_clip_val clip_grad_norm",
+    "trainer.accumulate_grad_batches": "gradient_accumulation_steps accumulate_grad_batches grad_accum",
+    "trainer.precision": "precision dtype",
+    "trainer.max_steps": "steps max_steps num_steps n_steps total_steps train_steps iterations max_iters epochs "
+    "max_epochs num_epochs n_epochs num_train_epochs",
+    "seed": "random_seed",
+    "objective": "loss loss_fn criterion",
+    "tokenizer": "tokeniser",
+    "corpus": "dataset",
+}
+SYNONYMS: Final = {synonym: key for key, names in _NAMES.items() for synonym in names.split()}
+BUDGET: Final = "budget.steps"  # of a study, in place of `trainer.max_steps`
 
 
-def _once(validator: Validator, slot: str, components: list[Any], keys: Keys) -> None:
-    names = [node["name"] for node in components if node is not UNREAD]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        validator.add_error("twice", keys, f"`{name}` is in this list twice", f"each {slot} once")
+def suggest_key(key: str, known_keys: Collection[str]) -> str:
+    """Return the closest valid key for an unknown one, or an empty string.
 
-
-def check_sizes(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
-    """Require that heads divide the width, and groups the layers."""
-    check_width(validator, dims, keys)
-    layers, groups = dims["layers"], dims["groups"]
-    if isinstance(groups, int) and isinstance(layers, int) and layers % groups:
-        message = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
-        validator.add_error("not-divisible", (*keys, "groups"), message, join_names(divisors(layers)))
-
-
-def check_width(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
-    """Require that heads divide the width, unless a head width is set."""
-    width, heads = dims["width"], dims["heads"]
-    if dims["head_width"] is not None or not isinstance(width, int) or not isinstance(heads, int) or width % heads == 0:
-        return
-    widths = " or ".join(str(size) for size in (width // heads * heads, (width // heads + 1) * heads) if size)
-    divisors_ = [number for number in divisors(width) if number <= 2 * heads]
-    message = f"`dims.width` ({width}) is not a multiple of `{join_keys(keys)}.heads` ({heads})"
-    valid = f"dims.width {widths}, heads {join_names(divisors_[-6:])}, or a head_width of its own"
-    validator.add_error("not-divisible", (*keys, "heads"), message, valid)
+    A key that belongs elsewhere is given with its path: `data.batch` for `batch_size`.
+    """
+    meant = SYNONYMS.get(key.lower().replace("-", "_"))
+    if meant is None:
+        return closest_match(key, known_keys)
+    name = meant.rpartition(".")[2]
+    if name in known_keys:
+        return name
+    if meant == "trainer.max_steps" and "steps" in known_keys:  # in a budget
+        return "steps"
+    if "base" in known_keys and "budget" in known_keys:  # among the keys of a study
+        return BUDGET if meant == "trainer.max_steps" else f"base.{meant}"
+    return meant

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
 from paribus.errors import Problem, SpecError
-from paribus.specs import input_limits
-from paribus.specs.tree import UNREAD, Keys, Tree, copy_values, join_keys
+from paribus.specs.tree import NODES, UNREAD, Keys, Tree, copy_values, join_keys
 
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][\w-]*(?:\.[\w-]+)*)\}")
-MOST: Final = 1000
+MAX_REFERENCES: Final = 1000
 
 
 def resolve_references(tree: Tree) -> None:
@@ -21,13 +20,11 @@ def resolve_references(tree: Tree) -> None:
     valid = "${dims.width}, with the path of another value of this spec"
     messages = {
         keys: message
-        for keys, text in list(references.items())[:MOST]
+        for keys, text in list(references.items())[:MAX_REFERENCES]
         if (message := _wrong(tree, keys, text, references))
     }
-    if len(references) > MOST:
-        messages[next(iter(references))] = (
-            f"there are {len(references)} references, and {MOST} are as many as there may be"
-        )
+    if len(references) > MAX_REFERENCES:
+        messages[next(iter(references))] = f"expected at most {MAX_REFERENCES} references, got {len(references)}"
     for keys, message in messages.items():
         problem = Problem(
             code="reference", path=join_keys(keys), location=tree.location(keys), message=message, valid=valid
@@ -45,16 +42,16 @@ class _Expansion:
 
     def __init__(self, tree: Tree, references: Mapping[Keys, str]) -> None:
         self.tree = tree
-        self.found = references
-        self.left = input_limits.NODES
+        self.references = references
+        self.remaining = NODES
 
     def values(self) -> dict[Keys, Any]:
-        return {keys: self.expanded(text) for keys, text in self.found.items()}
+        return {keys: self.expanded(text) for keys, text in self.references.items()}
 
     def expanded(self, value: Any) -> Any:
-        self.left -= 1 + (len(value) if isinstance(value, str) else 0)
-        if self.left < 0:
-            message = "the references of this spec grow too large"
+        self.remaining -= 1 + (len(value) if isinstance(value, str) else 0)
+        if self.remaining < 0:
+            message = "the values of the references in this spec are too large"
             raise SpecError(Problem(code="too-large", location=self.tree.location(()), message=message))
         if isinstance(value, Mapping):
             return {key: self.expanded(item) for key, item in value.items()}
@@ -63,9 +60,9 @@ class _Expansion:
         if not isinstance(value, str) or "${" not in value:
             return value
         whole = _REFERENCE.fullmatch(value)
-        return self.of(whole) if whole else _REFERENCE.sub(lambda match: _text(self.of(match)), value)
+        return self.value_of(whole) if whole else _REFERENCE.sub(lambda match: _text(self.value_of(match)), value)
 
-    def of(self, match: re.Match[str]) -> Any:
+    def value_of(self, match: re.Match[str]) -> Any:
         return self.expanded(self.tree.get(_keys(self.tree.data, match[1])))
 
 
@@ -77,14 +74,16 @@ def _wrong(tree: Tree, keys: Keys, text: str, references: Mapping[Keys, str]) ->
     """Return the mistake in the references of one text, or an empty string."""
     if "${" in _REFERENCE.sub("", text) or "\\${" in text:
         if re.search(r"\$\{[^}]*:", text):
-            return "a reference names a value of the spec itself: no environment, no resolver"
+            return (
+                "a reference is the path of a value of this spec; environment variables and resolvers are not supported"
+            )
         return "invalid reference `${`"
     for target in _targets(text):
         try:
             tree.get(_keys(tree.data, target))
         except KeyError:
             return f'unknown reference "{target}"'
-    return "this reference leads back to itself" if _circular(tree, keys, text, references) else ""
+    return "circular reference" if _circular(tree, keys, text, references) else ""
 
 
 def _targets(text: str) -> list[str]:
@@ -107,9 +106,9 @@ def _circular(tree: Tree, start: Keys, text: str, references: Mapping[Keys, str]
     return False
 
 
-def _keys(data: Any, way: str) -> Keys:
+def _keys(data: Any, path: str) -> Keys:
     keys: Keys = ()
-    for word in way.split("."):
+    for word in path.split("."):
         key: str | int = int(word) if isinstance(data, list) and word.isdecimal() else word
         keys = (*keys, key)
         try:

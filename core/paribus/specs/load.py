@@ -1,7 +1,8 @@
-"""Loading of a spec from a name, a file or a mapping: presets first, then its own values, then overrides."""
+"""Loading of a spec: its preset, then its own values, then overrides in Hydra's syntax (`attention.kv_heads=2`)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Index
-from paribus.specs import input_limits, override
-from paribus.specs.tree import Tree, copy_values, value_text
-from paribus.specs.yaml_reader import read_file
+from paribus.specs.tree import Keys, Tree, copy_values, join_keys, plain_tree, value_text
+from paribus.specs.yaml_reader import read_file, read_yaml
 from paribus.storage.saved_model import read_model, unbound
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | DictConfig"
 
@@ -25,7 +26,7 @@ _DEEPEST: Final = 16  # chain of presets
 def load(source: Source, overrides: Sequence[str], index: Index) -> Tree:
     """Return all values, merged, with their locations, before any validation."""
     tree = _based(_read(source, index), index, ())
-    override.apply_overrides(tree, overrides)
+    apply_overrides(tree, overrides)
     return tree
 
 
@@ -48,7 +49,7 @@ def _read(source: Source, index: Index) -> Tree:
         value = OmegaConf.to_container(value, resolve=False)
     if not isinstance(value, Mapping):
         raise SpecError(Problem(code="no-mapping", message=f"expected a mapping, got {value_text(value)}"))
-    return input_limits.plain_tree(value)
+    return plain_tree(value)
 
 
 def _based(spec: Tree, index: Index, chain: tuple[str, ...]) -> Tree:
@@ -62,7 +63,7 @@ def _based(spec: Tree, index: Index, chain: tuple[str, ...]) -> Tree:
     for key, value in dotted.items():
         location = spec.location((key,))
         locations = {keys[1:]: mark for keys, mark in spec.locations.items() if keys[:1] == (key,)}
-        override.set_path(tree, key, Tree(value, locations or {(): location}), location)
+        set_path(tree, key, Tree(value, locations or {(): location}), location)
     return tree
 
 
@@ -92,3 +93,62 @@ def _preset(name: Any, spec: Tree, index: Index, above: tuple[str, ...]) -> Tree
         message = f"presets that are based on each other: {path}"
         raise SpecError(*spec.problems, Problem(code="preset", path="preset", location=location, message=message))
     return _based(read_file(index.preset(name), f"{name}.yaml"), index, (*above, name))
+
+
+_PATH: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+_MAX_KEYS: Final = 32  # of the path of an override
+
+
+def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
+    """Apply each override in order; an invalid one is added to the tree's problems."""
+    for number, override in enumerate(overrides, start=1):
+        location = f"override {number}"
+        path, equals, text = str(override).partition("=")
+        if not equals or not _PATH.fullmatch(path) or path.count(".") >= _MAX_KEYS:
+            message = f'expected key=value, got "{str(override)[:200]}"'
+            valid = "key=value with dots between keys: attention=gqa attention.kv_heads=2 attention.0=mqa"
+            tree.problems.append(Problem(code="no-override", location=location, message=message, valid=valid))
+        elif not text:
+            message, valid = "expected a value after `=`", f"{path}=null for none, {path}='\"\"' for empty text"
+            tree.problems.append(
+                Problem(code="no-override", path=path, location=location, message=message, valid=valid)
+            )
+        else:
+            set_path(tree, path, _value(text, location), location)
+
+
+def set_path(tree: Tree, path: str, value: Tree, location: str) -> None:
+    """Merge one value into a tree at a dotted path; numbers are indices of lists."""
+    keys: Keys = ()
+    node: Any = tree.data
+    for word in path.split("."):
+        key: str | int = word
+        if isinstance(node, list):
+            if not word.isdecimal() or int(word) >= len(node):
+                message = f"`{join_keys(keys)}` is a list of {len(node)} items; unknown index `{word}`"
+                valid = f"0 to {len(node) - 1}" if node else f"{join_keys(keys)}=[…], as it is empty"
+                tree.problems.append(
+                    Problem(code="no-place", path=path, location=location, message=message, valid=valid)
+                )
+                return
+            key = int(word)
+        keys = (*keys, key)
+        try:
+            node = node[key]
+        except (KeyError, TypeError):
+            node = None
+    problems = [Problem(**{**vars(problem), "path": _joined(keys, problem.path)}) for problem in value.problems]
+    tree.merge(Tree(value.data, value.locations, problems), keys)
+
+
+def _value(text: str, location: str) -> Tree:
+    try:
+        value = read_yaml(text, location, lines=False)
+    except SpecError as error:
+        value = Tree(None, {}, list(error.problems))
+    value.locations.setdefault((), location)
+    return value
+
+
+def _joined(keys: Keys, path: str) -> str:
+    return join_keys((*keys, path)) if path else join_keys(keys)

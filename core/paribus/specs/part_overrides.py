@@ -7,10 +7,9 @@ from typing import Any
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Entry, Part
-from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, check_sizes, resolve_components
-from paribus.specs.synonyms import suggest_key
+from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, suggest_key
 from paribus.specs.tree import Keys, merge_values
-from paribus.specs.values import Validator
+from paribus.specs.values import Validator, check_sizes, resolve_components
 
 
 def resolve_parts(

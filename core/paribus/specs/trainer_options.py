@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Index
-from paribus.specs.fields import SCHEMA, STEPS
+from paribus.specs.fields import SCHEMA, STEPS, suggest_key
 from paribus.specs.spec_view import Violation
-from paribus.specs.synonyms import suggest_key
 from paribus.specs.tree import UNREAD, Keys, value_text
 from paribus.specs.values import MISSING, Validator
 

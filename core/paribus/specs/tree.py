@@ -1,14 +1,16 @@
-"""A spec before validation: plain values and their locations."""
+"""Plain values of a spec with their locations, before validation; dotted paths into them; limits of size and depth."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, final
 
-from paribus.errors import Problem
+from paribus.errors import Problem, SpecError
 
 Keys: TypeAlias = "tuple[str | int, ...]"
+DEPTH: Final = 64  # maximum nesting of a spec
+NODES: Final = 100_000  # maximum number of values of a spec
 
 
 @final
@@ -35,7 +37,7 @@ def join_keys(keys: Keys) -> str:
 
 
 def value_text(value: object) -> str:
-    """Format a value for an error message, in YAML's words."""
+    """Format a value for an error message, with the names of YAML."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -56,7 +58,7 @@ def _cut(text: str, limit: int = 60) -> str:
 @final
 @dataclass
 class Tree:
-    """Plain values, their locations, and the problems found so far."""
+    """Plain values, their locations, and the problems so far."""
 
     data: Any = field(default_factory=dict)
     locations: dict[Keys, str] = field(default_factory=dict)
@@ -74,7 +76,7 @@ class Tree:
         return ""
 
     def merge(self, tree: Tree, prefix: Keys = ()) -> None:
-        """Merges `other` in at `at`: mappings into mappings; a changed name replaces its node, as all else does."""
+        """Merge a tree at `prefix`: mappings key by key; other values and components of other names are replaced."""
         value = tree.data
         for key in reversed(prefix):
             value = _At(key, value) if isinstance(key, int) else {key: value}
@@ -140,3 +142,70 @@ def merge_values(base: Any, over: Any) -> Any:
 
 def _same(base: Mapping[str, Any], over: Mapping[str, Any]) -> bool:
     return "name" not in over or "name" not in base or base["name"] == over["name"]
+
+
+def plain_tree(value: Any, name: str = "spec") -> Tree:
+    """Return a copy of a Python value as plain values: dicts, lists, text, numbers, true, false and null."""
+    tree = Tree()
+    remaining = [NODES]
+
+    def copied(value: Any, keys: Keys) -> Any:
+        remaining[0] -= 1
+        if remaining[0] < 0:
+            raise input_error("too-large", name, "too many values", f"at most {NODES:,}")
+        if len(keys) > DEPTH:
+            raise input_error(
+                "too-deep", name, "this is nested too deep, or contains itself", f"at most {DEPTH} levels"
+            )
+        if value is None or isinstance(value, (str, bool, int, float)):
+            return value
+        if isinstance(value, (list, tuple)):
+            return [copied(item, (*keys, index)) for index, item in enumerate(value)]
+        if isinstance(value, Mapping):
+            return {_key(key, keys): copied(item, (*keys, key)) for key, item in value.items()}
+        return _wrong(f"expected a plain value, got a {type(value).__name__}", keys)
+
+    def _key(key: Any, keys: Keys) -> str:
+        if not isinstance(key, str):
+            _wrong(f"expected text as a key, got the {type(key).__name__} {key!r}", keys)
+        return str(key)
+
+    def _wrong(message: str, keys: Keys) -> Any:
+        valid = "mappings, lists, text, numbers, true, false, null"
+        tree.problems.append(
+            Problem(code="not-plain", path=join_keys(keys), location=name, message=message, valid=valid)
+        )
+        return UNREAD
+
+    tree.data = copied(value, ())
+    return tree
+
+
+def input_error(code: str, location: str, message: str, valid: str) -> SpecError:
+    """Return the error of an input that cannot be read at all."""
+    return SpecError(Problem(code=code, location=location, message=message, valid=valid))
+
+
+def get_path(value: Any, path: str, default: Any = None) -> Any:
+    """Return the value at a dotted path, or `default`; a number in the path is an index of a list."""
+    for key in path.split("."):
+        if isinstance(value, Mapping) and key in value:
+            value = value[key]
+        elif isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            return default
+    return value
+
+
+def flatten(value: Any, path: str = "", *, has_lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted path and value of every leaf; with `has_lists` false, a list is a leaf."""
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    elif isinstance(value, list | tuple) and has_lists:
+        pairs = list(enumerate(value))
+    else:
+        yield path, value
+        return
+    for key, item in pairs:
+        yield from flatten(item, f"{path}.{key}" if path else str(key), has_lists=has_lists)

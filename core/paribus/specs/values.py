@@ -1,4 +1,4 @@
-"""Validation of single values: types, limits and dims."""
+"""Validation of single values and components: types, limits, sizes and unknown keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any, Final, final
 from paribus.errors import Problem, closest_match, join_names
 from paribus.registry import Index
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
-from paribus.specs import input_limits
-from paribus.specs.synonyms import suggest_key
-from paribus.specs.tree import UNREAD, Keys, Tree, join_keys, merge_values, value_text
+from paribus.specs.fields import CYCLED, MEASURED, SUMMED, suggest_key
+from paribus.specs.tree import DEPTH, UNREAD, Keys, Tree, join_keys, merge_values, value_text
 
 MISSING: Final = "???"
 MAX_PROBLEMS: Final = 100  # maximum number of reported problems
@@ -28,7 +27,7 @@ class Validator:
         self.tree = tree
         self.index = index
         self.problems: list[Problem] = list(tree.problems)
-        self._told = set(self.problems)
+        self._reported = set(self.problems)
 
     def add_error(self, code: str, keys: Keys, message: str, valid: str = "", suggestion: str = "") -> Any:
         """Add a problem, and return the placeholder for the invalid value."""
@@ -38,8 +37,8 @@ class Validator:
         problem = Problem(
             code=code, path=join_keys(keys), location=location, message=message, valid=valid, suggestion=suggestion
         )
-        if problem not in self._told:
-            self._told.add(problem)
+        if problem not in self._reported:
+            self._reported.add(problem)
             self.problems.append(problem)
         return UNREAD
 
@@ -163,10 +162,10 @@ class Validator:
         """Return a mapping with a name, or report a problem and return None."""
         node = {"name": raw} if isinstance(raw, str) else raw
         if isinstance(node, Mapping) and isinstance(node.get("name"), str) and node["name"] != MISSING:
-            if len(keys) <= input_limits.DEPTH:
+            if len(keys) <= DEPTH:
                 return node
             # a component whose default contains itself
-            self.add_error("too-deep", keys, "this is nested too deep", f"at most {input_limits.DEPTH} levels")
+            self.add_error("too-deep", keys, "this is nested too deep", f"at most {DEPTH} levels")
             return None
         valid = f"a name, or {{name: …, option: …}}; names: {join_names(self.index.names(slot))}"
         if isinstance(node, Mapping) and node.get("name", MISSING) == MISSING:
@@ -243,3 +242,46 @@ def limit_message(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # no
 def divisors(whole: int) -> list[int]:
     small_divisors = [divisor for divisor in range(1, math.isqrt(whole) + 1) if whole % divisor == 0]
     return sorted({*small_divisors, *(whole // divisor for divisor in small_divisors)})
+
+
+def resolve_components(validator: Validator, slot: str, value: Any, keys: Keys, dims: Mapping[str, Any]) -> Any:
+    """Read one component, or a list of them if the slot takes a list."""
+    if not isinstance(value, list) or slot not in (*CYCLED, *SUMMED, *MEASURED):
+        return validator.read_component(slot, value, keys, dims)
+    if not value:
+        return validator.add_error("empty", keys, f"this list is empty; expected a name of {slot}", "at least one")
+    components = [validator.read_component(slot, item, (*keys, index), dims) for index, item in enumerate(value)]
+    layers = dims["layers"]
+    if slot in CYCLED and isinstance(layers, int) and len(components) > layers:
+        message = f"a list of {len(components)} is cycled over {layers} layers, so its last items would be ignored"
+        validator.add_error("not-read", keys, message, f"a list of at most {layers}")
+    if slot in (*SUMMED, *MEASURED):
+        _once(validator, slot, components, keys)
+    return components
+
+
+def _once(validator: Validator, slot: str, components: list[Any], keys: Keys) -> None:
+    names = [node["name"] for node in components if node is not UNREAD]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        validator.add_error("twice", keys, f"`{name}` is in this list twice", f"each {slot} once")
+
+
+def check_sizes(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
+    """Require that heads divide the width, and groups the layers."""
+    check_width(validator, dims, keys)
+    layers, groups = dims["layers"], dims["groups"]
+    if isinstance(groups, int) and isinstance(layers, int) and layers % groups:
+        message = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
+        validator.add_error("not-divisible", (*keys, "groups"), message, join_names(divisors(layers)))
+
+
+def check_width(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
+    """Require that heads divide the width, unless a head width is set."""
+    width, heads = dims["width"], dims["heads"]
+    if dims["head_width"] is not None or not isinstance(width, int) or not isinstance(heads, int) or width % heads == 0:
+        return
+    widths = " or ".join(str(size) for size in (width // heads * heads, (width // heads + 1) * heads) if size)
+    divisors_ = [number for number in divisors(width) if number <= 2 * heads]
+    message = f"`dims.width` ({width}) is not a multiple of `{join_keys(keys)}.heads` ({heads})"
+    valid = f"dims.width {widths}, heads {join_names(divisors_[-6:])}, or a head_width of its own"
+    validator.add_error("not-divisible", (*keys, "heads"), message, valid)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.errors import Problem, SpecError
-from paribus.specs import input_limits
-from paribus.specs.tree import UNREAD, Keys, Tree, join_keys, value_text
+from paribus.specs.tree import DEPTH, NODES, UNREAD, Keys, Tree, input_error, join_keys, value_text
 
 if TYPE_CHECKING:
     from yaml.events import Event, MappingStartEvent, NodeEvent, ScalarEvent
@@ -94,7 +93,7 @@ def _other(text: str) -> float | int | None:
     return None
 
 
-MOST: Final = 100  # maximum number of reported problems of one file
+MAX_PROBLEMS: Final = 100  # maximum number of reported problems of one file
 _INDENTED: Final = "with the same indentation as the lines beside it"
 _HINTS: Final = {
     "cannot start any token": "indent with spaces, and quote text that begins with a special character",
@@ -117,11 +116,11 @@ def read_file(path: Path, name: str = "") -> Tree:
                 Problem(code="cannot-read", location=name, message="expected a file, got a folder", valid="a YAML file")
             )
         with path.open("rb") as file:
-            data = file.read(input_limits.BYTES + 1)
+            data = file.read(BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         message = f"this file could not be read: {getattr(error, 'strerror', None) or error}"
         raise SpecError(Problem(code="cannot-read", location=name, message=message)) from None
-    tree = read_yaml(input_limits.decode_text(data, name), name)
+    tree = read_yaml(decode_text(data, name), name)
     if not isinstance(tree.data, dict):
         kind = "empty" if tree.data is None else value_text(tree.data)
         raise SpecError(Problem(code="no-mapping", location=f"{name}:1:1", message=f"expected a mapping, got {kind}"))
@@ -132,10 +131,10 @@ def read_yaml(text: str, name: str, *, lines: bool = True) -> Tree:
     """Read one YAML document. `name` is its name in errors; `lines`: whether locations include lines."""
     import yaml
 
-    text = input_limits.decode_text(text.encode(errors="surrogatepass"), name)
+    text = decode_text(text.encode(errors="surrogatepass"), name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Reader(input_limits.limit_events(yaml.parse(text, Loader=loader), name), name, lines).document()
+        return _Reader(limit_events(yaml.parse(text, Loader=loader), name), name, lines).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark is not None and lines else name
@@ -236,12 +235,69 @@ class _Reader:
         return values
 
     def place(self, event: Event) -> str:
-        return input_limits.event_location(self.name, event, column=False) if self.lines else self.name
+        return event_location(self.name, event, column=False) if self.lines else self.name
 
     def wrong(self, code: str, event: Event, keys: Keys, message: str, valid: str = "") -> Any:
-        location = input_limits.event_location(self.name, event) if self.lines else self.name
-        if len(self.tree.problems) < MOST:
+        location = event_location(self.name, event) if self.lines else self.name
+        if len(self.tree.problems) < MAX_PROBLEMS:
             self.tree.problems.append(
                 Problem(code=code, path=join_keys(keys), location=location, message=message, valid=valid)
             )
         return UNREAD
+
+
+BYTES: Final = 1 << 20
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+
+
+def decode_text(data: bytes, name: str) -> str:
+    """Decode the text of a file, or raise an error with line and column."""
+    if len(data) > BYTES:
+        raise input_error("too-large", name, f"the file is too large: more than {BYTES:,} bytes", "less")
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise input_error("not-text", f"{name}:1:1", "the file begins with a byte-order mark", "UTF-8 without one")
+    try:
+        decoded = data.decode()
+    except UnicodeDecodeError as error:
+        location = _place(name, data[: error.start].decode(errors="replace"))
+        message = f"expected UTF-8, got the byte {data[error.start]:#04x}"
+        raise input_error("not-text", location, message, "UTF-8") from None
+    control = _CONTROL.search(decoded)
+    if control is not None:
+        message = f"the file contains the control character \\u{ord(control[0]):04x}"
+        raise input_error("not-text", _place(name, decoded[: control.start()]), message, "text")
+    return decoded
+
+
+def limit_events(events: Iterator[Event], name: str) -> Iterator[Event]:
+    """Yield the same events, and raise an error if there are too many or if they are nested too deep."""
+    from yaml.events import CollectionEndEvent, CollectionStartEvent, NodeEvent
+
+    depth = nodes = 0
+    for event in events:
+        if isinstance(event, NodeEvent):
+            nodes += 1
+        if isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > DEPTH:
+            raise input_error(
+                "too-deep", event_location(name, event), "this is nested too deep", f"at most {DEPTH} levels"
+            )
+        if nodes > NODES:
+            raise input_error("too-large", event_location(name, event), "too many values", f"at most {NODES:,}")
+        yield event
+
+
+def event_location(name: str, event: Event, *, column: bool = True) -> str:
+    """Return the location of a parser event: `file.yaml:12:3`."""
+    mark = event.start_mark
+    if mark is None:
+        return name
+    return f"{name}:{mark.line + 1}:{mark.column + 1}" if column else f"{name}:{mark.line + 1}"
+
+
+def _place(name: str, preceding: str) -> str:
+    line = preceding.count("\n") + 1
+    return f"{name}:{line}:{len(preceding) - preceding.rfind(chr(10))}"

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError, join_names
-from paribus.specs.paths import get_path
-from paribus.specs.tree import Keys, value_text
+from paribus.specs.tree import Keys, get_path, value_text
 from paribus.specs.values import Validator
 
 WHOLE: Final = ("steps", "tokens")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
-from paribus.specs.override import set_path
+from paribus.specs.load import set_path
 from paribus.specs.tree import Tree, merge_values
 from paribus.studies.conditions import Conditions, applicable_cells, count_combinations
 from paribus.studies.fractional_factorial import RegularFraction, best_fraction, describe_aliases, members, roman

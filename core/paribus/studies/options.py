@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
-from paribus.specs.override import set_path
+from paribus.specs.load import set_path
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change

@@ -9,8 +9,7 @@ from typing import Any, Final, final
 
 from paribus.errors import Problem, closest_match, join_names
 from paribus.specs.diff import MISSING, holds
-from paribus.specs.paths import get_path
-from paribus.specs.tree import Keys, join_keys, value_text
+from paribus.specs.tree import Keys, get_path, join_keys, value_text
 from paribus.specs.values import Validator
 from paribus.studies.conditions import Conditions, check_conditions, parse_axis
 from paribus.studies.designs import (

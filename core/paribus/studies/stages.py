@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
 from paribus.specs.fields import KEYS, META
-from paribus.specs.override import set_path
+from paribus.specs.load import set_path
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 

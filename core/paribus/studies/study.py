@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, final
 from paribus.errors import Problem, SpecError, join_names
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
-from paribus.specs.load import apply_preset, load
-from paribus.specs.override import set_path
+from paribus.specs.load import apply_preset, load, set_path
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.budgets import Budget, parse_budget

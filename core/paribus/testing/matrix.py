@@ -14,8 +14,8 @@ from typing import Any, Final, final
 from paribus.errors import Problem, SpecError
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved
-from paribus.specs.check import check
 from paribus.specs.load import load
+from paribus.specs.resolve import check
 from paribus.testing.host_models import PRESETS, SMALL_SIZES, example_node
 
 Row = dict[str, str]

@@ -23,7 +23,7 @@ from paribus.registry import index
 from paribus.report.markdown import markdown
 from paribus.report.table_views import study_grid
 from paribus.report.terminal import table_text
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import LOOKS, Store, Trial

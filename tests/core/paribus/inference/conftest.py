@@ -17,8 +17,8 @@ from paribus.parts.batch import Stream
 from paribus.registry import installed
 from paribus.slots.objective import Prompt
 from paribus.slots.topology import memory_of
-from paribus.specs.check import check
 from paribus.specs.load import load
+from paribus.specs.resolve import check
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
 from paribus.testing.small_model import SmallModel, noise
 from paribus.train.model import Model

@@ -15,7 +15,7 @@ from paribus.planning.identity import code_of, components_of, identity_of
 from paribus.planning.plan import Plan, plan
 from paribus.planning.source_imports import closure
 from paribus.registry import Index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.studies.designs import BASELINE
 from paribus.studies.study import parse_study
 
@@ -145,7 +145,7 @@ def test_an_option_that_is_not_a_number_cannot_be_matched(plugin_index: Index) -
 def test_identities_are_the_same_in_another_process(plugin_index: Index) -> None:
     code = f"""
 from paribus.registry import index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.planning.plan import plan
 from paribus.studies.study import parse_study
 import sys

@@ -26,8 +26,8 @@ from paribus.planning.plan import plan
 from paribus.planning.variants import resolve
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
-from paribus.specs.input_limits import plain_tree
-from paribus.specs.reading_cache import ReadingCache
+from paribus.specs.resolve import ReadingCache
+from paribus.specs.tree import plain_tree
 from paribus.storage.atomic import digest_json
 from paribus.studies.designs import BASELINE, DESIGNS, Variant
 from paribus.studies.study import Study, parse_study

@@ -14,7 +14,7 @@ from paribus.planning.plan import Plan, plan
 from paribus.planning.settings import BEST, SAME
 from paribus.planning.tuning import FAILED, pending_notes, score_of
 from paribus.registry import Index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE
 from paribus.studies.study import Study, parse_study

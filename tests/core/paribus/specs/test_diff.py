@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.specs.diff import MISSING, covered, differences, holds, touches
-from paribus.specs.paths import get_path
+from paribus.specs.tree import get_path
 
 leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.sampled_from(["mha", "gqa"])
 specs = st.recursive(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paribus.specs.rules import RULES
+from paribus.specs.resolve import RULES
 
 ErrorText = Callable[..., str]
 

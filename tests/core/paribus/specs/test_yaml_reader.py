@@ -1,5 +1,8 @@
-"""Reading of YAML into plain values with line numbers; invalid and hostile files are refused."""
+"""YAML reader: plain values with lines and columns; misleading scalars are errors."""
 
+from __future__ import annotations
+
+import math
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paribus.errors import SpecError
-from paribus.specs import input_limits
-from paribus.specs.input_limits import plain_tree
-from paribus.specs.tree import UNREAD
-from paribus.specs.yaml_reader import read_file, read_yaml
+from paribus.specs.tree import NODES, UNREAD, plain_tree
+from paribus.specs.yaml_reader import BYTES, MisreadError, parse_scalar, read_file, read_yaml
 
 Write = Callable[[str | bytes], str]
 
@@ -115,7 +119,7 @@ def test_hostile_files_are_refused_quickly(write: Write) -> None:
     assert deep in file_error(write, nested)
     assert deep in file_error(write, "".join(f"{' ' * level}a:\n" for level in range(600)))
     assert "too many values; valid: at most 100,000" in file_error(write, "a: [" + "x," * 200_000 + "]")
-    assert f"more than {input_limits.BYTES:,} bytes" in file_error(write, "a: " + "x" * input_limits.BYTES)
+    assert f"more than {BYTES:,} bytes" in file_error(write, "a: " + "x" * BYTES)
     doubled = (f"{name}: &{name} [*{previous}, *{previous}]" for previous, name in pairwise("abcdefghijkl"))
     bomb = "\n".join(["a: &a [x, x]", *doubled])
     assert problems(bomb)
@@ -166,7 +170,7 @@ def test_recursive_and_huge_mappings_are_refused() -> None:
     with pytest.raises(SpecError, match=r"nested too deep, or contains itself"):
         plain_tree(itself)
     with pytest.raises(SpecError, match=r"too many values"):
-        plain_tree({"a": [0] * (input_limits.NODES + 1)})
+        plain_tree({"a": [0] * (NODES + 1)})
 
 
 @pytest.mark.parametrize(
@@ -183,3 +187,74 @@ def test_recursive_and_huge_mappings_are_refused() -> None:
 def test_a_stray_indent_is_reported_as_one(text: str) -> None:
     with pytest.raises(SpecError, match="indent"):
         read_yaml(text, "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None), ("~", None), ("null", None), ("Null", None),
+        ("true", True), ("True", True), ("FALSE", False),
+        ("0", 0), ("-7", -7), ("+3", 3), ("123456789", 123456789),
+        ("1e-3", 1e-3), ("1E3", 1000.0), ("1.5", 1.5), ("-.5", -0.5), ("2.", 2.0), ("1.0e-05", 1e-5), ("0.1", 0.1),
+        ("00.5", 0.5), (".inf", math.inf), ("-.INF", -math.inf),
+        ("gqa", "gqa"), ("1.2.3", "1.2.3"), ("2020-01-01", "2020-01-01"), ("nan", "nan"), ("y", "y"), ("n", "n"),
+        ("a:b", "a:b"), ("1a", "1a"), ("-", "-"), ("+", "+"), (".", "."), ("e3", "e3"), ("0xzz", "0xzz"), ("_1", "_1"),
+    ],
+)  # fmt: skip
+def test_a_plain_spelling_is_parsed(text: str, value: object) -> None:
+    parsed = parse_scalar(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+def test_nan_is_parsed() -> None:
+    assert math.isnan(parse_scalar(".nan"))
+
+
+@pytest.mark.parametrize("text", ["yes", "No", "ON", "off", "no"])
+def test_yes_and_no_are_refused(text: str) -> None:
+    yaml_value = "true" if text.lower() in ("yes", "on") else "false"
+    with pytest.raises(MisreadError, match=rf"YAML read `{text}` as a boolean \({yaml_value}\); quote it"):
+        parse_scalar(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "yaml_value"),
+    [
+        ("010", "8"), ("-010", "-8"), ("0x1F", "31"), ("0b101", "5"), ("0o14", "12"), ("1_000", "1000"),
+        ("12:30", "750"), ("1:30:00", "5400"), ("12:30.5", "750.5"), ("1_000.5", "1000.5"), (".0_", "0.0"), ("08", "8"),
+        ("00", "0"), ("-0x10", "-16"),
+    ],
+)  # fmt: skip
+def test_a_number_that_is_not_a_plain_decimal_is_refused(text: str, yaml_value: str) -> None:
+    with pytest.raises(MisreadError, match=rf"`{text}` would be read as {yaml_value}; write a plain decimal number"):
+        parse_scalar(text)
+
+
+def test_a_number_of_too_many_digits_is_refused() -> None:
+    with pytest.raises(MisreadError, match=r"a number of 5000 digits is too large"):
+        parse_scalar("9" * 5000)
+
+
+@given(st.integers(-(10**18), 10**18))
+def test_integers_round_trip(number: int) -> None:
+    assert parse_scalar(str(number)) == number
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_floats_round_trip(number: float) -> None:
+    assert parse_scalar(repr(number)) == number
+
+
+@given(st.text(alphabet="0123456789abcdefoxntruely+-._:~", max_size=8))
+def test_parsed_values_equal_those_of_pyyaml_unless_it_reads_text(text: str) -> None:
+    try:
+        actual = parse_scalar(text)
+    except MisreadError:
+        return
+    try:
+        reference = yaml.safe_load(f"[{text}]")
+    except (yaml.YAMLError, ValueError):
+        return
+    if isinstance(reference, list) and len(reference) == 1 and not isinstance(reference[0], (str, dict)):
+        assert actual == reference[0] or str(reference[0]) == "nan"

@@ -14,7 +14,7 @@ from paribus.analysis.factorial import factorial_cells
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.studies.designs import BASELINE, DESIGNS, Variation, describe_design, variant_count
 from paribus.studies.fractional_factorial import is_possible
 from paribus.studies.study import parse_study

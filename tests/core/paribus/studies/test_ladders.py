@@ -13,7 +13,7 @@ from paribus.analysis.api import rungs_below
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE, DESIGNS, Variation, baseline, effective_changes, variant_count
 from paribus.studies.study import parse_study

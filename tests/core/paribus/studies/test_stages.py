@@ -14,7 +14,7 @@ from paribus.errors import SpecError
 from paribus.planning.identity import identity_of
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.designs import BASELINE
 from paribus.studies.stages import key_in_stage

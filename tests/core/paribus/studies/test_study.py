@@ -10,7 +10,7 @@ import pytest
 from paribus.errors import SpecError
 from paribus.planning.plan import plan
 from paribus.registry import Index
-from paribus.specs.input_limits import plain_tree
+from paribus.specs.tree import plain_tree
 from paribus.specs.yaml_reader import read_file
 from paribus.studies.study import Study, parse_study
 

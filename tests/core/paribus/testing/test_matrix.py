@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from paribus.registry import Registry, installed
-from paribus.specs.check import check
 from paribus.specs.load import load
+from paribus.specs.resolve import check
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
 from paribus.testing.quick_checks import quick_faults
 from paribus.testing.small_model import SmallModel

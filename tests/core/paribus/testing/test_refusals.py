@@ -8,8 +8,8 @@ import torch
 
 from paribus import Stream
 from paribus.registry import installed
-from paribus.specs.check import check
 from paribus.specs.load import load
+from paribus.specs.resolve import check
 from paribus.testing.matrix import Matrix
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, replace_tokens, tokens
 

@@ -7,8 +7,7 @@ import pytest
 from paribus.errors import SpecError
 from paribus.registry import Index
 from paribus.specs import resolved
-from paribus.specs.fields import DIMS, KEYS
-from paribus.specs.synonyms import SYNONYMS, suggest_key
+from paribus.specs.fields import DIMS, KEYS, SYNONYMS, suggest_key
 
 SUGGESTIONS = {
     "depth": "dims.layers",

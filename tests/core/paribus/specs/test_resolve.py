@@ -137,7 +137,7 @@ def test_all_mistakes_are_reported_at_once_with_their_locations(
         ("optimizer.lr=-1", "`lr` must be > 0, got -1.0"),
         ('optimizer.lr="1"', 'expected a number, got the text "1"'),
         ("dropout=-0.1", "`dropout` must be ≥ 0 and < 1, got -0.1"),
-        ("dropout=???", "`dropout` has no value yet (???): share of activations that are dropped"),
+        ("dropout=???", "`dropout` has no value yet (???): dropout probability"),
         ("seed=-1", "`seed` must be ≥ 0"),
         ("seed=9223372036854775808", "`seed` must be ≥ 0"),
         ("data=[]", "error[wrong-type] data (override 1): expected a mapping, got an empty list; valid: batch"),
