@@ -139,6 +139,7 @@ class TrialCallback(Callback):
         self.optimizer_options = optimizer_options(self.model, trainer.optimizers[0])
         if self.checkpoint is not None:
             restore(self.checkpoint, self.model, trainer.optimizers[0])
+            trainer.precision_plugin.load_state_dict(self.checkpoint.extra["precision"])
         self.clock.start(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
@@ -245,7 +246,7 @@ def checkpoint_writer(
             model=callback.model,
             optimizer=trainer.optimizers[0],
             generators={"torch": torch.get_rng_state()},
-            extra=callback.state(),
+            extra={**callback.state(), "precision": trainer.precision_plugin.state_dict()},
             identity=identity,
             fingerprint=fingerprint,
             write=callback.rank.is_first,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning import Trainer
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch.plugins import MixedPrecision
 
+from paribus.registry import Registry
+from paribus.specs.resolve import resolved
 from paribus.train.data import Data
 from paribus.train.model import Model
+from paribus.train.trial import TrialContext, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
 
 Assemble = Callable[..., Model]
 Feed = Callable[..., Data]
@@ -123,3 +130,39 @@ def test_clipping_bounds_the_unscaled_gradient(
     initial_weights = weights(model)
     train(model, data, accelerator=accelerator, precision=precision, gradient_clip_val=1e-3, max_steps=1)
     assert (weights(model) - initial_weights).norm().item() == pytest.approx(1e-3, rel=0.02)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_scale_of_gradients_is_restored_from_a_checkpoint(device: str, registry: Registry, tmp_path: Path) -> None:
+    """The scale doubles after every second step, so a scaler that starts anew has another one."""
+    tiny_spec = resolved("gpt-tiny", "trainer.max_steps=6", registry=registry)
+
+    class Hooks:
+        def __init__(self) -> None:
+            self.scaler = torch.amp.GradScaler(device, init_scale=8.0, growth_interval=2)
+
+        def configure_trainer(self, spec: Any) -> list[dict[str, Any]]:
+            precision = MixedPrecision("16-mixed", device, self.scaler)
+            return [{"accelerator": device, "plugins": [precision, LightningEnvironment()]}]
+
+        def trial_started(self, **_: Any) -> None: ...
+
+        def trial_finished(self, **_: Any) -> None: ...
+
+    def run(folder: Path, **arguments: Any) -> tuple[float, Any]:
+        hooks = Hooks()
+        folder.mkdir(exist_ok=True)
+        record = run_trial(tiny_spec, registry, TrialContext("x", folder, hooks=hooks, **arguments))
+        return hooks.scaler.get_scale(), record["result"]
+
+    steps = 0
+
+    def count_steps(step: int, loss: float) -> None:
+        nonlocal steps
+        steps = step
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(InterruptedTrialError, match="checkpoint"):
+        run(tmp_path / "resumed", should_stop=lambda: steps == 3, on_step=count_steps)
+    assert whole[0] == 64.0
+    assert run(tmp_path / "resumed") == whole
