@@ -16,7 +16,7 @@ import paribus
 from paribus import Vocabulary
 from paribus.parts.draw import Draw
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.packing import PackedDocuments
 from paribus.train.token_store import SplitTokens
 

@@ -14,7 +14,7 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.evaluate import to_device
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 

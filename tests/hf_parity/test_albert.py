@@ -14,7 +14,7 @@ import paribus
 from paribus import IGNORED, PADDING, SpecError, Stream
 from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 pytest.importorskip("transformers")
 

@@ -17,7 +17,7 @@ from paribus.conversion.api import families
 from paribus.conversion.tensor_mapping import export_tensors
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 pytest.importorskip("transformers")
 

@@ -18,7 +18,7 @@ from paribus.registry import Registry
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
 from paribus.train.assemble import build_model
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,7 +15,7 @@ import paribus
 from paribus import Stream
 from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

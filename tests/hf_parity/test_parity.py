@@ -20,7 +20,7 @@ from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.assemble import meta_model
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,7 +16,7 @@ from paribus import SpecError, StoreError
 from paribus.conversion.api import families
 from paribus.conversion.tensor_mapping import export_tensors
 from paribus.registry import Registry
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

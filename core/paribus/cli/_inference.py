@@ -12,7 +12,7 @@ from paribus.errors import DataError, Problem, SpecError
 from paribus.storage.saved_model import find_model, read_model
 
 if TYPE_CHECKING:
-    from paribus.train.model import Model
+    from paribus.train.lightning_module import Model
 
 
 def load_named_model(session: Session, name: str, store: Path) -> Model:

@@ -15,7 +15,7 @@ from paribus.errors import Problem, SpecError, StoreError, closest_match, join_n
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_model, expected_vocabulary
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 _SAID: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout", "parts",

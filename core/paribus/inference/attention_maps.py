@@ -28,7 +28,7 @@ from paribus.parts.context import Memory
 from paribus.registry import Registry
 from paribus.slots.objective import GenerationTarget
 from paribus.slots.topology import Topology, memory_of
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Of = Literal["own", "cross", "source"]
 OF: Final[tuple[Of, ...]] = ("own", "cross", "source")

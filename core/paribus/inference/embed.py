@@ -15,7 +15,7 @@ from paribus.inference.prompts import Given, as_prompts, encode_prompts, positio
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Pool = Literal["mean", "first", "last", "none"]
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)

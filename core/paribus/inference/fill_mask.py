@@ -13,7 +13,7 @@ from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.prompts import Given, require_text, resolve_model, vocabulary_size, whole
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 
 class Candidate(NamedTuple):

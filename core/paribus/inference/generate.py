@@ -22,7 +22,7 @@ from paribus.inference.prompts import (
 )
 from paribus.inference.search import Hypothesis, OnProgress, beam_search, sample_texts
 from paribus.registry import Registry
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 
 class GeneratedText(NamedTuple):

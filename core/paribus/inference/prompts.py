@@ -20,7 +20,7 @@ from paribus.slots.topology import Topology
 from paribus.specs import resolved
 from paribus.storage.saved_model import read_model
 from paribus.train.assemble import load_corpus, load_model
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.tokenizer_state import TextCodec
 
 Given = str | Sequence[int]

@@ -14,8 +14,8 @@ from paribus.slots.measure import GeneratedPair
 from paribus.slots.objective import GenerationTarget
 from paribus.slots.tokens import Tokens
 from paribus.train.data import Data
+from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureResults, measure_runner
-from paribus.train.model import Model
 from paribus.train.token_store import EncodedCorpus
 
 

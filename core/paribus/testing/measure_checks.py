@@ -17,8 +17,8 @@ from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.synthetic_corpus import encode_synthetic_corpus
 from paribus.train.assemble import build_data, build_model
 from paribus.train.evaluate import evaluation_mode
+from paribus.train.lightning_module import Model
 from paribus.train.measures import measured_model as ask
-from paribus.train.model import Model
 
 LENGTH: Final = 32
 BATCHES: Final = (8, 3)

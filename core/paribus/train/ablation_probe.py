@@ -34,7 +34,7 @@ from paribus.slots.schedule import Schedule
 from paribus.train.assemble import build_data, build_model
 from paribus.train.data import VALIDATION
 from paribus.train.digests import tensor_digest
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus
 
 Spec = Mapping[str, Any]

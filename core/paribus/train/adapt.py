@@ -17,7 +17,7 @@ from paribus.specs import resolved
 from paribus.storage.saved_model import SavedModel, read_model, reading, unbound
 from paribus.train.assemble import build_data, build_model, load_corpus, load_model
 from paribus.train.evaluate import evaluate
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus
 from paribus.train.tokenizer_state import TextCodec
 from paribus.train.warm_start import RemappedTables, WeightTransfer, remap_tables, transfer_weights
@@ -109,7 +109,8 @@ def initial_model(
     else:
         report = AdaptationReport(transfer_weights(model, source, _remapped_tables(model, source, classes, text)), ())
     report = replace(report, sha256=saved_model.sha256)
-    model.weight_transfer, model.source_sha256, model.flops = report.tensors, saved_model.sha256, saved_model.flops
+    model.transferred_tensors, model.source_sha256 = report.tensors.conversions, saved_model.sha256
+    model.flops = saved_model.flops
     return model, report
 
 

@@ -14,7 +14,7 @@ from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, load_model
 from paribus.train.checkpoint import save_weights
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.tokenizer_state import write_text
 
 if TYPE_CHECKING:

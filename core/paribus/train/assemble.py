@@ -27,7 +27,7 @@ from paribus.storage.saved_model import SavedModel, read_model, unbound
 from paribus.train.checkpoint import load_weights
 from paribus.train.data import Data, DataOptions
 from paribus.train.examples import Examples
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.progress import CorpusProgress
 from paribus.train.token_store import EncodedCorpus, encode_corpus, encode_documents
 from paribus.train.tokenizer_state import TextCodec, read_text, saved_tokenizer_state

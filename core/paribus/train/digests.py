@@ -16,7 +16,7 @@ from paribus.parts.draw import Draw
 from paribus.storage.atomic import digest_json
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import to_device
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 DIGEST_LENGTH = 16  # hexadecimal digits of a digest that is only compared for equality
 DIGESTED_EXAMPLES = 8  # validation examples in the digest
@@ -82,10 +82,8 @@ def optimizer_options(model: Model, optimizer: torch.optim.Optimizer) -> dict[st
 
 def _origin(model: Model, path: str) -> str:
     """Return the saved model that a tensor comes from, and how it was converted; empty for drawn tensors."""
-    transfer = model.weight_transfer.by_path.get(path) if model.weight_transfer is not None else None
-    if transfer is None or transfer.kind == "new":
-        return ""
-    return f"{model.source_sha256[:DIGEST_LENGTH]} {transfer.how or transfer.kind}"
+    conversion = model.transferred_tensors.get(path)
+    return "" if conversion is None else f"{model.source_sha256[:DIGEST_LENGTH]} {conversion}"
 
 
 def untrained_outputs_digest(model: Model, data: Data) -> str:

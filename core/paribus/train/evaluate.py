@@ -12,7 +12,7 @@ import torch
 from paribus.assembly.metric_names import has_likelihood
 from paribus.parts.batch import Batch
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.packing import end_token
 from paribus.train.token_store import EncodedCorpus
 

@@ -24,7 +24,7 @@ from paribus.train.assemble import longer_examples
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import compute_metrics, evaluation_mode, to_device
 from paribus.train.examples import Examples
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus
 
 Point = Mapping[str, Any]

@@ -14,6 +14,7 @@ import torch
 from paribus.registry import Registry
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus
+from paribus.train.optimizer_schedule import build_optimizer
 
 TWIN: Final = "twin"  # a second model of the baseline, which shows the noise
 ROUND_SECONDS: Final = 0.02  # for each spec
@@ -34,10 +35,7 @@ class TimedSteps:
         self.model = initial_model(spec, classes, text, measured=False)[0].to(device).train()
         self.data = build_data(spec, classes, text)
         self.mixed = (spec["trainer"] or {}).get("precision") in MIXED_PRECISION
-        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
-        vectors = [parameter for parameter in trainable if parameter.ndim < 2]
-        self.optimizer = self.model.optimizer.build(matrices, vectors)
+        self.optimizer = build_optimizer(self.model.optimizer, self.model)
         self.taken = 0
 
     @property

@@ -18,8 +18,8 @@ from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest, chain_digest, optimizer_options
 from paribus.train.distributed import ProcessRank, full_tensor, is_sharded, unsharded
 from paribus.train.evaluate import evaluate
+from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureRunner
-from paribus.train.model import Model
 from paribus.train.training_clock import TrainingClock, is_evaluation_due
 
 CHECKED_STEPS: Final = 8  # all of the first steps are checked for missing gradients

@@ -17,7 +17,7 @@ from paribus.parts.draw import Draw, order
 from paribus.slots.tokens import Ints
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import text_metrics
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 _CHUNK: Final = 1 << 22  # ids that are counted at a time
 

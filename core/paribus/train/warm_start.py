@@ -18,7 +18,7 @@ from paribus.parts.shape import Role
 from paribus.parts.weight_conversion import ConvertedTensor, WeightConverter
 from paribus.slots.component import Component
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.states import distinct_tensors, named_tensors, tied_names
 
 Spec = Mapping[str, Any]
@@ -48,9 +48,10 @@ class WeightTransfer:
         return tuple(transfer for transfer in self.transfers if transfer.kind == kind)
 
     @property
-    def by_path(self) -> dict[str, TensorTransfer]:
-        """Results for the tensors of the new model, by path."""
-        return {transfer.path: transfer for transfer in self.transfers if transfer.kind != "dropped"}
+    def conversions(self) -> dict[str, str]:
+        """Conversion of each kept or converted tensor, by its path in the new model; `kept` for an exact copy."""
+        taken = (transfer for transfer in self.transfers if transfer.kind in ("kept", "converted"))
+        return {transfer.path: transfer.how or transfer.kind for transfer in taken}
 
     def to_json(self) -> dict[str, Any]:
         """Return the paths by kind, with a description for converted and new tensors."""

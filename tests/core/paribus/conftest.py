@@ -15,7 +15,7 @@ from paribus.slots.tokens import Labels
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")

@@ -12,7 +12,7 @@ from torch import Tensor
 import paribus
 from paribus import Draw, SpecError, Vocabulary
 from paribus.parts.batch import Batch
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Build = Callable[..., Any]
 FEEDBACK = ("sampled", "argmax", "straight-through", "soft")

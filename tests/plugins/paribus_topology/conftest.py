@@ -31,7 +31,7 @@ from paribus import (
     memory_of,
 )
 from paribus.parts.layer import Layer
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus_embedding.token_table import TokenTable
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 from paribus_norm.layer_norm import LayerNorm

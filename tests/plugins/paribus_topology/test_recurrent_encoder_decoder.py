@@ -14,7 +14,7 @@ from paribus.assembly.cost import model_cost, tokens_per_part
 from paribus.registry import installed
 from paribus.testing.forward_checks import flop_counter
 from paribus.train.assemble import meta_model
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
 INDEX = installed(no_plugins=True).index

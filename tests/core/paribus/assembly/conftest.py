@@ -14,7 +14,7 @@ from torch import Tensor
 from paribus import Stream
 from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny")
 ATTENTIONS = ("mha", "gqa", "mqa", "restricted")

@@ -16,7 +16,7 @@ from paribus.parts.stack import Stack
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.assemble import meta_model
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny", "gpt2", "bert-base")

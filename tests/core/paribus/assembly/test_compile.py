@@ -9,7 +9,7 @@ import torch
 from paribus import Stream, memory_of
 from paribus.parts.batch import Batch
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 pytestmark = [
     pytest.mark.slow,

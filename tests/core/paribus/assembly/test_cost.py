@@ -17,7 +17,7 @@ from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.assemble import meta_model
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 Feed = Callable[..., Data]

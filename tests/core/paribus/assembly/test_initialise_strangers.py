@@ -34,7 +34,7 @@ from paribus.assembly.cost import model_cost
 from paribus.assembly.initialise import standard_normal
 from paribus.registry import Registry
 from paribus.train.checkpoint import load_weights, save_weights
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 

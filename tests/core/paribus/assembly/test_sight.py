@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Stream
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Hidden = Callable[..., Tensor]
 ROWS = 12

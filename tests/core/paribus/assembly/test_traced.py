@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # dynamo's own

@@ -21,7 +21,7 @@ from paribus.specs.load import load
 from paribus.specs.resolve import check
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
 from paribus.testing.small_model import SmallModel, noise
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 PROMPTS = ((17,), (20, 21, 22, 23, 24), (30, 31, 30))
 SOURCES = ((16, 18, 19, 25), (26,), (33, 32, 27))

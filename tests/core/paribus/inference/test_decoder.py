@@ -15,7 +15,7 @@ from paribus.inference.generation_config import GenerationConfig
 from paribus.parts.layer import Layer
 from paribus.slots.objective import Prompt
 from paribus.testing.matrix import Row
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 MAX_TOKENS = 5
 GREEDY = GenerationConfig()

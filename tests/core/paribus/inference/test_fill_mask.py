@@ -11,7 +11,7 @@ import torch
 import paribus
 from paribus.errors import DataError, SpecError
 from paribus.parts.batch import Batch, Stream
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Assembled = Callable[..., Model]
 TEXT = "The <mask>th para<mask>raph"

@@ -16,7 +16,7 @@ from paribus.inference.prompts import require_text
 from paribus.slots.tokenizer import Vocabulary
 from paribus.storage.saved_model import TEXT
 from paribus.testing.small_model import noise
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.tokenizer_state import TextCodec
 
 Assembled = Callable[..., Model]

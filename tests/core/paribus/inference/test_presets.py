@@ -10,7 +10,7 @@ import pytest
 import paribus
 from paribus.errors import ParibusError
 from paribus.registry import installed
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 NEITHER: Final = {"no-image", "cannot-write", "cannot-fill"}
 TINY: Final = sorted(name for name in installed().index.presets if name.endswith("-tiny"))

@@ -19,7 +19,7 @@ from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
 from paribus.testing.small_model import noise
 from paribus.train.assemble import build_model
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 VOCABULARY_SIZE = MAX_TOKENS = 4
 FULL_WIDTH = VOCABULARY_SIZE**MAX_TOKENS

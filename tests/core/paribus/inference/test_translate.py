@@ -13,7 +13,7 @@ from paribus.inference.translate import translate_validation
 from paribus.testing.small_model import noise
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 SMALL = ("dims.width=16", "dims.layers=1", "dims.heads=4", "data.batch=8", "data.validation=8")
 DATES = "corpus={name: dates, pairs: 40, held_out: 12}"

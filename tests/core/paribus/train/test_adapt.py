@@ -12,7 +12,7 @@ import paribus
 from paribus.errors import ParibusError, SpecError, StoreError
 from paribus.storage.saved_model import MODEL, WEIGHTS
 from paribus.train.checkpoint import save_weights
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.tensor_file import read_tensors, write_tensors
 
 TINY = ("dims={width: 12, heads: 4, head_width: 4, layers: 2, length: 16}", "data.validation=16")

@@ -17,7 +17,7 @@ from paribus.train.api import data as data_of_spec
 from paribus.train.api import load
 from paribus.train.assemble import load_corpus, meta_model
 from paribus.train.checkpoint import save_weights
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 TINY = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny")
 

@@ -16,7 +16,7 @@ from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate, text_metrics, to_device
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.unigram_baseline import unigram_baselines
 
 Assemble = Callable[..., Model]

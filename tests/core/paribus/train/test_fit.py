@@ -13,7 +13,7 @@ from paribus.parts.batch import Batch
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest
 from paribus.train.evaluate import evaluate
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 pytestmark = [
     pytest.mark.filterwarnings(

@@ -14,8 +14,8 @@ from paribus.planning.identity import components_of
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train.evaluate import evaluate
+from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasuredModel, MeasureRunner, measured_model
-from paribus.train.model import Model
 from paribus.train.trial import TrialContext, run_trial
 
 Assemble = Callable[..., Model]

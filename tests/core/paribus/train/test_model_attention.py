@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 pytestmark = pytest.mark.slow
 

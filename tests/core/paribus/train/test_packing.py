@@ -15,7 +15,7 @@ from paribus import IGNORED, Stream
 from paribus.parts.batch import PADDING, Batch
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.packing import PackedDocuments, pack_lengths
 from paribus.train.token_store import EncodedCorpus, SplitTokens
 

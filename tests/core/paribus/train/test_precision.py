@@ -15,7 +15,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from paribus.registry import Registry
 from paribus.specs.resolve import resolved
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 

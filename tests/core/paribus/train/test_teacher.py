@@ -16,7 +16,7 @@ from paribus.planning.identity import identity_of
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 
 Assemble = Callable[..., Model]

@@ -90,8 +90,7 @@ def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
         )
         for token in range(len(tuned_table)):
             assert torch.equal(tuned_table[token], source_table[both[token]] if token in both else fresh_table[token])
-    assert tuned.weight_transfer is not None
-    descriptions = {fate.path: fate.how for fate in tuned.weight_transfer.of("converted")}
+    descriptions = {path: text for path, text in tuned.transferred_tensors.items() if text != "kept"}
     description = f"kept the rows of {len(both)} shared tokens, {len(tuned_table) - len(both)} new"
     assert descriptions == {"embedding.tokens.weight": description, "objectives.clm.bias": description}
 

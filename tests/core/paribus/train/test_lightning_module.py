@@ -16,7 +16,7 @@ from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.train.data import Data
-from paribus.train.model import Model
+from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]

@@ -24,7 +24,8 @@ from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.distributed import is_sharded, shard
-from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock
+from paribus.train.optimizer_schedule import factor_by_step, factor_by_time, scheduled_optimizer
+from paribus.train.training_clock import TrainingClock
 
 if TYPE_CHECKING:
     from typing import Self
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
     from paribus.train.tokenizer_state import TextCodec
-    from paribus.train.warm_start import WeightTransfer
 
 
 @final
@@ -65,7 +65,7 @@ class Model(LightningModule):
         self.optimizer = optimizer
         self._schedule = schedule
         self.parameter_info: dict[str, ParameterInfo] = {}  # by path, as the initialisation received it
-        self.weight_transfer: WeightTransfer | None = None  # from the saved model that it started from
+        self.transferred_tensors: Mapping[str, str] = {}  # conversion of each tensor from a saved model, by path
         self.source_sha256 = ""  # of that saved model
         self.flops: int | None = None  # of all training so far, where known
         self.tokenizer = ""  # fingerprint of its tokenizer, where known
@@ -248,24 +248,12 @@ class Model(LightningModule):
             self.objective(name).update_metrics(run.of(name), selected)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        trainable = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
-        vectors = [parameter for parameter in trainable if parameter.ndim < 2]
-        optimizer = self.optimizer.build(matrices, vectors)
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
-            # A fused step would unscale float16 gradients after they are clipped, so Lightning refuses to clip them.
-            # Without the flag, the gradient scaler unscales them first.
-            optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # torch sets it if fused
-        rates = torch.optim.lr_scheduler.LambdaLR(optimizer, self._factor())
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
-
-    def _factor(self) -> Callable[[int], float]:
-        """Return the schedule's factor by step, or by the fraction of the time budget that is spent."""
-        watch = self.clock
-        if watch is not None:
-            return lambda step: self._schedule.factor(watch.schedule_step(), SCHEDULE_STEPS)
-        steps = self.steps or int(self.trainer.estimated_stepping_batches)
-        return lambda step: self._schedule.factor(min(self.completed_steps + step, steps - 1), steps)
+        if self.clock is not None:
+            factor = factor_by_time(self._schedule, self.clock)
+        else:
+            steps = self.steps or int(self.trainer.estimated_stepping_batches)
+            factor = factor_by_step(self._schedule, steps, self.completed_steps)
+        return scheduled_optimizer(self.optimizer, self, factor)
 
 
 # Lightning inspects the signature at each step, and Python builds it each time, which takes 60 µs.
