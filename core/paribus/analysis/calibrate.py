@@ -10,7 +10,6 @@ from typing import final
 
 from paribus.analysis.api import entries_by_setting
 from paribus.analysis.calibration import Calibration, Spread, largest_count
-from paribus.analysis.comparability import check_comparable
 from paribus.analysis.compare import codes_by_setting
 from paribus.analysis.formatting import plural
 from paribus.analysis.pairing import metric_values, pair_trials
@@ -21,7 +20,7 @@ from paribus.analysis.power import (
     smallest_effect,
     spread_interval,
 )
-from paribus.analysis.select_trials import TrialsByVariant, select
+from paribus.analysis.select_trials import TrialsByVariant, check_records_comparable, select
 from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.student_t import check_positive, check_rate, summarise, variance_reduction
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -100,7 +99,7 @@ def calibrate_entries(
         check_positive("effect", effect)
     selection = select(entries, question, accept_code)
     trials = selection.trials
-    check_comparable(trials, question, selection.notes)
+    check_records_comparable(trials, question, selection.notes)
     family = family or len(question.swapped)
     asking = _Asking(question, effect, power, family)
     numbers = metric_values(list(trials[question.baseline].values()), question)

@@ -194,9 +194,6 @@ DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.
 """What decides the batches: one of these varied, they may differ."""
 
 
-BUDGET: Final = ("trainer", "data.batch", "dims.length")
-
-
 LASTING: Final = "trainer.max_time"
 
 

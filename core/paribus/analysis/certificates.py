@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from paribus.analysis.certificate_checks import (
-    BUDGET,
     DATA,
     KINDS,
     LASTING,
@@ -27,6 +26,7 @@ from paribus.analysis.certificate_checks import (
 )
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
+from paribus.planning.comparability import BUDGET
 from paribus.specs.diff import MISSING, covered, differences, holds, touches
 from paribus.specs.tree import get_path
 

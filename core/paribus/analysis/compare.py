@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from paribus.analysis.captions import caption_lines, warning_lines
-from paribus.analysis.comparability import check_comparable
 from paribus.analysis.early_stopping import (
     RowInput,
     first_seeds,
@@ -20,7 +19,7 @@ from paribus.analysis.early_stopping import (
 from paribus.analysis.factorial import effects
 from paribus.analysis.formatting import percent, plural
 from paribus.analysis.pairing import PairedTrials, baseline_row, pair_trials, paired_differences, variant_row
-from paribus.analysis.select_trials import Selection, TrialsByVariant, is_accepted, select
+from paribus.analysis.select_trials import Selection, TrialsByVariant, check_records_comparable, is_accepted, select
 from paribus.analysis.sequential import VariantState
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -91,7 +90,7 @@ def compare_settings(
     ]
     started = [setting for setting in every if setting.started] or every[:1]
     for setting in started:
-        check_comparable(setting.trials, setting.question, setting.selection.notes)
+        check_records_comparable(setting.trials, setting.question, setting.selection.notes)
     first_spec = every[0].question
     stopped = {
         (place, name): turn.verdict for place, setting_codes in enumerate(turns) for name, turn in setting_codes.items()

@@ -12,16 +12,25 @@ from paribus.analysis.costs import costs, machine_key
 from paribus.analysis.formatting import MAX_DECIMALS, clean, format_number, percent, plural, span
 from paribus.analysis.grid import Cell, Column, Grid, format_count, format_difference, row_cells
 from paribus.analysis.load_runs import Key, TrialSet
-from paribus.analysis.pairing import RUNTIME
 from paribus.analysis.select_trials import CODE_DIGITS
 from paribus.analysis.table import Row, replace_infinite, verdict_fields
 from paribus.analysis.trials import TrialEntry
 from paribus.analysis.verdicts import Better, PairedDifferences, Verdict, decide
 from paribus.errors import NotComparableError, Problem, SpecError, closest_match, join_names
+from paribus.planning.comparability import CONDITIONS
 from paribus.studies.designs import BASELINE
 
 Pair = tuple[TrialEntry, TrialEntry]
 MAX_CHANGES: Final = 6
+# The specs of two single trials may differ, so conditions that only specs show are not checked.
+_CODES: Final = (
+    "other-corpus",
+    "other-tokenizer",
+    "other-validation",
+    "other-steps",
+    "other-versions",
+    "other-machine",
+)
 _VALID: Final = "trials of one corpus, one budget and one machine, or --across-machines, which warns above everything"
 
 
@@ -82,12 +91,13 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
     """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`."""
     problems = [
         Problem(
-            code=code,
-            message=f"before and after do not share {subject}: {join_names(lines, MAX_CHANGES)}",
+            code=condition.code,
+            message=f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}",
             valid=_VALID,
         )
-        for code, subject, read in _CONDITIONS
-        if (lines := list(_unlike(pairs, read)))
+        for condition in CONDITIONS
+        if condition.code in _CODES and condition.recorded is not None and condition.metrics != "per byte"
+        if (lines := list(_unlike(pairs, condition.recorded)))
     ]
     if problems and not across:
         raise NotComparableError(*problems)
@@ -96,31 +106,18 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
 
 
 def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[str]:
-    listed_pairs = set()
-    for baseline, candidate in pairs:
-        values = clean(str(read(baseline))), clean(str(read(candidate)))
-        if values[0] != values[1] and values not in listed_pairs:
-            listed_pairs.add(values)
-            yield f"{values[0]} against {values[1]}"
+    listed_pairs = []
+    for pair in pairs:
+        baseline, candidate = map(read, pair)
+        if baseline != candidate and (baseline, candidate) not in listed_pairs:
+            listed_pairs.append((baseline, candidate))
+            yield f"{_short(baseline)} against {_short(candidate)}"
 
 
-def _runtime(entry: TrialEntry) -> str:
-    versions: Mapping[str, Any] = entry.provenance.get("versions") or {}
-    return ", ".join(f"{name} {str(versions.get(name)).partition('+')[0]}" for name in RUNTIME)
-
-
-_CONDITIONS: Final[tuple[tuple[str, str, Callable[[TrialEntry], Any]], ...]] = (
-    ("other-corpus", "the corpus", lambda entry: str(entry.result["data"]["corpus"])[:CODE_DIGITS]),
-    ("other-tokenizer", "the tokenizer", lambda entry: str(entry.result["data"]["tokenizer"])[:CODE_DIGITS]),
-    (
-        "other-validation",
-        "the validation examples",
-        lambda entry: str(entry.certificate.get("validation"))[:CODE_DIGITS],
-    ),
-    ("other-steps", "the number of steps", lambda entry: entry.result["steps"] if entry.done else "diverged"),
-    ("other-versions", "their versions", _runtime),
-    ("other-machine", "the kind of device", lambda entry: (entry.provenance.get("machine") or {}).get("device")),
-)
+def _short(value: Any) -> str:
+    """Return a value with the first digits of each digest."""
+    parts = value if isinstance(value, list) else [value]
+    return ", ".join(clean(str(part))[:CODE_DIGITS] for part in parts)
 
 
 LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows

@@ -16,12 +16,12 @@ from paribus.analysis.table import UNLEARNED, Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict
 from paribus.errors import join_names
+from paribus.planning.comparability import CONDITIONS
 from paribus.specs.diff import MISSING
 from paribus.specs.tree import get_path
 from paribus.studies.designs import format_value
 
 MAX_LABEL: Final = 4  # values of the baseline in its name
-RUNTIME: Final = ("torch",)  # whose versions no pair may mix
 
 
 @final
@@ -66,20 +66,14 @@ def _turned(certificate: Certificate, knob: str | None) -> Certificate:
 
 
 def _mixed(pair: tuple[TrialEntry, TrialEntry]) -> str:
-    """Describe the differences of the runtimes of a pair; empty where there are none."""
-    baseline, variant = (_runtime(entry) for entry in pair)
-    return ", ".join(
-        f"{key} {baseline[key]} against {variant[key]}" for key in baseline if baseline[key] != variant.get(key)
-    )
-
-
-def _runtime(entry: TrialEntry) -> dict[str, str]:
-    versions, machine = entry.provenance.get("versions") or {}, entry.provenance.get("machine") or {}
-    releases = {name: str(versions.get(name)).partition("+")[0] for name in RUNTIME}  # a build is told by its device
-    timed = (
-        {"host": str(entry.provenance.get("host"))} if entry.result.get("cut") else {}
-    )  # its steps are its machine's
-    return {**releases, "device": str(machine.get("device")), **timed}
+    """Describe the conditions in which the runs of a pair differ; empty where there are none."""
+    texts = []
+    for condition in CONDITIONS:
+        if condition.withholds == "pair" and condition.recorded is not None:
+            baseline, variant = map(condition.recorded, pair)
+            if baseline is not None and baseline != variant:
+                texts.append(f"{condition.subject} {baseline} against {variant}")
+    return ", ".join(texts)
 
 
 def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:

@@ -1,4 +1,4 @@
-"""Selection of the trials of a table, and notes on trials that are not in it."""
+"""Selection of the trials of a table: those that are in it, notes on those that are not, and whether they compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import Problem, SpecError, join_names
+from paribus.errors import NotComparableError, Problem, SpecError, join_names
+from paribus.planning.comparability import CONDITIONS, differing_names
+from paribus.specs.diff import touches
 
 CODE_DIGITS = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
 MIN_CODE_DIGITS = 6
@@ -126,3 +128,75 @@ def _counted(entries: Sequence[TrialEntry]) -> str:
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def check_records_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: Sequence[str] = ()) -> None:
+    """Raise a `NotComparableError` with every reason why the finished trials do not belong in one table.
+
+    `notes` name the trials that were skipped before: where none remains, they are the reason.
+    """
+    recorded = [
+        entry for variant_trials in trials.values() for entry in variant_trials.values() if entry.record is not None
+    ]
+    if not recorded:
+        place = f" in {question.store}" if question.store else ""
+        message = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
+        raise NotComparableError(Problem(code="no-records", message=message, valid="`paribus run`, and then compare"))
+    done = {name: [entry for entry in variant_trials.values() if entry.done] for name, variant_trials in trials.items()}
+    problems = [*_condition_problems(done, question), *_metric_problems(done, question.metric)]
+    if problems:
+        raise NotComparableError(*problems)
+
+
+def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSpec) -> Iterator[Problem]:
+    """Compare all trials with the first finished one, of the baseline where it has any."""
+    order = sorted(done, key=lambda name: name != question.baseline)
+    reference = next((entry for name in order for entry in done[name]), None)
+    if reference is None:
+        return
+    for condition in CONDITIONS:
+        if condition.recorded is None or condition.withholds != "table" or not condition.applies_to(question.metric):
+            continue
+        names = differing_names(
+            condition.recorded,
+            reference,
+            {
+                name: [
+                    entry
+                    for entry in entries
+                    if not touches({**entry.overrides, **entry.budget_overrides}, condition.varied_by)
+                ]
+                for name, entries in done.items()
+            },
+        )
+        if names:
+            yield condition.problem(names, reference.variant)
+
+
+def _metric_problems(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:
+    """Check that every finished trial has the metric, measured at its last step."""
+    missing = [
+        name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
+    ]
+    if missing:
+        have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
+        message = f"{join_names(missing, 8)} did not measure `{metric}`"
+        yield Problem(
+            code="no-metric", path=_path(missing), message=message, valid=join_names(have) or "none was measured"
+        )
+    early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
+    if early:
+        message = f"{join_names(early, 8)} was measured before its last step, where others were not"
+        yield Problem(
+            code="not-the-last", path=_path(early), message=message, valid="the metric of the last step, for all"
+        )
+
+
+def _early(entry: TrialEntry) -> bool:
+    """Return whether the metrics are from a step before the last, which may have been selected as the best."""
+    curve = entry.result.get("curve") or []
+    return bool(curve) and curve[-1]["step"] != entry.result["steps"]
+
+
+def _path(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ""

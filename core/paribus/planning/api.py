@@ -11,7 +11,7 @@ from typing import Any, final
 from paribus.assembly.components import Classes, make
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.planning.collect_errors import collect_problems
-from paribus.planning.comparability import check_comparable
+from paribus.planning.comparability import check_specs_comparable
 from paribus.planning.match_budget import has_flops_budget, read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
@@ -126,7 +126,7 @@ def study(
         if problems:
             raise SpecError(*problems)
         planned = make_plan()
-        check_comparable(planned.plan, index, metric_names, _examples_digest(classes))
+        check_specs_comparable(planned.plan, index, metric_names, _examples_digest(classes))
     except SpecError as error:
         problems = [*collect_problems(study, index, error.problems, max_trials=max_trials, metric_names=metric_names)]
         raise SpecError(*problems) from error

@@ -1,12 +1,13 @@
-"""Comparability of a study's trials as far as their specs show it, checked before any trial runs.
+"""Conditions of comparability, each stated once, and their check before any trial runs.
 
-Conditions that only records show, such as other code or other batches, are in `paribus.analysis.comparability`.
+A condition is a property that trials must share to be compared. What a spec shows is checked here, before the trials
+run; what only a record shows, and the same properties once more, by `paribus.analysis.select_trials` after they ran.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, final
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.planning.plan import Plan
@@ -20,18 +21,33 @@ from paribus.studies.study import Study
 Spec = Mapping[str, Any]
 MetricNames = Callable[[Spec], Sequence[str]]  # all metrics of a spec's trial
 ExamplesDigest = Callable[[Spec], str]  # of the validation examples of a spec's trial
+AnyTrial = TypeVar("AnyTrial")
 MAX_NAMES: Final = 8
-TEXTUAL: Final = ("other-tokenizer",)  # conditions that a metric per byte does not need
+BUDGET: Final = ("trainer", "data.batch", "dims.length")  # options that set the budget of a trial
 
 
-@final
-class Condition(NamedTuple):
-    """A property that all variants of a study must share."""
+class RecordedTrial(Protocol):
+    """A trial with its record."""
 
-    code: str
-    name: str
-    value_of: Callable[[Trial], Any]
-    valid: str
+    @property
+    def spec(self) -> Spec:
+        """The resolved spec."""
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """The reproducible part of the record."""
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """The digests of the record."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Where and how the trial ran."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the trial trained to its end."""
 
 
 def is_per_byte(metric: str) -> bool:
@@ -53,33 +69,147 @@ def _as_list(node: Any) -> list[Mapping[str, Any]]:
     return list(node) if isinstance(node, list | tuple) else [node] if node else []
 
 
+@final
+class Condition(NamedTuple):
+    """A property that trials must share.
+
+    `planned` reads it from a trial before it runs, `recorded` from its record; None where it is not checked then.
+    Trials that differ in a condition of the table cannot stand in one table, so the study gets no verdict. A pair
+    that differs in a condition of pairs is left out of the verdict on its variant.
+    """
+
+    code: str
+    subject: str
+    valid: str
+    planned: Callable[[Trial], Any] | None = None
+    recorded: Callable[[RecordedTrial], Any] | None = None
+    metrics: Literal["all", "per token", "per byte"] = "all"
+    varied_by: tuple[str, ...] = ()  # options whose variation changes the property on purpose
+    withholds: Literal["table", "pair"] = "table"
+
+    def applies_to(self, metric: str) -> bool:
+        """Return whether verdicts on this metric need the condition."""
+        return self.metrics in ("all", "per byte" if is_per_byte(metric) else "per token")
+
+    def problem(self, names: Sequence[str], reference: str, *, location: str = "", valid: str = "") -> Problem:
+        """Return the problem of variants that differ in this from another one."""
+        return Problem(
+            code=self.code,
+            path=names[0] if len(names) == 1 else "",
+            location=location,
+            message=f"{join_names(names, MAX_NAMES)} and {reference} differ in {self.subject}, "
+            "so no table can compare them",
+            valid=valid or self.valid,
+        )
+
+
+EXAMPLES: Final = Condition(
+    "other-validation",
+    "the validation examples",
+    "the same examples, corrupted alike, for every variant",
+    recorded=lambda trial: [trial.spec["data"].get("validation"), trial.certificate.get("validation")],
+    metrics="per token",
+)
+"""The digest covers the first examples only, so their number counts as well."""
+
 CONDITIONS: Final = (
-    Condition("other-corpus", "the corpus", lambda trial: trial.corpus, "one corpus in a study"),
+    Condition(
+        "other-corpus",
+        "the corpus",
+        "one corpus in a study",
+        planned=lambda trial: trial.corpus,
+        recorded=lambda trial: trial.result["data"]["corpus"],
+    ),
     Condition(
         "other-tokenizer",
         "the tokenizer",
-        lambda trial: trial.spec["tokenizer"],
         "one tokenizer in a study, since metrics per token are not comparable across tokenizers; "
         "or a metric per byte, such as val/clm/bits-per-byte",
+        planned=lambda trial: trial.spec["tokenizer"],
+        recorded=lambda trial: trial.result["data"]["tokenizer"],
+        metrics="per token",
     ),
     Condition(
         "other-objective",
         "the evaluated objectives and measures",
-        lambda trial: evaluation_nodes(trial.spec),
         "`evaluate:` and `measure:` in the study, the same for every variant",
+        planned=lambda trial: evaluation_nodes(trial.spec),
+        recorded=lambda trial: evaluation_nodes(trial.spec),
     ),
-    Condition("other-length", "`dims.length`", lambda trial: trial.spec["dims"]["length"], "one length in a study"),
+    Condition(
+        "other-length",
+        "`dims.length`",
+        "one length in a study",
+        planned=lambda trial: trial.spec["dims"]["length"],
+        recorded=lambda trial: trial.spec["dims"]["length"],
+    ),
     Condition(
         "other-validation",
         "`data.validation`",
-        lambda trial: trial.spec["data"]["validation"],
         "as many validation examples for every variant",
+        planned=lambda trial: trial.spec["data"]["validation"],
+    ),
+    EXAMPLES,
+    Condition(
+        "other-validation",
+        "the validation text",
+        "a `data.validation` of as many examples as the split has: the same text for every tokenizer",
+        recorded=lambda trial: bool(trial.result["data"].get("whole")) or trial.certificate.get("validation"),
+        metrics="per byte",
+    ),
+    Condition(
+        "other-steps",
+        "the number of steps",
+        "one budget",
+        recorded=lambda trial: trial.result["steps"] if trial.done else "diverged",
+        varied_by=BUDGET,
+    ),
+    Condition(
+        "other-tokens",
+        "the number of tokens",
+        "one budget",
+        recorded=lambda trial: trial.result["tokens"],
+        varied_by=BUDGET,
+    ),
+    Condition(
+        "other-versions",
+        "torch",
+        "one version of torch",
+        # The part after "+" names the build, which depends on the device.
+        recorded=lambda trial: str((trial.provenance.get("versions") or {}).get("torch")).partition("+")[0],
+        withholds="pair",
+    ),
+    Condition(
+        "other-machine",
+        "device",
+        "one kind of device",
+        recorded=lambda trial: str((trial.provenance.get("machine") or {}).get("device")),
+        withholds="pair",
+    ),
+    Condition(
+        "other-host",
+        "host",
+        "one machine, since the steps of a trial with a time limit depend on it",
+        recorded=lambda trial: str(trial.provenance.get("host")) if trial.result.get("cut") else None,
+        withholds="pair",
     ),
 )
 
 
-def check_comparable(plan: Plan, index: Index, metric_names: MetricNames, examples: ExamplesDigest) -> None:
-    """Raise a `SpecError` with every reason why variants cannot be compared.
+def differing_names(
+    read: Callable[[AnyTrial], Any], reference: AnyTrial, trials: Mapping[str, Sequence[AnyTrial]]
+) -> list[str]:
+    """Return the variants of which a trial has another value than the reference."""
+    expected = digest_json([read(reference)])
+    return [
+        name
+        for name, variant_trials in trials.items()
+        if any(digest_json([read(trial)]) != expected for trial in variant_trials)
+    ]
+
+
+def check_specs_comparable(plan: Plan, index: Index, metric_names: MetricNames, examples: ExamplesDigest) -> None:
+    """Raise a `SpecError` with every condition that the specs of a study's variants violate.
 
     `metric_names` is called only for a metric that is not a term of a loss, and `examples` only where variants evaluate
     an objective with different options.
@@ -108,26 +238,16 @@ def _trials_by_setting(plan: Plan) -> Iterator[dict[str, Trial]]:
 def condition_problems(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
     """Yield the conditions in which a variant's trial differs from the baseline's."""
     for condition in CONDITIONS:
-        if condition.code in TEXTUAL and is_per_byte(study.metric.name):
+        if condition.planned is None or not condition.applies_to(study.metric.name):
             continue
-        baseline = digest_json([condition.value_of(trials[BASELINE])])
-        others = [name for name, trial in trials.items() if digest_json([condition.value_of(trial)]) != baseline]
-        if others:
-            message = f"{join_names(others, MAX_NAMES)} and {BASELINE} differ in {condition.name}, "
-            message += "so no table could compare them"
-            yield _difference(study, trials, others, condition.code, message, condition.valid)
+        names = differing_names(condition.planned, trials[BASELINE], {name: [trial] for name, trial in trials.items()})
+        if names:
+            yield condition.problem(names, BASELINE, location=_location(study, trials[names[0]]))
 
 
-def _difference(
-    study: Study, trials: Mapping[str, Trial], others: Sequence[str], code: str, message: str, valid: str
-) -> Problem:
-    return Problem(
-        code=code,
-        path=others[0] if len(others) == 1 else "",
-        location=study.location_of(next(iter(trials[others[0]].changes), "")),
-        message=message,
-        valid=valid,
-    )
+def _location(study: Study, trial: Trial) -> str:
+    """Return where the study sets the first change of a trial."""
+    return study.location_of(next(iter(trial.changes), ""))
 
 
 def metric_problems(
@@ -169,8 +289,7 @@ def _examples_problems(plan: Plan, trials: Mapping[str, Trial], examples: Exampl
     if any(learned[name] != learned[BASELINE] for name in others):
         valid = "one vocabulary for all: a tokenizer without training, or a stage with `vocabulary: new`"
     if others:
-        message = f"{join_names(others, MAX_NAMES)} and {BASELINE} would not be measured on the same examples"
-        yield _difference(plan.study, trials, others, "other-validation", message, valid)
+        yield EXAMPLES.problem(others, BASELINE, location=_location(plan.study, trials[others[0]]), valid=valid)
 
 
 def _loss_terms(spec: Spec, index: Index) -> set[str]:

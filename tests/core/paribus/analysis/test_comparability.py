@@ -19,16 +19,16 @@ CERTIFICATE = "result/certificate"
 
 # What the variant varied, what is wrong with its record, the code of the problem, words of it.
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
-    "E2 other corpus": (ATTENTION, {"result/data/corpus": "x"}, "other-corpus", "it and baseline do not share the"),
+    "E2 other corpus": (ATTENTION, {"result/data/corpus": "x"}, "other-corpus", "it and baseline differ in the corpus"),
     "E2 varied corpus": ({"corpus": {"name": "docstrings"}}, {}, "other-corpus", "one corpus in a study"),
     "E2 other tokenizer": (ATTENTION, {"result/data/tokenizer": "x"}, "other-tokenizer", "across tokenizers"),
     "E2 varied tokenizer": ({"tokenizer": {"name": "wordpiece"}}, {}, "other-tokenizer", "per token"),
-    "E2 other objective": ({"evaluate": [{"name": "clm"}]}, {}, "other-objective", "what is measured"),
-    "E2 other length": ({"dims.length": 8}, {}, "other-length", "do not share `dims.length`"),
+    "E2 other objective": ({"evaluate": [{"name": "clm"}]}, {}, "other-objective", "evaluated objectives"),
+    "E2 other length": ({"dims.length": 8}, {}, "other-length", "differ in `dims.length`"),
     "E2 other examples": (ATTENTION, {f"{CERTIFICATE}/validation": "x"}, "other-validation", "corrupted alike"),
-    "E2 fewer examples": ({"data.validation": 8}, {}, "other-validation", "do not share the validation examples"),
+    "E2 fewer examples": ({"data.validation": 8}, {}, "other-validation", "differ in the validation examples"),
     "E3 other steps": (ATTENTION, {"result/steps": 50, "result/curve": []}, "other-steps", "the number of steps"),
-    "E3 other tokens": (ATTENTION, {"result/tokens": 50}, "other-tokens", "do not share the number of tokens"),
+    "E3 other tokens": (ATTENTION, {"result/tokens": 50}, "other-tokens", "the number of tokens"),
     "E6 best of": (ATTENTION, {"result/curve": [{"step": 25}]}, "not-the-last", "before its last step"),
     "E10 no metric": (ATTENTION, {"result/metrics": {"val/x": 1.0}}, "no-metric", "did not measure `val/mlm/loss`"),
 }  # fmt: skip
@@ -109,7 +109,7 @@ def test_the_options_of_an_objective_may_differ_where_its_examples_do_not(make: 
 def test_where_the_study_says_nothing_else_the_objective_is_evaluated(make: Make, ask: Ask) -> None:
     varied = {"evaluate": None, "objective": [{"name": "mlm", "rate": 0.3}]}
     entries = [make(), make("it", varied=varied)]
-    with pytest.raises(NotComparableError, match="do not share the validation examples"):
+    with pytest.raises(NotComparableError, match="differ in the validation examples"):
         compare(entries, ask(entries))
 
 
@@ -129,5 +129,5 @@ def test_what_is_told_of_bytes_is_compared_across_tokenizers_on_the_whole_text(m
 
     table = compare(trials(whole=True), ask(trials(whole=True), metric=metric))
     assert table.rows[0].n == 1
-    with pytest.raises(NotComparableError, match=r"do not share the validation text; valid: a `data.validation` of"):
+    with pytest.raises(NotComparableError, match=r"differ in the validation text, .*; valid: a `data.validation` of"):
         compare(trials(whole=False), ask(trials(whole=False), metric=metric))

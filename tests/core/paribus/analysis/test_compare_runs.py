@@ -118,11 +118,11 @@ def test_nothing_in_common_is_refused_with_what_there_is(keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("edits", "words"),
     [
-        ({"result__data": {"corpus": "other", "tokenizer": "t"}}, "other-corpus.*do not share the corpus"),
-        ({"result__steps": 50}, "other-steps.*do not share the number of steps: 100 against 50"),
-        ({"provenance__versions": {"torch": "2.14"}}, r"other-versions.*torch 2\.13\.0 against torch 2\.14"),
-        ({"provenance__machine": {"device": "cuda"}}, "other-machine.*the kind of device: cpu against cuda"),
-        ({"result__certificate": {"validation": "v"}}, "other-validation.*do not share the validation examples"),
+        ({"result__data": {"corpus": "other", "tokenizer": "t"}}, "other-corpus.*the corpus"),
+        ({"result__steps": 50}, "other-steps.*: 100 against 50"),
+        ({"provenance__versions": {"torch": "2.14"}}, r"other-versions.*torch: 2\.13\.0 against 2\.14"),
+        ({"provenance__machine": {"device": "cuda"}}, "other-machine.*device: cpu against cuda"),
+        ({"result__certificate": {"validation": "v"}}, "other-validation.*, v"),
     ],
 )
 def test_what_is_not_of_one_kind_is_refused_or_shown_under_a_banner(
