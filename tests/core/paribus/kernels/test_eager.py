@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from paribus import TokenLayout, Visibility
 from paribus.kernels.eager import Eager
-from paribus.parts.attention_weights import attention_weights
+from paribus.parts.attend import attention_weights
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
 
 Planned = Callable[..., AttentionPlan]

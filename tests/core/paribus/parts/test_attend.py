@@ -22,9 +22,8 @@ from paribus import (
     TokenLayout,
     Visibility,
 )
-from paribus.parts.attend import append_to_cache, leading_positions
+from paribus.parts.attend import DensePlan, append_to_cache, leading_positions
 from paribus.parts.attention_plan import kernel_request
-from paribus.parts.attention_weights import DensePlan
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.visibility import with_order
 

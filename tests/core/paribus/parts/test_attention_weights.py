@@ -7,7 +7,7 @@ from torch import Tensor
 
 from paribus import Pair, TokenLayout, Visibility
 from paribus.kernels.eager import Eager
-from paribus.parts.attention_weights import DensePlan, all_pairs, dense_plan
+from paribus.parts.attend import DensePlan, all_pairs, dense_plan
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.visibility import with_order
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from paribus import Attention, Context, Cost, FeedForward, Load, Placement, Shape, State, Sublayer, TokenLayout
-from paribus.parts.layer import Layer
+from paribus.parts.stack import Layer
 
 ROWS = TokenLayout(torch.zeros(1, 1, dtype=torch.long))
 OWN = Context((), ROWS, ROWS)

@@ -32,11 +32,10 @@ from paribus import (
     Visibility,
     token_layout,
 )
+from paribus.parts.attend import DensePlan, attention_weights, dense_plan
 from paribus.parts.attention_plan import choose_kernel
-from paribus.parts.attention_weights import DensePlan, attention_weights, dense_plan
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
-from paribus.parts.layer import Layer
-from paribus.parts.stack import Stack
+from paribus.parts.stack import Layer, Stack
 
 SHAPE = Shape(width=4, heads=2, head_width=2, length=16, vocabulary=11, layers=3, causal=True)
 
