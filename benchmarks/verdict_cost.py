@@ -31,7 +31,7 @@ from benchmarks import machine  # noqa: E402  # the line above lets it be found
 from benchmarks.collect import head  # noqa: E402  # the same
 from benchmarks.paired import Estimate, Rounds, ratio  # noqa: E402  # the same
 
-from paribus.analysis.student_t import summarise, t_quantile  # noqa: E402  # the same
+from paribus.analysis.p_values import summarise, t_quantile  # noqa: E402  # the same
 
 TRIALS = HERE / "results" / "trials"
 STUDIES = ("verdict", "verdict-2x", "verdict-8x", "gentle", "gentle-2x", "gentle-8x", "gentlest")

@@ -84,27 +84,27 @@ FAULTS: Final[Mapping[str, str]] = {
 
 ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> test, without `test_` -> rows
     "core/paribus/storage/test_atomic.py": {
-        "a_failing_call_leaves_the_old_or_new_file_and_no_temporary_file": ("D11", "D12"),
-        "a_kill_before_any_call_leaves_the_old_or_new_file": ("D9",),
-        "a_disk_that_fills_up_during_a_write_leaves_the_old_file": ("D11",),
-        "an_interrupt_leaves_no_temporary_file_and_is_raised_again": ("D10",),
-        "a_missing_folder_is_reported_and_not_created": ("D12",),
-        "a_folder_can_be_created_after_any_failed_call": ("D11", "D12"),
-        "every_one_of_300_flipped_bits_is_detected": ("D17",),
-        "every_sampled_truncation_and_zeroed_tail_is_detected": ("D17",),
-        "an_edited_or_reformatted_document_is_detected": ("D17",),
-        "an_invalid_document_is_rejected_as_damaged": ("D17",),
-        "an_unknown_schema_is_reported_and_not_as_damage": ("D16", "D17"),
-        "quarantine_renames_a_file_and_overwrites_none": ("D17",),
-        "floats_round_trip_and_non_finite_ones_are_strings": ("D17",),
-        "parse_json_rejects_non_standard_json": ("D17",),
-        "append_line_returns_false_on_any_failure": ("D12",),
+        "whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_stray": ("D11", "D12"),
+        "a_kill_ahead_of_any_call_leaves_the_old_or_the_new": ("D9",),
+        "a_disk_that_fills_up_within_a_write_leaves_the_old": ("D11",),
+        "an_interrupt_leaves_no_stray_and_stays_an_interrupt": ("D10",),
+        "a_vanished_folder_is_named_and_not_made_again": ("D12",),
+        "whichever_call_fails_a_folder_can_be_made_afterwards": ("D11", "D12"),
+        "every_one_of_300_flipped_bits_is_found": ("D17",),
+        "every_sampled_truncation_and_zeroed_tail_is_found": ("D17",),
+        "an_edit_is_found_and_so_is_a_document_of_another_spelling": ("D17",),
+        "what_nobody_here_wrote_is_refused": ("D17",),
+        "another_schema_is_named_and_is_no_damage": ("D16", "D17"),
+        "a_bad_file_is_moved_aside_and_never_over_another": ("D17",),
+        "every_float_survives_and_those_that_are_not_finite_do_as_words": ("D17",),
+        "parsing_refuses_what_the_standard_does_not_have": ("D17",),
+        "whichever_call_fails_a_log_answers_no_and_raises_nothing": ("D12",),
     },
     "core/paribus/storage/test_lease.py": {
-        "exactly_one_of_many_takers_gets_an_expired_lease": ("D13",),
-        "a_slow_owner_detects_its_lost_lease_and_cannot_release_it": ("D13",),
-        "a_missing_folder_is_reported_and_not_as_a_lost_lease": ("D12",),
-        "the_heartbeat_ends_with_its_owner": ("D13",),
+        "of_any_number_of_takers_exactly_one_has_it": ("D13",),
+        "who_was_only_slow_finds_out_and_takes_nothing_back": ("D13",),
+        "a_vanished_folder_is_named_and_was_taken_by_nobody": ("D12",),
+        "a_heart_stops_with_its_holder": ("D13",),
     },
     "core/paribus/runner/test_several_runners.py": {
         "three_runners_share_a_study_and_run_no_trial_twice": ("D13",),
@@ -231,7 +231,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     },
     "core/paribus/storage/test_store.py": {
         "a_damaged_record_is_set_aside_and_its_trial_runs_again": ("D17",),
-        "the_record_of_another_trial_is_ignored": ("D17",),
+        "the_record_of_another_trial_is_not_taken_for_this_ones": ("D17",),
     },
     "core/paribus/runner/test_resume.py": {
         "a_cut_after_any_step_changes_nothing": ("D9",),
@@ -273,7 +273,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_metric_that_was_not_measured_is_no_divergence": ("E10",),
         "e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way": ("E6",),
     },
-    "core/paribus/analysis/test_benchmark_compatibility.py": {
+    "core/paribus/analysis/test_benchmark_reports.py": {
         "each_is_refused_by_its_name_and_shown_under_a_banner": ("E1", "E7")
     },
     "core/paribus/analysis/test_compare_runs.py": {

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal, final
 
-from paribus.analysis.student_t import holm, t_cdf, t_quantile
+from paribus.analysis.p_values import holm, t_cdf, t_quantile
 
 BATCHES: Final = 16
 RUNS: Final = 3  # of a side, from which on a run is what counts once

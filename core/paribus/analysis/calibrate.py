@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import final
 
 from paribus.analysis.api import entries_by_setting
-from paribus.analysis.calibration import Calibration, Spread, largest_count
+from paribus.analysis.calibration_table import Calibration, Spread, largest_count
 from paribus.analysis.compare import codes_by_setting
+from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import plural
+from paribus.analysis.p_values import check_positive, check_rate, summarise, variance_reduction
 from paribus.analysis.pairing import metric_values, pair_trials
 from paribus.analysis.power import (
     power_of_equivalence,
@@ -21,8 +23,6 @@ from paribus.analysis.power import (
     spread_interval,
 )
 from paribus.analysis.select_trials import TrialsByVariant, check_records_comparable, select
-from paribus.analysis.sequential import alpha_shares
-from paribus.analysis.student_t import check_positive, check_rate, summarise, variance_reduction
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.api import PlannedStudy, study

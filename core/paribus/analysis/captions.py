@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import Final
 
 from paribus.analysis.costs import Pairs, is_contended, machine_key, on_same_host
+from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import percent, plural, span
-from paribus.analysis.sequential import alpha_shares
 from paribus.analysis.table import Row
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import join_names

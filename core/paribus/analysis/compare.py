@@ -9,6 +9,7 @@ from typing import final
 from paribus.analysis.captions import caption_lines, warning_lines
 from paribus.analysis.early_stopping import (
     RowInput,
+    VariantState,
     first_seeds,
     is_needed,
     row_inputs,
@@ -20,7 +21,6 @@ from paribus.analysis.factorial import effects
 from paribus.analysis.formatting import percent, plural
 from paribus.analysis.pairing import PairedTrials, baseline_row, pair_trials, paired_differences, variant_row
 from paribus.analysis.select_trials import Selection, TrialsByVariant, check_records_comparable, is_accepted, select
-from paribus.analysis.sequential import VariantState
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide

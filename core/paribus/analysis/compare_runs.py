@@ -1,123 +1,42 @@
-"""Comparison of two sets of trials, such as two commits of a study or two stores, paired by spec and seed."""
+"""Comparison of two sets of trials, such as two commits of a study or two stores, and of two single trials.
+
+The trials of two sets are paired by spec and seed, and get verdicts. Two single trials get none: only the differences
+of their specs and numbers are shown.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from paribus.analysis.costs import costs, machine_key
-from paribus.analysis.formatting import MAX_DECIMALS, clean, format_number, percent, plural, span
-from paribus.analysis.grid import Cell, Column, Grid, format_count, format_difference, row_cells
-from paribus.analysis.load_runs import Key, TrialSet
-from paribus.analysis.select_trials import CODE_DIGITS
+from paribus.analysis.certificates import Certificate, certify_chain
+from paribus.analysis.costs import DECLARED, LABELS, MEASURED, costs, is_contended
+from paribus.analysis.formatting import (
+    MAX_DECIMALS,
+    Cell,
+    Column,
+    Grid,
+    clean,
+    format_count,
+    format_difference,
+    format_number,
+    percent,
+    plural,
+    row_cells,
+    span,
+)
+from paribus.analysis.runs import Key, Pair, TrialSet, check_same_conditions, environment_changes, spec_key
 from paribus.analysis.table import Row, replace_infinite, verdict_fields
 from paribus.analysis.trials import TrialEntry
 from paribus.analysis.verdicts import Better, PairedDifferences, Verdict, decide
 from paribus.errors import NotComparableError, Problem, SpecError, closest_match, join_names
-from paribus.planning.comparability import CONDITIONS
+from paribus.specs.diff import differences
 from paribus.studies.designs import BASELINE
 
-Pair = tuple[TrialEntry, TrialEntry]
-MAX_CHANGES: Final = 6
 # The specs of two single trials may differ, so conditions that only specs show are not checked.
-_CODES: Final = (
-    "other-corpus",
-    "other-tokenizer",
-    "other-validation",
-    "other-steps",
-    "other-versions",
-    "other-machine",
-)
-_VALID: Final = "trials of one corpus, one budget and one machine, or --across-machines, which warns above everything"
-
-
-def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Yield a line each for code, data, versions and machine: what changed, or that it is the same."""
-    yield f"code:     {_code(pairs)}"
-    kinds: tuple[tuple[str, Callable[[TrialEntry], Any]], ...] = (
-        ("data", _data),
-        ("versions", _versions),
-        ("machine", lambda entry: " ".join(value for _, value in machine_key(entry)) or "unknown"),
-    )
-    for name, read in kinds:
-        baseline, candidate = (list(dict.fromkeys(clean(read(pair[side])) for pair in pairs)) for side in (0, 1))
-        if baseline == candidate:
-            text = f"the same ({join_names(baseline, MAX_CHANGES)})"
-        elif name == "versions" and len(baseline) == len(candidate) == 1:
-            text = _moved(pairs[0])
-        else:
-            text = f"{join_names(baseline, MAX_CHANGES)} → {join_names(candidate, MAX_CHANGES)}"
-        yield f"{name + ':':9} {text}"
-
-
-def _code(pairs: Sequence[Pair]) -> str:
-    """Describe changes of code by variant: a record has one hash of the code of all components of its trial."""
-    moved: dict[str, None] = {}
-    hashes = [[str(entry.trial.get("code") or "unknown")[:CODE_DIGITS] for entry in pair] for pair in pairs]
-    for (_, candidate), (old, new) in zip(pairs, hashes, strict=True):
-        if old != new:
-            moved[f"{clean(candidate.variant)} {old} → {new}"] = None
-    if not moved:
-        return f"the same ({join_names(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
-    variants = {entry.variant for _, entry in pairs}
-    some = f"; the same for {len(variants) - len(moved)} more" if len(variants) > len(moved) else ""
-    return f"{join_names(moved, MAX_CHANGES)}{some}"
-
-
-def _data(entry: TrialEntry) -> str:
-    data = entry.result["data"]
-    return f"corpus {str(data['corpus'])[:CODE_DIGITS]}, tokenizer {str(data['tokenizer'])[:CODE_DIGITS]}"
-
-
-def _versions(entry: TrialEntry) -> str:
-    return ", ".join(f"{name} {version}" for name, version in (entry.provenance.get("versions") or {}).items())
-
-
-def _moved(pair: Pair) -> str:
-    """Describe the versions that differ between the trials of a pair."""
-    baseline, candidate = (entry.provenance.get("versions") or {} for entry in pair)
-    moved = [
-        f"{clean(name)} {clean(str(baseline.get(name, 'none')))} → {clean(str(candidate.get(name, 'none')))}"
-        for name in dict.fromkeys([*baseline, *candidate])
-        if baseline.get(name) != candidate.get(name)
-    ]
-    return join_names(moved, MAX_CHANGES)
-
-
-def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
-    """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`."""
-    problems = [
-        Problem(
-            code=condition.code,
-            message=f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}",
-            valid=_VALID,
-        )
-        for condition in CONDITIONS
-        if condition.code in _CODES and condition.recorded is not None and condition.metrics != "per byte"
-        if (lines := list(_unlike(pairs, condition.recorded)))
-    ]
-    if problems and not across:
-        raise NotComparableError(*problems)
-    summary = "; ".join(problem.message for problem in problems)
-    return [f"ACROSS MACHINES: {summary}: no difference below is known to be the code's"] if problems else []
-
-
-def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[str]:
-    listed_pairs = []
-    for pair in pairs:
-        baseline, candidate = map(read, pair)
-        if baseline != candidate and (baseline, candidate) not in listed_pairs:
-            listed_pairs.append((baseline, candidate))
-            yield f"{_short(baseline)} against {_short(candidate)}"
-
-
-def _short(value: Any) -> str:
-    """Return a value with the first digits of each digest."""
-    parts = value if isinstance(value, list) else [value]
-    return ", ".join(clean(str(part))[:CODE_DIGITS] for part in parts)
 
 
 LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows
@@ -322,3 +241,100 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
 def _record(table: RunComparison, row: Row) -> dict[str, Any]:
     plain = {key: value for key, value in row.to_json(table.metric).items() if key not in ("learned",)}
     return replace_infinite({**plain, "before": table.baseline_means[row.variant]})
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrialDiff:
+    """Differences between two trials."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, float | None, float | None], ...]  # a number's name, before, after
+    certificate: Certificate | None  # None: of one spec, there is no swap to certify
+    warnings: tuple[str, ...]
+    caption: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changed": list(self.header),
+            "rows": [_number_record(*row) for row in self.rows],
+            "certificate": self.certificate.to_json() if self.certificate else None,
+            "warnings": list(self.warnings),
+            "caption": list(self.caption),
+        }
+
+    def grid(self) -> Grid:
+        lines = [f"{'✓' if self.certificate.ok else '✗'} {self.certificate.text}"] if self.certificate else []
+        return Grid(
+            title="two trials",
+            columns=[
+                Column("", wrap="name"),
+                Column("before", align_right=True),
+                Column("after", align_right=True),
+                Column("after - before", align_right=True),
+            ],
+            rows=[_number_cells(*row) for row in self.rows],
+            header=self.header,
+            remarks=[("!", self.warnings), ("-", [clean(line) for line in lines]), ("·", self.caption)],
+            records=[_number_record(*row) for row in self.rows],
+        )
+
+
+def compare_trials(baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool = False) -> TrialDiff:
+    """Return the differences between two trials."""
+    (one,), (candidate_trial,) = baseline.trials.values(), candidate.trials.values()
+    pair = one, candidate_trial
+    warnings = check_same_conditions([pair], across=elsewhere)
+    same = spec_key(one.spec) == spec_key(candidate_trial.spec)
+    if any(is_contended(entry) for entry in pair):
+        warnings.append("Trials shared the machine (contended): speed is rough")
+    return TrialDiff(
+        header=(
+            f"before:   {_who(one, baseline)}",
+            f"after:    {_who(candidate_trial, candidate)}",
+            *environment_changes([pair]),
+            _spec_changes(pair),
+        ),
+        rows=tuple(_numbers(pair)),
+        certificate=None if same else certify_chain(one, candidate_trial),
+        warnings=tuple(warnings),
+        caption=("One seed a side: there is no interval and no verdict. Another seed may turn any of this around.",),
+    )
+
+
+def _who(entry: TrialEntry, side: TrialSet) -> str:
+    diverged = "" if entry.done else f", {entry.state}"
+    return f"{clean(entry.variant)}, seed {entry.seed}{diverged} ({side.name})"
+
+
+def _spec_changes(pair: Pair) -> str:
+    changes = [change for change in differences(pair[0].spec, pair[1].spec) if change.path != "from.trial"]
+    texts = [f"{change.path} {_short_value(change.before)} → {_short_value(change.after)}" for change in changes]
+    return f"spec:     {clean(join_names(texts, MOST)) if texts else 'the same'}"
+
+
+def _short_value(value: Any) -> str:
+    return str(value.get("name", value)) if isinstance(value, dict) else str(value)
+
+
+def _numbers(pair: Pair) -> Iterator[tuple[str, float | None, float | None]]:
+    one, candidate = pair
+    for name in dict.fromkeys([*one.result["metrics"], *candidate.result["metrics"]]):
+        yield name, one.value(name), candidate.value(name)
+    for name, read in {**DECLARED, **MEASURED}.items():
+        values = read(one), read(candidate)
+        if values != (None, None):
+            yield LABELS[name], *values
+
+
+def _number_cells(name: str, baseline: float | None, candidate: float | None) -> list[Cell]:
+    large = max(abs(baseline or 0), abs(candidate or 0)) >= 1000
+    decimals = 0 if large else 4
+    difference = candidate - baseline if baseline is not None and candidate is not None else None
+    numbers = (format_number(baseline, decimals), format_number(candidate, decimals))
+    return row_cells([clean(name), *numbers, format_number(difference, decimals, signed=True)])
+
+
+def _number_record(name: str, baseline: float | None, candidate: float | None) -> dict[str, Any]:
+    difference = candidate - baseline if baseline is not None and candidate is not None else None
+    return replace_infinite({"metric": name, "n": 1, "before": baseline, "after": candidate, "difference": difference})

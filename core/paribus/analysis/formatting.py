@@ -1,17 +1,21 @@
-"""Numbers and names as text: significant digits, units, percentages, and no control characters."""
+"""Formatting of numbers and names as text, and grids of text cells that every output format is rendered from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple, final
 
+from paribus.analysis.table import Row, Table
 from paribus.errors import escape_unprintable
 
 NO_VALUE: Final = "-"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 MAX_DECIMALS: Final = 6  # a number that needs more is written with an exponent
 LARGE: Final = 1e7
+DEFAULT_DECIMALS: Final = 3  # where no row has an interval or a difference
+EXTRA_DECIMALS: Final = 2  # how many more than the coarsest row all rows of a table may have
 
 
 def clean(text: str) -> str:
@@ -57,3 +61,110 @@ def compact(value: float, step: int, units: str) -> str:
     while abs(value) >= 0.9995 * step and index < len(units) - 1:
         value, index = value / step, index + 1
     return f"{value:.3g}{units[index]}".strip()
+
+
+@final
+class Column(NamedTuple):
+    """A column: its name, its alignment, and how its cells may be wrapped."""
+
+    name: str
+    align_right: bool = False
+    wrap: Literal["", "name", "verdict"] = ""
+
+
+@final
+class Cell(NamedTuple):
+    """The text of a cell, and the kind of its verdict, which sets its colour."""
+
+    text: str
+    kind: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A table as text cells without control characters."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    narrow_rows: Sequence[Sequence[Cell]] = ()  # of each row its name and lines, for a narrow terminal
+    cost_columns: int = 0  # how many of the last columns may move to a table of their own
+    header: Sequence[str] = ()  # lines above the table
+    remarks: Sequence[tuple[str, Sequence[str]]] = ()  # lines below the table, by their mark
+    records: Sequence[Mapping[str, Any]] = ()  # the same rows as plain numbers
+    extra: Sequence[Grid] = ()  # separate tables in LaTeX
+
+    @property
+    def stacked(self) -> Sequence[Sequence[Cell]]:
+        """Each row as a name with lines below it."""
+        names = [column.name for column in self.columns[1:]]
+        return self.narrow_rows or [
+            [name, *(Cell(f"{label}: {text}", kind) for label, (text, kind) in zip(names, cells, strict=True) if text)]
+            for name, *cells in self.rows
+        ]
+
+    def split_costs(self) -> tuple[Grid, Grid | None]:
+        """Return the table without its costs, and a table of the costs where it has any."""
+        if not self.cost_columns:
+            return self, None
+        index = len(self.columns) - self.cost_columns
+        costs = [[row[0], *row[index:]] for row in self.rows]
+        return (
+            replace(self, columns=self.columns[:index], rows=[row[:index] for row in self.rows], cost_columns=0),
+            replace(self, columns=[self.columns[0], *self.columns[index:]], rows=costs, cost_columns=0),
+        )
+
+    def with_column(self, column: Column, cells: Sequence[Cell]) -> Grid:
+        """Return the table with one more column before the verdict."""
+        index = len(self.columns) - self.cost_columns - 1
+        rows = [[*row[:index], cell, *row[index:]] for row, cell in zip(self.rows, cells, strict=True)]
+        return replace(self, columns=[*self.columns[:index], column, *self.columns[index:]], rows=rows)
+
+
+def row_cells(texts: Sequence[str], kind: str = "") -> list[Cell]:
+    """Return the cells of a row whose last cell is its verdict."""
+    *plain, verdict = texts
+    return [*map(Cell, plain), Cell(verdict, kind)]
+
+
+def table_decimals(table: Table) -> dict[str, int]:
+    """Return the number of decimals for each row of a table, by variant."""
+    return row_decimals((table.baseline, *table.rows), decimals_of(table.baseline.mean) + 2)
+
+
+def row_decimals(rows: Sequence[Row], default: int = DEFAULT_DECIMALS) -> dict[str, int]:
+    """Return the decimals that show two digits of half an interval, equal in all rows where that hides nothing."""
+    needed = {row.variant: decimals_of(size) for row in rows if (size := _half_width(row))}
+    usual = min(max(needed.values()), min(needed.values()) + EXTRA_DECIMALS) if needed else default
+    return {row.variant: max(usual, needed.get(row.variant, usual)) for row in rows}
+
+
+def _half_width(row: Row) -> float:
+    if row.low is not None and row.high is not None and row.high > row.low:
+        return (row.high - row.low) / 2
+    return abs(row.difference or 0.0)
+
+
+def format_difference(row: Row, decimals: int) -> str:
+    """`+0.031 [+0.012, +0.050]`, or `+0.031` without an interval."""
+    if row.kind == "baseline":
+        return ""
+    difference = format_number(row.difference, decimals, signed=True)
+    if row.low is None or row.high is None:
+        return difference
+    low, high = (format_number(bound, decimals, signed=True) for bound in (row.low, row.high))
+    return f"{difference} [{low}, {high}]"
+
+
+def format_bare_difference(row: Row, decimals: int) -> str:
+    """`+0.031`: without its interval, and with up to two more decimals where it would be shown as 0."""
+    if row.difference is None:
+        return ""
+    needed = min(decimals_of(row.difference), decimals + 2)
+    return format_number(row.difference, max(decimals, needed), signed=True)
+
+
+def format_count(row: Row) -> str:
+    """`5`, or `4/5` where seeds are missing."""
+    return str(row.n) if row.n == row.planned else f"{row.n}/{row.planned}"

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol, final
 
-from paribus.analysis.benchmark_ratios import BenchmarkComparison, BenchmarkRow, format_interval, format_noise
+from paribus.analysis.compare_benchmarks import BenchmarkComparison, BenchmarkRow, format_interval, format_noise
 from paribus.analysis.costs import Cost
 from paribus.analysis.formatting import clean
-from paribus.analysis.student_t import interval, summarise
+from paribus.analysis.p_values import interval, summarise
 from paribus.analysis.table import Row, Table
 from paribus.analysis.verdicts import Better
 from paribus.errors import NotComparableError, Problem, SpecError, closest_match

@@ -10,8 +10,8 @@ from typing import Any, Final, final
 
 from paribus.analysis.certificates import Certificate, certify_chain, merge_certificates
 from paribus.analysis.costs import Pairs, costs
+from paribus.analysis.p_values import variance_reduction
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
-from paribus.analysis.student_t import variance_reduction
 from paribus.analysis.table import UNLEARNED, Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from paribus.analysis.student_t import check_positive, check_rate, t_quantile
+from paribus.analysis.p_values import check_positive, check_rate, t_quantile
 
 MOST: Final = 1_000  # seeds: what takes more is not going to be run
 _FAR: Final = 8.5  # standard deviations beyond which a normal variable is never seen

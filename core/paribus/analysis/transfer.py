@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple, final
 
-from paribus.analysis.formatting import NO_VALUE, percent, plural
-from paribus.analysis.grid import format_bare_difference, table_decimals
-from paribus.analysis.student_t import summarise, t_quantile
+from paribus.analysis.formatting import NO_VALUE, format_bare_difference, percent, plural, table_decimals
+from paribus.analysis.p_values import summarise, t_quantile
 from paribus.analysis.table import Row, Section, Table
 from paribus.errors import join_names
 from paribus.planning.plan import Plan

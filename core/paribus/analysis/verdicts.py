@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeVar, final
 
-from paribus.analysis.student_t import (
+from paribus.analysis.p_values import (
     HolmStep,
     Summary,
     check_positive,

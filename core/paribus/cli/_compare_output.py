@@ -10,17 +10,17 @@ from paribus.cli.console import note, out, out_json
 from paribus.errors import EXIT_FAILED, EXIT_OK, NotComparableError, Problem, SpecError
 
 if TYPE_CHECKING:
+    from paribus.analysis.formatting import Grid
     from paribus.analysis.gates import Gate, GateResult
-    from paribus.analysis.grid import Grid
-    from paribus.analysis.load_runs import TrialSet
+    from paribus.analysis.runs import TrialSet
 
 
 def compare_reports(
     baseline_path: str, path: str | None, gates: Sequence[Gate], shape: str, *, across: bool
 ) -> int | None:
     """Compare two benchmark reports or folders of them; return the exit code, or None if neither is a report."""
-    from paribus.analysis.benchmark_ratios import compare_benchmarks, read_both_sides
-    from paribus.analysis.benchmark_rounds import is_report
+    from paribus.analysis.benchmark_reports import is_report, read_both_sides
+    from paribus.analysis.compare_benchmarks import compare_benchmarks
     from paribus.analysis.gates import check_benchmarks
 
     if path is None:
@@ -84,8 +84,7 @@ def compare_sides(
     elsewhere: bool,
 ) -> int:
     """Compare two trials or two folders of trials; return the exit code."""
-    from paribus.analysis.compare_runs import compare_runs
-    from paribus.analysis.compare_trials import compare_trials
+    from paribus.analysis.compare_runs import compare_runs, compare_trials
     from paribus.analysis.gates import check_table
 
     baseline_side, variant_side = (_side(text, store) for text in (baseline_text, variant_text))
@@ -104,7 +103,7 @@ def compare_sides(
 
 
 def _side(text: str, store: Path) -> TrialSet:
-    from paribus.analysis.load_runs import load_trial_set
+    from paribus.analysis.runs import load_trial_set
 
     trials = load_trial_set(text, store)
     if trials is None:

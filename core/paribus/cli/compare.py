@@ -83,7 +83,7 @@ def verb(
 
 
 def _write_results(session: Session, study: str, planned: PlannedStudy, table: Table, results: Path) -> None:
-    from paribus.report.results import leading_comment, write_results
+    from paribus.report.markdown import leading_comment, write_results
     from paribus.studies.locate import locate_study
 
     about = leading_comment(locate_study(study, session.index())[0])

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from paribus.analysis.formatting import clean
-from paribus.analysis.grid import Grid
+from paribus.analysis.formatting import Grid, clean
 from paribus.analysis.table import Table
 from paribus.analysis.trials import TrialEntry
-from paribus.report import cells, table_views
+from paribus.report import table_views
+from paribus.report.plots import curve_points, curves_svg, forest_svg
 from paribus.report.provenance import entry_runs, provenance_lines
-from paribus.report.svg import curve_points, curves, forest
 
 MADE: Final = '<meta name="generator" content="paribus report">'
 Trials = Mapping[str, Sequence[TrialEntry]]  # the trials in the table of each setting
@@ -52,7 +51,7 @@ def html_page(table: Table, trials: Trials, commit: str = "") -> str:
 
 
 def _lines(table: Table, trials: Trials, commit: str) -> Iterator[str]:
-    title = escape(cells.title(table))
+    title = escape(table_views.table_title(table))
     yield "<!doctype html>"
     yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -100,9 +99,9 @@ def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
 
     yield _table(table_views.verdict_grid(table))
     if table.rows:
-        yield under("Differences") + forest(table)
+        yield under("Differences") + forest_svg(table)
     names = [row.variant for row in (table.baseline, *table.rows)]
-    if plot := curves(curve_points(trials.get(table.setting, ())), table.metric, names):
+    if plot := curves_svg(curve_points(trials.get(table.setting, ())), table.metric, names):
         yield under(f"{table.metric} by step") + plot
     if table.certificates:
         yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))

@@ -7,8 +7,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-from paribus.analysis.formatting import clean
-from paribus.analysis.grid import Grid
+from paribus.analysis.formatting import Grid, clean
 
 LETTERS: Final = {
     "\\": r"\textbackslash{}",

@@ -1,38 +1,119 @@
-"""Grids of a study's tables: verdicts, families, an overview of all settings, and one table for CSV and LaTeX."""
+"""Views of a study's tables as grids of text: verdicts, families, an overview of all settings, and CSV.
+
+Every output format renders these grids, with the title and the remarks of a table.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from paribus.analysis.certificates import Certificate
-from paribus.analysis.costs import LABELS
-from paribus.analysis.formatting import MAX_DECIMALS, NO_VALUE, clean, format_number
-from paribus.analysis.grid import (
+from paribus.analysis.costs import LABELS, Cost
+from paribus.analysis.formatting import (
+    MAX_DECIMALS,
+    NO_VALUE,
+    TIMES,
     Cell,
     Column,
     Grid,
+    clean,
+    compact,
     format_bare_difference,
     format_count,
     format_difference,
+    format_number,
     row_cells,
     row_decimals,
     table_decimals,
 )
 from paribus.analysis.table import Family, Row, Table
-from paribus.report import cells
+
+WORDS: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # what is not broken while there is room
+PARTS: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
+BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
+FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text
+
+
+def fold_text(text: str, width: int) -> str:
+    """Fold text into lines of at most `width`, where a reader would: `attention=restricted`, then `(window=16)`."""
+    lines = [""]
+    for word in WORDS.findall(text):
+        for piece in _pieces(word, width):
+            if len((lines[-1] + piece).rstrip()) <= width:
+                lines[-1] += piece
+            else:
+                lines.append(piece)
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """Return a word whole where it fits, else its parts between dots, hyphens and underscores, else pieces that fit."""
+    if len(word.rstrip()) <= width:
+        return [word]
+    chunks = [f"{chunk} " for chunk in textwrap.wrap(word, width, break_long_words=False, break_on_hyphens=False)]
+    parts = [part for chunk in chunks for part in (PARTS.findall(chunk) if len(chunk) > width + 1 else [chunk])]
+    return [part[start : start + width] for part in parts for start in range(0, len(part.rstrip()), width)]
+
+
+def verdict_text(row: Row) -> str:
+    """Return the verdict with its flags."""
+    return clean(row.summary)
+
+
+def cost_text(row: Row, name: str) -> str:
+    """Return the cost of the baseline, or the ratio of a variant to it."""
+    value = row.costs[name]
+    rough = "~" if value.rough else ""
+    if row.kind != "baseline":
+        return NO_VALUE if value.ratio is None else f"{rough}{_ratio(value.ratio)}{TIMES}{_interval(value)}"
+    if value.value is None:
+        return NO_VALUE
+    return rough + (compact(value.value, 1024, "BKMGT") if name in BYTES else compact(value.value, 1000, " kMGTPEZ"))
+
+
+def _interval(cost: Cost) -> str:
+    """` [1.02, 1.05]`, or empty without an interval."""
+    if cost.low is None or cost.high is None:
+        return ""
+    return f" [{_ratio(cost.low)}, {_ratio(cost.high)}]"
+
+
+def shown_costs(table: Table) -> list[str]:
+    """Return the names of the costs that any row has."""
+    return [name for name in LABELS if any(row.costs[name].value is not None for row in (table.baseline, *table.rows))]
+
+
+def table_title(table: Table) -> str:
+    stage = f" after {clean(table.stage)}" if table.stage else ""
+    return f"{clean(table.study)}: {clean(table.metric)}{stage}, {table.better} is better"
+
+
+def table_remarks(table: Table) -> Sequence[tuple[str, Sequence[str]]]:
+    """Return the lines under the table, by their mark."""
+    return [
+        ("!", [clean(line) for line in table.warnings]),
+        ("-", [clean(line) for line in table.notes]),
+        ("·", [clean(line) for line in table.caption]),
+    ]
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if 0.1 <= ratio < 10 else f"{ratio:.3g}" if ratio < 1e5 else f"{ratio:.1e}"
 
 
 def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
     """Return the baseline and each variant with its verdict and these costs, by default all that any row has."""
-    costs = cells.costs(table) if costs is None else costs
+    costs = shown_costs(table) if costs is None else costs
     rows = (table.baseline, *table.rows)
     digits = table_decimals(table)
     return Grid(
-        title=cells.title(table),
+        title=table_title(table),
         columns=[
             Column("variant", wrap="name"),
             Column("n", align_right=True),
@@ -60,13 +141,13 @@ def family_grid(family: Family) -> Grid:
         title=clean(family.title),
         columns=[*names, Column("n", align_right=True), Column("difference"), Column("verdict", wrap="verdict")],
         rows=[
-            row_cells([*name[: len(names)], format_count(row), difference, cells.verdict(row)], row.kind)
+            row_cells([*name[: len(names)], format_count(row), difference, verdict_text(row)], row.kind)
             for name, (row, difference) in zip(called, rows, strict=True)
         ],
         narrow_rows=[
             [
                 Cell(" from ".join(name[: len(names)])),
-                Cell(cells.verdict(row), row.kind),
+                Cell(verdict_text(row), row.kind),
                 Cell(f"{difference}, n {format_count(row)}"),
             ]
             for name, (row, difference) in zip(called, rows, strict=True)
@@ -89,7 +170,7 @@ def overview_grid(table: Table) -> Grid:
         for name in names
     ]
     return Grid(
-        title=cells.title(table),
+        title=table_title(table),
         columns=[Column("variant", wrap="name"), *(Column(clean(setting.setting)) for setting in table.settings)],
         rows=[[Cell(clean(name)), *cells_of_row] for name, cells_of_row in zip(names, cells_by_variant, strict=True)],
     )
@@ -114,9 +195,7 @@ def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
 def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
     texts = (clean(row.name), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
     kind = row.kind if row.kind == "baseline" else ""  # which is no verdict: all of its row is shown alike
-    cells_of_row = [
-        Cell(text, kind) for text in (*texts, cells.verdict(row), *(cells.cost(row, name) for name in costs))
-    ]
+    cells_of_row = [Cell(text, kind) for text in (*texts, verdict_text(row), *(cost_text(row, name) for name in costs))]
     cells_of_row[len(texts)] = cells_of_row[len(texts)]._replace(kind=row.kind)
     return cells_of_row
 
@@ -125,10 +204,10 @@ def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cel
     difference = [Cell(format_difference(row, digits))] if row.difference is not None else []
     return [
         Cell(clean(row.name)),
-        Cell(cells.verdict(row), row.kind),
+        Cell(verdict_text(row), row.kind),
         *difference,
         Cell(f"{metric} {format_number(row.mean, digits)}, n {format_count(row)}"),
-        Cell(", ".join(f"{LABELS[name]} {cells.cost(row, name)}" for name in costs), "aside"),
+        Cell(", ".join(f"{LABELS[name]} {cost_text(row, name)}" for name in costs), "aside"),
     ]
 
 
@@ -139,7 +218,7 @@ def _glance(row: Row, decimals: int) -> str:
 
 def study_grid(table: Table) -> Grid:
     """Return the variants of all settings as one grid, for LaTeX and CSV."""
-    costs = cells.costs(table)
+    costs = shown_costs(table)
     every = [verdict_grid(setting, costs) for setting in table.settings]
     several = bool(table.other_settings)
     return replace(
@@ -185,7 +264,7 @@ def _remarks(table: Table) -> list[tuple[str, list[str]]]:
     """Return the remarks of all settings, each line once."""
     lines_by_mark: dict[str, dict[str, None]] = {}
     for setting in table.settings:
-        for mark, lines in cells.remarks(setting):
+        for mark, lines in table_remarks(setting):
             lines_by_mark.setdefault(mark, {}).update(dict.fromkeys(lines))
     section_lines = [clean(line) for section in table.sections for line in section.lines]
     return [(mark, [*(section_lines if mark == "-" else ()), *lines]) for mark, lines in lines_by_mark.items()]
@@ -207,9 +286,6 @@ def split_notes(table: Table) -> tuple[Table, list[Table]]:
 
 def _alike(lines_of_settings: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(line for line in lines_of_settings[0] if all(line in lines for lines in lines_of_settings))
-
-
-FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from paribus.analysis.formatting import TIMES, clean
-from paribus.analysis.grid import Cell, Column, Grid
+from paribus.analysis.formatting import TIMES, Cell, Column, Grid, clean
 from paribus.analysis.table import Table
-from paribus.report import cells, table_views
-from paribus.report.forest import LEAST, Forest
+from paribus.report import table_views
+from paribus.report.plots import MIN_WIDTH, Forest
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -72,10 +71,10 @@ class Pen:
         """Yield the first arrangement that fits: one table, two, two without a plot, or a list."""
         main, costs = grid.split_costs()
         free = self._left(grid, {})
-        if free >= (LEAST if picture else -GAP):
+        if free >= (MIN_WIDTH if picture else -GAP):
             yield self._table(grid.with_column(*picture(min(free, WIDEST))) if picture else grid, {})
             return
-        rooms = [(LEAST, VERDICTS[0])] if picture else []
+        rooms = [(MIN_WIDTH, VERDICTS[0])] if picture else []
         for room, verdict in (*rooms, *((-GAP, verdict) for verdict in VERDICTS)):
             for name in NAMES:
                 folds = {"name": name, "verdict": verdict}
@@ -110,7 +109,7 @@ class Pen:
 
     def _text(self, grid: Grid, cell: Cell, column: int, folds: Folds) -> str:
         text, wrap = self.plain(cell.text), grid.columns[column].wrap
-        return cells.folded(text, folds[wrap]) if wrap in folds else text
+        return table_views.fold_text(text, folds[wrap]) if wrap in folds else text
 
     def _left(self, grid: Grid, folds: Folds) -> int:
         """Return the width that remains beside these columns for another one; -2 where they just fit."""
@@ -211,7 +210,7 @@ def table_text(table: Table, width: int, *, color: bool = False) -> str:
 
 def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
     """Yield a table, or all settings of a study: an overview, sections, and each in full."""
-    yield pen.title(cells.title(table))
+    yield pen.title(table_views.table_title(table))
     yield ""
     if table.other_settings:
         yield from pen.grid(table_views.overview_grid(table))
@@ -226,7 +225,7 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
     for setting in tables:
         yield from ("", pen.title(clean(setting.setting)), "")
         yield from _body(setting, pen)
-    yield from pen.remarks(cells.remarks(common))
+    yield from pen.remarks(table_views.table_remarks(common))
 
 
 def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
@@ -240,7 +239,7 @@ def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
         yield from pen.grid(table_views.family_grid(family))
         lines = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]
         yield pen.marked([*lines, *(("·", clean(line)) for line in family.caption)])
-    yield from pen.remarks(cells.remarks(table))
+    yield from pen.remarks(table_views.table_remarks(table))
 
 
 def _picture(table: Table, width: int) -> tuple[Column, Sequence[Cell]]:

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from paribus.parts.shape import Cost, Load
-from paribus.slots.component import Component
+from paribus.slots.component import Component, Cost, Load
 
 
 class FeedForward(Component, nn.Module, ABC):

@@ -1,4 +1,4 @@
-"""Small models and data for trials of milliseconds."""
+"""Whole models, in sizes for milliseconds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
-NO_TOKENIZER: Any = None  # of random ids
+UNTOLD: Any = None  # the tokenizer of ids that no text gave
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def components() -> Registry:
 
 @pytest.fixture(scope="session")
 def swap() -> Mapping[str, Any]:
-    """Study that varies one component, with trials of milliseconds."""
+    """What a study says that swaps one part, and whose trials take milliseconds."""
     small = {"width": 8, "layers": 1, "heads": 2, "length": 16}
     return {
         "base": {"preset": "encoder-tiny", "dims": small, "data": {"batch": 4, "validation": 8}},
@@ -43,14 +43,14 @@ def swap() -> Mapping[str, Any]:
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
     names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-    first_id = len(names) + 8
-    specials = {name: index for index, name in enumerate(names)}
-    return Vocabulary(40, specials, tuple(range(len(names), first_id)), frozenset(range(first_id, 40, 2)))
+    first = len(names) + 8
+    specials = {name: at for at, name in enumerate(names)}
+    return Vocabulary(40, specials, tuple(range(len(names), first)), frozenset(range(first, 40, 2)))
 
 
 @pytest.fixture(scope="session")
 def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Model]:
-    """Build a preset in a small size, with overrides and optionally with another registry."""
+    """A preset in a small size, with overrides; `registry` brings components of the test's own."""
 
     def assemble(preset: str, *overrides: str, registry: Registry | None = None) -> Model:
         classes = registry or components
@@ -61,50 +61,48 @@ def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Mode
 
 @pytest.fixture(scope="session")
 def text(vocabulary: Vocabulary) -> EncodedCorpus:
-    """Random documents of sentences, without a tokenizer."""
+    """Some documents of sentences of words, without a tokenizer."""
     train, val = (_documents(vocabulary, count, 2, 7, seed) for count, seed in ((60, 1), (20, 2)))
-    return EncodedCorpus(NO_TOKENIZER, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(UNTOLD, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
 
 
 @pytest.fixture(scope="session")
 def pairs(vocabulary: Vocabulary) -> EncodedCorpus:
-    """Random pairs of one-sentence documents."""
+    """Some documents of a sentence, each with another beside it."""
 
     def side(count: int, seed: int) -> SplitTokens:
-        source, target = (_documents(vocabulary, count, 1, 2, seed + 10 * number) for number in range(2))
+        source, target = (_documents(vocabulary, count, 1, 2, seed + 10 * at) for at in range(2))
         return replace(source, targets=target)
 
-    return EncodedCorpus(NO_TOKENIZER, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(UNTOLD, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
 
 
-def _documents(vocabulary: Vocabulary, count: int, minimum: int, limit: int, seed: int) -> SplitTokens:
-    """Return random documents of `minimum` to `limit - 1` sentences of at least three tokens."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(minimum, limit, size=count)
-    sentences = np.insert(np.cumsum(rng.integers(3, 9, size=lengths.sum())), 0, 0)
-    ids = rng.integers(15, vocabulary.size, size=sentences[-1])
+def _documents(vocabulary: Vocabulary, count: int, fewest: int, most: int, seed: int) -> SplitTokens:
+    """Documents of `fewest` up to, not including, `most` sentences of three words and more."""
+    luck = np.random.default_rng(seed)
+    lengths = luck.integers(fewest, most, size=count)
+    sentences = np.insert(np.cumsum(luck.integers(3, 9, size=lengths.sum())), 0, 0)
+    ids = luck.integers(15, vocabulary.size, size=sentences[-1])
     return SplitTokens(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
 
 
 @pytest.fixture(scope="session")
 def pictures() -> EncodedCorpus:
-    """Random images of 16 x 16, of 8 classes."""
+    """Some images of 16 by 16, each of one of 8 classes."""
 
     def side(count: int, seed: int) -> SplitTokens:
-        rng, numbers = np.random.default_rng(seed), np.arange(count + 1)
-        labels = Labels(rng.integers(8, size=count).astype(float), numbers)
-        return SplitTokens(rng.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
+        luck, numbers = np.random.default_rng(seed), np.arange(count + 1)
+        labels = Labels(luck.integers(8, size=count).astype(float), numbers)
+        return SplitTokens(luck.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
 
-    return EncodedCorpus(
-        NO_TOKENIZER, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0
-    )
+    return EncodedCorpus(UNTOLD, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
 
 
 @pytest.fixture(scope="session")
 def feed(
     components: Registry, text: EncodedCorpus, pairs: EncodedCorpus, pictures: EncodedCorpus
 ) -> Callable[..., Data]:
-    """Build the data of a preset in a small size from the text, pairs or images above."""
+    """The data of a preset in a small size: that text, those pairs or those pictures, as its corpus would have it."""
 
     def feed(preset: str, *overrides: str, registry: Registry | None = None, text: EncodedCorpus = text) -> Data:
         classes = registry or components
@@ -119,7 +117,7 @@ def feed(
 
 @pytest.fixture(scope="session")
 def shake() -> Callable[[Model], Model]:
-    """Perturb all parameters of a model in float64: gains of 1 and biases of 0 would hide errors."""
+    """A model in float64, all of it moved off where it starts: gains of 1 and biases of 0 hide what is wrong."""
 
     def shake(model: Model) -> Model:
         model.double().eval()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from paribus.analysis.calibrate import INDEPENDENT, calibrate_entries, calibrate_settings
+from paribus.analysis.p_values import summarise
 from paribus.analysis.power import power_of_equivalence, power_to_detect, spread_interval
-from paribus.analysis.student_t import summarise
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.compare_runs import IDENTICAL, RunComparison, compare_runs
-from paribus.analysis.compare_trials import compare_trials
+from paribus.analysis.compare_runs import IDENTICAL, RunComparison, compare_runs, compare_trials
 from paribus.analysis.gates import check_table, parse_gates
-from paribus.analysis.load_runs import TrialSet, load_trial_set
+from paribus.analysis.runs import TrialSet, load_trial_set
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, SpecError, StoreError
 from paribus.report.terminal import grid_text

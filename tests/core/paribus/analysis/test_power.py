@@ -8,6 +8,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
+from paribus.analysis.p_values import interval, summarise
 from paribus.analysis.power import (
     chi_squared_cdf,
     chi_squared_quantile,
@@ -17,7 +18,6 @@ from paribus.analysis.power import (
     smallest_effect,
     spread_interval,
 )
-from paribus.analysis.student_t import interval, summarise
 
 
 def by_quadrature(effect: float, n: int, alpha: float) -> float:

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paribus.analysis.sequential import LookData, decide_sequentially
-from paribus.analysis.student_t import t_quantile
+from paribus.analysis.early_stopping import LookData, decide_sequentially
+from paribus.analysis.p_values import t_quantile
 from paribus.analysis.verdicts import Kind, PairedDifferences, Verdict, decide
 
 Floats = NDArray[np.float64]

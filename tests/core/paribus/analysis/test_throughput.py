@@ -11,7 +11,7 @@ from paribus.analysis.compare import compare
 from paribus.analysis.gates import check_table, parse_gates
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry
 from paribus.planning.paired_ratio import TWIN
-from paribus.report import cells
+from paribus.report.table_views import cost_text
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
@@ -48,8 +48,8 @@ def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[T
     cost = table.rows[0].costs["tokens_per_second"]
     assert not cost.rough
     assert cost.ratio == pytest.approx(0.8)
-    assert cells.cost(table.rows[0], "tokens_per_second") == "0.80\N{MULTIPLICATION SIGN} [0.79, 0.81]"
-    assert cells.cost(table.baseline, "tokens_per_second") == "5.82k"  # 64 tokens in the median of its rounds
+    assert cost_text(table.rows[0], "tokens_per_second") == "0.80\N{MULTIPLICATION SIGN} [0.79, 0.81]"
+    assert cost_text(table.baseline, "tokens_per_second") == "5.82k"  # 64 tokens in the median of its rounds
     assert not any("rough" in line for line in table.warnings)
     assert any("8 paired rounds of CPU time" in line and "a processor" in line for line in table.caption)
     assert table.rows[0].to_json("m")["tokens_per_second_interval"] == [cost.low, cost.high]

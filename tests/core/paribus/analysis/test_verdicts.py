@@ -12,7 +12,7 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.analysis.student_t import holm, interval, seeds_needed
+from paribus.analysis.p_values import holm, interval, seeds_needed
 from paribus.analysis.verdicts import LEAST_SEEDS, MOST_SEEDS, Kind, PairedDifferences, Verdict, decide
 
 STUDIES = 1000  # of each simulation

@@ -73,7 +73,7 @@ def test_what_cannot_be_compared_ends_with_6_unless_it_was_asked_for(
     result = cli("compare", "a.json", "b.json")
     assert result.code == EXIT_NOT_COMPARABLE
     assert result.err.startswith(
-        "error[other-machine]: a.json and b.json do not share a machine: cpu.count 2 against 64"
+        "error[other-machine]: a.json and b.json differ in their machine: cpu.count 2 against 64"
     )
     result = cli("compare", "a.json", "b.json", "--across-machines")
     assert result.code == EXIT_OK

@@ -13,8 +13,8 @@ from paribus.analysis.formatting import clean
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.html import html_page
+from paribus.report.plots import curve_points, curves_svg, forest_svg
 from paribus.report.provenance import entry_runs
-from paribus.report.svg import curve_points, curves, forest
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
@@ -100,31 +100,31 @@ def test_a_name_is_shown_and_never_obeyed(page: Reader) -> None:
 
 
 def test_a_forest_draws_each_interval_where_it_lies(table: Table) -> None:
-    picture = read(forest(table))
+    picture = read(forest_svg(table))
     lines = [names for tag, names in picture.seen if tag == "line" and "interval" in (names.get("class") or "")]
     assert len(lines) == sum(row.low is not None for row in table.rows)
     zero = next(float(names["x1"] or 0) for tag, names in picture.seen if names.get("class") == "axis")
     worse = next(names for names in lines if names["class"] == "interval worse")
     assert zero < float(worse["x1"] or 0) < float(worse["x2"] or 0)
-    numbers = [float(number) for number in re.findall(r'(?<!\w)(?:[xy][12]?|c[xy])="([^"]+)"', forest(table))]
+    numbers = [float(number) for number in re.findall(r'(?<!\w)(?:[xy][12]?|c[xy])="([^"]+)"', forest_svg(table))]
     assert all(0 <= number <= 760 for number in numbers)
 
 
 def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[TrialEntry]) -> None:
     names = [row.variant for row in (table.baseline, *table.rows)]
-    picture = read(curves(curve_points(entries), table.metric, names))
+    picture = read(curves_svg(curve_points(entries), table.metric, names))
     lines = [names for tag, names in picture.seen if tag == "polyline"]
     assert len(lines) == sum(entry.done for entry in entries)
     assert len({names["stroke"] for names in lines}) == 5
-    assert curves([], table.metric, names) == ""
-    assert curves(curve_points(entries), "val/other/loss", names) == ""
+    assert curves_svg([], table.metric, names) == ""
+    assert curves_svg(curve_points(entries), "val/other/loss", names) == ""
 
 
 def test_a_step_is_told_where_it_lies() -> None:
     run = [{"variant": "a", "identity": "1", "step": step, "loss": 1.0 / step} for step in (1, 10)]
-    assert re.findall(r">([\d.]+)</text>", curves(run, "loss", ["a"]))[1::2] == ["0", "2.5", "5", "7.5", "10"]
+    assert re.findall(r">([\d.]+)</text>", curves_svg(run, "loss", ["a"]))[1::2] == ["0", "2.5", "5", "7.5", "10"]
     long = [{**point, "step": 1000 * point["step"]} for point in run]
-    assert ">2,500</text>" in curves(long, "loss", ["a"])
+    assert ">2,500</text>" in curves_svg(long, "loss", ["a"])
 
 
 def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
@@ -146,14 +146,6 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
     assert text.count("<polyline") == 2 * done  # a trial that both settings share is drawn in both
     runs, planned = entry_runs(entries)
     assert f"trials: {len(runs)} of {planned}" in text
-
-
-def test_the_provenance_covers_the_trials_of_every_setting(table: Table, make: Make) -> None:
-    combined = replace(table, setting="params", other_settings=(replace(table, setting="flops"),))
-    shared = [make(seed=seed) for seed in range(2)]
-    flops = [make("mqa", seed, varied={"attention": "mqa"}) for seed in range(3)]
-    text = html_page(combined, {"params": shared, "flops": [*shared, *flops]})
-    assert "trials: 5 of 5," in text
 
 
 def test_a_curve_has_no_point_of_the_stage_before(make: Make, ask: Ask) -> None:

@@ -1,4 +1,6 @@
-"""A report of pytest-benchmark is read whole, or refused in one sentence."""
+"""Reports of pytest-benchmark: reading, refusals, and the check that two reports are of one machine."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -13,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.analysis.benchmark_rounds import is_report, read_report
-from paribus.errors import DataError
+from paribus.analysis.benchmark_reports import Report, check_same_machine, is_report, read_report
+from paribus.errors import DataError, NotComparableError
 
-Report = Callable[..., dict[str, Any]]
+Make = Callable[..., dict[str, Any]]
 
 
 def saved(folder: Path, document: Any, name: str = "a.json") -> Path:
@@ -50,7 +52,7 @@ def test_what_pytest_benchmark_writes_is_read(tmp_path: Path) -> None:
     assert parsed.benchmarks[next(iter(parsed.benchmarks))].rounds == tuple(document["benchmarks"][0]["stats"]["data"])
 
 
-def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path, report: Report) -> None:
+def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path, report: Make) -> None:
     document = report(test_step=[3.0] * 4)
     document["benchmarks"][0]["extra_info"] = {"microseconds": {"ours": [1.0, 2.0], "floor": [1.0, 1.5]}}
     benchmarks = read_report(saved(tmp_path, document)).benchmarks.values()
@@ -60,7 +62,7 @@ def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path,
     ]
 
 
-def test_a_report_is_known_by_what_it_holds(tmp_path: Path, report: Report) -> None:
+def test_a_report_is_known_by_what_it_holds(tmp_path: Path, report: Make) -> None:
     assert is_report(saved(tmp_path, report(test_x=[1.0]), "0001_nightly"))
     assert is_report(saved(tmp_path, "", "a.json"))  # and is told of when it is read
     assert not is_report(saved(tmp_path, "base: bert-tiny", "study.yaml"))
@@ -85,12 +87,12 @@ def test_what_is_no_report_is_refused(tmp_path: Path, document: Any, words: str)
 
 
 @pytest.mark.parametrize(("wrong", "words"), [(-1.0, "a round of -1.0 s"), (float("nan"), "a round of nan s")])
-def test_a_time_is_a_number_of_seconds(tmp_path: Path, report: Report, wrong: float, words: str) -> None:
+def test_a_time_is_a_number_of_seconds(tmp_path: Path, report: Make, wrong: float, words: str) -> None:
     with pytest.raises(DataError, match=words):
         read_report(saved(tmp_path, report(test_x=[1.0, wrong, 1.0])))
 
 
-def test_two_benchmarks_of_one_name_are_refused(tmp_path: Path, report: Report) -> None:
+def test_two_benchmarks_of_one_name_are_refused(tmp_path: Path, report: Make) -> None:
     document = report(test_x=[1.0])
     document["benchmarks"] *= 2
     with pytest.raises(DataError, match=r"`test_it\.py::test_x` is in this report twice"):
@@ -110,10 +112,81 @@ JSON = st.recursive(
     value=JSON,
 )
 def test_whatever_stands_in_it_nothing_but_a_clear_error_comes_out(
-    tmp_path_factory: pytest.TempPathFactory, report: Report, field: str, value: Any
+    tmp_path_factory: pytest.TempPathFactory, report: Make, field: str, value: Any
 ) -> None:
     document = report(test_x=[1.0, 2.0])
     document["benchmarks"][0][field] = value
     path = saved(tmp_path_factory.getbasetemp(), document, "hostile.json")
     with suppress(DataError):
         assert read_report(path).benchmarks
+
+
+def read(folder: Path, name: str, document: dict[str, Any]) -> Report:
+    path = folder / name
+    path.write_text(json.dumps(document))
+    return read_report(path)
+
+
+def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
+    node: Any = document
+    *parents, leaf = place.split("/")
+    for key in parents:
+        node = node[int(key) if isinstance(node, list) else key]
+    node[leaf] = value
+    return document
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "code", "words"),
+    [
+        ("machine_info/cpu/brand_raw", "another", "other-machine", "cpu.brand_raw a processor against another"),
+        ("machine_info/cpu/count", 8, "other-machine", "cpu.count 2 against 8"),
+        ("machine_info/python_version", "3.12.1", "other-versions", "python_version 3.11.7 against 3.12.1"),
+        ("version", "4.0", "other-versions", "pytest-benchmark 5.3.1 against 4.0"),
+        ("machine_info/versions", {"torch": "2.13"}, "other-versions", "versions.torch none against 2.13"),
+        ("benchmarks/0/options/timer", "process_time", "other-clock", "perf_counter, gc on against process_time"),
+        ("benchmarks/0/options/disable_gc", True, "other-clock", "gc on against perf_counter, gc off"),
+    ],
+)
+def test_each_is_refused_by_its_name_and_shown_under_a_banner(
+    tmp_path: Path, report: Make, place: str, value: Any, code: str, words: str
+) -> None:
+    sides = [
+        read(tmp_path, "a.json", report(test_x=[1.0])),
+        read(tmp_path, "b.json", changed(report(test_x=[1.0]), place, value)),
+    ]
+    with pytest.raises(NotComparableError, match=code) as caught:
+        check_same_machine(sides)
+    (problem,) = caught.value.problems
+    assert problem.code == code
+    assert words in problem.message
+    assert "--across-machines" in problem.valid
+    (banner,) = check_same_machine(sides, across=True)
+    assert banner.startswith("ACROSS MACHINES")
+    assert words in banner
+
+
+def test_all_differences_of_machines_are_reported_at_once(tmp_path: Path, report: Make) -> None:
+    other_machine = changed(report(test_x=[1.0]), "machine_info/cpu/count", 8)
+    sides = [
+        read(tmp_path, "a.json", report(test_x=[1.0])),
+        read(tmp_path, "b.json", changed(other_machine, "version", "4.0")),
+    ]
+    with pytest.raises(NotComparableError, match="other-machine") as caught:
+        check_same_machine(sides)
+    assert [problem.code for problem in caught.value.problems] == ["other-machine", "other-versions"]
+
+
+def test_a_clock_rate_is_no_difference_and_another_host_of_the_same_kind_is_told(tmp_path: Path, report: Make) -> None:
+    other_rate = changed(report(test_x=[1.0]), "machine_info/cpu/hz_actual", [2, 0])
+    other_host = changed(report(test_x=[1.0]), "machine_info/node", "there")
+    baseline = read(tmp_path, "a.json", report(test_x=[1.0]))
+    assert check_same_machine([baseline, read(tmp_path, "b.json", other_rate)]) == []
+    (warning,) = check_same_machine([baseline, read(tmp_path, "c.json", other_host)])
+    assert "only look alike: node here against there" in warning
+
+
+def test_the_version_of_what_is_measured_may_differ(tmp_path: Path, report: Make) -> None:
+    """It is what changed between two commits of it."""
+    sides = [changed(report(test_x=[1.0]), "machine_info/versions", {"mine": version}) for version in ("1", "2")]
+    assert check_same_machine([read(tmp_path, f"{index}.json", side) for index, side in enumerate(sides)]) == []

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paribus.analysis.benchmark_ratios import BenchmarkComparison, compare_benchmarks, format_interval, read_both_sides
-from paribus.analysis.benchmark_rounds import read_report
+from paribus.analysis.benchmark_reports import read_both_sides, read_report
+from paribus.analysis.compare_benchmarks import BenchmarkComparison, compare_benchmarks, format_interval
 from paribus.analysis.gates import check_benchmarks, parse_gates
 from paribus.errors import DataError, NotComparableError, SpecError
 from paribus.report.latex import latex

@@ -1,17 +1,19 @@
-"""Trials read from folders, without a study: one trial, or those of a store, of one code or of several."""
+"""Sets of trials that are read from folders, without a study, and the conditions that two sets must share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
+from paribus.analysis.costs import machine_key
 from paribus.analysis.formatting import clean
 from paribus.analysis.select_trials import CODE_DIGITS, MIN_CODE_DIGITS
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, Problem, StoreError, join_names
+from paribus.planning.comparability import CONDITIONS
 from paribus.planning.identity import identity_of
 from paribus.storage.atomic import read_json
 from paribus.storage.saved_model import RECORD, find_model
@@ -19,7 +21,15 @@ from paribus.storage.store import TRIAL
 
 MOST: Final = 8
 PREVIOUS: Final = "previous"
+MAX_CHANGES: Final = 6
+# The specs of two single trials may differ, so conditions that only specs show are not checked.
+_CODES: Final = frozenset(
+    {"other-corpus", "other-tokenizer", "other-validation", "other-steps", "other-versions", "other-machine"}
+)
+_VALID: Final = "trials of one corpus, one budget and one machine, or --across-machines, which warns above everything"
+
 Key = tuple[str, int]  # a spec whatever its seed, and the seed
+Pair = tuple[TrialEntry, TrialEntry]
 
 
 @final
@@ -130,3 +140,89 @@ def _chosen(versions: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
         latest = _code(max(versions, key=_ended))
         return [entry for entry in versions if _code(entry) != latest]
     return [entry for entry in versions if len(code) >= MIN_CODE_DIGITS and _code(entry).startswith(code)]
+
+
+def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Yield a line each for code, data, versions and machine: what changed, or that it is the same."""
+    yield f"code:     {_code_changes(pairs)}"
+    kinds: tuple[tuple[str, Callable[[TrialEntry], Any]], ...] = (
+        ("data", _data_text),
+        ("versions", _versions_text),
+        ("machine", lambda entry: " ".join(value for _, value in machine_key(entry)) or "unknown"),
+    )
+    for name, read in kinds:
+        baseline, candidate = (list(dict.fromkeys(clean(read(pair[side])) for pair in pairs)) for side in (0, 1))
+        if baseline == candidate:
+            text = f"the same ({join_names(baseline, MAX_CHANGES)})"
+        elif name == "versions" and len(baseline) == len(candidate) == 1:
+            text = _version_changes(pairs[0])
+        else:
+            text = f"{join_names(baseline, MAX_CHANGES)} → {join_names(candidate, MAX_CHANGES)}"
+        yield f"{name + ':':9} {text}"
+
+
+def _code_changes(pairs: Sequence[Pair]) -> str:
+    """Describe changes of code by variant: a record has one hash of the code of all components of its trial."""
+    moved: dict[str, None] = {}
+    hashes = [[str(entry.trial.get("code") or "unknown")[:CODE_DIGITS] for entry in pair] for pair in pairs]
+    for (_, candidate), (old, new) in zip(pairs, hashes, strict=True):
+        if old != new:
+            moved[f"{clean(candidate.variant)} {old} → {new}"] = None
+    if not moved:
+        return f"the same ({join_names(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
+    variants = {entry.variant for _, entry in pairs}
+    some = f"; the same for {len(variants) - len(moved)} more" if len(variants) > len(moved) else ""
+    return f"{join_names(moved, MAX_CHANGES)}{some}"
+
+
+def _data_text(entry: TrialEntry) -> str:
+    data = entry.result["data"]
+    return f"corpus {str(data['corpus'])[:CODE_DIGITS]}, tokenizer {str(data['tokenizer'])[:CODE_DIGITS]}"
+
+
+def _versions_text(entry: TrialEntry) -> str:
+    return ", ".join(f"{name} {version}" for name, version in (entry.provenance.get("versions") or {}).items())
+
+
+def _version_changes(pair: Pair) -> str:
+    """Describe the versions that differ between the trials of a pair."""
+    baseline, candidate = (entry.provenance.get("versions") or {} for entry in pair)
+    moved = [
+        f"{clean(name)} {clean(str(baseline.get(name, 'none')))} → {clean(str(candidate.get(name, 'none')))}"
+        for name in dict.fromkeys([*baseline, *candidate])
+        if baseline.get(name) != candidate.get(name)
+    ]
+    return join_names(moved, MAX_CHANGES)
+
+
+def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
+    """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`."""
+    problems = [
+        Problem(
+            code=condition.code,
+            message=f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}",
+            valid=_VALID,
+        )
+        for condition in CONDITIONS
+        if condition.code in _CODES and condition.recorded is not None and condition.metrics != "per byte"
+        if (lines := list(_unlike(pairs, condition.recorded)))
+    ]
+    if problems and not across:
+        raise NotComparableError(*problems)
+    summary = "; ".join(problem.message for problem in problems)
+    return [f"ACROSS MACHINES: {summary}: no difference below is known to be the code's"] if problems else []
+
+
+def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[str]:
+    listed_pairs = []
+    for pair in pairs:
+        baseline, candidate = map(read, pair)
+        if baseline != candidate and (baseline, candidate) not in listed_pairs:
+            listed_pairs.append((baseline, candidate))
+            yield f"{_short(baseline)} against {_short(candidate)}"
+
+
+def _short(value: Any) -> str:
+    """Return a value with the first digits of each digest."""
+    parts = value if isinstance(value, list) else [value]
+    return ", ".join(clean(str(part))[:CODE_DIGITS] for part in parts)

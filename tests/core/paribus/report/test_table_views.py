@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from paribus.analysis.compare import compare
 from paribus.analysis.costs import LABELS, Cost
-from paribus.analysis.formatting import TIMES, clean, format_number
-from paribus.analysis.grid import format_count, format_difference, table_decimals
+from paribus.analysis.formatting import TIMES, clean, format_count, format_difference, format_number, table_decimals
 from paribus.analysis.table import Row, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.report import cells
+from paribus.report.table_views import cost_text, fold_text, shown_costs, table_title, verdict_text
 
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
@@ -96,9 +95,9 @@ def test_a_count_says_what_is_missing() -> None:
 
 
 def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
-    assert cells.verdict(row(learned=False, failed=1)) == "worse, did not learn, 1/5 failed"
-    assert cells.verdict(row(kind="diverged", verdict="diverged 1/5", diverged=1)) == "diverged 1/5"
-    assert cells.verdict(row(kind="withheld", verdict="withheld (x)", diverged=2)) == "withheld (x), 2/5 diverged"
+    assert verdict_text(row(learned=False, failed=1)) == "worse, did not learn, 1/5 failed"
+    assert verdict_text(row(kind="diverged", verdict="diverged 1/5", diverged=1)) == "diverged 1/5"
+    assert verdict_text(row(kind="withheld", verdict="withheld (x)", diverged=2)) == "withheld (x), 2/5 diverged"
 
 
 @pytest.mark.parametrize(
@@ -120,12 +119,12 @@ def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
 )
 def test_a_cost_is_the_baselines_own_or_a_multiple_of_it(kind: Any, name: str, cost: Cost, expected: str) -> None:
     table_row = row(kind=kind, costs={**COSTS, name: cost})
-    assert cells.cost(table_row, name) == expected.replace("x", TIMES)
+    assert cost_text(table_row, name) == expected.replace("x", TIMES)
 
 
 @given(value=st.floats(1, 1e20))
 def test_an_amount_is_short_and_keeps_three_digits(value: float) -> None:
-    text = cells.cost(row(kind="baseline", costs={**COSTS, "parameters": Cost(value=value, ratio=1.0)}), "parameters")
+    text = cost_text(row(kind="baseline", costs={**COSTS, "parameters": Cost(value=value, ratio=1.0)}), "parameters")
     units = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21}
     unit = text.lstrip("0123456789.e+")
     assert math.isclose(float(text.removesuffix(unit)) * units[unit], value, rel_tol=0.006)
@@ -135,8 +134,8 @@ def test_a_cost_that_nobody_has_is_no_column() -> None:
     missing_cost = {**COSTS, "cache_bytes_per_token": Cost(value=None, ratio=None)}
     table = table_with(row(costs=missing_cost))
     table = dataclasses.replace(table, baseline=dataclasses.replace(table.baseline, costs=missing_cost))
-    assert cells.costs(table) == [name for name in LABELS if name != "cache_bytes_per_token"]
-    assert cells.costs(table_with(row(costs=missing_cost))) == list(LABELS)
+    assert shown_costs(table) == [name for name in LABELS if name != "cache_bytes_per_token"]
+    assert shown_costs(table_with(row(costs=missing_cost))) == list(LABELS)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +147,7 @@ def test_a_name_never_drives_a_terminal(name: str, expected: str) -> None:
 
 def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0], mqa=[2.1])
-    assert cells.title(compare(entries, ask(entries))) == "attention: val/mlm/loss, lower is better"
+    assert table_title(compare(entries, ask(entries))) == "attention: val/mlm/loss, lower is better"
 
 
 @pytest.mark.parametrize(
@@ -165,11 +164,11 @@ def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:
     ],
 )
 def test_text_is_folded_where_a_reader_would_break_it(text: str, width: int, lines: list[str]) -> None:
-    assert cells.folded(text, width).split("\n") == lines
+    assert fold_text(text, width).split("\n") == lines
 
 
 @given(text=st.text(st.sampled_from("ab=(), "), max_size=30), width=st.integers(4, 20))
 def test_folding_loses_nothing_but_spaces(text: str, width: int) -> None:
-    lines = cells.folded(text, width).split("\n")
+    lines = fold_text(text, width).split("\n")
     assert max(map(len, lines)) <= width
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")

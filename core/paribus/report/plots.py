@@ -1,30 +1,90 @@
-"""SVG plots for the HTML page: a forest plot of the differences, and learning curves."""
+"""Plots of a study: the forest plot of differences as text and as SVG, and learning curves as SVG."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, final
 
 from paribus.analysis.formatting import clean
 from paribus.analysis.table import Row, Table
 from paribus.analysis.trials import TrialEntry
-from paribus.report.forest import bounds
 
+FAR: Final = 4.0  # an interval so many times wider than the median is cut, or it would hide all others
+MIN_WIDTH: Final = 13  # a picture in fewer places shows nothing
 WIDTH: Final = 760
 LEFT: Final = 250  # of names
 LINE: Final = 24
-TALL: Final = 320  # of curves
+TALL: Final = 320  # of learning curves
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#5f6b6d")
 LONGEST: Final = 34  # letters of a name
 MOST: Final = 400  # points of one curve
 FEW: Final = 100  # steps, of which a quarter is said as it is
 
 
-def forest(table: Table) -> str:
+@final
+class Forest:
+    """Draws rows on one scale: `●` the difference, `━` its interval, `│` zero, `┊` the margin, `◂ ▸` continued."""
+
+    def __init__(self, table: Table, width: int) -> None:
+        low, high = plot_range(table)
+        self.width = width
+        self.margin = table.margin
+        self.low = low - (high - low) / (2 * width)
+        self.high = high + (high - low) / (2 * width)
+
+    def line(self, row: Row) -> str:
+        """Return the line of one row, exactly `width` characters long."""
+        places = [" "] * self.width
+        for value, sign in self._marks():
+            self._put(places, value, sign)
+        if row.low is not None and row.high is not None:
+            start, end = self._place(row.low), self._place(row.high)
+            for place in range(max(start, 0), min(end, self.width - 1) + 1):
+                places[place] = "━"
+            if start < 0:
+                places[0] = "◂"
+            if end >= self.width:
+                places[-1] = "▸"
+            self._put(places, 0.0, "┿")
+        if row.difference is not None:
+            self._put(places, row.difference, "●" if row.low is not None else "○")
+        return "".join(places)
+
+    def _marks(self) -> Iterator[tuple[float, str]]:
+        if self.margin is not None:
+            yield -self.margin, "┊"
+            yield self.margin, "┊"
+        yield 0.0, "│"
+
+    def _place(self, value: float) -> int:
+        return int((value - self.low) // ((self.high - self.low) / self.width))
+
+    def _put(self, places: list[str], value: float, sign: str) -> None:
+        place = self._place(value)
+        if 0 <= place < self.width and (sign != "┿" or places[place] == "━"):
+            places[place] = sign
+
+
+def plot_range(table: Table) -> tuple[float, float]:
+    """Return the range of the plot: 0, every difference, and most intervals."""
+    rows = [row for row in table.rows if row.low is not None and row.high is not None]
+    halves = [(row.high or 0) - (row.low or 0) for row in rows]
+    reach = FAR / 2 * median(halves) if halves else 0.0
+    values = [0.0, *(row.difference for row in table.rows if row.difference is not None)]
+    for row in rows:
+        middle = row.difference or 0.0
+        values += [max(row.low or 0.0, middle - reach), min(row.high or 0.0, middle + reach)]
+    if table.margin is not None:
+        values += [-table.margin, table.margin] if rows else []
+    return (min(values), max(values)) if max(values) > min(values) else (-1.0, 1.0)
+
+
+def forest_svg(table: Table) -> str:
     """Return a plot of each difference with its interval, beside 0 and the margin; a cut interval ends in an arrow."""
-    low, high = bounds(table)
+    low, high = plot_range(table)
     room = (high - low) * 0.04
 
     def x(value: float) -> float:
@@ -68,7 +128,7 @@ def curve_points(entries: Iterable[TrialEntry]) -> list[dict[str, Any]]:
     ]
 
 
-def curves(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str]) -> str:
+def curves_svg(points: Sequence[Mapping[str, Any]], metric: str, names: Sequence[str]) -> str:
     """Return a plot of the metric of every trial by step: a colour for each variant, a line for each seed."""
     lines_by_trial: dict[tuple[str, Any], list[tuple[float, float]]] = {}
     for point in points:

@@ -13,7 +13,7 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from paribus.analysis.student_t import (
+from paribus.analysis.p_values import (
     equivalence_p,
     holm,
     interval,

@@ -1,4 +1,4 @@
-"""Reports of pytest-benchmark: their benchmarks with rounds in time order, and whether two runs are comparable."""
+"""Reports of pytest-benchmark: their benchmarks with rounds in time order, and the check of two for one machine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from paribus.errors import DataError, NotComparableError, Problem, join_names
 CONTESTANTS: Final = "microseconds"  # in `extra_info`: the rounds of several that took turns, by name
 MOST_BYTES: Final = 2**30
 _VALID: Final = "the JSON that `pytest --benchmark-json=FILE` or `--benchmark-save-data` writes"
+MAX_FACTS: Final = 4
+VERSIONS: Final = re.compile(r"version|python_(build|compiler|implementation)|^pytest-benchmark$")
+IGNORED: Final = re.compile(r"^cpu\.(hz_|flags$|cpuinfo_version|microcode)")  # vary from run to run
+HOST: Final = re.compile(r"^(node|release)$")  # other hosts with the same hardware get a warning
+_VALID_MACHINES: Final = "reports of one machine, or --across-machines, which shows them under a warning"
+
+Facts = Mapping[str, str]
 
 
 @final
@@ -165,17 +172,6 @@ def _wrong(path: Path, message: str, valid: str = _VALID) -> DataError:
     return DataError(Problem(code="no-report", location=str(path), message=message, valid=valid))
 
 
-Facts = Mapping[str, str]
-
-MOST: Final = 4
-VERSIONS: Final = re.compile(r"version|python_(build|compiler|implementation)|^pytest-benchmark$")
-NOTHING: Final = re.compile(
-    r"^cpu\.(hz_|flags$|cpuinfo_version|microcode)"
-)  # it is not the same twice, or says nothing
-HOST: Final = re.compile(r"^(node|release)$")  # two hosts with the same hardware are not refused, and told of
-_VALID_MACHINES: Final = "reports of one machine, or --across-machines, which shows them under a warning"
-
-
 def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> list[str]:
     """Return warnings; a `NotComparableError` with all problems where reports differ, unless `across`."""
     problems: list[Problem] = []
@@ -187,7 +183,7 @@ def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> li
         hosts = [line for line in _lines(_facts(reference, HOST), _facts(other, HOST)) if line]
         if hosts and not differing:
             warnings.append(
-                f"The hosts only look alike: {join_names(hosts, MOST)}; differences of a few percent say little"
+                f"The hosts only look alike: {join_names(hosts, MAX_FACTS)}; differences of a few percent say little"
             )
     if problems and not across:
         raise NotComparableError(*problems)
@@ -199,15 +195,15 @@ def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> li
 
 def _unlike(reference: Report, other: Report) -> Iterator[Problem]:
     kinds = (
-        ("other-machine", "a machine", _machine(reference), _machine(other)),
+        ("other-machine", "their machine", _machine(reference), _machine(other)),
         ("other-versions", "their versions", _versions(reference, other), _versions(other, reference)),
-        ("other-clock", "a clock", _clocks(reference, other), _clocks(other, reference)),
+        ("other-clock", "their clock", _clocks(reference, other), _clocks(other, reference)),
     )
     for code, subject, reference_facts, other_facts in kinds:
         lines = _lines(reference_facts, other_facts)
         if lines:
             message = (
-                f"{clean(reference.name)} and {clean(other.name)} do not share {subject}: {join_names(lines, MOST)}"
+                f"{clean(reference.name)} and {clean(other.name)} differ in {subject}: {join_names(lines, MAX_FACTS)}"
             )
             yield Problem(code=code, message=message, valid=_VALID_MACHINES)
 
@@ -226,14 +222,14 @@ def _machine(report: Report) -> Facts:
     return {
         key: value
         for key, value in _flat(report.machine)
-        if not (VERSIONS.search(key) or NOTHING.search(key) or HOST.search(key))
+        if not (VERSIONS.search(key) or IGNORED.search(key) or HOST.search(key))
     }
 
 
 def _versions(report: Report, other: Report) -> Facts:
     """Return the versions of a report, without that of the project that is measured."""
     project_names = {"paribus", *(str(item.commit.get("project")) for item in (report, other))}
-    versions = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not NOTHING.search(key)}
+    versions = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not IGNORED.search(key)}
     return {
         **{key: value for key, value in versions.items() if key.rpartition(".")[2] not in project_names},
         "pytest-benchmark": report.version,
@@ -254,3 +250,33 @@ def _flat(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
             yield from _flat(inside, f"{way}.{key}" if way else str(key))
     else:
         yield way, str(value)
+
+
+def read_reports(path: Path) -> list[Report] | None:
+    """Return the report in a file, or those of a folder with no other JSON; None where there is none."""
+    if is_report(path):
+        return [read_report(path)]
+    if not path.is_dir() or (path / "trial.json").exists():
+        return None
+    try:
+        files = sorted(file for file in path.glob("*.json") if file.is_file())
+    except OSError:
+        return None
+    return [read_report(file) for file in files] or None
+
+
+def read_both_sides(baseline: Path, candidate: Path) -> tuple[list[Report], list[Report]] | None:
+    """Return both sides where either is a report; a report with anything else on the other side is an error."""
+    sides = [read_reports(baseline), read_reports(candidate)]
+    if sides == [None, None]:
+        return None
+    for path, side in zip((baseline, candidate), sides, strict=True):
+        if side is None:
+            problem = "this is no benchmark report" if path.exists() else "there is no such file"
+            message = f"{problem}, but the other side is a report"
+            raise DataError(
+                Problem(code="no-report", location=str(path), message=message, valid="two reports, or two studies")
+            )
+    assert sides[0] is not None
+    assert sides[1] is not None
+    return sides[0], sides[1]

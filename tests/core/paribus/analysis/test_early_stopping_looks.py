@@ -8,8 +8,8 @@ from itertools import repeat
 
 import pytest
 
-from paribus.analysis.sequential import FINAL_KINDS, LookData, VariantState, alpha_shares, decide_sequentially
-from paribus.analysis.student_t import interval, summarise
+from paribus.analysis.early_stopping import FINAL_KINDS, LookData, VariantState, alpha_shares, decide_sequentially
+from paribus.analysis.p_values import interval, summarise
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 
 LOOKS = (3, 5, 8)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.analysis.benchmark_rounds import Benchmark, Report, check_same_machine, is_report, read_report
+from paribus.analysis.benchmark_reports import Benchmark, Report, check_same_machine
 from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, TimedRounds, judge_speeds
-from paribus.analysis.formatting import NO_VALUE, clean, percent, plural, span
-from paribus.analysis.grid import Cell, Column, Grid, row_cells
-from paribus.errors import DataError, NotComparableError, Problem, join_names
+from paribus.analysis.formatting import NO_VALUE, Cell, Column, Grid, clean, percent, plural, row_cells, span
+from paribus.errors import NotComparableError, Problem, join_names
 
 MOST: Final = 8
 
@@ -87,19 +86,6 @@ class BenchmarkComparison:
             remarks=[("!", self.warnings), ("-", self.notes), ("·", self.caption)],
             records=[_record(row) for row in self.rows],
         )
-
-
-def read_reports(path: Path) -> list[Report] | None:
-    """Return the report in a file, or those of a folder with no other JSON; None where there is none."""
-    if is_report(path):
-        return [read_report(path)]
-    if not path.is_dir() or (path / "trial.json").exists():
-        return None
-    try:
-        files = sorted(file for file in path.glob("*.json") if file.is_file())
-    except OSError:
-        return None
-    return [read_report(file) for file in files] or None
 
 
 def compare_benchmarks(
@@ -269,20 +255,3 @@ def _count(side: Sequence[Report], key: str) -> int:
 
 def _name(side: Sequence[Report]) -> str:
     return clean(side[0].name) if len(side) == 1 else clean(str(Path(side[0].name).parent))
-
-
-def read_both_sides(baseline: Path, candidate: Path) -> tuple[list[Report], list[Report]] | None:
-    """Return both sides where either is a report; a report with anything else on the other side is an error."""
-    sides = [read_reports(baseline), read_reports(candidate)]
-    if sides == [None, None]:
-        return None
-    for path, side in zip((baseline, candidate), sides, strict=True):
-        if side is None:
-            problem = "this is no benchmark report" if path.exists() else "there is no such file"
-            message = f"{problem}, but the other side is a report"
-            raise DataError(
-                Problem(code="no-report", location=str(path), message=message, valid="two reports, or two studies")
-            )
-    assert sides[0] is not None
-    assert sides[1] is not None
-    return sides[0], sides[1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.report.forest import Forest
+from paribus.report.plots import Forest
 
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
