@@ -13,7 +13,7 @@ from paribus.assembly.components import make
 from paribus.kernels import KERNELS
 from paribus.kernels.sdpa import Sdpa
 from paribus.parts.context import AttentionPlan, Kernel
-from paribus.parts.layer import Layer
+from paribus.parts.stack import Layer
 from paribus.registry import Registry
 from paribus.slots.attention import Attention
 from paribus.specs import resolved

@@ -33,6 +33,7 @@ from .inference.generate import generate as generate
 from .inference.translate import ask as ask
 from .keyed import key32 as key32
 from .parts.attend import Attend as Attend
+from .parts.attention_plan import CrossAttention as CrossAttention
 from .parts.batch import IGNORED as IGNORED
 from .parts.batch import PADDING as PADDING
 from .parts.batch import Batch as Batch
@@ -50,11 +51,12 @@ from .parts.context import Pair as Pair
 from .parts.context import ScoreFunctions as ScoreFunctions
 from .parts.context import State as State
 from .parts.context import States as States
-from .parts.cross_attention import CrossAttention as CrossAttention
 from .parts.draw import Draw as Draw
 from .parts.heads import Heads as Heads
 from .parts.heads import RootMeanSquare as RootMeanSquare
 from .parts.heads import ScoreOptions as ScoreOptions
+from .parts.shape import Cost as Cost
+from .parts.shape import Load as Load
 from .parts.shape import Role as Role
 from .parts.shape import Shape as Shape
 from .parts.stack import ComponentCost as ComponentCost
@@ -86,9 +88,7 @@ from .schema import Slot as Slot
 from .slots.attention import Attention as Attention
 from .slots.attention import AttentionTraits as AttentionTraits
 from .slots.component import Component as Component
-from .slots.component import Cost as Cost
 from .slots.component import KeyedDraws as KeyedDraws
-from .slots.component import Load as Load
 from .slots.component import Traits as Traits
 from .slots.corpus import Corpus as Corpus
 from .slots.corpus import CorpusTraits as CorpusTraits

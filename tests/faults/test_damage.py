@@ -71,7 +71,7 @@ def corrupted_copies(data: bytes, rng: random.Random) -> Iterator[bytes]:
 
 @pytest.mark.faults
 @pytest.mark.held("D17")
-def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
+def test_every_damaged_record_is_detected_set_aside_and_reported(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, record_property: Property
 ) -> None:
     store, _ = finished
@@ -107,7 +107,7 @@ def test_a_thousand_times_a_spoilt_record_is_found_set_aside_and_named(
     ],
     ids=["twice", "nan", "edited", "unknown", "doubled", "empty", "zeros"],
 )
-def test_a_record_that_somebody_edited_is_none(
+def test_an_edited_record_is_ignored(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, tmp_path: Path, edit: Callable[[str], str]
 ) -> None:
     store, _ = finished
@@ -124,7 +124,7 @@ def test_a_record_that_somebody_edited_is_none(
 
 @pytest.mark.faults
 @pytest.mark.held("D16")
-def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_taken(
+def test_every_damaged_checkpoint_is_detected_and_the_previous_one_is_loaded(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, record_property: Property
 ) -> None:
     folder = finished[0].folder(finished_trial.identity) / CHECKPOINTS
@@ -149,7 +149,7 @@ def test_a_thousand_times_a_spoilt_checkpoint_is_found_and_the_one_before_is_tak
 
 @pytest.mark.held("D16", "D17")
 @pytest.mark.parametrize("damage", ["older", "all", "pickle"])
-def test_a_trial_with_spoilt_files_says_so_and_comes_to_the_same_record(
+def test_a_trial_with_damaged_files_logs_them_and_has_the_same_record(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, registry: Registry, tmp_path: Path, damage: str
 ) -> None:
     expected = finished[0].record(finished_trial.identity)

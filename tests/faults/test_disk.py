@@ -84,7 +84,7 @@ def expected_outcome(
 @pytest.mark.faults
 @pytest.mark.held("D9", "D11", "D12")
 @pytest.mark.parametrize("code", [*FOR_GOOD, *ONCE], ids=lambda code: errno.errorcode[code])
-def test_whichever_write_of_a_trial_fails_it_is_told_and_the_next_run_comes_to_the_same(
+def test_a_failing_write_is_reported_and_the_next_run_has_the_same_result(
     disk_trial: Trial,
     registry: Registry,
     expected_outcome: tuple[bytes, int],
@@ -131,7 +131,7 @@ def megabyte(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.faults
 @pytest.mark.held("D11")
-def test_on_a_disk_that_is_really_full_a_trial_is_told_of_and_goes_on_when_there_is_room(
+def test_a_full_disk_is_reported_and_the_trial_resumes_once_there_is_space(
     megabyte: Path, tmp_path: Path, record_property: Property
 ) -> None:
     sizes = ["dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=8"]
@@ -161,7 +161,7 @@ def test_on_a_disk_that_is_really_full_a_trial_is_told_of_and_goes_on_when_there
 
 @pytest.mark.faults
 @pytest.mark.held("D12")
-def test_a_folder_that_vanishes_while_a_trial_runs_is_named(
+def test_a_folder_deleted_while_a_trial_runs_is_reported_by_path(
     disk_trial: Trial,
     registry: Registry,
     expected_outcome: tuple[bytes, int],

@@ -205,7 +205,9 @@ def fuzz(cli: Cli, documents: list[str], count: int) -> Counter[int]:
     return ends
 
 
-def test_specs_that_nobody_meant_are_told_of_or_taken(cli: Cli, cached_registry: None, documents: list[str]) -> None:
+def test_mutated_specs_are_accepted_or_rejected_with_an_error(
+    cli: Cli, cached_registry: None, documents: list[str]
+) -> None:
     ends = fuzz(cli, documents, 100)
     assert ends[EXIT_SPEC] > 20
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
@@ -213,7 +215,7 @@ def test_specs_that_nobody_meant_are_told_of_or_taken(cli: Cli, cached_registry:
 
 @pytest.mark.faults
 @pytest.mark.held("A1", "A3", "A13", "A22", "A25", "A26", "A27", "A29")
-def test_ten_thousand_specs_that_nobody_meant_are_told_of_or_taken(
+def test_ten_thousand_mutated_specs_are_accepted_or_rejected_with_an_error(
     cli: Cli, cached_registry: None, documents: list[str], record_property: Callable[[str, object], None]
 ) -> None:
     ends = fuzz(cli, documents, 10_000)
@@ -283,7 +285,7 @@ def can_build(sample: Drawn, registry: Registry) -> bool:
     return True
 
 
-def test_what_is_accepted_is_accepted_again_as_it_was_written_out(registry: Registry) -> None:
+def test_a_resolved_spec_resolves_to_itself_after_a_round_trip(registry: Registry) -> None:
     for sample in itertools.islice(drawn(registry, random.Random(1)), 25):
         assert resolved(yaml.safe_load(yaml.safe_dump(sample.spec)), registry=registry) == sample.spec, sample.said
 

@@ -36,7 +36,7 @@ Property = Callable[[str, object], None]
 
 @pytest.mark.faults
 @pytest.mark.held("D5", "D9")
-def test_a_trial_that_is_killed_forty_times_at_random_moments_comes_to_the_same(
+def test_trials_killed_forty_times_at_random_have_the_same_results(
     trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
 ) -> None:
     trials = [trial(seed=seed, steps=STEPS) for seed in (0, 1)]
@@ -131,7 +131,7 @@ def study(root: Path, *, kill_at: int | None) -> list[Trial]:
 @pytest.mark.faults
 @pytest.mark.held("D9")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child starts no thread
-def test_a_supervisor_that_is_killed_ahead_of_any_of_its_writes_loses_nothing_and_runs_nothing_twice(
+def test_a_supervisor_killed_before_any_write_loses_and_repeats_no_trial(
     tmp_path: Path, record_property: Property
 ) -> None:
     kills = 0

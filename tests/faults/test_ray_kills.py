@@ -35,7 +35,7 @@ Property = Callable[[str, object], None]
 @pytest.mark.held("D5", "D9")
 @pytest.mark.timeout(1800)  # each of its processes imports torch anew
 @pytest.mark.filterwarnings("default")  # of Ray's own making
-def test_trials_whose_processes_and_workers_are_killed_ten_times_come_to_the_same(
+def test_trials_killed_ten_times_on_ray_have_the_same_results(
     trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
 ) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'paribus[ray]'")

@@ -109,7 +109,7 @@ def all_files() -> dict[str, bytes]:
         for number, row in enumerate(SPECS)
     ],
 )
-def test_a_mistake_in_a_spec_is_told_in_a_line_and_touches_nothing(
+def test_an_error_in_a_spec_is_one_line_and_changes_no_file(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, file: str | bytes | None, overrides: list[str], words: list[str]
 ) -> None:
     monkeypatch.setenv("PARIBUS_SECRET", "a-secret")
@@ -127,7 +127,7 @@ def test_a_mistake_in_a_spec_is_told_in_a_line_and_touches_nothing(
 
 @pytest.mark.held("A22", "A27")
 @pytest.mark.parametrize("source", ["none.yaml", "../../x", "/no/such/file.yaml", ".", "./", "CON", "", "é", "a" * 300])
-def test_a_spec_that_is_not_there_is_told_of(cli: Cli, source: str) -> None:
+def test_a_missing_spec_is_reported(cli: Cli, source: str) -> None:
     result = cli("check", source)
     assert result.code == 2
     assert result.err.startswith("error[")
@@ -135,13 +135,13 @@ def test_a_spec_that_is_not_there_is_told_of(cli: Cli, source: str) -> None:
 
 
 @pytest.mark.held("A17")
-def test_a17_a_number_with_an_exponent_is_a_number_in_a_file_and_in_an_override(cli: Cli) -> None:
+def test_a17_a_number_with_an_exponent_is_parsed_in_files_and_overrides(cli: Cli) -> None:
     Path("s.yaml").write_text("preset: encoder-tiny\noptimizer.lr: 1e-3\n")
     for words in (["s.yaml"], ["encoder-tiny", "optimizer.lr=1e-3"]):
         assert "lr: 0.001," in cli("check", *words).out
 
 
-def test_every_problem_of_a_spec_is_told_at_once(cli: Cli) -> None:
+def test_all_problems_of_a_spec_are_reported_at_once(cli: Cli) -> None:
     result = cli(
         "check", "encoder-tiny", "attention=gqaa", "seed=no", "dims.heads=x", "colour=1", "objective=clm", "bad"
     )
@@ -241,7 +241,7 @@ def test_a_broken_plugin_is_a_warning_until_a_spec_needs_it(
 
 @pytest.mark.held("B3")
 @pytest.mark.parametrize("names", [("aaa", "zzz"), ("zzz", "aaa")])
-def test_b3_two_plugins_with_one_name_are_both_named_whatever_was_installed_first(
+def test_b3_two_plugins_with_one_component_name_are_both_reported_in_any_order(
     cli: Cli, site: Path, names: tuple[str, str]
 ) -> None:
     for name in names:
@@ -266,7 +266,7 @@ def test_b3_a_plugin_that_shadows_a_built_in_one_replaces_nothing(cli: Cli, site
 
 
 @pytest.mark.held("B13")
-def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
+def test_b13_a_plugin_is_never_loaded_from_the_working_folder_or_a_spec(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(Path(), "planted", "import pathlib; pathlib.Path('marker').touch()")
@@ -288,7 +288,7 @@ def test_b13_a_plugin_is_never_taken_from_the_working_folder_or_from_a_spec(
         (plugin(", **options"), 3, "component schedule.steady, failed to load: "),
     ],
 )
-def test_a_file_that_is_named_as_a_plugin_is_needed(cli: Cli, source: str | None, code: int, words: str) -> None:
+def test_a_plugin_file_that_fails_to_load_is_an_error(cli: Cli, source: str | None, code: int, words: str) -> None:
     if source is not None:
         Path("mine.py").write_text(source)
     result = cli("--plugin", "mine.py", "list")
@@ -332,7 +332,7 @@ STUDIES: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("folder", "changes", "words"),
     [pytest.param(*row[1:], id=f"{row[0]}-{at}", marks=pytest.mark.held(row[0])) for at, row in enumerate(STUDIES)],
 )
-def test_a_mistake_in_a_study_is_told_in_a_line_and_runs_nothing(
+def test_an_error_in_a_study_is_one_line_and_runs_no_trial(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, verb: str, folder: str, changes: dict[str, Any], words: list[str]
 ) -> None:
     monkeypatch.setenv("PARIBUS_SECRET", "a-secret")
@@ -359,7 +359,7 @@ def test_a_mistake_in_a_study_is_told_in_a_line_and_runs_nothing(
     ],
     ids=["bomb", "deep", "apply", "name", "module"],
 )
-def test_what_would_fill_memory_or_run_is_refused_within_a_second(cli: Cli, text: str) -> None:
+def test_yaml_bombs_and_python_tags_are_rejected_within_a_second(cli: Cli, text: str) -> None:
     Path("s.yaml").write_text(text)
     start = time.process_time()
     result = cli("check", "s.yaml")
@@ -390,7 +390,7 @@ DATA: list[tuple[str, dict[str, str], list[str], list[str]]] = [
     ("files", "overrides", "words"),
     [pytest.param(*row[1:], id=f"{row[0]}-{at}", marks=pytest.mark.held(row[0])) for at, row in enumerate(DATA)],
 )
-def test_a_corpus_that_cannot_serve_is_told_of_before_a_step(
+def test_an_unusable_corpus_is_reported_before_the_first_step(
     cli: Cli, files: dict[str, str], overrides: list[str], words: list[str]
 ) -> None:
     Path("d").mkdir()

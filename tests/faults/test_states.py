@@ -86,7 +86,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.held("D1", "D4", "D6", "D8")
-def test_every_state_is_come_to_and_told(start: Start, tmp_path: Path) -> None:
+def test_every_trial_state_occurs_and_is_reported(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path, seeds=4, timeout=20)
     pending = {
         f"{variant} {seed}": "pending" for variant in ("baseline", "optimizer.lr=1000000000000.0") for seed in range(4)
@@ -120,7 +120,7 @@ def test_every_state_is_come_to_and_told(start: Start, tmp_path: Path) -> None:
         (signal.SIGUSR1, EXIT_TERMINATED, "SIGUSR1"),
     ],
 )
-def test_a_signal_leaves_checkpoints_and_the_command_that_goes_on(
+def test_a_signal_leaves_checkpoints_and_prints_the_resume_command(
     start: Start, tmp_path: Path, number: signal.Signals, code: int, name: str
 ) -> None:
     path = written(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 400})
@@ -138,7 +138,7 @@ def test_a_signal_leaves_checkpoints_and_the_command_that_goes_on(
 
 
 @pytest.mark.held("D22")
-def test_an_output_that_takes_nothing_costs_no_record(start: Start, tmp_path: Path) -> None:
+def test_an_unwritable_output_loses_no_record(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 2})
     with Path("/dev/full").open("w") as full:
         run = start("run", path, stdout=full)

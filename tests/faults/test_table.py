@@ -21,27 +21,27 @@ def held_here() -> Counter[str]:
 
 
 @pytest.mark.parametrize("file", ELSEWHERE)
-def test_what_is_said_to_hold_a_row_is_a_test(file: str) -> None:
+def test_every_listed_test_exists(file: str) -> None:
     tests = set(re.findall(r"^def test_(\w+)", (TESTS / file).read_text(), flags=re.M))
     assert set(ELSEWHERE[file]) - tests == set()
 
 
 @pytest.mark.faults
-def test_whatever_is_a_fault_holds_a_row() -> None:
+def test_every_file_with_fault_tests_is_listed() -> None:
     files = {
         path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py") if "mark.faults" in path.read_text()
     }
     assert {file for file in files if not file.startswith("faults/")} - set(ELSEWHERE) == set()
 
 
-def test_every_row_is_held_or_said_not_to_be() -> None:
+def test_every_row_is_covered_or_listed_as_not_met() -> None:
     elsewhere = {row for tests in ELSEWHERE.values() for rows in tests.values() for row in rows}
     all_rows = set(FAULTS)
     assert elsewhere - all_rows == set(held_here()) - all_rows == set(NOT_MET) - all_rows == set()
     assert all_rows - elsewhere - set(held_here()) - set(NOT_MET) == set()
 
 
-def test_the_page_counts_cases_and_figures_and_says_what_failed() -> None:
+def test_the_page_has_counts_of_cases_and_figures_and_failures() -> None:
     reports = [
         ([("row", "D9"), ("kills", 20)], "passed"),
         ([("row", "D9"), ("kills", 1_000)], "passed"),

@@ -14,11 +14,10 @@ from torch import nn
 
 from paribus.assembly.components import Classes, Node, make
 from paribus.errors import Problem, SpecError
+from paribus.parts.attention_plan import CrossAttention
 from paribus.parts.context import Kernel
-from paribus.parts.cross_attention import CrossAttention
-from paribus.parts.layer import Layer
 from paribus.parts.shape import Shape
-from paribus.parts.stack import Stack
+from paribus.parts.stack import Layer, Stack
 from paribus.slots.attention import Attention
 from paribus.slots.embedding import Embedding
 from paribus.slots.feedforward import FeedForward
@@ -249,7 +248,7 @@ class SpecBuilder:
             layers.append(self._layer(spec, part, source, position, cross))
             wiring.append((position, cross))
         placement = layers[-1].placement if layers else None
-        needs_final = placement is not None and placement.traits["final_norm"]
+        needs_final = isinstance(placement, Placement) and placement.traits["final_norm"]
         final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
         reused = [id(position) for _, position in reusable]
         own_positions = [position for position in (*shared, *cross_positions) if id(position) not in reused]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from paribus.assembly.build import ModelParts
 from paribus.parts.batch import Stream
 from paribus.parts.draw import Draw
+from paribus.parts.shape import Load
 from paribus.parts.stack import Stack, Stage
-from paribus.slots.component import Load
 from paribus.slots.objective import Objective
 
 FAR: Final = 1 << 40  # tokens: more than any attention window

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.kernels.sdpa import additive_mask, fused_attention, with_sinks
-from paribus.parts.attention_weights import DensePlan
+from paribus.parts.attend import DensePlan
 from paribus.parts.batch import PADDING, TokenLayout
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
 from paribus.parts.visibility import Visibility, visibility_mask

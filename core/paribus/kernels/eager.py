@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.parts.attention_weights import DensePlan, all_pairs, attention_weights, dense_plan
+from paribus.parts.attend import DensePlan, all_pairs, attention_weights, dense_plan
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
 from paribus.parts.heads import repeat_heads
 

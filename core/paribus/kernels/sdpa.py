@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.parts.attention_weights import DensePlan, all_pairs, dense_plan
+from paribus.parts.attend import DensePlan, all_pairs, dense_plan
 from paribus.parts.batch import TokenLayout
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pair
 from paribus.parts.heads import repeat_heads

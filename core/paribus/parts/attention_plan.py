@@ -1,22 +1,30 @@
-"""Attention plans of a stack, shared by its layers in one forward pass, and the choice of kernels."""
+"""Attention plans, made once per forward pass, and the choice of kernels.
+
+`AttentionPlanner` plans the attentions of a stack, `CrossAttention` those of a recurrent part.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from paribus.parts.attend import Attend
+from paribus.parts.attend import Attend, require_attention_weights
 from paribus.parts.batch import TokenLayout
-from paribus.parts.context import AttentionPlan, Kernel, KernelRequest
+from paribus.parts.context import (
+    AttentionPlan,
+    AttentionSublayer,
+    Context,
+    Kernel,
+    KernelRequest,
+    Memory,
+    PositionHooks,
+    State,
+)
 from paribus.parts.visibility import with_order
-
-if TYPE_CHECKING:
-    from paribus.parts.context import Memory
-    from paribus.slots.position import Position
 
 
 @dataclass
@@ -24,7 +32,7 @@ class _PlanTemplate:
     """Plan before a pass: the first attention with this visibility and position."""
 
     attend: Attend
-    position: Position
+    position: PositionHooks
     cross: bool
     key: tuple[object, ...]
     demand: KernelRequest  # request as far as it does not depend on a batch
@@ -39,9 +47,11 @@ class AttentionPlanner:
         self._heads = heads
         self._planned: list[_PlanTemplate] = []
 
-    def bind(self, attention: nn.Module, position: Position, part: nn.Module | None, *, cross: bool) -> None:
+    def bind(
+        self, attention: AttentionSublayer, position: PositionHooks, part: nn.Module | None, *, cross: bool
+    ) -> None:
         """Bind every `Attend` of an attention to its plan; `part` is what the layer has of the position for itself."""
-        layer_part = None if part is position else part  # a position of the layer has no part
+        layer_part = None if id(part) == id(position) else part  # a position of the layer has no part
         for attend in (module for module in attention.modules() if isinstance(module, Attend)):
             key = (id(position), cross, *attend.plan_key)
             keys = [planned.key for planned in self._planned]
@@ -103,7 +113,7 @@ class AttentionPlanner:
         return tuple(choose_kernel(among or self._kernels, demand).name for demand in demands)
 
 
-def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelRequest:
+def kernel_request(attend: Attend, position: PositionHooks, cross: bool) -> KernelRequest:
     """Return the request that an attention and its position declare."""
     return KernelRequest(
         attend.visibility,
@@ -120,3 +130,65 @@ def kernel_request(attend: Attend, position: Position, cross: bool) -> KernelReq
 def choose_kernel(kernels: Sequence[Kernel], demand: KernelRequest) -> Kernel:
     """Return the first kernel, in order of speed, that serves the request; the last one serves every request."""
     return next(kernel for kernel in kernels if kernel.serves(demand))
+
+
+@final
+class CrossAttention:
+    """Cross-attention to a memory, on the kernel that fits.
+
+    It is not a module: the attention is a child of the part that uses it. Keys and values of the memory are computed
+    once and stored in `state`.
+    """
+
+    def __init__(
+        self, attention: AttentionSublayer, position: PositionHooks, kernels: Sequence[Kernel], heads: int
+    ) -> None:
+        self._attends = [module for module in attention.modules() if isinstance(module, Attend)]
+        for place, attend in enumerate(self._attends):
+            attend.bind(position, place)
+        self._attention = attention
+        self._position = position
+        self._kernels = tuple(kernels)
+        self._heads = heads
+
+    def plans(self, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool = False) -> tuple[AttentionPlan, ...]:
+        """Return the plans of a pass: visibility and kernel, which do not depend on hidden states."""
+        if capture:
+            require_attention_weights([self._attention])
+        return tuple(self._plan(attend, x, rows, memory, capture) for attend in self._attends)
+
+    def __call__(
+        self,
+        x: Tensor,
+        rows: TokenLayout,
+        memory: Memory,
+        state: State,
+        plans: tuple[AttentionPlan, ...],
+        capture: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        """Return the output of the attention for hidden states of the queries: (B, T, D) -> (B, T, M)."""
+        ctx = Context(plans, rows, memory.layout, memory.hidden, state, carry={}, captured=capture)
+        read: Tensor = self._attention(x, ctx)
+        return read
+
+    def kernels(self, device: str, rows: int) -> tuple[str, ...]:
+        demands = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
+        names = [choose_kernel(self._kernels, demand._replace(device=device, queries=rows)).name for demand in demands]
+        return tuple(names) or ("its own",)
+
+    def _plan(self, attend: Attend, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
+        demand = kernel_request(attend, self._position, cross=True)._replace(
+            needs_weights=capture,
+            window_by_index=rows.documents is None or rows.index_positions is not None,
+            has_hidden_keys=memory.layout.documents is not None,
+            distance_bias=False,
+            has_dropout=attend.training and attend.dropout > 0,
+            float64=x.dtype == torch.float64,
+            queries=rows.positions.shape[-1],
+            device=x.device.type,
+        )
+        kernel = choose_kernel(self._kernels, demand)
+        plan = AttentionPlan(
+            kernel, demand, attend.scale, attend.soft_cap, with_order(rows), with_order(memory.layout), None, None, None
+        )
+        return plan._replace(kernel_data=kernel.prepare(plan, None, self._heads, x))

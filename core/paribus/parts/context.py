@@ -1,15 +1,20 @@
-"""Inputs of attention besides hidden states: kernel requests, plans, memory, captures, decoding state."""
+"""Inputs of attention besides hidden states: kernel requests, plans, memory, captures, decoding state.
+
+`AttentionSublayer` and `PositionHooks` are the methods of an attention and of a position that a stack calls; the full
+contracts are `Attention` and `Position` in `paribus.slots`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from paribus.parts.batch import TokenLayout
+from paribus.parts.shape import Cost, Load
 from paribus.parts.visibility import Visibility
 
 State = dict[str, Tensor]
@@ -113,6 +118,32 @@ class Kernel(Protocol):
     ) -> Tensor:
         """Return the output of attention: (B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, H, T, K)."""
         ...
+
+
+class PositionHooks(Protocol):
+    """Methods of a position that attentions and their plans call."""
+
+    @property
+    def traits(self) -> Mapping[str, Any]: ...
+    def score_terms(self) -> int: ...
+    def uses_mix(self) -> bool: ...
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor: ...
+    def tables(self, positions: Tensor, width: int) -> Any: ...
+    def rotate(self, x: Tensor, tables: Any, side: Literal["query", "key"]) -> Tensor: ...
+    def bias(self, pair: Pair) -> Tensor: ...
+    def mix(self, weights: Tensor, pair: Pair) -> Tensor | None: ...
+    def cost(self, load: Load) -> Cost: ...
+
+
+class AttentionSublayer(Protocol):
+    """Methods of an attention that layers and stacks call."""
+
+    @property
+    def traits(self) -> Mapping[str, Any]: ...
+    def __call__(self, x: Tensor, ctx: Context) -> Tensor: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+    def start(self, batch: int, length: int, like: Tensor) -> State: ...
+    def cost(self, load: Load) -> Cost: ...
 
 
 class Memory(NamedTuple):

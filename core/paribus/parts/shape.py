@@ -1,9 +1,9 @@
-"""Shape of the place that a component is built for, and roles of parameters."""
+"""Shape of the place that a component is built for, roles of its parameters, and its cost for a load."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,26 @@ Role = Literal[
     "bias",  # starts at 0
     "gain",  # multiplies; starts at 1
 ]
+
+
+class Cost(NamedTuple):
+    """Cost of a component for a load: floating-point operations, and elements of decoding state.
+
+    A multiply-add counts as two operations. Norms, softmax and activations count as none, as in torch's own counter.
+    """
+
+    flops: int = 0
+    state: int = 0
+
+    def __add__(self, other: object) -> Cost:
+        assert isinstance(other, Cost)
+        return Cost(self.flops + other.flops, self.state + other.state)
+
+
+class Load(NamedTuple):
+    """Size of one sequence. A decoding step has `queries=1` and all the keys."""
+
+    queries: int  # more than keys if there are extra queries
+    keys: int
+    memory: int = 0  # positions of the memory that cross-attention reads
+    head_positions: int = 0  # positions that the head of an objective runs on

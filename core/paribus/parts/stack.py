@@ -1,27 +1,82 @@
-"""Stack of layers, and `Stage`, the interface of anything at the path of a part."""
+"""Layer, stack of layers, and `Stage`, the interface of anything at the path of a part."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from paribus.parts.attend import Attend
+from paribus.parts.attend import Attend, require_attention_weights
 from paribus.parts.attention_plan import AttentionPlanner
-from paribus.parts.attention_weights import require_attention_weights
 from paribus.parts.batch import TokenLayout
-from paribus.parts.context import Capture, Context, Kernel, Memory, State, States
-from paribus.parts.layer import Layer
-from paribus.parts.shape import Shape
+from paribus.parts.context import AttentionSublayer, Capture, Context, Kernel, Memory, PositionHooks, State, States
+from paribus.parts.shape import Load, Shape
 
-if TYPE_CHECKING:
-    from paribus.parts.context import States
-    from paribus.slots.component import Load
-    from paribus.slots.norm import Norm
-    from paribus.slots.position import Position
+
+@final
+class Layer(nn.Module):
+    """Self-attention, cross-attention if there is a memory, and feed-forward, each followed by dropout.
+
+    Without a placement, each sublayer reads the output of the one before, without norms and residual stream.
+    """
+
+    def __init__(
+        self,
+        *,
+        attention: AttentionSublayer,
+        feedforward: nn.Module | None,
+        placement: nn.Module | None,
+        dropout: float,
+        cross: AttentionSublayer | None = None,
+        position: nn.Module | None = None,
+        cross_position: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross = cross
+        self.feedforward = feedforward
+        self.placement = placement
+        self.position = position  # position of this layer, or its part of the stack's position
+        self.cross_position = cross_position
+        self.dropout = dropout
+        self.crosses = cross is not None
+        self.feeds = feedforward is not None
+
+    def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return the output, (B, T, D), and the auxiliary loss of the feed-forward, if it has one."""
+        auxiliary: Tensor | None = None
+
+        def attend(h: Tensor) -> Tensor:
+            return self._dropped(self.attention(h, ctx))
+
+        def attend_memory(h: Tensor) -> Tensor:
+            assert self.cross is not None, "expected a cross-attention"
+            assert cross is not None, "expected the context of the memory"
+            return self._dropped(self.cross(h, cross))
+
+        def feed_forward(h: Tensor) -> Tensor:
+            nonlocal auxiliary
+            assert self.feedforward is not None, "expected a feed-forward"
+            y, auxiliary = self.feedforward(h)
+            return self._dropped(y)
+
+        sublayers: dict[str, Callable[[Tensor], Tensor]] = {"attention": attend}
+        if self.crosses:
+            sublayers["cross"] = attend_memory
+        if self.feeds:
+            sublayers["feedforward"] = feed_forward
+        if self.placement is not None:
+            return self.placement(x, sublayers), auxiliary
+        for sublayer in sublayers.values():
+            x = sublayer(x)
+        return x, auxiliary
+
+    def _dropped(self, y: Tensor) -> Tensor:
+        return functional.dropout(y, self.dropout) if self.dropout and self.training else y
 
 
 class ComponentCost(NamedTuple):
@@ -89,9 +144,9 @@ class Stack(Stage):
         self,
         shape: Shape,
         layers: Sequence[Layer],
-        positions: Sequence[Position],
-        wiring: Sequence[tuple[Position, Position | None]],
-        final: Norm | None,
+        positions: Sequence[nn.Module],
+        wiring: Sequence[tuple[PositionHooks, PositionHooks | None]],
+        final: nn.Module | None,
         kernels: Sequence[Kernel],
         embedding: nn.ModuleDict | None = None,
     ) -> None:
@@ -126,7 +181,7 @@ class Stack(Stage):
     def add_positions(self, x: Tensor, positions: Tensor) -> Tensor:
         """Return embeddings with the positions of self-attention added; those of cross-attention add nothing."""
         for index in self._placed:
-            position = cast("Position", self.position[index])
+            position = cast("PositionHooks", self.position[index])
             x = position.embed(x, positions)
         for position in self._lent:
             x = position.embed(x, positions)

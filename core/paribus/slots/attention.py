@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from paribus.parts.context import Context, State
-from paribus.slots.component import Component, Cost, Load, Traits
+from paribus.parts.shape import Cost, Load
+from paribus.slots.component import Component, Traits
 
 
 class AttentionTraits(Traits, total=False):

@@ -1,9 +1,9 @@
-"""Base class of all components, with their traits, costs and keyed draws."""
+"""Base class of all components, with their traits and keyed draws."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 
 from paribus.parts.shape import Role
 
@@ -19,29 +19,6 @@ class Traits(TypedDict, total=False):
     """
 
     compiles: bool  # runs under torch.compile
-
-
-class Cost(NamedTuple):
-    """Cost of a component for a load: floating-point operations, and elements of decoding state.
-
-    A multiply-add counts as two operations. Norms, softmax and activations count as none, as in torch's own counter.
-    """
-
-    flops: int = 0
-    state: int = 0
-
-    def __add__(self, other: object) -> Cost:
-        assert isinstance(other, Cost)
-        return Cost(self.flops + other.flops, self.state + other.state)
-
-
-class Load(NamedTuple):
-    """Size of one sequence. A decoding step has `queries=1` and all the keys."""
-
-    queries: int  # more than keys if there are extra queries
-    keys: int
-    memory: int = 0  # positions of the memory that cross-attention reads
-    head_positions: int = 0  # positions that the head of an objective runs on
 
 
 class KeyedDraws(Protocol):

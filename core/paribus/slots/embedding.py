@@ -9,8 +9,8 @@ from typing import ClassVar, Literal, Protocol
 from torch import Tensor, nn
 
 from paribus.parts.batch import Stream, TokenLayout
-from paribus.parts.shape import Shape
-from paribus.slots.component import Component, Cost, Load, Traits
+from paribus.parts.shape import Cost, Load, Shape
+from paribus.slots.component import Component, Traits
 from paribus.slots.norm import Norms
 
 AddPositions = Callable[[Tensor, Tensor], Tensor]

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from paribus.slots.component import Component, Cost, Load
+from paribus.parts.shape import Cost, Load
+from paribus.slots.component import Component
 
 
 class FeedForward(Component, nn.Module, ABC):

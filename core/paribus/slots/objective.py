@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from paribus.parts.batch import StepInputFunction, Stream
 from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
-from paribus.slots.component import Component, Cost, Load, Traits
+from paribus.parts.shape import Cost, Load
+from paribus.slots.component import Component, Traits
 from paribus.slots.embedding import Unembed
 from paribus.slots.tokens import Tokens
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from paribus.parts.context import Pair
-from paribus.parts.shape import Shape
-from paribus.slots.component import Component, Cost, Load, Traits
+from paribus.parts.shape import Cost, Load, Shape
+from paribus.slots.component import Component, Traits
 
 
 class PositionTraits(Traits, total=False):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from paribus.parts.context import State
-from paribus.parts.shape import Shape
+from paribus.parts.shape import Cost, Load, Shape
 from paribus.parts.visibility import Visibility
 from paribus.slots.attention import AttentionTraits
-from paribus.slots.component import Cost, Load
 
 if TYPE_CHECKING:
     from torch import Tensor

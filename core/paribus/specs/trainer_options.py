@@ -88,8 +88,8 @@ def trainer_problems(trainer: Mapping[str, Any]) -> Iterator[TrainerProblem]:
     strategy = trainer.get("strategy", "auto")
     if strategy not in ("auto", IN_PIECES, *WHOLE):
         message = (
-            f"`{strategy}` is not supported: checkpoints and parameter digests need whole tensors, which paribus can "
-            "optimizer's state by name) is whole, and only of `fsdp` is known how pieces are put together"
+            f"`{strategy}` is not supported: checkpoints and parameter digests need whole tensors, and paribus can "
+            f"gather sharded ones only with `{IN_PIECES}`"
         )
         yield TrainerProblem("strategy", message, ", ".join((*WHOLE, IN_PIECES)))
     if trainer.get("max_time"):

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus.kernels import KERNELS
 from paribus.parts.attend import Attend
 from paribus.parts.batch import Stream
-from paribus.parts.layer import Layer
-from paribus.slots.component import Load
+from paribus.parts.shape import Load
+from paribus.parts.stack import Layer
 from paribus.testing.host_models import Case, HostModel
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens

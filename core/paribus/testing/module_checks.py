@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus.parts.context import Pair
-from paribus.parts.layer import Layer
+from paribus.parts.stack import Layer
 from paribus.slots.norm import Norm
 from paribus.slots.placement import Sublayer
 from paribus.slots.position import Position

@@ -17,8 +17,7 @@ from paribus.kernels import KERNELS
 from paribus.keyed import key32
 from paribus.parts.batch import Stream
 from paribus.parts.context import Kernel, Memory, States
-from paribus.parts.layer import Layer
-from paribus.parts.stack import Output, Stack
+from paribus.parts.stack import Layer, Output, Stack
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import memory_of

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paribus.parts.attend import Attend
 from paribus.parts.batch import Stream
+from paribus.parts.context import AttentionSublayer
 from paribus.slots.attention import Attention
 from paribus.testing.host_models import Case, HostModel
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
@@ -51,7 +52,7 @@ def weights_fault(model: SmallModel, token_ids: Tensor, source: Tensor) -> str:
 
 
 def _layer_weights_fault(
-    name: str, attention: Attention | None, weights: Tensor | None, keys: Tensor, *, causal: bool
+    name: str, attention: AttentionSublayer | None, weights: Tensor | None, keys: Tensor, *, causal: bool
 ) -> str:
     declared = attention is not None and bool(attention.traits.get("weights", False))
     if (weights is not None) != declared:
@@ -65,7 +66,7 @@ def _layer_weights_fault(
     return _normalization_fault(name, attention, weights)
 
 
-def _normalization_fault(name: str, attention: Attention, weights: Tensor) -> str:
+def _normalization_fault(name: str, attention: AttentionSublayer, weights: Tensor) -> str:
     """Return a message if weights declared as normalized do not sum to 1."""
     if not attention.traits.get("normalized", False):
         return HOLDS
@@ -106,12 +107,12 @@ def _undeclared_weights_fault(model: SmallModel) -> str:
     return "its trait `weights` is False, but capturing them raises no error"
 
 
-def _attentions(model: SmallModel) -> list[Attention]:
+def _attentions(model: SmallModel) -> list[AttentionSublayer]:
     """Return the attentions of the body."""
     return [attention for layer in _attention_layers(model) for attention in layer if attention is not None]
 
 
-def _attention_layers(model: SmallModel) -> list[tuple[Attention | None, Attention | None]]:
+def _attention_layers(model: SmallModel) -> list[tuple[AttentionSublayer | None, AttentionSublayer | None]]:
     """Return (self-attention, cross-attention) of each layer of the body."""
     if model.layers():
         return [(layer.attention, layer.cross) for layer in model.layers()]

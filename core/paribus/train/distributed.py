@@ -29,7 +29,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 from paribus.errors import Problem, SpecError, join_names
-from paribus.parts.layer import Layer
+from paribus.parts.stack import Layer
 from paribus.specs.trainer_options import IN_PIECES, requested_processes, trainer_problems, uses_sharding
 from paribus.train.worker_pool import may_fork
 
@@ -224,8 +224,8 @@ def _copy_views(module: nn.Module, inputs: object, output: Tensor | tuple[Tensor
 def shard_units(model: nn.Module) -> list[nn.Module]:
     """Return the attentions and feed-forwards of all layers that share no parameter with another module."""
     layers = [module for module in model.modules() if isinstance(module, Layer)]
-    parts = [part for layer in layers for part in (layer.attention, layer.cross, layer.feedforward) if part is not None]
-    candidates = list(dict.fromkeys(parts))
+    parts = [part for layer in layers for part in (layer.attention, layer.cross, layer.feedforward)]
+    candidates = list(dict.fromkeys(part for part in parts if isinstance(part, nn.Module)))
     inside = {module for part in candidates for module in part.modules()}
     outside = {
         id(parameter)

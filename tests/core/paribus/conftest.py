@@ -1,4 +1,4 @@
-"""Whole models, in sizes for milliseconds."""
+"""Small models and data for trials of milliseconds."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
-UNTOLD: Any = None  # the tokenizer of ids that no text gave
+NO_TOKENIZER: Any = None  # of random ids
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def components() -> Registry:
 
 @pytest.fixture(scope="session")
 def swap() -> Mapping[str, Any]:
-    """What a study says that swaps one part, and whose trials take milliseconds."""
+    """Study that varies one component, with trials of milliseconds."""
     small = {"width": 8, "layers": 1, "heads": 2, "length": 16}
     return {
         "base": {"preset": "encoder-tiny", "dims": small, "data": {"batch": 4, "validation": 8}},
@@ -43,14 +43,14 @@ def swap() -> Mapping[str, Any]:
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
     names = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-    first = len(names) + 8
-    specials = {name: at for at, name in enumerate(names)}
-    return Vocabulary(40, specials, tuple(range(len(names), first)), frozenset(range(first, 40, 2)))
+    first_id = len(names) + 8
+    specials = {name: index for index, name in enumerate(names)}
+    return Vocabulary(40, specials, tuple(range(len(names), first_id)), frozenset(range(first_id, 40, 2)))
 
 
 @pytest.fixture(scope="session")
 def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Model]:
-    """A preset in a small size, with overrides; `registry` brings components of the test's own."""
+    """Build a preset in a small size, with overrides and optionally with another registry."""
 
     def assemble(preset: str, *overrides: str, registry: Registry | None = None) -> Model:
         classes = registry or components
@@ -61,48 +61,50 @@ def assemble(components: Registry, vocabulary: Vocabulary) -> Callable[..., Mode
 
 @pytest.fixture(scope="session")
 def text(vocabulary: Vocabulary) -> EncodedCorpus:
-    """Some documents of sentences of words, without a tokenizer."""
+    """Random documents of sentences, without a tokenizer."""
     train, val = (_documents(vocabulary, count, 2, 7, seed) for count, seed in ((60, 1), (20, 2)))
-    return EncodedCorpus(UNTOLD, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(NO_TOKENIZER, vocabulary, train, val, "corpus", "tokenizer", {}, 0)
 
 
 @pytest.fixture(scope="session")
 def pairs(vocabulary: Vocabulary) -> EncodedCorpus:
-    """Some documents of a sentence, each with another beside it."""
+    """Random pairs of one-sentence documents."""
 
     def side(count: int, seed: int) -> SplitTokens:
-        source, target = (_documents(vocabulary, count, 1, 2, seed + 10 * at) for at in range(2))
+        source, target = (_documents(vocabulary, count, 1, 2, seed + 10 * number) for number in range(2))
         return replace(source, targets=target)
 
-    return EncodedCorpus(UNTOLD, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(NO_TOKENIZER, vocabulary, side(60, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
 
 
-def _documents(vocabulary: Vocabulary, count: int, fewest: int, most: int, seed: int) -> SplitTokens:
-    """Documents of `fewest` up to, not including, `most` sentences of three words and more."""
-    luck = np.random.default_rng(seed)
-    lengths = luck.integers(fewest, most, size=count)
-    sentences = np.insert(np.cumsum(luck.integers(3, 9, size=lengths.sum())), 0, 0)
-    ids = luck.integers(15, vocabulary.size, size=sentences[-1])
+def _documents(vocabulary: Vocabulary, count: int, minimum: int, limit: int, seed: int) -> SplitTokens:
+    """Return random documents of `minimum` to `limit - 1` sentences of at least three tokens."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(minimum, limit, size=count)
+    sentences = np.insert(np.cumsum(rng.integers(3, 9, size=lengths.sum())), 0, 0)
+    ids = rng.integers(15, vocabulary.size, size=sentences[-1])
     return SplitTokens(ids, sentences, np.insert(np.cumsum(lengths), 0, 0))
 
 
 @pytest.fixture(scope="session")
 def pictures() -> EncodedCorpus:
-    """Some images of 16 by 16, each of one of 8 classes."""
+    """Random images of 16 x 16, of 8 classes."""
 
     def side(count: int, seed: int) -> SplitTokens:
-        luck, numbers = np.random.default_rng(seed), np.arange(count + 1)
-        labels = Labels(luck.integers(8, size=count).astype(float), numbers)
-        return SplitTokens(luck.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
+        rng, numbers = np.random.default_rng(seed), np.arange(count + 1)
+        labels = Labels(rng.integers(8, size=count).astype(float), numbers)
+        return SplitTokens(rng.integers(256, size=256 * count), 256 * numbers, numbers, labels=labels)
 
-    return EncodedCorpus(UNTOLD, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0)
+    return EncodedCorpus(
+        NO_TOKENIZER, Vocabulary(257, {"mask": 256}), side(40, 1), side(20, 2), "corpus", "tokenizer", {}, 0
+    )
 
 
 @pytest.fixture(scope="session")
 def feed(
     components: Registry, text: EncodedCorpus, pairs: EncodedCorpus, pictures: EncodedCorpus
 ) -> Callable[..., Data]:
-    """The data of a preset in a small size: that text, those pairs or those pictures, as its corpus would have it."""
+    """Build the data of a preset in a small size from the text, pairs or images above."""
 
     def feed(preset: str, *overrides: str, registry: Registry | None = None, text: EncodedCorpus = text) -> Data:
         classes = registry or components
@@ -117,7 +119,7 @@ def feed(
 
 @pytest.fixture(scope="session")
 def shake() -> Callable[[Model], Model]:
-    """A model in float64, all of it moved off where it starts: gains of 1 and biases of 0 hide what is wrong."""
+    """Perturb all parameters of a model in float64: gains of 1 and biases of 0 would hide errors."""
 
     def shake(model: Model) -> Model:
         model.double().eval()

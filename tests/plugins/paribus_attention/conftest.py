@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paribus import Attention, Cost, FeedForward, Load, Placement, Position, Shape, Stack, Sublayer
 from paribus.kernels import KERNELS
-from paribus.parts.layer import Layer
+from paribus.parts.stack import Layer
 from paribus_attention import attention
 from paribus_position import position
 

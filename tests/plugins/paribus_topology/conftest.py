@@ -30,7 +30,7 @@ from paribus import (
     Topology,
     memory_of,
 )
-from paribus.parts.layer import Layer
+from paribus.parts.stack import Layer
 from paribus.train.lightning_module import Model
 from paribus_embedding.token_table import TokenTable
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import paribus
-from paribus.analysis.api import UNRECORDED
+from paribus.analysis.api import UNRECORDED, table_trials
 from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -20,6 +20,7 @@ from paribus.planning.plan import plan
 from paribus.planning.settings import BEST, SAME
 from paribus.planning.tuning import score_of
 from paribus.registry import index
+from paribus.report.html import html_page
 from paribus.report.markdown import markdown
 from paribus.report.table_views import study_grid
 from paribus.report.terminal import table_text
@@ -329,3 +330,29 @@ def test_a_look_that_could_not_be_recorded_is_noted(
     (planned.store.root / LOOKS).unlink()
     monkeypatch.setattr(Store, "add_look", lambda *_: False)
     assert UNRECORDED in paribus.compare(planned).notes
+
+
+def add_stale_record(planned: PlannedStudy) -> None:
+    """Copy the first record as one of an older code."""
+    store, trial = planned.store, planned.plan.trials[0]
+    stale = replace(trial, identity="0" * len(trial.identity), code="old")
+    document = dict(store.record(trial.identity) or {}) | {"identity": stale.identity}
+    write_json(store.create_folder(stale) / RECORD, document)
+
+
+def test_a_page_has_the_trials_of_every_setting_and_no_stale_record(tmp_path: Path, record: Record) -> None:
+    study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
+    for _ in range(2):  # the trials at the chosen values follow those of the tuning
+        planned = plan_of(study, tmp_path)
+        fill(planned, record, lambda trial: 2.0 + jitter(trial))
+    add_stale_record(planned)
+    trials = table_trials(planned)
+    assert list(trials) == [SAME, BEST]
+    for entries in trials.values():
+        assert sorted((entry.variant, entry.seed) for entry in entries) == [
+            (variant, seed) for variant in ("attention=mqa", BASELINE, "norm=rmsnorm") for seed in range(3)
+        ]
+    text = html_page(paribus.compare(planned), trials)
+    count = len({entry.identity for entries in trials.values() for entry in entries})
+    assert f"trials: {count} of {count}," in text
+    assert text.count("<polyline") == 2 * 9  # with the baseline's in both settings, which share its trials

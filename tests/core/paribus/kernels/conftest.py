@@ -1,4 +1,4 @@
-"""Rows of every kind, and plans made by hand."""
+"""Token layouts of every kind, and attention plans without a stack."""
 
 from collections.abc import Callable
 
@@ -24,18 +24,18 @@ def planned() -> Callable[..., AttentionPlan]:
         demand: KernelRequest | None = None,
         past: int = 0,
     ) -> AttentionPlan:
-        """As a stack makes it, for 4 heads and a scale of 0.7; `like` is (B, T, …)."""
+        """Return the plan of a stack with 4 heads and a scale of 0.7; `like` is (B, T, …)."""
         kind = "none" if bias is None else "positions"
         by_row = q.documents is None or q.index_positions is not None
         aligned = k is None and past == 0
-        asked = demand or KernelRequest(
+        request = demand or KernelRequest(
             sight, kind, has_order=q.order is not None, window_by_index=by_row, aligned=aligned
         )
         keys = with_order(q if k is None else k)
-        made = AttentionPlan(
-            kernel, asked, 0.7, 2.0 if asked.soft_cap else None, with_order(q, past), keys, None, None, None
+        dense_plan = AttentionPlan(
+            kernel, request, 0.7, 2.0 if request.soft_cap else None, with_order(q, past), keys, None, None, None
         )
-        return made._replace(kernel_data=kernel.prepare(made, bias, 4, like))
+        return dense_plan._replace(kernel_data=kernel.prepare(dense_plan, bias, 4, like))
 
     return plan
 
@@ -46,7 +46,7 @@ def rows() -> Callable[[str, int], TokenLayout]:
 
 
 def rows_like(kind: str, length: int) -> TokenLayout:
-    """Two rows of a batch (one where they are `shared`), in each of the ways in which streams come."""
+    """Return the layout of a batch of two sequences (one if `shared`) of the given kind."""
     ramp = torch.arange(length)
     both, filled, short = ramp.expand(2, -1), torch.zeros(2, length, dtype=torch.long), length // 3
     lost = torch.tensor([[0], [short]])
@@ -60,7 +60,7 @@ def rows_like(kind: str, length: int) -> TokenLayout:
         "left": TokenLayout(ramp - lost, filled.masked_fill(ramp < lost, PADDING)),
         "packed": TokenLayout(both - starts, halves.masked_fill(halves == torch.tensor([[2], [9]]), PADDING)),
         "nothing": TokenLayout(both, filled + torch.tensor([[0], [PADDING]]), None, both),
-        "restarted": TokenLayout(both % max(short, 1)),  # without a document's saying so: nothing is hidden by it
+        "restarted": TokenLayout(both % max(short, 1)),  # positions restart, but without documents nothing is hidden
         "gaps": TokenLayout(both * 2, filled),
         "order": TokenLayout(both, None, torch.stack([(ramp * 7) % length, ramp.clamp(min=short)])),
     }

@@ -1,4 +1,4 @@
-"""The windowed kernel: what it leaves to others, and that its work and its memory are linear in the rows."""
+"""Kernel `blocked` for windows: supported requests, and operations and memory linear in the length."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ BLOCKED = Blocked()
 WINDOWED = KernelRequest(Visibility(causal=True, window=8))
 
 
-def test_it_is_chosen_where_a_window_is_short_against_the_rows() -> None:
+def test_blocked_is_chosen_for_windows_short_compared_with_the_sequence() -> None:
     assert choose_kernel(KERNELS, WINDOWED).name == "blocked"
     assert choose_kernel(KERNELS, WINDOWED._replace(queries=4096)).name == "blocked"
     assert choose_kernel(KERNELS, WINDOWED._replace(queries=4096, bias="positions")).name == "blocked"
@@ -42,58 +42,56 @@ def test_it_is_chosen_where_a_window_is_short_against_the_rows() -> None:
         WINDOWED._replace(soft_cap=True),
     ],
 )
-def test_it_leaves_to_others_what_it_cannot_compute(demand: KernelRequest) -> None:
+def test_blocked_does_not_serve_unsupported_requests(demand: KernelRequest) -> None:
     assert not BLOCKED.serves(demand)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 16, 17, 64, 65, 300])
-def test_a_stretch_holds_every_key_in_the_window_of_its_block(causal: bool, window: int) -> None:
+def test_key_windows_cover_the_window_of_each_block(causal: bool, window: int) -> None:
     grid = grid_of(Visibility(causal, window))
     assert grid.left >= window - 1
     assert grid.right >= (0 if causal else window - 1)
-    assert grid.stretch <= 5 * window + 128  # and not many more
+    assert grid.stretch <= 5 * window + 128  # with a small margin
 
 
 @pytest.mark.parametrize(
     ("rows", "grid"),
     [(7, Grid(4, 3, 2)), (8, Grid(4, 9, 0)), (3, Grid(4, 0, 0)), (9, Grid(2, 5, 5))],
 )
-def test_stretches_are_the_rows_around_each_block_and_give_back_the_sum_of_their_gradients(
-    rows: int, grid: Grid
-) -> None:
+def test_key_windows_equal_slices_and_sum_their_gradients(rows: int, grid: Grid) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, rows, 5, dtype=torch.float64, requires_grad=True)
     blocks = grid.count(rows)
-    laid = torch.zeros(grid.left + 2 * blocks * grid.size + grid.right, 3, 5, dtype=torch.float64)
+    padded = torch.zeros(grid.left + 2 * blocks * grid.size + grid.right, 3, 5, dtype=torch.float64)
     for batch in range(2):
         for row in range(rows):
-            laid[grid.left + batch * blocks * grid.size + row] = x[batch, :, row]
-    wanted = torch.stack(
-        [laid[block * grid.size : block * grid.size + grid.stretch].transpose(0, 1) for block in range(2 * blocks)]
+            padded[grid.left + batch * blocks * grid.size + row] = x[batch, :, row]
+    expected = torch.stack(
+        [padded[block * grid.size : block * grid.size + grid.stretch].transpose(0, 1) for block in range(2 * blocks)]
     )
     got = key_windows(x, grid)
-    assert torch.equal(got, wanted)
-    assert torch.equal(unfolded_windows(x, grid), wanted)
+    assert torch.equal(got, expected)
+    assert torch.equal(unfolded_windows(x, grid), expected)
     weights = torch.randn_like(got)
-    ours, theirs = (torch.autograd.grad((each * weights).sum(), x)[0] for each in (got, wanted))
-    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+    actual_grad, expected_grad = (torch.autograd.grad((windows * weights).sum(), x)[0] for windows in (got, expected))
+    assert torch.allclose(actual_grad, expected_grad, rtol=0, atol=1e-12)
 
 
 def padded_positions(plan: AttentionPlan) -> tuple[Tensor, Tensor]:
-    """The positions that a bias was shown: of the queries and of the keys."""
-    shown: list[tuple[Tensor, Tensor]] = []
+    """Return the positions of queries and keys that a bias receives."""
+    positions: list[tuple[Tensor, Tensor]] = []
 
     def bias(pair: object) -> Tensor:
-        shown.append((pair.q_positions, pair.k_positions))  # type: ignore[attr-defined]  # it is a Pair
+        positions.append((pair.q_positions, pair.k_positions))  # type: ignore[attr-defined]  # it is a Pair
         return torch.zeros(1, 4, 1, 1)
 
     BLOCKED.prepare(plan, bias, 4, torch.zeros(1, plan.q.positions.shape[1], 8))
-    return shown[0]
+    return positions[0]
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_continues_the_positions_on_both_sides(causal: bool, planned: Planned) -> None:
+def test_positions_continue_into_the_padding_on_both_sides(causal: bool, planned: Planned) -> None:
     positions = torch.arange(40, 110).unsqueeze(0)
     sight = Visibility(causal, 9)
     plan = planned(BLOCKED, sight, TokenLayout(positions), like=torch.zeros(1, 70, 8))
@@ -115,15 +113,15 @@ def test_sequences_of_a_batch_never_see_each_other(planned: Planned, rows: Kinds
     assert torch.equal(BLOCKED(q, k, v, plan, None, 0.0)[1], both[1])
 
 
-def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
-    """Floating-point operations, bytes kept for the backward pass, and those of the mask."""
+def measure_costs(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]:
+    """Return floating-point operations, bytes saved for the backward pass, and bytes of the mask."""
     sight = Visibility(causal=True, window=16)
     plan = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(1, length, 24))
     assert isinstance(plan.kernel_data, BlockedMask)
-    kept: dict[int, int] = {}
+    storage_sizes: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:
-        kept[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes()
+        storage_sizes[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes()
         return saved
 
     q, k, v = (torch.randn(1, 4, length, 6, requires_grad=True) for _ in range(3))
@@ -132,17 +130,17 @@ def measured(length: int, planned: Planned, rows: Kinds) -> tuple[int, int, int]
     with FlopCounterMode(display=False) as counter:
         on_meta = plan._replace(kernel_data=plan.kernel_data._replace(mask=plan.kernel_data.mask.to("meta")))
         BLOCKED(q.to("meta"), k.to("meta"), v.to("meta"), on_meta, None, 0.0)
-    return counter.get_total_flops(), sum(kept.values()), plan.kernel_data.mask.nbytes
+    return counter.get_total_flops(), sum(storage_sizes.values()), plan.kernel_data.mask.nbytes
 
 
-def test_work_and_memory_are_linear_in_the_rows(planned: Planned, rows: Kinds) -> None:
-    short, long = measured(512, planned, rows), measured(2048, planned, rows)
+def test_operations_and_memory_are_linear_in_the_length(planned: Planned, rows: Kinds) -> None:
+    short, long = measure_costs(512, planned, rows), measure_costs(2048, planned, rows)
     assert long[0] == 4 * short[0] > 0
     assert long[1] <= 4.01 * short[1]
     assert long[2] == 4 * short[2]
 
 
-def test_it_compiles_into_one_graph(planned: Planned) -> None:
+def test_blocked_compiles_into_one_graph(planned: Planned) -> None:
     sight = Visibility(causal=True, window=4)
 
     def attend(q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
@@ -154,9 +152,9 @@ def test_it_compiles_into_one_graph(planned: Planned) -> None:
         x.requires_grad_()
     positions = torch.arange(70).unsqueeze(0)
     compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    got, wanted = compiled(q, k, v, positions), attend(q, k, v, positions)
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
-    for ours, theirs in zip(
-        torch.autograd.grad(got.sin().sum(), leaves), torch.autograd.grad(wanted.sin().sum(), leaves), strict=True
+    got, expected = compiled(q, k, v, positions), attend(q, k, v, positions)
+    assert torch.allclose(got, expected, rtol=0, atol=1e-12)
+    for actual_grad, expected_grad in zip(
+        torch.autograd.grad(got.sin().sum(), leaves), torch.autograd.grad(expected.sin().sum(), leaves), strict=True
     ):
-        assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+        assert torch.allclose(actual_grad, expected_grad, rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""The kernel of functions: which they are, materialised, and what it leaves to others; fused, on a GPU alone."""
+"""Kernel `flex`: its mask and score functions as dense tensors, supported requests, and fused results on a GPU."""
 
 import itertools
 from collections.abc import Callable
@@ -19,21 +19,21 @@ Planned = Callable[..., AttentionPlan]
 Kinds = Callable[[str, int], TokenLayout]
 FLEX, EAGER = Flex(), KERNELS[-1]
 ROWS = ("plain", "shared", "right", "apart", "left", "packed", "nothing", "restarted", "gaps", "order")
-COUNTED = ("right", "apart", "nothing", "plain", "shared")  # where positions are the rows' own index
+COUNTED = ("right", "apart", "nothing", "plain", "shared")  # kinds whose positions equal the index
 DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))
 SIGHTS = [
     *(Visibility(causal, window) for causal in (True, False) for window in (None, 1, 4)),
     *(
-        Visibility(causal, 4, dilation, first)
+        Visibility(causal, 4, dilation, global_tokens)
         for causal in (True, False)
-        for dilation, first in ((3, 0), (1, 2), (2, 1))
+        for dilation, global_tokens in ((3, 0), (1, 2), (2, 1))
     ),
-    *(Visibility(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
+    *(Visibility(causal, None, 1, global_tokens, DRAWN) for causal in (True, False) for global_tokens in (0, 8)),
 ]
 SIZES = (2, 1, 29, 29)
 
 
-def named(sight: Visibility) -> str:
+def visibility_id(sight: Visibility) -> str:
     suffix = "-causal" * sight.causal + "-blocks" * bool(sight.blocks)
     return f"{sight.window}x{sight.dilation}+{sight.global_tokens}{suffix}"
 
@@ -42,7 +42,7 @@ unfused = pytest.mark.filterwarnings("ignore:flex_attention called without torch
 
 
 class Slopes:
-    """A bias of distances, as ALiBi's, that is learned."""
+    """Learned distance bias like that of ALiBi."""
 
     def __init__(self) -> None:
         self.slopes = torch.tensor([0.5, 0.25, 0.1, 0.0], dtype=torch.float64, requires_grad=True)
@@ -53,16 +53,16 @@ class Slopes:
         return torch.where(apart < 0, slopes * apart, -slopes.square() * apart)
 
 
-def projected(rows: int, keys: int | None = None, groups: int = 2, width: int = 6) -> tuple[Tensor, Tensor, Tensor]:
+def random_heads(rows: int, keys: int | None = None, groups: int = 2, width: int = 6) -> tuple[Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(0)
     sizes = ((rows, 4, 6), (keys or rows, groups, 6), (keys or rows, groups, width))
     q, k, v = (torch.randn(2, *size, generator=draw, dtype=torch.float64).transpose(1, 2) for size in sizes)
     return q, k, v
 
 
-@pytest.mark.parametrize("sight", SIGHTS, ids=named)
-def test_its_mask_written_out_is_what_every_query_sees(sight: Visibility, rows: Kinds) -> None:
-    index = [torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(SIZES)]
+@pytest.mark.parametrize("sight", SIGHTS, ids=visibility_id)
+def test_the_mask_function_equals_the_dense_mask(sight: Visibility, rows: Kinds) -> None:
+    index = [torch.arange(size).view([-1 if axis == dim else 1 for axis in range(4)]) for dim, size in enumerate(SIZES)]
     for kind, by_row in itertools.product(ROWS, (True, False)):
         both = with_order(rows(kind, 29))
         conditions = pair_conditions(sight, both, both, window_by_index=by_row)
@@ -72,8 +72,8 @@ def test_its_mask_written_out_is_what_every_query_sees(sight: Visibility, rows: 
             assert torch.equal(mask_function(conditions)(*index).expand(SIZES), expected.expand(SIZES)), kind
 
 
-@pytest.mark.parametrize("sight", SIGHTS[3:7], ids=named)
-def test_its_mask_is_what_torch_makes_of_the_function(sight: Visibility, rows: Kinds) -> None:
+@pytest.mark.parametrize("sight", SIGHTS[3:7], ids=visibility_id)
+def test_the_mask_of_torch_equals_the_dense_mask(sight: Visibility, rows: Kinds) -> None:
     both = with_order(rows("packed", 29))
     mask = create_mask(mask_function(pair_conditions(sight, both, both)), 2, 1, 29, 29, device="cpu")
     expected = visibility_mask(sight, both, both)
@@ -83,16 +83,15 @@ def test_its_mask_is_what_torch_makes_of_the_function(sight: Visibility, rows: K
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (5, 8), (8, 5), (1, 1)])
 @pytest.mark.parametrize("soft_cap", [None, 1.5])
-def test_its_scores_written_out_are_those_of_the_bias_and_so_are_their_gradients(
-    queries: int, keys: int, soft_cap: float | None
-) -> None:
+def test_the_score_function_equals_the_bias_with_gradients(queries: int, keys: int, soft_cap: float | None) -> None:
     bias, scores = Slopes(), torch.randn(2, 4, queries, keys, dtype=torch.float64)
     table = distance_table(bias, queries, keys, 0.7, 4, scores)
-    assert table.shape == (4, queries + keys - 1)  # and not queries x keys
+    assert table.shape == (4, queries + keys - 1)  # not queries x keys
     function = score_function(table, keys, soft_cap)
     assert function is not None
     index = [
-        torch.arange(size).view([-1 if axis == at else 1 for axis in range(4)]) for at, size in enumerate(scores.shape)
+        torch.arange(size).view([-1 if axis == dim else 1 for axis in range(4)])
+        for dim, size in enumerate(scores.shape)
     ]
     got = function(scores, *index)
     ramp = [torch.arange(size).unsqueeze(0) for size in (queries, keys)]
@@ -103,11 +102,11 @@ def test_its_scores_written_out_are_those_of_the_bias_and_so_are_their_gradients
     assert torch.allclose(grads[0], grads[1], rtol=0, atol=1e-12)
 
 
-def test_a_score_that_nothing_is_done_to_needs_no_function() -> None:
+def test_unchanged_scores_have_no_function() -> None:
     assert score_function(None, 5, None) is None
 
 
-CELLS = [  # few, as torch compiles the function of each
+CELLS = [  # few, because torch compiles each function
     (Visibility(True), "right"),
     (Visibility(True, 4), "packed"),
     (Visibility(False, 4, 3), "gaps"),
@@ -119,11 +118,9 @@ CELLS = [  # few, as torch compiles the function of each
 
 @unfused
 @pytest.mark.parametrize(("sight", "kind"), CELLS)
-def test_unfused_it_gives_what_the_readable_one_gives(
-    sight: Visibility, kind: str, planned: Planned, rows: Kinds
-) -> None:
+def test_unfused_flex_equals_eager(sight: Visibility, kind: str, planned: Planned, rows: Kinds) -> None:
     batch, bias = rows(kind, 29), Slopes() if kind in COUNTED else None
-    q, k, v = projected(29, width=8)
+    q, k, v = random_heads(29, width=8)
     demand = KernelRequest(sight, "positions" if bias else "none", soft_cap=kind != "plain", has_order=kind == "order")
     like = torch.zeros(2, 29, 24, dtype=torch.float64)
     with torch.no_grad():
@@ -135,8 +132,8 @@ def test_unfused_it_gives_what_the_readable_one_gives(
 
 
 @unfused
-def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: Planned, rows: Kinds) -> None:
-    q, k, v = projected(5, 8)
+def test_unfused_flex_equals_eager_on_a_memory_and_a_query_stream(planned: Planned, rows: Kinds) -> None:
+    q, k, v = random_heads(5, 8)
     rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
     content = TokenLayout(torch.arange(4).expand(2, -1), None, 2 * rank)
     both = TokenLayout(content.positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
@@ -145,7 +142,7 @@ def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: 
         (Visibility(causal=True), both, content),
     ):
         queries, length = asks.positions.shape[1], keys.positions.shape[1]
-        q, k, v = projected(queries, length)
+        q, k, v = random_heads(queries, length)
         like = torch.zeros(2, queries, 24, dtype=torch.float64)
         got, expected = (
             kernel(q, k, v, planned(kernel, sight, asks, keys, like=like), None, 0.0) for kernel in (FLEX, EAGER)
@@ -153,16 +150,16 @@ def test_unfused_it_reads_a_memory_and_rows_that_ask_behind_their_keys(planned: 
         assert torch.allclose(got, expected, rtol=0, atol=1e-9)
 
 
-def test_nothing_is_hidden_where_all_see_all(planned: Planned, rows: Kinds) -> None:
+def test_full_attention_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     score_and_mask: ScoreAndMask = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
     assert score_and_mask == (None, None)
 
 
-THERE = KernelRequest(Visibility(causal=True), device="cuda", queries=512)
+GPU_REQUEST = KernelRequest(Visibility(causal=True), device="cuda", queries=512)
 
 
 @pytest.mark.parametrize(
-    ("asked", "kernel"),
+    ("changes", "kernel"),
     [
         ({}, "sdpa"),
         ({"visibility": Visibility()}, "sdpa"),
@@ -189,53 +186,51 @@ THERE = KernelRequest(Visibility(causal=True), device="cuda", queries=512)
     ],
     ids=str,
 )
-def test_it_is_chosen_where_plain_attention_would_need_a_mask_of_all_pairs(
-    asked: dict[str, object], kernel: str
-) -> None:
-    demand = THERE._replace(**asked)  # type: ignore[arg-type]  # of as many types as fields
+def test_flex_is_chosen_where_sdpa_would_need_a_dense_mask(changes: dict[str, object], kernel: str) -> None:
+    demand = GPU_REQUEST._replace(**changes)  # type: ignore[arg-type]  # values of several types
     assert choose_kernel(KERNELS, demand).name == kernel
     assert not FLEX.serves(demand._replace(device="cpu"))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("sight", SIGHTS, ids=named)
-def test_a_gpu_fuses_it_and_gives_the_same_gradients_included(sight: Visibility, planned: Planned, rows: Kinds) -> None:
+@pytest.mark.parametrize("sight", SIGHTS, ids=visibility_id)
+def test_fused_flex_on_a_gpu_equals_eager_with_gradients(sight: Visibility, planned: Planned, rows: Kinds) -> None:
     length = 300 if sight.blocks is None else 97
     for kind, groups in itertools.product(ROWS, (2, 4)):
         batch = rows(kind, length)
-        here, there = (Slopes(), Slopes()) if kind in COUNTED else (None, None)
+        cpu_bias, gpu_bias = (Slopes(), Slopes()) if kind in COUNTED else (None, None)
         demand = KernelRequest(
-            sight, "positions" if here else "none", soft_cap=kind != "plain", has_order=kind == "order"
+            sight, "positions" if cpu_bias else "none", soft_cap=kind != "plain", has_order=kind == "order"
         )
-        leaves = [leaf.requires_grad_() for leaf in projected(length, groups=groups)]
+        leaves = [leaf.requires_grad_() for leaf in random_heads(length, groups=groups)]
         fused = [leaf.detach().float().cuda().requires_grad_() for leaf in leaves]
         like = torch.zeros(2, length, 24, dtype=torch.float64)
-        plan = planned(EAGER, sight, batch, like=like, bias=here, demand=demand)
+        plan = planned(EAGER, sight, batch, like=like, bias=cpu_bias, demand=demand)
         expected = EAGER(leaves[0], leaves[1], leaves[2], plan, None, 0.0)
-        plan = planned(FLEX, sight, batch.to(fused[0].device), like=like.float().cuda(), bias=there, demand=demand)
+        plan = planned(FLEX, sight, batch.to(fused[0].device), like=like.float().cuda(), bias=gpu_bias, demand=demand)
         got = FLEX(fused[0], fused[1], fused[2], plan, None, 0.0)
         assert torch.allclose(got.cpu().double(), expected, rtol=0, atol=1e-3), kind
-        mine, expected_gradient = (
-            [*leaves, *([here.slopes] if here else [])],
-            [*fused, *([there.slopes] if there else [])],
+        cpu_leaves, gpu_leaves = (
+            [*leaves, *([cpu_bias.slopes] if cpu_bias else [])],
+            [*fused, *([gpu_bias.slopes] if gpu_bias else [])],
         )
-        for one, other in zip(
-            torch.autograd.grad(expected.sin().sum(), mine),
-            torch.autograd.grad(got.sin().sum(), expected_gradient),
+        for cpu_grad, gpu_grad in zip(
+            torch.autograd.grad(expected.sin().sum(), cpu_leaves),
+            torch.autograd.grad(got.sin().sum(), gpu_leaves),
             strict=True,
         ):
-            assert torch.isfinite(other).all(), kind
-            assert torch.allclose(other.cpu().double(), one, rtol=1e-2, atol=1e-2), kind
+            assert torch.isfinite(gpu_grad).all(), kind
+            assert torch.allclose(gpu_grad.cpu().double(), cpu_grad, rtol=1e-2, atol=1e-2), kind
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_its_blocks_are_made_without_a_mask_of_all_pairs(planned: Planned) -> None:
+def test_the_block_mask_on_a_gpu_needs_no_dense_mask(planned: Planned) -> None:
     rows = 16_384
     like = torch.zeros(1, rows, 8, device="cuda")
     ramp = torch.arange(rows, device="cuda").unsqueeze(0)
     batch = TokenLayout(ramp, torch.zeros_like(ramp), None, ramp)
-    planned(FLEX, Visibility(causal=True), batch, like=like)  # compiled
+    planned(FLEX, Visibility(causal=True), batch, like=like)  # compiles the mask
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    initial_bytes = torch.cuda.memory_allocated()
     planned(FLEX, Visibility(causal=True), batch, like=like, bias=Slopes())
-    assert torch.cuda.max_memory_allocated() - before < rows * rows / 8
+    assert torch.cuda.max_memory_allocated() - initial_bytes < rows * rows / 8

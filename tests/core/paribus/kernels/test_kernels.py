@@ -1,4 +1,4 @@
-"""Every kernel agrees with the readable one, on every kind of rows that it serves, gradients included."""
+"""Every kernel equals `eager` on every request that it serves, including gradients."""
 
 import itertools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Kinds = Callable[[str, int], TokenLayout]
 
 TOLERANCE = 1e-9
 ROWS = ("plain", "shared", "right", "apart", "left", "packed", "nothing", "restarted", "gaps", "order")
-BY_POSITION = ("left", "packed", "gaps")  # what is near can be told from positions alone
+BY_POSITION = ("left", "packed", "gaps")  # kinds whose windows are measured in positions
 EAGER = KERNELS[-1]
 FASTER = KERNELS[:-1]
 HERE = [
@@ -25,16 +25,16 @@ HERE = [
 
 
 def faster(demand: KernelRequest) -> pytest.MarkDecorator:
-    """The kernels besides the readable one that serve a demand."""
-    return pytest.mark.parametrize("kernel", [kernel for kernel in FASTER if kernel.serves(demand)], ids=name_of)
+    """Parametrize a test over the kernels besides `eager` that serve a request."""
+    return pytest.mark.parametrize("kernel", [kernel for kernel in FASTER if kernel.serves(demand)], ids=kernel_id)
 
 
-def name_of(kernel: Kernel) -> str:
+def kernel_id(kernel: Kernel) -> str:
     return kernel.name
 
 
-def projected(length: int, keys: int | None = None, groups: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """(2, 4, T, 6), (2, G, S, 6) and the same again, in the memory order that projections leave them in."""
+def random_heads(length: int, keys: int | None = None, groups: int = 4, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries (2, 4, T, 6), keys and values (2, G, S, 6), in the memory order of projections."""
     draw = torch.Generator().manual_seed(seed)
     sizes = ((length, 4), (keys or length, groups), (keys or length, groups))
     tensors = [torch.randn(2, rows, heads, 6, generator=draw, dtype=torch.float64) for rows, heads in sizes]
@@ -46,7 +46,7 @@ def like(rows: int) -> Tensor:
     return torch.zeros(2, rows, 24, dtype=torch.float64)
 
 
-def compared(got: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
+def check_equal(got: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
     assert torch.allclose(got, expected, rtol=0, atol=TOLERANCE)
     weights = torch.linspace(-1, 1, got.numel(), dtype=got.dtype).view(got.shape)
     for gradient, expected_gradient in zip(
@@ -58,29 +58,29 @@ def compared(got: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
         assert torch.allclose(gradient, expected_gradient, rtol=0, atol=TOLERANCE)
 
 
-DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 13 blocks of 8 rows: 97 are rows enough
+DRAWN = BlockPattern(8, 1, tuple((block * 5 % 13,) for block in range(13)))  # 13 blocks of 8 tokens, enough for 97
 
 
-def name_of_sight(sight: Visibility) -> str:
-    said = (
+def visibility_id(sight: Visibility) -> str:
+    name = (
         f"{sight.window}x{sight.dilation}+{sight.global_tokens}"
         if sight.blocks is None
         else f"blocks+{sight.global_tokens}"
     )
-    return f"{said}-causal" if sight.causal else said
+    return f"{name}-causal" if sight.causal else name
 
 
 SIGHTS = [
     *(Visibility(causal, window) for causal in (True, False) for window in (None, 1, 4, 40)),
     *(
-        Visibility(causal, 4, dilation, first)
+        Visibility(causal, 4, dilation, global_tokens)
         for causal in (True, False)
-        for dilation, first in ((3, 0), (1, 2), (2, 1))
+        for dilation, global_tokens in ((3, 0), (1, 2), (2, 1))
     ),
-    *(Visibility(causal, None, 1, first, DRAWN) for causal in (True, False) for first in (0, 8)),
+    *(Visibility(causal, None, 1, global_tokens, DRAWN) for causal in (True, False) for global_tokens in (0, 8)),
 ]
 CELLS = [
-    pytest.param(kernel, sight, kind, bias, id=f"{kernel.name}-{name_of_sight(sight)}-{kind}-{bias}")
+    pytest.param(kernel, sight, kind, bias, id=f"{kernel.name}-{visibility_id(sight)}-{kind}-{bias}")
     for kernel in FASTER
     for sight in SIGHTS
     for kind in ROWS
@@ -90,7 +90,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize(("kernel", "sight", "kind", "biased"), CELLS)
-def test_a_kernel_agrees_with_the_readable_one(
+def test_a_kernel_equals_eager(
     kernel: Kernel, sight: Visibility, kind: str, biased: str, planned: Planned, rows: Kinds
 ) -> None:
     slopes = torch.tensor([0.5, 0.25, 0.1, 0.0], dtype=torch.float64, requires_grad=True)
@@ -102,41 +102,41 @@ def test_a_kernel_agrees_with_the_readable_one(
     added = bias if biased == "positions" else None
     for length, groups in ((1, 2), (70, 1), (97, 4)):
         batch = rows(kind, length)
-        q, k, v = projected(length, groups=groups)
+        q, k, v = random_heads(length, groups=groups)
         got, expected = (
             tested_kernel(q, k, v, planned(tested_kernel, sight, batch, like=like(length), bias=added), None, 0.0)
             for tested_kernel in (kernel, EAGER)
         )
-        compared(got, expected, (q, k, v, slopes) if added else (q, k, v))
+        check_equal(got, expected, (q, k, v, slopes) if added else (q, k, v))
 
 
 @faster(KernelRequest(Visibility(), has_sinks=True))
 @pytest.mark.parametrize("sight", [Visibility(), Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
 @pytest.mark.parametrize("fresh", [1, 97])
-def test_a_kernel_agrees_where_queries_may_weigh_nothing(
+def test_a_kernel_equals_eager_with_sinks(
     kernel: Kernel, sight: Visibility, fresh: int, planned: Planned, rows: Kinds
 ) -> None:
     sinks = torch.linspace(-1, 2, 4, dtype=torch.float64, requires_grad=True)
     content = LayerScoring(None, lambda table: (table, table), sinks=sinks)
     for kind in ("plain", "right", "packed", "nothing"):
         keys = rows(kind, 97)
-        last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        queries = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         demand = KernelRequest(sight, has_sinks=True, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
-        q, k, v = projected(fresh, 97, groups=2)
+        q, k, v = random_heads(fresh, 97, groups=2)
         got, expected = (
             tested_kernel(
                 q,
                 k,
                 v,
-                planned(tested_kernel, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh),
+                planned(tested_kernel, sight, queries, keys, like=like(fresh), demand=demand, past=97 - fresh),
                 content,
                 0.0,
             )
             for tested_kernel in (kernel, EAGER)
         )
-        compared(got, expected, (q, k, v, sinks))
+        check_equal(got, expected, (q, k, v, sinks))
 
 
 @faster(KernelRequest(Visibility(causal=True, window=3)))
@@ -147,16 +147,16 @@ def test_values_may_be_narrower_or_wider_than_keys(
     kernel: Kernel, sight: Visibility, width: int, fresh: int, planned: Planned, rows: Kinds
 ) -> None:
     sinks = torch.linspace(-1, 2, 4, dtype=torch.float64, requires_grad=True)
-    q, k, v = projected(fresh, 97, groups=2)
+    q, k, v = random_heads(fresh, 97, groups=2)
     v = torch.cat([v.detach(), 2 * v.detach()], dim=-1)[..., :width].requires_grad_()
     for weighs in (None, LayerScoring(None, lambda table: (table, table), sinks=sinks)):
         demand = KernelRequest(sight, has_sinks=weighs is not None, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
         keys = rows("right", 97)
-        last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        queries = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         plans = [
-            planned(tested_kernel, sight, last, keys, like=like(fresh), demand=demand, past=97 - fresh)
+            planned(tested_kernel, sight, queries, keys, like=like(fresh), demand=demand, past=97 - fresh)
             for tested_kernel in (kernel, EAGER)
         ]
         got, expected = (
@@ -164,12 +164,12 @@ def test_values_may_be_narrower_or_wider_than_keys(
             for tested_kernel, plan in zip((kernel, EAGER), plans, strict=True)
         )
         assert got.shape == (2, 4, fresh, width)
-        compared(got, expected, (q, k, v))
+        check_equal(got, expected, (q, k, v))
 
 
-def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) -> None:
-    q, k, _ = projected(5)
-    v = torch.eye(5, dtype=torch.float64).expand(2, 4, 5, 5)  # so that what comes out are the weights
+def test_a_sink_has_a_share_of_the_weights(planned: Planned, rows: Kinds) -> None:
+    q, k, _ = random_heads(5)
+    v = torch.eye(5, dtype=torch.float64).expand(2, 4, 5, 5)  # the output equals the weights
     sinks = torch.tensor([-torch.inf, 0.0, 1.0, 50.0], dtype=torch.float64)
     plan = planned(
         EAGER, Visibility(), rows("plain", 5), like=like(5), demand=KernelRequest(Visibility(), has_sinks=True)
@@ -181,8 +181,8 @@ def test_a_sink_takes_its_share_of_the_weights(planned: Planned, rows: Kinds) ->
     assert torch.allclose(weights[:, 0].sum(-1), torch.ones(2, 5, dtype=torch.float64))
 
 
-def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, rows: Kinds) -> None:
-    q, k, v = projected(6, groups=2)
+def test_score_functions_replace_scores_and_weights(planned: Planned, rows: Kinds) -> None:
+    q, k, v = random_heads(6, groups=2)
     plan = planned(
         EAGER,
         Visibility(causal=True),
@@ -198,26 +198,28 @@ def test_an_attention_may_have_a_say_in_scores_and_weights(planned: Planned, row
     mixed = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), functions=scoring), 0.0)
     spread = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
     for b, h, t in itertools.product(range(2), range(4), range(6)):
-        seen = [s for s in range(t + 1) if plan.k.documents is None or bool(plan.k.documents[b, s] >= 0)]
+        visible_keys = [s for s in range(t + 1) if plan.k.documents is None or bool(plan.k.documents[b, s] >= 0)]
         if plan.q.documents is not None and plan.q.documents[b, t] < 0:
             continue
-        away = torch.stack([(q[b, 3 - h, t] - spread[0][b, 3 - h, s]).square().sum() for s in seen])
-        expected = 2 * ((-0.7 * away).softmax(0).unsqueeze(-1) * torch.stack([spread[1][b, h, s] for s in seen])).sum(0)
+        away = torch.stack([(q[b, 3 - h, t] - spread[0][b, 3 - h, s]).square().sum() for s in visible_keys])
+        expected = 2 * (
+            (-0.7 * away).softmax(0).unsqueeze(-1) * torch.stack([spread[1][b, h, s] for s in visible_keys])
+        ).sum(0)
         assert torch.allclose(mixed[b, h, t], expected, rtol=0, atol=TOLERANCE)
 
 
 @faster(KernelRequest(Visibility(), "content"))
 @pytest.mark.parametrize("sight", [Visibility(), Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
-def test_a_kernel_agrees_where_the_bias_reads_content(
+def test_a_kernel_equals_eager_with_a_content_bias(
     kernel: Kernel, sight: Visibility, planned: Planned, rows: Kinds
 ) -> None:
     demand = KernelRequest(sight, "content")
-    q, k, v = projected(9, groups=2)
+    q, k, v = random_heads(9, groups=2)
 
     def bias(pair: Pair) -> Tensor:
         assert pair.q is not None
         assert pair.k is not None
-        assert pair.k.shape == pair.q.shape  # as many heads as queries, whatever is shared
+        assert pair.k.shape == pair.q.shape  # as many heads as queries, also with shared heads
         return (pair.q.sum(-1).unsqueeze(-1) * pair.k.prod(-1).unsqueeze(-2)) * pair.scale
 
     content = LayerScoring(bias, lambda table: (table, table))
@@ -228,7 +230,7 @@ def test_a_kernel_agrees_where_the_bias_reads_content(
             )
             for tested_kernel in (kernel, EAGER)
         )
-        compared(got, expected, (q, k, v))
+        check_equal(got, expected, (q, k, v))
 
 
 @faster(KernelRequest(Visibility(), aligned=False))
@@ -237,7 +239,7 @@ def test_a_kernel_agrees_where_the_bias_reads_content(
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
 @pytest.mark.parametrize("kind", ["plain", "left", "packed"])
 @pytest.mark.parametrize("window", [None, 4])
-def test_a_kernel_agrees_on_the_last_rows_against_a_cache(
+def test_a_kernel_equals_eager_with_a_cache(
     kernel: Kernel, groups: int, fresh: int, biased: bool, kind: str, window: int | None, planned: Planned, rows: Kinds
 ) -> None:
     def bias(pair: Pair) -> Tensor:
@@ -246,22 +248,24 @@ def test_a_kernel_agrees_on_the_last_rows_against_a_cache(
 
     sight = Visibility(causal=True, window=window)
     keys = rows(kind, 10)
-    last = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-    q, k, v = projected(fresh, 10, groups)
+    queries = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    q, k, v = random_heads(fresh, 10, groups)
     got, expected = (
         tested_kernel(
             *(q, k, v),
-            planned(tested_kernel, sight, last, keys, like=like(fresh), bias=bias if biased else None, past=10 - fresh),
+            planned(
+                tested_kernel, sight, queries, keys, like=like(fresh), bias=bias if biased else None, past=10 - fresh
+            ),
             *(None, 0.0),
         )
         for tested_kernel in (kernel, EAGER)
     )
-    compared(got, expected, (q, k, v))
+    check_equal(got, expected, (q, k, v))
 
 
 @faster(KernelRequest(Visibility(), aligned=False))
-def test_a_kernel_agrees_on_a_memory_of_another_length(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
-    q, k, v = projected(5, 8, 2)
+def test_a_kernel_equals_eager_on_a_memory_of_another_length(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
+    q, k, v = random_heads(5, 8, 2)
     for kind in ("plain", "right", "left", "nothing"):
         memory = rows(kind, 8)
         got, expected = (
@@ -270,26 +274,26 @@ def test_a_kernel_agrees_on_a_memory_of_another_length(kernel: Kernel, planned: 
             )
             for tested_kernel in (kernel, EAGER)
         )
-        compared(got, expected, (q, k, v))
+        check_equal(got, expected, (q, k, v))
 
 
 @faster(KernelRequest(Visibility(causal=True), has_order=True, aligned=False))
-def test_a_kernel_agrees_where_a_second_stream_asks_the_first(kernel: Kernel, planned: Planned) -> None:
+def test_a_kernel_equals_eager_with_a_query_stream(kernel: Kernel, planned: Planned) -> None:
     rank = torch.tensor([[2, 0, 3, 1], [0, 1, 2, 3]])
     positions = torch.arange(4).expand(2, -1)
     content = TokenLayout(positions, None, 2 * rank)
     both = TokenLayout(positions.repeat(1, 2), None, torch.cat([2 * rank, 2 * rank - 1], dim=1))
-    q, k, v = projected(8, 4, 2)
+    q, k, v = random_heads(8, 4, 2)
     got, expected = (
         tested_kernel(q, k, v, planned(tested_kernel, Visibility(causal=True), both, content, like=like(8)), None, 0.0)
         for tested_kernel in (kernel, EAGER)
     )
-    compared(got, expected, (q, k, v))
+    check_equal(got, expected, (q, k, v))
 
 
-@pytest.mark.parametrize("kernel", HERE, ids=name_of)
+@pytest.mark.parametrize("kernel", HERE, ids=kernel_id)
 @pytest.mark.parametrize("kind", ["nothing", "right", "left"])
-def test_a_row_that_sees_nothing_gets_nothing_and_gives_nothing_back(
+def test_a_query_without_visible_keys_has_zero_output_and_zero_gradient(
     kernel: Kernel, kind: str, planned: Planned, rows: Kinds
 ) -> None:
     sight = Visibility(causal=True, window=4)
@@ -297,7 +301,7 @@ def test_a_row_that_sees_nothing_gets_nothing_and_gives_nothing_back(
     assert batch.documents is not None
     hidden = batch.documents < 0
     assert hidden.any()
-    q, k, v = projected(70)
+    q, k, v = random_heads(70)
     mixed = kernel(q, k, v, planned(kernel, sight, batch, like=like(70)), None, 0.0)
     assert (mixed.transpose(1, 2)[hidden] == 0).all()
     for leaf, grad in zip((q, k, v), torch.autograd.grad(mixed.sin().sum(), (q, k, v)), strict=True):
@@ -305,21 +309,21 @@ def test_a_row_that_sees_nothing_gets_nothing_and_gives_nothing_back(
         assert (grad.transpose(1, 2)[hidden] == 0).all()
 
 
-@pytest.mark.parametrize("kernel", HERE, ids=name_of)
-def test_dropout_leaves_a_weight_out_or_raises_it(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
+@pytest.mark.parametrize("kernel", HERE, ids=kernel_id)
+def test_dropout_zeroes_or_rescales_each_weight(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
     sight = Visibility(causal=True, window=5)
     torch.manual_seed(0)
     q, k = torch.randn(2, 2, 4, 64, 64, dtype=torch.float64)
-    v = torch.eye(64, dtype=torch.float64).expand(2, 4, 64, 64)  # so that what comes out are the weights
+    v = torch.eye(64, dtype=torch.float64).expand(2, 4, 64, 64)  # the output equals the weights
     plan = planned(kernel, sight, rows("plain", 64), like=like(64))
-    kept = kernel(q, k, v, plan, None, 0.0)
+    weights = kernel(q, k, v, plan, None, 0.0)
     dropped = kernel(q, k, v, plan, None, 0.25)
-    gone = (dropped == 0) & (kept > 0)
-    assert torch.allclose(dropped, torch.where(gone, 0, kept / 0.75))
-    assert 0.2 < gone.sum() / (kept > 0).sum() < 0.3
+    gone = (dropped == 0) & (weights > 0)
+    assert torch.allclose(dropped, torch.where(gone, 0, weights / 0.75))
+    assert 0.2 < gone.sum() / (weights > 0).sum() < 0.3
 
 
-def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
+def test_the_last_kernel_serves_every_remaining_request() -> None:
     assert EAGER.name == "eager"
     for demand in (
         KernelRequest(Visibility(), needs_weights=True),
@@ -338,21 +342,21 @@ def test_the_last_kernel_serves_whatever_the_others_do_not() -> None:
         assert [kernel.name for kernel in KERNELS if kernel.serves(demand)] == ["eager"]
 
 
-def test_names_are_those_of_their_files() -> None:
+def test_names_of_kernels_equal_those_of_their_modules() -> None:
     assert [(kernel.name, type(kernel).__module__) for kernel in KERNELS] == [
         (name, f"paribus.kernels.{name}") for name in ("blocked", "gathered", "flex", "sdpa", "eager")
     ]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", HERE, ids=name_of)
-def test_a_gpu_computes_the_same(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
+@pytest.mark.parametrize("kernel", HERE, ids=kernel_id)
+def test_a_kernel_on_a_gpu_equals_eager(kernel: Kernel, planned: Planned, rows: Kinds) -> None:
     for kind, window, groups in itertools.product(ROWS, (None, 4), (2, 4)):
         sight, batch = Visibility(causal=True, window=window), rows(kind, 97)
         by_row = batch.documents is None or batch.index_positions is not None
         if not kernel.serves(KernelRequest(sight, has_order=batch.order is not None, window_by_index=by_row)):
             continue
-        q, k, v = projected(97, groups=groups)
+        q, k, v = random_heads(97, groups=groups)
         expected = EAGER(q, k, v, planned(EAGER, sight, batch, like=like(97)), None, 0.0)
         leaves = [leaf.detach().float().cuda().requires_grad_() for leaf in (q, k, v)]
         plan = planned(kernel, sight, batch.to(leaves[0].device), like=like(97).float().cuda())

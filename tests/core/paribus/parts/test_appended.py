@@ -1,4 +1,4 @@
-"""Rows of a second stream stand behind the keys: they ask, and no row sees them."""
+"""Query stream: tokens appended behind the keys that attend but are never attended to."""
 
 import math
 from typing import Any
@@ -26,12 +26,12 @@ def components() -> Registry:
     return installed(no_plugins=True)
 
 
-def made(components: Registry, *overrides: str, **options: Any) -> SmallModel:
+def make_model(components: Registry, *overrides: str, **options: Any) -> SmallModel:
     return SmallModel(resolved("encoder-tiny", *TINY, *overrides, registry=components), components, **options)
 
 
 def streams(kind: str) -> tuple[TokenLayout, TokenLayout]:
-    """What all rows are, and what the leading ones are."""
+    """Return the layout of all tokens, and that of the keys."""
     ramp = torch.arange(LENGTH).unsqueeze(0)
     keys = {
         "plain": TokenLayout(ramp, None, None, ramp),
@@ -45,8 +45,8 @@ def streams(kind: str) -> tuple[TokenLayout, TokenLayout]:
     return rows, keys
 
 
-def looped(specimen: SmallModel, x: Tensor, rows: TokenLayout, keys: TokenLayout) -> Tensor:
-    """The stack row by row, as its formulas say."""
+def reference_stack(specimen: SmallModel, x: Tensor, rows: TokenLayout, keys: TokenLayout) -> Tensor:
+    """Compute the stack token by token."""
     stack: Any = specimen.stack()
     shape = stack.shape
     for layer in stack.layers:
@@ -55,14 +55,14 @@ def looped(specimen: SmallModel, x: Tensor, rows: TokenLayout, keys: TokenLayout
         for b in range(x.shape[0]):
             for i in range(x.shape[1]):
                 q = heads.q(x[b, i]).view(shape.heads, -1)
-                seen = [j for j in range(LENGTH) if sees(rows, keys, b, i, j)]
-                made = torch.zeros_like(q)
-                for h in range(shape.heads if seen else 0):
-                    k = [heads.k(x[b, j]).view(shape.heads, -1)[h] for j in seen]
-                    v = [heads.v(x[b, j]).view(shape.heads, -1)[h] for j in seen]
+                visible_keys = [j for j in range(LENGTH) if sees(rows, keys, b, i, j)]
+                head_outputs = torch.zeros_like(q)
+                for h in range(shape.heads if visible_keys else 0):
+                    k = [heads.k(x[b, j]).view(shape.heads, -1)[h] for j in visible_keys]
+                    v = [heads.v(x[b, j]).view(shape.heads, -1)[h] for j in visible_keys]
                     scores = torch.stack([q[h] @ each for each in k]) / math.sqrt(shape.head_width)
-                    made[h] = sum(weight * each for weight, each in zip(scores.softmax(0), v, strict=True))
-                mixed[b, i] = heads.o(made.flatten())
+                    head_outputs[h] = sum(weight * each for weight, each in zip(scores.softmax(0), v, strict=True))
+                mixed[b, i] = heads.o(head_outputs.flatten())
         x = norms["attention"](x + mixed)
         x = norms["feedforward"](x + layer.feedforward(x)[0])
     return x
@@ -77,13 +77,13 @@ def sees(rows: TokenLayout, keys: TokenLayout, b: int, i: int, j: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["plain", "ordered", "apart", "padded"])
-def test_every_row_is_what_a_loop_over_the_keys_says(kind: str, components: Registry) -> None:
-    specimen = made(components, "position=none")
+def test_appended_queries_equal_a_reference_in_loops(kind: str, components: Registry) -> None:
+    specimen = make_model(components, "position=none")
     rows, keys = streams(kind)
     x = noise("rows", 2, LENGTH + AT.shape[1], 16)
     with torch.no_grad():
         got = specimen.stack()(x, rows, keys=keys).hidden
-        torch.testing.assert_close(got, looped(specimen, x, rows, keys), rtol=0, atol=1e-12)
+        torch.testing.assert_close(got, reference_stack(specimen, x, rows, keys), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["plain", "ordered", "apart"])
@@ -102,78 +102,80 @@ def test_every_row_is_what_a_loop_over_the_keys_says(kind: str, components: Regi
     ],
     ids=" ".join,
 )
-def test_every_kernel_says_the_same_of_them(overrides: tuple[str, ...], kind: str, components: Registry) -> None:
+def test_every_kernel_equals_eager_with_appended_queries(
+    overrides: tuple[str, ...], kind: str, components: Registry
+) -> None:
     *faster, readable = KERNELS
     rows, keys = streams(kind)
     x = noise("rows", 2, LENGTH + AT.shape[1], 16)
-    found = []
+    results = []
     for kernels in (faster, [readable]):
-        specimen = made(components, *overrides, kernels=[*kernels, readable])
+        specimen = make_model(components, *overrides, kernels=[*kernels, readable])
         hidden = specimen.stack()(x, rows, keys=keys).hidden
         loss = (hidden * noise("loss", *hidden.shape)).sum()
         grads = torch.autograd.grad(loss, list(specimen.stack().layers.parameters()))
-        found.append([hidden, *(grad.reshape(1, -1) for grad in grads)])
-    assert max(map(max_difference, *found)) < 1e-9
+        results.append([hidden, *(grad.reshape(1, -1) for grad in grads)])
+    assert max(map(max_difference, *results)) < 1e-9
 
 
-def test_what_asks_the_last_layer_again_is_what_stood_behind_all_along(components: Registry) -> None:
-    specimen = made(components, "attention={name: mha, scores: {value_residual: true}}", "placement=pre")
+def test_rerunning_the_last_layer_equals_appended_queries(components: Registry) -> None:
+    specimen = make_model(components, "attention={name: mha, scores: {value_residual: true}}", "placement=pre")
     stack = specimen.stack()
     _, keys = streams("plain")
-    x, asking = noise("rows", 2, LENGTH, 16), noise("asking", 2, 3, 16)
+    x, queries = noise("rows", 2, LENGTH, 16), noise("asking", 2, 3, 16)
     with torch.no_grad():
         output = stack(x, keys, capture=Capture(last_layer_input=True))
         assert output.last_layer_input is not None
-        at = AT.unsqueeze(-1).expand(-1, -1, 16)
-        same = stack.rerun_last_layer(output.last_layer_input, output.last_layer_input.x.gather(1, at), AT, 1)
-        torch.testing.assert_close(same, output.hidden.gather(1, at), rtol=0, atol=1e-12)
-        once = layer(stack, output.last_layer_input.x, asking, keys)
+        index = AT.unsqueeze(-1).expand(-1, -1, 16)
+        rerun = stack.rerun_last_layer(output.last_layer_input, output.last_layer_input.x.gather(1, index), AT, 1)
+        torch.testing.assert_close(rerun, output.hidden.gather(1, index), rtol=0, atol=1e-12)
+        first_pass = last_layer(stack, output.last_layer_input.x, queries, keys)
         torch.testing.assert_close(
-            stack.rerun_last_layer(output.last_layer_input, asking, AT, 1), stack.norm(once), rtol=0, atol=1e-12
+            stack.rerun_last_layer(output.last_layer_input, queries, AT, 1), stack.norm(first_pass), rtol=0, atol=1e-12
         )
-        twice = layer(stack, output.last_layer_input.x, once, keys)
+        second_pass = last_layer(stack, output.last_layer_input.x, first_pass, keys)
         torch.testing.assert_close(
-            stack.rerun_last_layer(output.last_layer_input, asking, AT, 2), stack.norm(twice), rtol=0, atol=1e-12
+            stack.rerun_last_layer(output.last_layer_input, queries, AT, 2), stack.norm(second_pass), rtol=0, atol=1e-12
         )
 
 
-def layer(stack: Any, content: Tensor, asking: Tensor, keys: TokenLayout) -> Tensor:
-    """The last layer alone, on both, before the final norm; of the first it keeps the values."""
-    last, first = stack.layers[-1], stack.layers[0].attention
-    both = torch.cat([content, asking], dim=1)
-    normed = last.placement.norms["attention"]
-    q, k = last.attention.heads.q(normed(both)), last.attention.heads.k(normed(content))
-    before = first.heads.v(stack.layers[0].placement.norms["attention"](noise("rows", 2, LENGTH, 16)))
-    share = 0.5 + last.attention.attend.own_share
-    v = share * last.attention.heads.v(normed(content)) + (1 - share) * before
+def last_layer(stack: Any, content: Tensor, queries: Tensor, keys: TokenLayout) -> Tensor:
+    """Compute the last layer on content and queries, before the final norm, with the values of the first layer."""
+    last_layer, first_attention = stack.layers[-1], stack.layers[0].attention
+    both = torch.cat([content, queries], dim=1)
+    normed = last_layer.placement.norms["attention"]
+    q, k = last_layer.attention.heads.q(normed(both)), last_layer.attention.heads.k(normed(content))
+    first_values = first_attention.heads.v(stack.layers[0].placement.norms["attention"](noise("rows", 2, LENGTH, 16)))
+    share = 0.5 + last_layer.attention.attend.own_share
+    v = share * last_layer.attention.heads.v(normed(content)) + (1 - share) * first_values
     positions = keys.append_copies(AT).positions
     turn = stack.position[0]
     q, k, v = (x.view(2, -1, 4, 4).transpose(1, 2) for x in (q, k, v))
     q = turn.rotate(q, turn.tables(positions, 4), "query")
     k = turn.rotate(k, turn.tables(keys.positions, 4), "key")
     mixed = (q @ k.transpose(-1, -2) / 2).softmax(-1) @ v
-    x = both + last.attention.heads.o(mixed.transpose(1, 2).flatten(-2))
-    made: Tensor = (x + last.feedforward(last.placement.norms["feedforward"](x))[0])[:, LENGTH:]
-    return made
+    x = both + last_layer.attention.heads.o(mixed.transpose(1, 2).flatten(-2))
+    output: Tensor = (x + last_layer.feedforward(last_layer.placement.norms["feedforward"](x))[0])[:, LENGTH:]
+    return output
 
 
-def test_an_order_that_rows_come_with_is_obeyed_on_both_sides(components: Registry) -> None:
-    specimen = made(components)
+def test_a_given_order_decides_which_tokens_are_visible(components: Registry) -> None:
+    specimen = make_model(components)
     x, ramp = noise("rows", 2, LENGTH, 16), torch.arange(LENGTH).unsqueeze(0)
-    before = specimen.stack()(x, TokenLayout(ramp, None, ORDER)).hidden
+    baseline = specimen.stack()(x, TokenLayout(ramp, None, ORDER)).hidden
     x[:, 2] += 1
-    moved = (specimen.stack()(x, TokenLayout(ramp, None, ORDER)).hidden - before).abs().amax(-1) > 1e-12
-    assert moved.tolist() == (ORDER[:, 2:3] <= ORDER).tolist()
+    changed = (specimen.stack()(x, TokenLayout(ramp, None, ORDER)).hidden - baseline).abs().amax(-1) > 1e-12
+    assert changed.tolist() == (ORDER[:, 2:3] <= ORDER).tolist()
 
 
-def test_where_only_an_order_says_what_came_before_one_is_needed(components: Registry) -> None:
+def test_appended_queries_of_a_causal_model_need_an_order(components: Registry) -> None:
     specimen = SmallModel(resolved("gpt-tiny", registry=components), components)
     ramp = torch.arange(LENGTH).unsqueeze(0)
     with pytest.raises(AssertionError, match="expected an order for extra queries"):
         specimen.stack()(noise("rows", 2, 10, 64), TokenLayout(ramp).append_copies(AT), keys=TokenLayout(ramp))
 
 
-def test_states_know_nothing_of_rows_that_only_ask(components: Registry) -> None:
+def test_appended_queries_do_not_support_decoding_states(components: Registry) -> None:
     specimen = SmallModel(resolved("gpt-tiny", registry=components), components)
     rows, keys = streams("ordered")
     with pytest.raises(AssertionError, match="whole sequences"):
@@ -181,22 +183,24 @@ def test_states_know_nothing_of_rows_that_only_ask(components: Registry) -> None
 
 
 @pytest.mark.parametrize("attention", ["mha", "gqa", "mla", "talking-heads", "differential", "dot"])
-def test_what_an_attention_costs_counts_their_queries_and_no_keys_of_theirs(
-    attention: str, components: Registry
-) -> None:
+def test_costs_of_an_attention_include_appended_queries_but_no_keys(attention: str, components: Registry) -> None:
     position = "position=none" if attention == "differential" else "position=transformer-xl"
-    specimen = made(components, f"attention={attention}", position, initialized=False)
+    specimen = make_model(components, f"attention={attention}", position, initialized=False)
     specimen.topology.to("meta")
     stack: Any = specimen.stack()
     ramp = torch.arange(LENGTH, device="meta").unsqueeze(0)
-    x, at = torch.empty(1, LENGTH + 3, 16, device="meta"), AT[:1].to("meta")
+    x, query_positions = torch.empty(1, LENGTH + 3, 16, device="meta"), AT[:1].to("meta")
     with flop_counter() as counter:
-        stack(x.double(), TokenLayout(ramp).append_copies(at), keys=TokenLayout(ramp))
+        stack(x.double(), TokenLayout(ramp).append_copies(query_positions), keys=TokenLayout(ramp))
     load = Load(LENGTH + 3, LENGTH)
-    costs = [part.cost(load) for each in stack.layers for part in (each.attention, each.feedforward, stack.position[0])]
+    costs = [
+        part.cost(load)
+        for stack_layer in stack.layers
+        for part in (stack_layer.attention, stack_layer.feedforward, stack.position[0])
+    ]
     assert sum(cost.flops for cost in costs) == counter.get_total_flops()
 
 
-def test_repeating_takes_what_a_batch_shares() -> None:
+def test_append_copies_expands_a_shared_row() -> None:
     both = append_copies(torch.arange(LENGTH).unsqueeze(0), AT)
     assert both.tolist() == [[*range(LENGTH), 3, 0, 5], [*range(LENGTH), 6, 6, 2]]

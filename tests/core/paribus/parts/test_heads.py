@@ -1,4 +1,4 @@
-"""Heads: which columns belong to which head, and which query head reads which key/value head."""
+"""Heads: columns of each head, shared key/value heads, memories and projections."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from paribus.parts.heads import repeat_heads
 SHAPE = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1)
 
 
-def test_a_head_is_a_run_of_columns() -> None:
+def test_a_head_is_a_contiguous_range_of_columns() -> None:
     heads = Heads(SHAPE, kv_heads=4, bias=True)
     x = torch.randn(2, 5, 6)
     q, columns = heads.queries(x), heads.q(x)
@@ -17,8 +17,8 @@ def test_a_head_is_a_run_of_columns() -> None:
     for batch in range(2):
         for head in range(4):
             for row in range(5):
-                wanted = columns[batch, row, 3 * head : 3 * head + 3]
-                assert torch.equal(q[batch, head, row], wanted)
+                expected = columns[batch, row, 3 * head : 3 * head + 3]
+                assert torch.equal(q[batch, head, row], expected)
 
 
 def test_merging_undoes_splitting() -> None:
@@ -28,7 +28,7 @@ def test_merging_undoes_splitting() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_a_key_head_is_read_by_a_run_of_query_heads(groups: int) -> None:
+def test_consecutive_query_heads_share_a_key_head(groups: int) -> None:
     heads = Heads(SHAPE, kv_heads=groups, bias=False)
     x = torch.randn(2, 5, 6)
     assert heads.keys(x).shape == heads.values(x).shape == (2, groups, 5, 3)
@@ -37,7 +37,7 @@ def test_a_key_head_is_read_by_a_run_of_query_heads(groups: int) -> None:
         assert torch.equal(repeated[:, head], heads.keys(x)[:, head * groups // 4])
 
 
-def test_what_is_not_shared_is_not_copied() -> None:
+def test_repeat_heads_returns_unshared_heads_uncopied() -> None:
     x = torch.randn(2, 4, 5, 3)
     assert repeat_heads(x, 4) is x
 
@@ -51,21 +51,21 @@ def test_a_table_is_projected_as_queries_and_as_keys_of_all_heads() -> None:
     assert queries.shape == keys.shape == (4, 7, 3)
 
 
-def test_keys_come_from_a_memory_of_its_own_width() -> None:
+def test_a_memory_may_have_its_own_width() -> None:
     shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10)
     heads = Heads(shape, kv_heads=2, bias=False)
     assert heads.queries(torch.randn(1, 5, 6)).shape == (1, 4, 5, 3)
     assert heads.keys(torch.randn(1, 7, 10)).shape == heads.values(torch.randn(1, 7, 10)).shape == (1, 2, 7, 3)
 
 
-def test_every_projection_has_a_bias_or_none_has() -> None:
+def test_all_projections_have_a_bias_or_none_has() -> None:
     with_bias, without = (dict(Heads(SHAPE, kv_heads=2, bias=bias).named_parameters()) for bias in (True, False))
     assert set(without) == {f"{name}.weight" for name in "qkvo"}
     assert set(with_bias) == set(without) | {f"{name}.bias" for name in "qkvo"}
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_it_is(groups: int) -> None:
+def test_a_raw_memory_is_its_own_values_and_keeps_its_width(groups: int) -> None:
     shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=8, raw_memory=True)
     heads = Heads(shape, kv_heads=groups, bias=True)
     assert {name.partition(".")[0] for name, _ in heads.named_parameters()} == {"q", "k"}
@@ -75,7 +75,7 @@ def test_a_memory_that_is_read_raw_is_its_own_values_and_comes_back_as_wide_as_i
     assert torch.equal(heads.merge(repeat_heads(values, 4)), memory)
 
 
-def test_heads_that_share_a_memory_share_it_evenly() -> None:
+def test_the_width_of_a_raw_memory_is_divisible_by_its_heads() -> None:
     shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10, raw_memory=True)
     with pytest.raises(ValueError, match="divisible by 4 heads, got 10"):
         Heads(shape, kv_heads=4, bias=True)

@@ -1,4 +1,4 @@
-"""Who sees whom, against a loop over every pair of rows."""
+"""Visibility masks, compared with loops over every pair of tokens."""
 
 import itertools
 
@@ -18,7 +18,7 @@ ORDER = torch.tensor([[5, 3, 1, 0, 2, 4], [2, 2, 2, 3, 4, 5]])
 @pytest.mark.parametrize("documents", [None, DOCUMENTS])
 @pytest.mark.parametrize("order", [None, ORDER])
 @pytest.mark.parametrize("by_row", [False, True])
-def test_a_mask_is_what_a_loop_says(
+def test_a_mask_equals_a_reference_in_loops(
     causal: bool, window: int | None, documents: torch.Tensor | None, order: torch.Tensor | None, by_row: bool
 ) -> None:
     rows = with_order(TokenLayout(POSITIONS, documents, order))
@@ -28,58 +28,60 @@ def test_a_mask_is_what_a_loop_says(
         assert window is None
         assert documents is None
         return
-    turns = torch.arange(6).expand(2, -1) if order is None else order
-    places = turns if by_row else POSITIONS
-    wanted = torch.ones(2, 1, 6, 6, dtype=torch.bool)
+    order_of = torch.arange(6).expand(2, -1) if order is None else order
+    places_of = order_of if by_row else POSITIONS
+    expected = torch.ones(2, 1, 6, 6, dtype=torch.bool)
     for b in range(2):
         for i in range(6):
             for j in range(6):
-                sees = not causal or turns[b, j] <= turns[b, i]
+                sees = not causal or order_of[b, j] <= order_of[b, i]
                 if window is not None:
-                    sees = sees and abs(places[b, i] - places[b, j]) < window
+                    sees = sees and abs(places_of[b, i] - places_of[b, j]) < window
                 if documents is not None:
                     sees = sees and documents[b, i] == documents[b, j] and documents[b, j] >= 0
-                wanted[b, 0, i, j] = bool(sees)
-    assert torch.equal(mask.expand(2, -1, -1, -1), wanted)
+                expected[b, 0, i, j] = bool(sees)
+    assert torch.equal(mask.expand(2, -1, -1, -1), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
-@pytest.mark.parametrize("first", [0, 1, 3])
-def test_a_dilated_window_with_rows_that_all_see_is_what_a_loop_says(causal: bool, dilation: int, first: int) -> None:
-    positions = torch.arange(-2, 9)  # two rows of padding before the first
+@pytest.mark.parametrize("global_tokens", [0, 1, 3])
+def test_a_dilated_window_with_global_tokens_equals_a_reference_in_loops(
+    causal: bool, dilation: int, global_tokens: int
+) -> None:
+    positions = torch.arange(-2, 9)  # two tokens of padding first
     rows = with_order(TokenLayout(positions.unsqueeze(0)))
-    mask = visibility_mask(Visibility(causal, 2, dilation, first), rows, rows)
+    mask = visibility_mask(Visibility(causal, 2, dilation, global_tokens), rows, rows)
     assert mask is not None
     for i, j in itertools.product(range(11), repeat=2):
         away = int(positions[i] - positions[j])
         near = away in (-dilation, 0, dilation)
-        every = any(0 <= int(positions[row]) < first for row in (i, j))
+        every = any(0 <= int(positions[row]) < global_tokens for row in (i, j))
         assert bool(mask[0, 0, i, j]) == ((near or every) and (not causal or away >= 0)), (i, j)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("near", [0, 1])
-def test_blocks_see_their_neighbours_and_those_that_were_drawn(causal: bool, near: int) -> None:
+def test_blocks_see_their_neighbours_and_random_blocks(causal: bool, near: int) -> None:
     blocks = BlockPattern(2, near, ((3,), (), (0, 1), (3,)))
-    rows = with_order(TokenLayout(torch.arange(9).unsqueeze(0)))  # one more than there are blocks for
+    rows = with_order(TokenLayout(torch.arange(9).unsqueeze(0)))  # one token more than the blocks cover
     mask = visibility_mask(Visibility(causal, blocks=blocks), rows, rows)
     assert mask is not None
     for i, j in itertools.product(range(8), repeat=2):
-        drawn = j // 2 in blocks.random_blocks[i // 2]
-        wanted = (abs(i // 2 - j // 2) <= near or drawn) and (not causal or j <= i)
-        assert bool(mask[0, 0, i, j]) == wanted, (i, j)
+        is_random = j // 2 in blocks.random_blocks[i // 2]
+        expected = (abs(i // 2 - j // 2) <= near or is_random) and (not causal or j <= i)
+        assert bool(mask[0, 0, i, j]) == expected, (i, j)
     assert mask[0, 0, 8, 8]
 
 
-def test_a_row_comes_before_the_next_one_whatever_their_positions() -> None:
+def test_causality_follows_the_index_and_not_the_positions() -> None:
     rows = with_order(TokenLayout(torch.tensor([[0, 1, 0, 1]])))
     mask = visibility_mask(Visibility(causal=True), rows, rows)
     assert mask is not None
     assert torch.equal(mask[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
 
 
-def test_order_runs_on_behind_a_cache() -> None:
+def test_the_order_continues_after_a_cache() -> None:
     q, k = (
         with_order(TokenLayout(torch.tensor([[0, 1]])), past=3),
         with_order(TokenLayout(torch.zeros(1, 5, dtype=torch.long))),
@@ -89,12 +91,12 @@ def test_order_runs_on_behind_a_cache() -> None:
     assert mask[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
 
 
-def test_an_order_that_is_given_stays() -> None:
+def test_a_given_order_is_unchanged() -> None:
     rows = TokenLayout(POSITIONS, None, ORDER)
     assert with_order(rows) is rows
 
 
-def test_rows_without_documents_are_those_of_the_first() -> None:
+def test_tokens_without_documents_belong_to_document_0() -> None:
     memory = with_order(
         TokenLayout(torch.arange(3).unsqueeze(0), torch.tensor([[0, 0, PADDING], [0, PADDING, PADDING]]))
     )
@@ -117,7 +119,7 @@ def test_rows_without_documents_are_those_of_the_first() -> None:
         (Visibility(blocks=BlockPattern(8, 1, ((), (0, 3), (), ())), global_tokens=4), 100, 44),
     ],
 )
-def test_the_span_is_what_a_query_in_the_middle_sees(sight: Visibility, keys: int, span: int) -> None:
+def test_the_span_equals_the_keys_that_a_middle_query_sees(sight: Visibility, keys: int, span: int) -> None:
     assert sight.span(keys) == span
     rows = with_order(TokenLayout(torch.arange(keys).unsqueeze(0)))
     mask = visibility_mask(sight, rows, rows)
@@ -126,16 +128,16 @@ def test_the_span_is_what_a_query_in_the_middle_sees(sight: Visibility, keys: in
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("first", [0, 2])
-def test_pairs_that_are_looked_at_are_those_of_every_query(causal: bool, first: int) -> None:
-    sight = Visibility(causal, 3, 2, first)
-    whole = 0 if causal else first
-    assert sight.pairs(50, 50) == 50 * sight.span(50) + whole * (50 - sight.span(50))
-    assert sight._replace(causal=True).pairs(1, 50) == 3 + first  # a step of decoding
-    assert sight.pairs(1, 50) == (50 if whole else sight.span(50))
+@pytest.mark.parametrize("global_tokens", [0, 2])
+def test_the_number_of_pairs_is_summed_over_all_queries(causal: bool, global_tokens: int) -> None:
+    sight = Visibility(causal, 3, 2, global_tokens)
+    global_queries = 0 if causal else global_tokens
+    assert sight.pairs(50, 50) == 50 * sight.span(50) + global_queries * (50 - sight.span(50))
+    assert sight._replace(causal=True).pairs(1, 50) == 3 + global_tokens  # a step of decoding
+    assert sight.pairs(1, 50) == (50 if global_queries else sight.span(50))
 
 
-def test_blocks_say_which_others_they_see_as_a_table_and_as_a_mask() -> None:
+def test_random_blocks_have_a_table_and_a_mask() -> None:
     cpu = torch.device("cpu")
     blocks = BlockPattern(4, 0, ((1, 2), (), (0,)))
     assert blocks.random_block_table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]

@@ -148,6 +148,14 @@ def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
     assert f"trials: {len(runs)} of {planned}" in text
 
 
+def test_the_provenance_covers_the_trials_of_every_setting(table: Table, make: Make) -> None:
+    combined = replace(table, setting="params", other_settings=(replace(table, setting="flops"),))
+    shared = [make(seed=seed) for seed in range(2)]
+    flops = [make("mqa", seed, varied={"attention": "mqa"}) for seed in range(3)]
+    text = html_page(combined, {"params": shared, "flops": [*shared, *flops]})
+    assert "trials: 5 of 5," in text
+
+
 def test_a_curve_has_no_point_of_the_stage_before(make: Make, ask: Ask) -> None:
     pretrained = make(edits={"result/curve": [{"step": step, METRIC: 9.0} for step in (1000, 2000)]})
     tuned = replace(make(loss=2.5), parent=pretrained)

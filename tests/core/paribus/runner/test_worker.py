@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+import paribus.train.trial
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PLUGIN, EXIT_SPEC, EXIT_STORE
 from paribus.registry import Registry
+from paribus.runner import trial_output
 from paribus.runner.fork_server import process_environment
 from paribus.runner.outcomes import EXIT_LOCKED, EXIT_RETRY
 from paribus.runner.signals import StopRequest
@@ -49,6 +51,18 @@ def test_a_request_writes_a_record_and_progress(store: Store, trial: MakeTrial, 
     assert run_request(request, registry, stop=StopRequest()) == EXIT_OK
     assert store.state("base-0") == "done"
     assert [line.step for line in progress.read()][-1] == 8
+
+
+def test_a_trial_that_ends_after_a_time_writes_progress_at_intervals(
+    store: Store, trial: MakeTrial, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paribus.train.trial, "DEFAULT_STEPS", 1)  # the last step of a trial without any limit
+    monkeypatch.setattr(trial_output, "WRITE_SECONDS", 1e9)
+    timed = trial()
+    timed.spec["trainer"].update(max_steps=None, max_time={"seconds": 0.2})
+    progress = ProgressReader(store.folder("base-0") / PROGRESS)
+    assert run_request(request_for(store, timed), registry, stop=StopRequest()) == EXIT_OK
+    assert [line.step for line in progress.read()] == [1]
 
 
 def test_a_model_of_pairs_writes_when_it_is_measured(store: Store, trial: MakeTrial, registry: Registry) -> None:

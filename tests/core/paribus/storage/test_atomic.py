@@ -52,7 +52,7 @@ trees = st.recursive(
 
 
 def failing_at(k: int, code: int) -> tuple[Files, list[str]]:
-    """The system calls, of which the k-th fails, and a list of those that were made."""
+    """Return system calls whose k-th call fails, and the list of calls so far."""
     created: list[str] = []
 
     def before(name: str) -> None:
@@ -64,7 +64,7 @@ def failing_at(k: int, code: int) -> tuple[Files, list[str]]:
 
 
 def half_writing(code: int) -> Files:
-    """A disk that takes half of what it is given, and then nothing."""
+    """Return system calls that write half of the first data, and then fail."""
     calls: list[int] = []
 
     def write(descriptor: int, data: memoryview) -> int:
@@ -77,7 +77,7 @@ def half_writing(code: int) -> Files:
 
 
 def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
-    """One disk for each call that can fail, until none is left to fail."""
+    """Yield system calls that fail at each call in turn; the last ones do not fail."""
     for k in itertools.count():
         files, created = failing_at(k, code)
         yield files, created
@@ -86,7 +86,7 @@ def faults(code: int) -> Iterator[tuple[Files, list[str]]]:
 
 
 def killed_at(k: int, work: Callable[[Files], object]) -> bool:
-    """Whether a forked child that does `work` is killed ahead of its k-th system call."""
+    """Run `work` in a forked child that is killed before its k-th system call; return whether it was killed."""
 
     def before(_: str) -> None:
         nonlocal k
@@ -105,7 +105,7 @@ def killed_at(k: int, work: Callable[[Files], object]) -> bool:
 
 
 def resealed(body: Json, schema: Json) -> bytes:
-    """What a forger writes: the hash is right, and the rest is not ours."""
+    """Return a document with a correct hash and an invalid body or schema."""
     document: dict[str, Json] = {"body": body, "schema": schema}
     return canonical_json({**document, "sha256": digest_json(document)}) + b"\n"
 
@@ -118,9 +118,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EMFILE])
-def test_whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_stray(
-    tmp_path: Path, code: int
-) -> None:
+def test_a_failing_call_leaves_the_old_or_new_file_and_no_temporary_file(tmp_path: Path, code: int) -> None:
     path = tmp_path / "record.json"
     for index, (files, created) in enumerate(faults(code)):
         write_json(path, OLD)
@@ -135,7 +133,7 @@ def test_whichever_call_fails_the_file_holds_the_old_or_the_new_and_there_is_no_
         assert names(tmp_path) == ["record.json"]
 
 
-def test_a_stray_that_could_not_be_removed_breaks_no_later_write_and_is_swept(tmp_path: Path) -> None:
+def test_a_leftover_temporary_file_breaks_no_later_write_and_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
 
     def before(name: str) -> None:
@@ -150,7 +148,7 @@ def test_a_stray_that_could_not_be_removed_breaks_no_later_write_and_is_swept(tm
     assert names(tmp_path) == ["record.json"]
 
 
-def test_a_sweep_leaves_every_other_file_and_forgives_a_disk_that_fails(tmp_path: Path) -> None:
+def test_removing_temporary_files_keeps_other_files_and_ignores_disk_errors(tmp_path: Path) -> None:
     for name in (".paribus-1-ab.tmp", ".paribus-lock", "other.tmp"):
         (tmp_path / name).touch()
     remove_temporary_files(tmp_path, files=failing_at(0, errno.EROFS)[0])
@@ -161,7 +159,7 @@ def test_a_sweep_leaves_every_other_file_and_forgives_a_disk_that_fails(tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # 3.12 warns where torch has threads; we use none
-def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+def test_a_kill_before_any_call_leaves_the_old_or_new_file(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     k, content = 0, []
     killed = True
@@ -176,7 +174,7 @@ def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> N
     assert content == [READ_OLD] * 5 + [NEW] * 2  # the rename is the fifth of six calls; the last child was not killed
 
 
-def test_a_disk_that_fills_up_within_a_write_leaves_the_old(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_during_a_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     write_json(path, OLD)
     with pytest.raises(StoreError, match=r"record\.json\): 1,000 bytes could not be written: No space left.*free that"):
@@ -185,13 +183,13 @@ def test_a_disk_that_fills_up_within_a_write_leaves_the_old(tmp_path: Path) -> N
     assert names(tmp_path) == ["record.json"]
 
 
-def test_a_disk_that_takes_a_little_at_a_time_gets_all_of_it(tmp_path: Path) -> None:
+def test_partial_writes_are_continued(tmp_path: Path) -> None:
     trickle = replace(FILES, write=lambda descriptor, data: os.write(descriptor, data[:7]))
     write_bytes(tmp_path / "file", b"", bytes(range(256)), b"", memoryview(b"end"), files=trickle)
     assert read_bytes(tmp_path / "file") == bytes(range(256)) + b"end"
 
 
-def test_an_interrupt_leaves_no_stray_and_stays_an_interrupt(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_no_temporary_file_and_is_raised_again(tmp_path: Path) -> None:
     def before(name: str) -> None:
         if name == "fsync":
             raise KeyboardInterrupt("twice")
@@ -201,30 +199,30 @@ def test_an_interrupt_leaves_no_stray_and_stays_an_interrupt(tmp_path: Path) -> 
     assert names(tmp_path) == []
 
 
-def test_a_vanished_folder_is_named_and_not_made_again(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_and_not_created(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"gone/record\.json\).*No such file"):
         write_json(tmp_path / "gone" / "record.json", OLD)
     assert names(tmp_path) == []
 
 
-def test_a_folder_in_the_place_of_the_file_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_at_the_path_of_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "record.json" / "inside").mkdir(parents=True)
     with pytest.raises(StoreError, match=r"Is a directory"):
         write_json(tmp_path / "record.json", OLD)
     assert names(tmp_path) == ["record.json"]
 
 
-def test_what_is_written_is_readable_by_whom_the_umask_lets(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
+    previous_umask = os.umask(0o027)
     try:
         write_bytes(tmp_path / "file", b"data")
     finally:
-        os.umask(before)
+        os.umask(previous_umask)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize(("code", "works"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
-def test_a_file_system_that_cannot_flush_folders_is_served_and_one_that_fails_is_not(
+def test_a_file_system_without_folder_fsync_is_supported_and_an_io_error_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, works: bool
 ) -> None:
     flush = os.fsync
@@ -243,7 +241,7 @@ def test_a_file_system_that_cannot_flush_folders_is_served_and_one_that_fails_is
     assert read_bytes(tmp_path / "file") == b"data"
 
 
-def test_a_folder_is_made_with_those_above_it_and_twice_is_once(tmp_path: Path) -> None:
+def test_make_folder_creates_parents_and_may_be_repeated(tmp_path: Path) -> None:
     files, created = failing_at(99, errno.EIO)
     make_folder(tmp_path / "a" / "b", files=files)
     make_folder(tmp_path / "a" / "b")
@@ -251,7 +249,7 @@ def test_a_folder_is_made_with_those_above_it_and_twice_is_once(tmp_path: Path) 
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_whichever_call_fails_a_folder_can_be_made_afterwards(tmp_path: Path) -> None:
+def test_a_folder_can_be_created_after_any_failed_call(tmp_path: Path) -> None:
     for index, (files, created) in enumerate(faults(errno.EROFS)):
         folder = tmp_path / str(index) / "b"
         if index < 6:
@@ -264,7 +262,7 @@ def test_whichever_call_fails_a_folder_can_be_made_afterwards(tmp_path: Path) ->
         write_bytes(folder / "file", b"data")
 
 
-def test_a_folder_that_another_process_makes_first_is_no_failure(tmp_path: Path) -> None:
+def test_a_folder_created_by_another_process_is_accepted(tmp_path: Path) -> None:
     def slow(folder: Path) -> None:
         folder.mkdir()
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
@@ -273,7 +271,7 @@ def test_a_folder_that_another_process_makes_first_is_no_failure(tmp_path: Path)
     assert (tmp_path / "a" / "b").is_dir()
 
 
-def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     with pytest.raises(StoreError, match="could not be made: Not a directory"):
         make_folder(tmp_path / "a")
@@ -284,7 +282,7 @@ def test_a_file_in_the_place_of_a_folder_is_an_error(tmp_path: Path) -> None:
 
 @given(st.dictionaries(words, trees, max_size=3))
 @settings(max_examples=60)
-def test_a_document_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Json]) -> None:
+def test_documents_round_trip(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Json]) -> None:
     path = tmp_path_factory.getbasetemp() / "document.json"
     write_json(path, document, files=replace(FILES, fsync=lambda _: None, fsync_dir=lambda _: None))
     content = read_json(path)
@@ -293,7 +291,7 @@ def test_a_document_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactor
     assert digest_json(content) == digest_json(document)
 
 
-def test_every_one_of_300_flipped_bits_is_found(tmp_path: Path) -> None:
+def test_every_one_of_300_flipped_bits_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     write_json(path, OLD)
     data = path.read_bytes()
@@ -305,7 +303,7 @@ def test_every_one_of_300_flipped_bits_is_found(tmp_path: Path) -> None:
             read_json(path)
 
 
-def test_every_sampled_truncation_and_zeroed_tail_is_found(tmp_path: Path) -> None:
+def test_every_sampled_truncation_and_zeroed_tail_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     write_json(path, OLD)
     data = path.read_bytes()
@@ -316,7 +314,7 @@ def test_every_sampled_truncation_and_zeroed_tail_is_found(tmp_path: Path) -> No
                 read_json(path)
 
 
-def test_an_edit_is_found_and_so_is_a_document_of_another_spelling(tmp_path: Path) -> None:
+def test_an_edited_or_reformatted_document_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     write_json(path, OLD)
     text = path.read_text()
@@ -350,13 +348,13 @@ def test_an_edit_is_found_and_so_is_a_document_of_another_spelling(tmp_path: Pat
         (b'\xef\xbb\xbf{"body":{}}', "BOM"),
     ],
 )
-def test_what_nobody_here_wrote_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+def test_an_invalid_document_is_rejected_as_damaged(tmp_path: Path, data: bytes, words: str) -> None:
     (tmp_path / "record.json").write_bytes(data)
     with pytest.raises(DamagedError, match=rf"record\.json\): this file was cut, edited or damaged: .*({words})"):
         read_json(tmp_path / "record.json")
 
 
-def test_another_schema_is_named_and_is_no_damage(tmp_path: Path) -> None:
+def test_an_unknown_schema_is_reported_and_not_as_damage(tmp_path: Path) -> None:
     write_json(tmp_path / "record.json", OLD, schema=2)
     assert read_json(tmp_path / "record.json", schema=2) == READ_OLD
     with pytest.raises(StoreError, match=r"unknown-schema.*record\.json\): .*schema 2.*; valid: 1") as caught:
@@ -364,7 +362,7 @@ def test_another_schema_is_named_and_is_no_damage(tmp_path: Path) -> None:
     assert not isinstance(caught.value, DamagedError)
 
 
-def test_a_file_that_cannot_be_read_is_named_and_only_a_bad_disk_speaks_against_it(
+def test_only_a_disk_error_counts_an_unreadable_file_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(StoreError, match=r"none\.json\): this file could not be read: No such file") as caught:
@@ -381,11 +379,11 @@ def test_a_file_that_cannot_be_read_is_named_and_only_a_bad_disk_speaks_against_
         read_bytes(tmp_path / "file")
 
 
-def test_damage_is_told_of_in_one_line_that_drives_no_terminal(tmp_path: Path) -> None:
+def test_control_characters_of_a_damaged_path_are_escaped(tmp_path: Path) -> None:
     assert "\x1b" not in str(damaged_error(tmp_path / "a\x1b[2J", "why"))
 
 
-def test_a_bad_file_is_moved_aside_and_never_over_another(tmp_path: Path) -> None:
+def test_quarantine_renames_a_file_and_overwrites_none(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     aside = []
     for data in (b"one", b"two"):
@@ -398,7 +396,7 @@ def test_a_bad_file_is_moved_aside_and_never_over_another(tmp_path: Path) -> Non
         quarantine(path)
 
 
-def test_whichever_call_fails_a_file_set_aside_is_still_there_once(tmp_path: Path) -> None:
+def test_a_failed_quarantine_keeps_exactly_one_copy(tmp_path: Path) -> None:
     for index, (files, _) in enumerate(faults(errno.EIO)):
         folder = tmp_path / str(index)
         folder.mkdir()
@@ -412,7 +410,7 @@ def test_whichever_call_fails_a_file_set_aside_is_still_there_once(tmp_path: Pat
 # --- JSON and hashes ---
 
 
-def test_the_canonical_spelling_does_not_depend_on_order_or_kind_of_sequence() -> None:
+def test_canonical_json_does_not_depend_on_key_order_or_sequence_type() -> None:
     assert (
         canonical_json({"b": (1, 2.0), "a": None})
         == canonical_json({"a": None, "b": [1, 2.0]})
@@ -423,7 +421,7 @@ def test_the_canonical_spelling_does_not_depend_on_order_or_kind_of_sequence() -
 
 
 @given(st.floats())
-def test_every_float_survives_and_those_that_are_not_finite_do_as_words(value: float) -> None:
+def test_floats_round_trip_and_non_finite_ones_are_strings(value: float) -> None:
     spelt = canonical_json({"value": value})
     content = parse_number(json.loads(spelt)["value"])
     assert content == value or (math.isnan(content) and math.isnan(value))
@@ -432,7 +430,7 @@ def test_every_float_survives_and_those_that_are_not_finite_do_as_words(value: f
 
 
 @pytest.mark.parametrize("value", ["1", "infinity", None, True, [], {}])
-def test_what_is_no_number_is_refused(value: Json) -> None:
+def test_parse_number_rejects_other_values(value: Json) -> None:
     with pytest.raises(ValueError, match="not a number"):
         parse_number(value)
 
@@ -446,7 +444,7 @@ def test_what_is_no_number_is_refused(value: Json) -> None:
         (math, "document: JSON has no module"),
     ],
 )
-def test_what_json_cannot_spell_is_never_spelt_as_something_else(document: Any, words: str) -> None:
+def test_canonical_json_rejects_values_that_json_does_not_have(document: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         canonical_json(document)
 
@@ -454,7 +452,7 @@ def test_what_json_cannot_spell_is_never_spelt_as_something_else(document: Any, 
 @pytest.mark.parametrize(
     ("data", "words"), [(b"[Infinity]", "Infinity is not JSON"), (b'{"a":1,"a":2}', "key 'a'"), (b"[" * 10**5, "deep")]
 )
-def test_parsing_refuses_what_the_standard_does_not_have(data: bytes, words: str) -> None:
+def test_parse_json_rejects_non_standard_json(data: bytes, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_json(data)
 
@@ -462,14 +460,14 @@ def test_parsing_refuses_what_the_standard_does_not_have(data: bytes, words: str
 # --- logs ---
 
 
-def test_a_line_is_added_to_a_log(tmp_path: Path) -> None:
+def test_append_line_appends_a_line(tmp_path: Path) -> None:
     path = tmp_path / "curve.log"
     assert append_line(path, "one")
     assert append_line(path, "two\nlines \ud800")
     assert path.read_text() == "one\ntwo\\nlines \\ud800\n"
 
 
-def test_whichever_call_fails_a_log_answers_no_and_raises_nothing(tmp_path: Path) -> None:
+def test_append_line_returns_false_on_any_failure(tmp_path: Path) -> None:
     answers = []
     for files, _ in faults(errno.ENOSPC):
         answers.append(append_line(tmp_path / "curve.log", "line", files=files))
@@ -478,23 +476,27 @@ def test_whichever_call_fails_a_log_answers_no_and_raises_nothing(tmp_path: Path
     assert not append_line(tmp_path, "line")
 
 
-def test_a_line_that_was_cut_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+def test_a_truncated_line_does_not_damage_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "curve.log"
     assert not append_line(path, "first line", files=replace(FILES, write=lambda d, data: os.write(d, data[:4])))
     assert append_line(path, "second")
     assert path.read_text() == "firs\nsecond\n"
 
 
-def test_two_processes_that_log_to_one_file_do_not_write_over_each_other(tmp_path: Path) -> None:
-    first, second = FILES.extend(tmp_path / "log"), FILES.extend(tmp_path / "log")
-    for descriptor, line in ((first, b"one\n"), (second, b"two\n"), (first, b"three\n")):
+def test_two_processes_append_to_one_log_without_overwriting(tmp_path: Path) -> None:
+    first_descriptor, second_descriptor = FILES.extend(tmp_path / "log"), FILES.extend(tmp_path / "log")
+    for descriptor, line in (
+        (first_descriptor, b"one\n"),
+        (second_descriptor, b"two\n"),
+        (first_descriptor, b"three\n"),
+    ):
         FILES.write(descriptor, memoryview(line))
-    FILES.close(first)
-    FILES.close(second)
+    FILES.close(first_descriptor)
+    FILES.close(second_descriptor)
     assert (tmp_path / "log").read_text() == "one\ntwo\nthree\n"
 
 
-def test_writing_draws_nothing_from_the_callers_generator(tmp_path: Path) -> None:
+def test_writing_does_not_advance_the_global_random_generator(tmp_path: Path) -> None:
     random.seed(0)
     expected = random.random()
     random.seed(0)

@@ -26,17 +26,17 @@ time.sleep(60)
 
 
 def test_acquire_and_release(tmp_path: Path) -> None:
-    first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
-    assert first.is_free()
-    assert first.try_acquire()
-    assert first.try_acquire()
-    assert not second.is_free()
-    assert not second.try_acquire()
-    first.release()
-    first.release()
-    assert second.is_free()
-    assert second.try_acquire()
-    second.release()
+    first_lock, second_lock = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
+    assert first_lock.is_free()
+    assert first_lock.try_acquire()
+    assert first_lock.try_acquire()
+    assert not second_lock.is_free()
+    assert not second_lock.try_acquire()
+    first_lock.release()
+    first_lock.release()
+    assert second_lock.is_free()
+    assert second_lock.try_acquire()
+    second_lock.release()
 
 
 def test_queries_do_not_prevent_acquiring(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A folder that holds a model is known without torch, and one that holds none is told apart by what it does hold."""
+"""Saved models are read without torch; folders without a model are rejected with the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def model(original: Path, tmp_path: Path) -> Path:
-    """A copy to be broken."""
+    """Copy of a saved model that a test may damage."""
     folder = tmp_path / "gpt"
     folder.mkdir()
     for name in (MODEL, WEIGHTS):
@@ -33,23 +33,23 @@ def model(original: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_saved_model_says_what_it_is_and_reads(model: Path) -> None:
-    found = read_model(model)
-    assert (found.spec["attention"]["name"], found.dtype, found.is_trial) == ("mha", "float32", False)
-    assert found.tokenizer == paribus.load(model).tokenizer != ""
+def test_read_model_returns_spec_dtype_and_tokenizer(model: Path) -> None:
+    saved_model = read_model(model)
+    assert (saved_model.spec["attention"]["name"], saved_model.dtype, saved_model.is_trial) == ("mha", "float32", False)
+    assert saved_model.tokenizer == paribus.load(model).tokenizer != ""
 
 
-def test_what_a_folder_has_in_it_is_told_apart_wherever_it_stands(original: Path, model: Path, tmp_path: Path) -> None:
+def test_the_hash_depends_on_contents_and_not_on_the_path(original: Path, model: Path, tmp_path: Path) -> None:
     assert read_model(original).sha256 == read_model(model).sha256
-    other = tmp_path / "other"
-    paribus.save(paribus.assemble(paribus.spec("gpt-tiny", *TINY, "seed=1")), other)
-    assert read_model(other).sha256 != read_model(model).sha256
+    other_model = tmp_path / "other"
+    paribus.save(paribus.assemble(paribus.spec("gpt-tiny", *TINY, "seed=1")), other_model)
+    assert read_model(other_model).sha256 != read_model(model).sha256
     document = read_json(model / MODEL)
     write_json(model / MODEL, {**document, "spec": {**document["spec"], "dropout": 0.5}})
     assert read_model(original).sha256 != read_model(model).sha256
 
 
-def test_it_takes_no_torch(original: Path) -> None:
+def test_read_model_imports_no_torch(original: Path) -> None:
     statement = f"from paribus.storage.saved_model import read_model; read_model({str(original)!r}).sha256"
     code = f"import sys; {statement}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
@@ -67,7 +67,7 @@ def test_it_takes_no_torch(original: Path) -> None:
         ),
     ],
 )
-def test_a_folder_that_is_no_model_is_told_for_what_it_is(tmp_path: Path, name: str, message: str) -> None:
+def test_a_folder_without_a_model_is_rejected_with_the_reason(tmp_path: Path, name: str, message: str) -> None:
     folder = tmp_path / "there"
     if name:
         folder.mkdir()
@@ -76,14 +76,14 @@ def test_a_folder_that_is_no_model_is_told_for_what_it_is(tmp_path: Path, name: 
         read_model(folder)
 
 
-def test_a_file_or_no_name_at_all_is_no_folder(model: Path) -> None:
+def test_a_file_or_an_invalid_path_is_rejected(model: Path) -> None:
     with pytest.raises(StoreError, match="expected a folder with a model"):
         read_model(model / WEIGHTS)
     with pytest.raises(StoreError, match="this folder does not exist"):
         read_model("runs/\0")
 
 
-def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_read(model: Path) -> None:
+def test_truncated_or_invalid_weights_are_detected_from_the_header(model: Path) -> None:
     whole = (model / WEIGHTS).read_bytes()
     for data, message in (
         (whole[:-1], r"it has [\d,]+ bytes, but its header specifies [\d,]+"),
@@ -100,7 +100,7 @@ def test_weights_that_are_cut_or_are_something_else_are_noticed_before_they_are_
         read_model(model)
 
 
-def test_a_document_that_was_edited_is_refused(model: Path) -> None:
+def test_an_edited_model_document_is_rejected(model: Path) -> None:
     text = (model / MODEL).read_text()
     (model / MODEL).write_text(text.replace('"layers":1', '"layers":2'))
     with pytest.raises(StoreError, match="it does not have the hash"):
@@ -110,18 +110,18 @@ def test_a_document_that_was_edited_is_refused(model: Path) -> None:
         read_model(model)
 
 
-def test_a_trial_is_found_by_how_its_identity_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_is_found_by_a_prefix_of_its_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for study, identity in (("train", "1f3a9c00"), ("mine", "1f3a9c11"), ("mine", "abcd0000")):
         folder = tmp_path / "runs" / study / identity
         folder.mkdir(parents=True)
         (folder / RECORD).write_text("{}")
-    (tmp_path / "runs" / "mine" / "abcd9999").mkdir()  # it has not ended
+    (tmp_path / "runs" / "mine" / "abcd9999").mkdir()  # a trial without a record
     monkeypatch.chdir(tmp_path)
     assert find_model("1f3a9c1") == Path("runs/mine/1f3a9c11")
     assert find_model("abcd") == Path("runs/mine/abcd0000")
     assert find_model("abcd", tmp_path / "elsewhere") == Path("abcd")
-    assert find_model("abc") == Path("abc")  # too short to be meant as one
+    assert find_model("abc") == Path("abc")  # too short for an identity
     (tmp_path / "1f3a9c1").mkdir()
-    assert find_model("1f3a9c1") == Path("1f3a9c1")  # a folder of that name is meant before
+    assert find_model("1f3a9c1") == Path("1f3a9c1")  # an existing folder has precedence
     with pytest.raises(StoreError, match=r"2 trials .* valid: runs/mine/1f3a9c11, runs/train/1f3a9c00"):
         read_model("1f3a9c")

@@ -1,4 +1,4 @@
-"""The store says what became of each trial, and never takes a damaged file for a result."""
+"""States of trials in a store; damaged and foreign records are ignored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def recorded(store: Store, state: str = "done", identity: str = TRIAL.identity) 
     return folder
 
 
-def test_a_trial_that_nobody_began_is_pending(tmp_path: Path) -> None:
+def test_a_trial_without_a_folder_is_pending(tmp_path: Path) -> None:
     assert Store(tmp_path, "s").state(TRIAL.identity) == "pending"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trial_that_was_entered_and_left_is_pending(tmp_path: Path) -> None:
+def test_a_trial_with_only_a_folder_is_pending(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     store.create_folder(TRIAL)
     assert store.state(TRIAL.identity) == "pending"
@@ -35,14 +35,14 @@ def test_a_trial_that_was_entered_and_left_is_pending(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["done", "diverged"])
-def test_a_record_says_what_a_trial_came_to(tmp_path: Path, state: str) -> None:
+def test_the_state_of_a_trial_is_that_of_its_record(tmp_path: Path, state: str) -> None:
     store = Store(tmp_path, "s")
     recorded(store, state)
     assert store.state(TRIAL.identity) == state
     assert [record["identity"] for record in store.records()] == [TRIAL.identity]
 
 
-def test_a_failure_is_told_until_there_is_a_record(tmp_path: Path) -> None:
+def test_a_record_replaces_a_failure(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     store.create_folder(TRIAL)
     store.write_failure(TRIAL.identity, "timeout", "it took more than 5 s")
@@ -72,25 +72,25 @@ def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(tmp_path: Path, 
     assert "set aside" in store.messages[0]
 
 
-def test_the_record_of_another_trial_is_not_taken_for_this_ones(tmp_path: Path) -> None:
+def test_the_record_of_another_trial_is_ignored(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     recorded(store, identity="b" * 24)
     assert store.record(TRIAL.identity) is None
     assert "belongs to another trial" in store.messages[0]
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_path(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a file where the folder should be")
     with pytest.raises(StoreError, match="could not be made"):
         Store(tmp_path, "s").create_folder(TRIAL)
 
 
-def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path: Path) -> None:
+def test_looks_are_stored_once_and_in_order(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     assert list(store.looks("a")) == []
     recorded(store)
-    for of, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
-        store.add_look(of, seeds)
+    for comparison, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
+        store.add_look(comparison, seeds)
     with (store.root / LOOKS).open("a") as file:
         file.write('{"of": "a", "see\n[1, 2]\n{"of": "a", "seeds": ["x"]}\n')
     assert list(store.looks("a")) == [(0, 1), (0, 1, 2)]
@@ -98,7 +98,7 @@ def test_with_which_seeds_verdicts_were_shown_is_kept_in_order_and_once(tmp_path
     assert [record["identity"] for record in store.records()] == [TRIAL.identity]
 
 
-def test_a_store_that_cannot_be_written_costs_no_verdict(tmp_path: Path) -> None:
+def test_a_missing_store_has_no_looks_and_raises_no_error(tmp_path: Path) -> None:
     store = Store(tmp_path, "never-made")
     assert not store.add_look("a", (0, 1))
     assert list(store.looks("a")) == []

@@ -1,4 +1,4 @@
-"""Claims, and what a trial does whose claim is lost while it trains."""
+"""Trial locks, and trials that lose their lock during training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ A = HostIdentity("a", "kernel-a", has_flock=False, heartbeat_seconds=0.0, lease_
 B = replace(A, host="b", kernel="kernel-b")
 
 
-def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -> None:
+def test_a_lock_is_free_after_a_release_or_the_death_of_its_owner(tmp_path: Path) -> None:
     first_lock, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
     with first_lock:
         assert not second.is_free()
@@ -34,46 +34,46 @@ def test_on_one_machine_a_release_is_a_release_and_a_death_too(tmp_path: Path) -
             second.acquire()
     assert second.is_free()
     assert second.try_acquire()
-    second._lock.release()  # what the kernel does at a death
+    second._lock.release()  # the kernel does this when the owner dies
     assert first_lock.is_free()
     assert first_lock.try_acquire()
     first_lock.release()
 
 
-def test_another_machine_is_asked_nothing_that_only_this_kernel_knows(tmp_path: Path) -> None:
+def test_a_lock_of_another_machine_is_not_judged_by_the_local_flock(tmp_path: Path) -> None:
     first_lock, second = (
         TrialLock(tmp_path, replace(host_identity(), kernel="another")),
         TrialLock(tmp_path, host_identity()),
     )
     assert first_lock.try_acquire()
-    first_lock._lock.release()  # its lock is not seen from here
+    first_lock._lock.release()  # flock of another machine is not visible
     assert second.is_remote()
     assert not second.is_free()
     assert not second.try_acquire()
-    assert second._lock.try_acquire()  # and what was tried in vain holds nothing
+    assert second._lock.try_acquire()  # the failed attempt holds no lock
 
 
-def test_a_trial_that_was_taken_over_leaves_everything_to_its_successor(
+def test_a_trial_that_lost_its_lease_writes_nothing(
     tmp_path: Path, trial: Callable[..., Trial], registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    store, other = Store(tmp_path, "study", host=A), TrialLock(tmp_path / "study" / "base-0", B)
+    store, new_lock = Store(tmp_path, "study", host=A), TrialLock(tmp_path / "study" / "base-0", B)
     store.create_folder(trial())
 
     def watch() -> None:
-        while not other.lease.is_owned and (lock_held := other.lease.holder()) is not None:
-            other.try_acquire(lock_held.token)  # its heart may have beaten in between
+        while not new_lock.lease.is_owned and (lock_held := new_lock.lease.holder()) is not None:
+            new_lock.try_acquire(lock_held.token)  # there may have been a heartbeat in between
 
-    order = WorkerRequest(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
-    assert run_request(order, registry, stop=StopRequest(), watch=watch, host=A) == EXIT_LOCKED
+    request = WorkerRequest(store=str(tmp_path), study="study", identity="base-0", spec=trial().spec)
+    assert run_request(request, registry, stop=StopRequest(), watch=watch, host=A) == EXIT_LOCKED
     assert "[lease-lost]" in capfd.readouterr().err
     assert not (store.folder("base-0") / RECORD).exists()
     assert not (store.folder("base-0") / FAILURE).exists()
     assert store.state("base-0") == "running"
-    other.release()
-    assert run_request(order, registry, stop=StopRequest(), host=A) == 0
+    new_lock.release()
+    assert run_request(request, registry, stop=StopRequest(), host=A) == 0
 
 
-def test_nothing_is_put_into_its_place_once_a_claim_is_lost(tmp_path: Path) -> None:
+def test_fenced_files_are_not_renamed_or_removed_after_a_lost_lease(tmp_path: Path) -> None:
     first_lock, second = TrialLock(tmp_path, A), TrialLock(tmp_path, B)
     assert first_lock.try_acquire()
     files = first_lock.fenced_files(Store(tmp_path, "s").files)
@@ -89,17 +89,15 @@ def test_nothing_is_put_into_its_place_once_a_claim_is_lost(tmp_path: Path) -> N
     assert (tmp_path / "newer").exists()
 
 
-def test_where_the_folder_knows_no_locks_the_lease_alone_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(descriptor: int, how: int) -> None:
+def test_without_flock_the_lease_alone_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported_flock(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", none)
+    monkeypatch.setattr(fcntl, "flock", unsupported_flock)
     first_lock, second = TrialLock(tmp_path, host_identity()), TrialLock(tmp_path, host_identity())
     assert first_lock.try_acquire()
     assert not second.is_free()
-    assert not second.try_acquire()  # though it is the same machine: nothing tells that the holder has died
+    assert not second.try_acquire()  # also on the same machine: without flock, a dead owner cannot be detected
     first_lock.release()
     assert second.is_free()
     assert second.try_acquire()

@@ -225,7 +225,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a soft cap is not applied",
-        "paribus.parts.attention_weights:attention_weights",
+        "paribus.parts.attend:attention_weights",
         "if plan.soft_cap is not None:",
         "if False:",
         "options",
@@ -241,7 +241,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a query that sees nothing divides 0 by 0",
-        "paribus.parts.attention_weights:attention_weights",
+        "paribus.parts.attend:attention_weights",
         "torch.finfo(scores.dtype).min",
         "-torch.inf",
         "padding",
@@ -249,7 +249,7 @@ SHARED: Final = (
     ),
     Mutant(
         "a bias is added to the queries' side",
-        "paribus.parts.attention_weights:attention_weights",
+        "paribus.parts.attend:attention_weights",
         "scores = scores + dense.bias",
         "scores = scores + dense.bias.transpose(-1, -2)",
         "kernels",

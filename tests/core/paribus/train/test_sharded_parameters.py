@@ -39,7 +39,7 @@ def test_a_model_is_cut_into_its_attentions_and_feedforwards(registry: Registry)
 
 
 def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> None:
-    from paribus.parts.layer import Layer
+    from paribus.parts.stack import Layer
 
     def layer(attention: Any, feedforward: Any) -> Layer:
         return Layer(attention=attention, feedforward=feedforward, placement=None, dropout=0.0)
