@@ -128,7 +128,7 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     # No refresh thread: a process with threads cannot be forked for a trial on several devices.
     bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
     with store.lock(trial.identity) as claim, bar:
-        from paribus.inference.translate import translate_validation
+        from paribus.inference.generate import translate_validation
         from paribus.runner.signals import StopRequest, catch_signals
         from paribus.specs.trainer_options import max_seconds
         from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial

@@ -12,6 +12,7 @@ from torch import Tensor
 from paribus.errors import Problem, SpecError, join_names
 from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.generation_strategies import sample_texts
 from paribus.inference.prompts import (
     Given,
     asked,
@@ -22,7 +23,6 @@ from paribus.inference.prompts import (
     resolve_model,
     whole,
 )
-from paribus.inference.search import sample_texts
 from paribus.parts.batch import Stream
 from paribus.parts.context import Memory
 from paribus.registry import Registry

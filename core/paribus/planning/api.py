@@ -201,7 +201,7 @@ def _examples_digest(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
 
 def _make_count(study: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:
     """Return the count of a study with a match, on the meta device. Only such a study imports torch for it."""
-    from paribus.train.counting import count_quantity
+    from paribus.train.spec_costs import count_quantity
 
     assert study.match is not None
     return partial(count_quantity, study.match.on, classes=classes)
@@ -209,7 +209,7 @@ def _make_count(study: Study, classes: Classes) -> Callable[[dict[str, Any]], in
 
 def _flops_per_step(classes: Classes) -> FlopsPerStep:
     """Return the count of a step's FLOPs, on the meta device. Only a study with such a budget imports torch for it."""
-    from paribus.train.counting import flops_per_step
+    from paribus.train.spec_costs import flops_per_step
 
     return lambda spec: flops_per_step(spec, classes)
 

@@ -19,7 +19,7 @@ from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
 from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.provenance import peak_memory, reset_peak_memory
-from paribus.train.step_timing import TimedSteps, training_device
+from paribus.train.spec_costs import TimedSteps, training_device
 from paribus.train.trial import DEFAULT_STEPS
 
 TIMED: Final = 5

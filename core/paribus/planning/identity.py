@@ -26,13 +26,12 @@ UNHASHED: Final = frozenset(
     f"{name}.py"
     for name in (
         "train/api",  # public functions, which trials do not call
-        "train/counting",  # sizes that planning matches; their result is in the spec
-        "train/cpu_model",
         "train/logger_callback",
-        "train/loggers",
         "train/progress",
         "train/provenance",
-        "train/step_timing",  # speed, measured after a study
+        "train/spec_costs",  # sizes that planning matches, which are in the spec, and speeds
+        "train/trial_options",
+        "train/worker_pool",  # its results have the order of its items, whatever the number of processes
         "inference/attention_maps",
         "inference/embed",
         "inference/fill_mask",

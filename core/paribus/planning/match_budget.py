@@ -26,7 +26,7 @@ from paribus.studies.budgets import FlopsPerStep, steps_for
 from paribus.studies.designs import BASELINE, Change, Variant
 from paribus.studies.options import TIME
 from paribus.studies.study import Study
-from paribus.train.cpu_model import processor_name
+from paribus.train.provenance import processor_name
 
 FOLDER: Final = "matching"
 _NOT_IN_A_STEP: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", "max_time")}

@@ -109,7 +109,7 @@ def _load_registry(plugins: dict[str, Any]) -> Registry:
     import torch
 
     torch.set_num_threads(1)
-    import paribus.inference.translate  # imported here so that children need not
+    import paribus.inference.generate  # imported here so that children need not
     import paribus.train.trial  # noqa: F401  # torch, Lightning, torchmetrics
     from paribus.registry import installed
 

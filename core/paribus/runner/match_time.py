@@ -36,8 +36,8 @@ from paribus.specs.resolve import ReadingCache
 from paribus.specs.tree import get_path
 from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
+from paribus.storage.lock import TrialLock
 from paribus.storage.store import Store, Trial
-from paribus.storage.trial_lock import TrialLock
 from paribus.studies.designs import BASELINE
 from paribus.studies.options import TIME
 

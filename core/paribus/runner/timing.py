@@ -123,7 +123,7 @@ def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry
     import torch
 
     from paribus.train.provenance import provenance
-    from paribus.train.step_timing import time_groups, training_device, untimed_reason
+    from paribus.train.spec_costs import time_groups, training_device, untimed_reason
 
     specs = turns["specs"]
     left_out = {name: why for name, spec in specs.items() if (why := untimed_reason(spec))}

@@ -157,9 +157,9 @@ def run_request(
 
 
 def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_stop: Callable[[], bool]) -> int:
-    from paribus.inference.translate import translate_validation
-    from paribus.train.loggers import LoggerRun
+    from paribus.inference.generate import translate_validation
     from paribus.train.trial import DEFAULT_STEPS, TrialContext, run_trial
+    from paribus.train.trial_options import LoggerRun
 
     if store.record(request.identity) is not None:  # another process was faster
         return EXIT_OK

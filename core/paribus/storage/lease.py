@@ -26,7 +26,6 @@ from typing import Final, Literal, NamedTuple, final
 
 from paribus.errors import Problem, StoreError
 from paribus.storage import heartbeat
-from paribus.storage.lock import Owner
 
 HEARTBEAT_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 60.0
@@ -58,6 +57,19 @@ def host_identity() -> HostIdentity:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     host = os.uname().nodename
     return HostIdentity(host, kernel or host)
+
+
+@final
+@dataclass(frozen=True)
+class Owner:
+    """Process that owns a lock or a lease."""
+
+    host: str
+    pid: int
+    since: str  # UTC, to the second
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {self.since}"
 
 
 @final

@@ -1,4 +1,7 @@
-"""File lock (`flock`) that the kernel releases when its owner dies, and that names its owner."""
+"""Locks: a file lock (`flock`) for the processes of one machine, and the lock of a trial for several machines.
+
+The kernel releases a file lock when its owner dies. The lock of a trial adds a lease, which other machines see.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,24 +22,13 @@ from typing import Final, Self, final
 from weakref import WeakSet
 
 from paribus.errors import Problem, StoreError
+from paribus.storage.atomic import Files
+from paribus.storage.lease import HostIdentity, Lease, Owner
 
 OWNER_BYTES: Final = 4096  # read at most
 NO_LOCK_ERRORS: Final = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # usually a network folder
 QUERY_SECONDS: Final = 1.0  # limit of waiting for `is_free` calls of other processes, which take microseconds
 QUERY_PAUSE: Final = 0.001
-
-
-@final
-@dataclass(frozen=True)
-class Owner:
-    """A process that holds a lock."""
-
-    host: str
-    pid: int
-    since: str  # UTC, to the second
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} since {self.since}"
 
 
 @final
@@ -160,3 +153,103 @@ def _write_owner(descriptor: int) -> None:
     with suppress(OSError):  # a full disk does not affect the lock itself
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(asdict(owner)).encode(), 0)
+
+
+LOCK: Final = "lock"
+FENCED_CALLS: Final = ("rename", "unlink")  # the calls that change what others see
+
+
+@final
+class TrialLock:
+    """Lock that at most one process on all machines owns; the death of its owner releases it.
+
+    On the same machine it is free at once, for other machines when the lease expires.
+    """
+
+    def __init__(self, folder: Path, host: HostIdentity) -> None:
+        self.path = folder / LOCK
+        self.host = host
+        self.lease = Lease(folder, host)
+        self._lock = Lock(self.path)
+
+    def try_acquire(self, expired: str = "") -> bool:
+        """Take the lock if it is free, and return whether this object owns it; `expired` is a token of a monitor."""
+        if self.lease.is_owned:
+            return True
+        if not self._if_supported(self._lock.try_acquire):
+            return False
+        taken = False
+        try:
+            taken = self.lease.take(expired)
+        finally:
+            if not taken:
+                self._lock.release()
+        return taken
+
+    def acquire(self) -> None:
+        """Take the lock without waiting, or raise an error that names its owner."""
+        if not self.try_acquire():
+            message = f"locked by {self.owner() or 'another process'}; wait for it, or end it first"
+            raise StoreError(Problem(code="locked", location=str(self.path), message=message))
+
+    def start_heartbeat(self) -> None:
+        """Show other machines from now on that the owner is alive."""
+        self.lease.start_heartbeat()
+
+    def release(self) -> None:
+        self.lease.release()
+        self._lock.release()
+
+    def is_free(self) -> bool:
+        """Return whether no process owns the lock, without taking it."""
+        return self._if_supported(self._lock.is_free) and not self.is_remote()
+
+    def is_remote(self) -> bool:
+        """Return whether its owner is on another machine, alive or not."""
+        holder = self.lease.holder()
+        return holder is not None and not (self.host.has_flock and holder.kernel == self.host.kernel)
+
+    def owner(self) -> Owner | None:
+        holder = self.lease.holder()
+        return (holder.owner if holder is not None else None) or self._lock.owner()
+
+    def fenced_files(self, files: Files) -> Files:
+        """Return the system calls of a trial's writes, which raise an error once the lock is lost."""
+
+        def check_lease(call: str) -> None:
+            # Checked after the temporary file was created, because that makes NFS read the folder again.
+            if call in FENCED_CALLS:
+                self.lease.check()
+
+        return files.with_callback(check_lease)
+
+    def periodic_check(self) -> Callable[[], None]:
+        """Return a cheap function that checks from time to time whether the lock is lost."""
+        last_check = time.monotonic()
+
+        def check() -> None:
+            nonlocal last_check
+            if time.monotonic() - last_check > self.host.heartbeat_seconds:
+                last_check = time.monotonic()
+                self.lease.check()
+
+        return check
+
+    def _if_supported(self, lock: Callable[[], bool]) -> bool:
+        """Return the result of `lock`; True in a folder without file locks, where the lease alone decides."""
+        try:
+            return not self.host.has_flock or lock()
+        except StoreError as error:
+            if error.problems[0].code != "no-locks":
+                raise
+            self.host = replace(self.host, has_flock=False)
+            self.lease = Lease(self.path.parent, self.host)
+            return True
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        self.start_heartbeat()
+        return self
+
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.release()

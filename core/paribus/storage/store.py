@@ -21,8 +21,8 @@ from paribus.storage.atomic import (
 )
 from paribus.storage.lease import HostIdentity
 from paribus.storage.lease import host_identity as this_machine
+from paribus.storage.lock import TrialLock
 from paribus.storage.saved_model import RECORD, RUNS
-from paribus.storage.trial_lock import TrialLock
 
 TRIAL = "trial.json"
 FAILURE = "failure.json"

@@ -14,7 +14,7 @@ from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
 from paribus.studies.stages import Stage, check_stage_keys, is_overlap
-from paribus.train.loggers import LOGGERS
+from paribus.train.trial_options import LOGGERS
 
 # --- seeds ---
 

@@ -10,7 +10,7 @@ import torch
 
 from paribus.assembly.components import make
 from paribus.errors import ParibusError
-from paribus.inference.translate import translate_validation
+from paribus.inference.generate import translate_validation
 from paribus.slots.measure import Measure
 from paribus.testing.host_models import Case, HostModel
 from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict

@@ -12,8 +12,8 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 
 from paribus.storage.atomic import parse_number
-from paribus.train.loggers import LoggerRun, make_logger
 from paribus.train.trial_callback import TrialCallback
+from paribus.train.trial_options import LoggerRun, make_logger
 
 WRITE_SECONDS: Final = 1.0  # seconds between entries
 

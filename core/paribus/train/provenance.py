@@ -1,8 +1,7 @@
-"""Provenance of a trial: machine, times and versions, outside of the record's hash."""
+"""Provenance of a trial: machine, times and versions, outside of the record's hash. Imported without torch."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import resource
@@ -10,13 +9,13 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from paribus.train.cpu_model import processor_name
 
-PACKAGES = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
+PACKAGES: Final = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 
 
 def reset_peak_memory() -> None:
@@ -26,7 +25,7 @@ def reset_peak_memory() -> None:
 
 
 def peak_memory() -> int:
-    """The most resident memory since `watch_memory`, in bytes."""
+    """Return the maximum resident memory since `reset_peak_memory`, in bytes."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
@@ -35,6 +34,8 @@ def peak_memory() -> int:
 
 def provenance(started: float, training_seconds: float, contended: bool, device: torch.device) -> dict[str, Any]:
     """Return times, machine and versions."""
+    import torch
+
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
     return {
         "started": started,
@@ -52,11 +53,24 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
 
 def machine(device: torch.device) -> dict[str, str]:
     """Return the hardware that speed depends on."""
+    import torch
+
     name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
     return {"device": device.type, "name": name, "threads": str(torch.get_num_threads())}
 
 
+def processor_name() -> str:
+    """Return the name of this machine's processor."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
 def versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages among `PACKAGES`."""
+    import importlib.metadata
+
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -38,9 +38,9 @@ from paribus.train.data import Data
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
 from paribus.train.encoding import dropped_summary
+from paribus.train.evaluate import unigram_baselines
 from paribus.train.lightning_module import Model
 from paribus.train.logger_callback import LoggerCallback
-from paribus.train.loggers import LoggerRun
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
 from paribus.train.provenance import provenance, reset_peak_memory
 from paribus.train.tokenizer_state import TextCodec, write_text
@@ -52,8 +52,7 @@ from paribus.train.trial_callback import (
     TrialCallback,
     checkpoint_writer,
 )
-from paribus.train.trial_options import TrialOptions
-from paribus.train.unigram_baseline import unigram_baselines
+from paribus.train.trial_options import LoggerRun, TrialOptions
 
 CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200

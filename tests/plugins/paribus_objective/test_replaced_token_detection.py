@@ -17,9 +17,9 @@ from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import _share
+from paribus.train.evaluate import token_unigram_loss, validation_targets
 from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.unigram_baseline import token_unigram_loss, validation_targets
 from paribus_objective.replaced_token_detection import sample
 
 Build = Callable[..., Objective]

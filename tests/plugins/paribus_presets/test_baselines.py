@@ -12,8 +12,8 @@ import pytest
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, load_corpus
+from paribus.train.evaluate import token_unigram_loss, validation_targets
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.unigram_baseline import token_unigram_loss, validation_targets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import paribus
 from paribus.inference.decoder import Decoder, Reader
 from paribus.inference.generation_config import GenerationConfig
-from paribus.inference.search import Hypothesis, sample_texts
+from paribus.inference.generation_strategies import Hypothesis, sample_texts
 from paribus.parts.batch import Stream
 from paribus.registry import installed
 from paribus.slots.objective import Prompt

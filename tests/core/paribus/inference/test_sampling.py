@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from paribus.inference.generation_config import GenerationConfig
-from paribus.inference.sampling import cut, discouraged, sample_tokens
+from paribus.inference.generation_strategies import cut, discouraged, sample_tokens
 
 Array = np.ndarray[Any, Any]
 SCORES = torch.randn(50, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2

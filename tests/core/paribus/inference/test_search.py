@@ -12,7 +12,7 @@ from tests.core.paribus.inference.conftest import first_texts, log_probabilities
 
 from paribus.inference.decoder import Decoder, Reader
 from paribus.inference.generation_config import GenerationConfig
-from paribus.inference.search import Hypothesis, beam_search
+from paribus.inference.generation_strategies import Hypothesis, beam_search
 from paribus.registry import installed
 from paribus.slots.objective import Prompt
 from paribus.slots.tokenizer import Vocabulary

@@ -9,7 +9,7 @@ import torch
 
 import paribus
 from paribus.errors import DataError, SpecError
-from paribus.inference.translate import translate_validation
+from paribus.inference.generate import translate_validation
 from paribus.testing.small_model import noise
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate

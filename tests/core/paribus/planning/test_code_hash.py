@@ -91,6 +91,8 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
     replace(tmp_path / "keyed.py", "def key32", "# a comment\ndef key32")
     replace(tmp_path / "train" / "trial.py", '"""', '"""Other words. ')
     replace(tmp_path / "train" / "progress.py", "1.0", "2.0")
+    replace(tmp_path / "train" / "worker_pool.py", "1.0", "2.0")
+    replace(tmp_path / "train" / "trial_options.py", "30.0", "60.0")
     assert engine() == previous
 
 
@@ -98,7 +100,7 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
     ("file", "old", "new"),
     [
         ("keyed.py", '"little"', '"big"'),  # random draws
-        ("inference/sampling.py", "def ", "CONSTANT = 1\n\n\ndef "),  # decoding, which BLEU and chrF measure
+        ("inference/generation_strategies.py", "def ", "CONSTANT = 1\n\n\ndef "),  # BLEU and chrF
         ("train/training_clock.py", "10_000", "1_000"),  # schedules of a budget in seconds
     ],
 )
@@ -117,7 +119,7 @@ def test_another_record_version_changes_every_identity(monkeypatch: pytest.Monke
 
 
 def test_all_that_training_and_measuring_import_is_hashed_or_named() -> None:
-    reached = _reached(CORE / "train" / "trial.py", CORE / "inference" / "translate.py")
+    reached = _reached(CORE / "train" / "trial.py", CORE / "inference" / "generate.py")
     hashed = set(engine_files(CORE))
     names = {path.relative_to(CORE).as_posix() for path in reached - hashed}
     unexplained = {name for name in names - UNHASHED - DESCRIBING if name.partition("/")[0] not in DESCRIBING_PACKAGES}

@@ -14,7 +14,7 @@ from paribus.planning.api import PlannedStudy, study
 from paribus.planning.estimate import Row, estimate
 from paribus.registry import Registry
 from paribus.studies.designs import BASELINE
-from paribus.train.counting import count_quantity, flops_per_step
+from paribus.train.spec_costs import count_quantity, flops_per_step
 
 MakeSpec = Callable[..., dict[str, Any]]
 

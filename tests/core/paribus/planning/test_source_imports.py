@@ -108,7 +108,7 @@ def test_every_edit_of_a_file_of_the_engine_changes_its_hash(tmp_path: Path, mon
     engine = engine_hash.__wrapped__
     whole = engine()
     files = engine_files(tmp_path)
-    assert len(files) > 80
+    assert len(files) > 70
     for number, path in enumerate(files):
         text = path.read_bytes()
         edits(path)[number % 3]()

@@ -28,7 +28,7 @@ from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.studies.designs import BASELINE
-from paribus.train.step_timing import MIN_ROUNDS, TWIN, TimedSteps, time_rounds, untimed_reason
+from paribus.train.spec_costs import MIN_ROUNDS, TWIN, TimedSteps, time_rounds, untimed_reason
 
 MakeSpec = Callable[..., dict[str, Any]]
 CPU = torch.device("cpu")

@@ -17,9 +17,9 @@ from paribus.runner.outcomes import EXIT_LOCKED
 from paribus.runner.signals import StopRequest
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.lease import HostIdentity, LostLeaseError, host_identity
+from paribus.storage.lock import TrialLock
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, Store, Trial
-from paribus.storage.trial_lock import TrialLock
 
 A = HostIdentity("a", "kernel-a", has_flock=False, heartbeat_seconds=0.0, lease_seconds=1.0)
 B = replace(A, host="b", kernel="kernel-b")

@@ -15,7 +15,7 @@ from paribus.planning.rehearsal import first_step
 from paribus.registry import Registry
 from paribus.specs.trainer_options import max_seconds
 from paribus.studies.designs import BASELINE
-from paribus.train.counting import flops_per_step
+from paribus.train.spec_costs import flops_per_step
 from paribus.train.trial import Record, TrialContext, run_trial
 
 MakeSpec = Callable[..., dict[str, Any]]

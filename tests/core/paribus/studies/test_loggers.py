@@ -11,7 +11,7 @@ from paribus.errors import SpecError
 from paribus.registry import Index
 from paribus.specs.tree import Tree
 from paribus.studies.study import parse_study
-from paribus.train import loggers
+from paribus.train import trial_options
 
 WHOLE = {"base": "encoder-tiny", "vary": {"norm": ["rmsnorm"]}, "metric": "val/mlm/loss"}
 
@@ -54,7 +54,7 @@ def test_an_invalid_logger_is_reported(plugin_index: Index, value: Any, message:
 def test_a_missing_package_is_reported_before_anything_runs(
     plugin_index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    monkeypatch.setattr(trial_options, "find_spec", lambda name: None)
     with pytest.raises(SpecError, match=r"needs the package `wandb`, .*pip install 'paribus\[wandb\]'"):
         read(plugin_index, loggers=["wandb"])
 

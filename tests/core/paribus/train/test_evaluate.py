@@ -15,9 +15,8 @@ from paribus.slots.corpus import Corpus
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import Data
-from paribus.train.evaluate import evaluate, text_metrics, to_device
+from paribus.train.evaluate import evaluate, text_metrics, to_device, unigram_baselines
 from paribus.train.lightning_module import Model
-from paribus.train.unigram_baseline import unigram_baselines
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]

@@ -13,11 +13,10 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.train import loggers
-from paribus.train.loggers import LoggerRun, LoggerType
+from paribus.train import trial_options
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
-from paribus.train.trial_options import TrialOptions
+from paribus.train.trial_options import LoggerRun, LoggerType, TrialOptions
 
 Train = Callable[..., Record]
 
@@ -93,7 +92,7 @@ def test_a_logger_that_fails_or_draws_does_not_stop_the_trial(train: Train, monk
         def log_hyperparams(self, *params: Any, **options: Any) -> None:
             torch.rand(3)
 
-    monkeypatch.setattr(loggers, "LOGGERS", {"bad": LoggerType(lambda run, options: Bad(), {})})
+    monkeypatch.setattr(trial_options, "LOGGERS", {"bad": LoggerType(lambda run, options: Bad(), {})})
     notes: list[str] = []
     assert train("a", [{"name": "bad"}], on_message=notes.append)["result"] == train("b", [])["result"]
     (note,) = [note for note in notes if "logger" in note]

@@ -14,9 +14,8 @@ from paribus.registry import installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import VALIDATION, Data
-from paribus.train.evaluate import evaluate
+from paribus.train.evaluate import evaluate, token_unigram_loss, unigram_baselines, validation_targets
 from paribus.train.lightning_module import Model
-from paribus.train.unigram_baseline import token_unigram_loss, unigram_baselines, validation_targets
 
 SMALL = ("dims.width=16", "dims.layers=1", "data.batch=4")
 

@@ -1,4 +1,8 @@
-"""Timing of training steps of several specs, which take turns in one process on one thread."""
+"""Costs of a spec: parameters, FLOPs and decoding state by counting, and training steps by timing.
+
+A study can match the counted quantities; they are counted without allocating the model. Timed specs take turns in one
+process on one thread.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,18 @@ from typing import Any, Final, final
 
 import torch
 
+from paribus.assembly.build import ModelParts
+from paribus.assembly.components import Classes
+from paribus.assembly.cost import constant_state, count_parameters, decoding_state, model_cost, training_flops
 from paribus.registry import Registry
+from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
-from paribus.train.assemble import build_data, load_corpus
+from paribus.train.assemble import build_data, load_corpus, meta_model
 from paribus.train.optimizer_schedule import build_optimizer
 
+Spec = Mapping[str, Any]
+
+BYTES: Final = 4  # per element, in float32
 TWIN: Final = "twin"  # a second model of the baseline, which shows the noise
 ROUND_SECONDS: Final = 0.02  # for each spec
 MIN_ROUNDS: Final = 8  # fewer give no 95 % interval
@@ -23,7 +34,28 @@ MAX_ROUNDS: Final = 200
 FULL_PRECISION: Final = (None, 32, "32", "32-true")  # precisions without autocast
 MIXED_PRECISION: Final = ("bf16-mixed",)
 
-Spec = Mapping[str, Any]
+QUANTITIES: Final[Mapping[str, Callable[[ModelParts, int], int]]] = {
+    "params": lambda model, length: count_parameters(model.children()),
+    "flops": lambda model, length: model_cost(model, length).flops,
+    "kv": lambda model, length: BYTES * decoding_state(model, length),
+    "state": lambda model, length: BYTES * constant_state(model),
+}
+
+
+def count_quantity(on: str, spec: Spec, classes: Classes) -> int:
+    """Return parameters, FLOPs per example, bytes of decoding state, or those that do not grow with the length."""
+    return QUANTITIES[on](meta_model(spec, classes), spec["dims"]["length"])
+
+
+def flops_per_step(spec: Spec, classes: Classes) -> int:
+    """Return the FLOPs of one step of a resolved spec, including forward passes of its teacher."""
+    teacher_node = spec.get("teacher") or {}
+    teacher = meta_model(read_model(teacher_node["name"]).spec, classes) if "name" in teacher_node else None
+    examples: int = spec["data"]["batch"]
+    return examples * training_flops(meta_model(spec, classes), spec["dims"]["length"], teacher)
+
+
+# -- timing ---------------------------------------------------------------------------------------------------------
 
 
 @final

@@ -12,7 +12,7 @@ from paribus.planning.api import study
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.train.assemble import meta_model
-from paribus.train.counting import QUANTITIES, count_quantity
+from paribus.train.spec_costs import QUANTITIES, count_quantity
 
 SMALL = ("dims.width=32", "dims.layers=2", "dims.heads=4", "dims.length=16")
 BASE = {"preset": "gpt-tiny", "dims.width": 32, "dims.layers": 2, "dims.heads": 4, "dims.length": 16}
