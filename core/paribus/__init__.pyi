@@ -20,6 +20,7 @@ from .errors import SpecError as SpecError
 from .errors import StoreError as StoreError
 from .errors import closest_match as closest_match
 from .errors import join_names as join_names
+from .errors import missing_package as missing_package
 from .hookspecs import hookimpl as hookimpl
 from .inference.attention_maps import AttentionMaps as AttentionMaps
 from .inference.attention_maps import attend as attend

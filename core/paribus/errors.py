@@ -91,6 +91,15 @@ class NotComparableError(ParibusError):
     exit_code = EXIT_NOT_COMPARABLE
 
 
+def missing_package(
+    package: str, extra: str, user: str, *, path: str, location: str = "", alternative: str = ""
+) -> Problem:
+    """Return the problem of a package that is not installed: `user` needs it, and the extra of paribus installs it."""
+    valid = f"pip install 'paribus[{extra}]'" + (f", or {alternative}" if alternative else "")
+    message = f"{user} needs the package `{package}`, which is not installed"
+    return Problem(code="not-installed", path=path, location=location, message=message, valid=valid)
+
+
 def closest_match(name: str, known_names: Iterable[str]) -> str:
     """Return the known name that is most similar to `name`, or "" if none is similar."""
     matches = difflib.get_close_matches(str(name), list(known_names), n=1, cutoff=0.6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from paribus import Problem, SpecError
+from paribus import SpecError, missing_package
 
 
 def import_extra(name: str, *, launcher: str) -> Any:
@@ -13,6 +13,5 @@ def import_extra(name: str, *, launcher: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        message = f"launcher `{launcher}` needs `{name}`, which is not installed"
-        hint = f"pip install 'paribus[{launcher}]'"
-        raise SpecError(Problem(code="not-installed", path="launcher", message=message, hint=hint)) from error
+        problem = missing_package(name, launcher, f"the launcher `{launcher}`", path="launcher")
+        raise SpecError(problem) from error

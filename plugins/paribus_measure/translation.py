@@ -15,6 +15,7 @@ from paribus import (
     Range,
     SpecError,
     TrialInfo,
+    missing_package,
 )
 
 Score = Literal["bleu", "chrf"]
@@ -98,7 +99,8 @@ def _library() -> Any:
     try:
         import sacrebleu.metrics
     except ImportError as error:
-        message = "the measure `translation` needs the library `sacrebleu`, which is not installed"
-        valid = "pip install 'paribus[translation]', or `scores: []` for `exact` only"
-        raise SpecError(Problem(code="not-installed", path="measure", message=message, valid=valid)) from error
+        user, alternative = "the measure `translation`", "`scores: []` for `exact` only"
+        raise SpecError(
+            missing_package("sacrebleu", "translation", user, path="measure", alternative=alternative)
+        ) from error
     return sacrebleu.metrics

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, ClassVar, final
 
-from paribus import Corpus, CorpusTraits, DataError, Document, Example, Problem, Range, Split
+from paribus import (
+    Corpus,
+    CorpusTraits,
+    DataError,
+    Document,
+    Example,
+    Problem,
+    Range,
+    Split,
+    missing_package,
+)
 from paribus_text.columns import Columns
 from paribus_text.splitting import Splitting
 from paribus_text.text_files import FileSet
@@ -120,9 +130,10 @@ class Datasets(Corpus):
         try:
             import datasets
         except ImportError as error:
-            message = "the corpus `datasets` needs the library of that name, which is not installed"
-            valid = "pip install 'paribus[datasets]', or files for the corpora `text` and `table`"
-            raise DataError(Problem(code="not-installed", path="corpus", message=message, valid=valid)) from error
+            user, alternative = "the corpus `datasets`", "files for the corpora `text` and `table`"
+            raise DataError(
+                missing_package("datasets", "datasets", user, path="corpus", alternative=alternative)
+            ) from error
         datasets.disable_progress_bars()
         try:
             rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(**self._source, split=split)

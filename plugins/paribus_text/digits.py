@@ -7,7 +7,17 @@ from typing import Annotated, ClassVar, final
 
 import numpy as np
 
-from paribus import Corpus, CorpusTraits, DataError, Document, Pixels, Problem, Range, Split, image_document
+from paribus import (
+    Corpus,
+    CorpusTraits,
+    DataError,
+    Document,
+    Pixels,
+    Range,
+    Split,
+    image_document,
+    missing_package,
+)
 from paribus_text.holdout import digest
 
 MAXIMUM = 16  # of the original pixel values
@@ -56,9 +66,10 @@ class Digits(Corpus):
             try:
                 from sklearn.datasets import load_digits
             except ImportError as error:
-                message = "the corpus `digits` needs scikit-learn, which is not installed"
-                valid = "pip install 'paribus[digits]', or the corpus `shapes`"
-                raise DataError(Problem(code="not-installed", path="corpus", message=message, valid=valid)) from error
+                user, alternative = "the corpus `digits`", "the corpus `shapes`"
+                raise DataError(
+                    missing_package("scikit-learn", "digits", user, path="corpus", alternative=alternative)
+                ) from error
             dataset = load_digits()
             _, first_index = np.unique(np.asarray(dataset.images), axis=0, return_index=True)
             distinct = np.sort(first_index)

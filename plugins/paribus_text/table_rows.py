@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paribus import DataError, Problem
+from paribus import DataError, missing_package
 
 BOM = b"\xef\xbb\xbf"
 BATCH = 1024  # rows of a Parquet file that are read at a time
@@ -96,10 +96,8 @@ def _parquet(path: Path, fields: Sequence[str], add_problem: AddProblem) -> Iter
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
-        message = "Parquet files need pyarrow, which is not installed"
-        valid = "pip install 'paribus[parquet]'"
         raise DataError(
-            Problem(code="not-installed", path="corpus.path", location=str(path), message=message, valid=valid)
+            missing_package("pyarrow", "parquet", "a Parquet file", path="corpus.path", location=str(path))
         ) from error
     number = 0
     try:

@@ -304,7 +304,7 @@ def _logger_nodes(validator: Validator, items: list[Any]) -> Iterator[Mapping[st
             validator.add_error("unknown-logger", keys, message, join_names(LOGGERS), closest_match(name, LOGGERS))
         elif not LOGGERS[name].is_installed:
             message = f"the logger `{name}` needs the package `{LOGGERS[name].package}`, which is not installed"
-            validator.add_error("no-package", keys, message, f"pip install 'paribus[{name}]'")
+            validator.add_error("not-installed", keys, message, f"pip install 'paribus[{name}]'")
         else:
             _check_logger_options(validator, node, keys)
             yield dict(node)
