@@ -179,16 +179,16 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "no_plugins_keeps_the_built_in_ones": ("B13",),
     },
     "core/paribus/cli/test_train.py": {
-        "a_model_that_no_memory_could_hold_is_refused_before_it_is_made": ("A21",),
-        "a_trial_that_diverges_is_told_with_its_step": ("D1",),
+        "a_model_too_large_for_any_memory_is_refused_before_it_is_built": ("A21",),
+        "a_trial_that_diverges_is_reported_with_its_step": ("D1",),
     },
     "core/paribus/cli/test_main.py": {
-        "output_that_cannot_be_written_is_no_crash": ("D22",),
+        "output_that_cannot_be_written_is_an_error_without_a_traceback": ("D22",),
         "a_narrow_terminal_gets_narrow_lines": ("D22",),
-        "without_a_terminal_a_row_is_a_line": ("D22",),
-        "what_is_printed_drives_no_terminal": ("A27",),
+        "without_a_terminal_a_row_is_one_line": ("D22",),
+        "control_sequences_are_escaped_in_the_output": ("A27",),
     },
-    "core/paribus/cli/test_run.py": {"where_a_trial_failed_is_told_with_its_log": ("D4",)},
+    "core/paribus/cli/test_run.py": {"a_failed_trial_is_reported_with_its_log": ("D4",)},
     "core/paribus/planning/test_plan.py": {"too_many_trials_are_counted_before_any_is_made": ("A19",)},
     "core/paribus/runner/test_in_process.py": {"local_classes_run_in_this_process_with_a_note": ("B9",)},
     "core/paribus/runner/test_fork_server.py": {

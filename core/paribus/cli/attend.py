@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli._heatmap import heatmap_lines
-from paribus.cli._inference import load_named_model
-from paribus.cli.console import STORE, Session, out, out_json
-from paribus.errors import EXIT_OK
+from paribus.cli.console import STORE, Session, load_named_model, out, out_json, terminal_columns
+from paribus.errors import EXIT_OK, escape_unprintable
 
 if TYPE_CHECKING:
     from paribus.inference.attention_maps import AttentionMaps
@@ -20,6 +21,13 @@ _AXES = {
     "cross": "rows are generated tokens, columns are source tokens",
     "source": "rows are queries of the source, columns are keys of the source",
 }
+
+SHADES: Final = " ░▒▓█"
+PLAIN: Final = " .:*#"  # for a terminal without block characters
+_WIDEST: Final = 80  # columns, where the output is not a terminal
+_ROOM: Final = 12  # characters of a row label
+_HEIGHT: Final = 8  # characters of a column label, which is written vertically
+_CELL: Final = 2  # characters of a cell: a character is twice as high as wide
 
 
 @click.command("attend")
@@ -57,33 +65,33 @@ def verb(
     import paribus
 
     loaded = load_named_model(session, model, store)
-    attended = paribus.attend(loaded, text, **options, registry=session.registry())
+    maps = paribus.attend(loaded, text, **options, registry=session.registry())
     if as_json:
-        out_json(_document(attended, layer, head))
+        out_json(_document(maps, layer, head))
         return EXIT_OK
-    for requested_layer, requested_head in _maps(attended, layer, head, every):
-        layer_index, weights = attended.map(requested_layer, requested_head)
-        heads = attended.layers[layer_index]
+    for requested_layer, requested_head in _selected_maps(maps, layer, head, every):
+        layer_index, weights = maps.map(requested_layer, requested_head)
+        heads = maps.layers[layer_index]
         assert heads is not None, "a shown layer has weights"
         named = (
             f"head {requested_head} of {len(heads)}"
             if requested_head is not None
             else f"the mean of {len(heads)} heads"
         )
-        out(f"layer {layer_index} of {len(attended.layers)}, {named}: {_AXES[attended.of]}")
-        for line in heatmap_lines(weights.tolist(), attended.rows, attended.columns):
+        out(f"layer {layer_index} of {len(maps.layers)}, {named}: {_AXES[maps.of]}")
+        for line in heatmap_lines(weights.tolist(), maps.rows, maps.columns):
             out(line)
         out()
     return EXIT_OK
 
 
-def _maps(
-    attended: AttentionMaps, layer: int | None, head: int | None, every: bool
+def _selected_maps(
+    maps: AttentionMaps, layer: int | None, head: int | None, every: bool
 ) -> list[tuple[int | None, int | None]]:
     """Return the layer and head of each map."""
     if not every:
         return [(layer, head)]
-    heads = {layer_index: len(weights) for layer_index, weights in enumerate(attended.layers) if weights is not None}
+    heads = {layer_index: len(weights) for layer_index, weights in enumerate(maps.layers) if weights is not None}
     return [
         (layer_index, head_index)
         for layer_index in (heads if layer is None else [layer])
@@ -91,10 +99,61 @@ def _maps(
     ]
 
 
-def _document(attended: AttentionMaps, layer: int | None, head: int | None) -> dict[str, Any]:
-    document: dict[str, Any] = {"of": attended.of, "rows": list(attended.rows), "columns": list(attended.columns)}
+def _document(maps: AttentionMaps, layer: int | None, head: int | None) -> dict[str, Any]:
+    document: dict[str, Any] = {"of": maps.of, "rows": list(maps.rows), "columns": list(maps.columns)}
     if layer is None and head is None:
-        layers = [None if weights is None else weights.tolist() for weights in attended.layers]
+        layers = [None if weights is None else weights.tolist() for weights in maps.layers]
         return {**document, "layers": layers}
-    layer_index, weights = attended.map(layer, head)
+    layer_index, weights = maps.map(layer, head)
     return {**document, "layer": layer_index, "head": head, "weights": weights.tolist()}
+
+
+def heatmap_lines(
+    weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str], width: int | None = None
+) -> Iterator[str]:
+    """Format a (T, S) matrix as lines of at most `width` characters, in pages of columns."""
+    width = min(terminal_columns(), _WIDEST) if width is None else width
+    row_labels, column_labels = [_label(row, _ROOM) for row in rows], [_label(column, _HEIGHT) for column in columns]
+    margin = max(map(len, row_labels))
+    columns_per_page = max(1, (width - margin - 1) // _CELL)
+    maximum = max(max(row) for row in weights)
+    pages = range(0, len(columns), columns_per_page)
+    shades = _shades()
+    for number, start in enumerate(pages, start=1):
+        page = slice(start, start + columns_per_page)
+        if len(pages) > 1:
+            end = min(start + columns_per_page, len(columns))
+            yield f"columns {start + 1} to {end} of {len(columns)} (page {number} of {len(pages)})"
+        yield from _column_headings(column_labels[page], margin)
+        for label, row in zip(row_labels, weights, strict=True):
+            cells = "".join(_shade(weight, maximum, shades) * _CELL for weight in row[page])
+            yield f"{label:>{margin}} {cells}".rstrip()
+    legend = (f"{shades[step]} {maximum * ((step - 0.5) / 4) ** 2:.2g}" for step in range(1, len(shades)))
+    yield f"{'':>{margin}} from {', '.join(legend)}; maximum {maximum:.2g}"
+
+
+def _column_headings(labels: Sequence[str], margin: int) -> Iterator[str]:
+    """Yield the column labels, written vertically and aligned at the bottom."""
+    height = max(map(len, labels))
+    padded = [label.rjust(height) for label in labels]
+    for line in range(height):
+        yield (" " * (margin + 1) + "".join(f"{label[line]:<{_CELL}}" for label in padded)).rstrip()
+
+
+def _label(text: str, room: int) -> str:
+    """Format a token as a label with visible white space."""
+    label = escape_unprintable(text.replace("\n", "↵")).replace(" ", "·") or "∅"
+    return label if len(label) <= room else f"{label[: room - 1]}…"
+
+
+def _shade(weight: float, maximum: float, shades: str) -> str:
+    """Return one of five shades by the square root of the share of the maximum, so that small weights are visible."""
+    return shades[int(4 * math.sqrt(weight / maximum) + 0.5)] if maximum > 0 and weight > 0 else shades[0]
+
+
+def _shades() -> str:
+    try:
+        SHADES.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return PLAIN
+    return SHADES

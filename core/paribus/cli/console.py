@@ -1,4 +1,4 @@
-"""Session and output shared by all commands."""
+"""Session, input and output shared by all commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import click
 
-from paribus.errors import Problem, StoreError, escape_unprintable
-from paribus.storage.saved_model import RUNS
+from paribus.errors import DataError, Problem, SpecError, StoreError, escape_unprintable
+from paribus.storage.saved_model import RUNS, find_model, read_model
 
 if TYPE_CHECKING:
     from paribus.registry import Index, Registry
+    from paribus.train.lightning_module import Model
 
 STORE: Final = RUNS  # default folder of trials
 _NARROWEST = 20  # minimum width of wrapped text
@@ -95,7 +96,7 @@ def refuse_full(folder: Path) -> None:
         raise StoreError(Problem(code="not-empty", location=str(folder), message=message, valid="a new folder"))
 
 
-def columns() -> int:
+def terminal_columns() -> int:
     """Return the width of the terminal; output to a file is not wrapped."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 10_000
 
@@ -107,7 +108,7 @@ def table(rows: Iterable[Sequence[str]], indent: int = 0) -> list[str]:
         return []
     widths = [max(len(row[place]) for row in cells) for place in range(len(cells[0]) - 1)]
     margin = indent + sum(widths) + 2 * len(widths)
-    room = columns() - margin
+    room = terminal_columns() - margin
     lines: list[str] = []
     for row in cells:
         start = " " * indent + "".join(f"{cell:<{width}}  " for cell, width in zip(row[:-1], widths, strict=True))
@@ -122,4 +123,49 @@ def table(rows: Iterable[Sequence[str]], indent: int = 0) -> list[str]:
 def wrapped(text: str, indent: int = 0) -> list[str]:
     """Wrap a paragraph to the width of the terminal."""
     margin = " " * indent
-    return textwrap.wrap(text, max(columns(), indent + _NARROWEST), initial_indent=margin, subsequent_indent=margin)
+    return textwrap.wrap(
+        text, max(terminal_columns(), indent + _NARROWEST), initial_indent=margin, subsequent_indent=margin
+    )
+
+
+def load_named_model(session: Session, name: str, store: Path) -> Model:
+    """Load the model of a folder, or of the trial in `store` whose identity has this prefix."""
+    saved_model = read_model(find_model(name, store))
+    from paribus.train.assemble import load_model
+
+    return load_model(saved_model, session.registry())
+
+
+def read_texts(words: Sequence[str], file: Path | None, kind: str) -> list[str]:
+    """Return texts from the arguments, a file or stdin (one a line); blank lines are skipped."""
+    if words and file is not None:
+        message = f"expected --file or texts, got --file and {len(words)} texts"
+        raise SpecError(Problem(code="usage", path=kind, message=message, valid="one of the two"))
+    if words:
+        return list(words)
+    if file is None and (sys.stdin is None or sys.stdin.isatty()):
+        valid = f"{kind} as arguments, --file FILE, or lines on stdin"
+        raise SpecError(Problem(code="usage", path=kind, message=f"missing {kind}", valid=valid))
+    try:
+        data = file.read_bytes() if file is not None else sys.stdin.buffer.read()
+    except OSError as error:
+        message = f"cannot read this file: {error.strerror or error}"
+        raise DataError(Problem(code="cannot-read", location=str(file), message=message)) from error
+    return _text_lines(data, str(file) if file is not None else "stdin", kind)
+
+
+def _text_lines(data: bytes, location: str, kind: str) -> list[str]:
+    try:
+        lines = [line for line in data.decode().splitlines() if line.strip()]
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"byte {data[error.start]:#04x} at offset {error.start:,} is not UTF-8"
+        problem = Problem(code="not-utf-8", location=f"{location}:{line}", message=message, valid="a file in UTF-8")
+        raise DataError(problem) from error
+    if not lines:
+        raise DataError(
+            Problem(
+                code="empty", path=kind, location=location, message="the input is empty", valid="a text in each line"
+            )
+        )
+    return lines

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._inference import load_named_model, read_texts
-from paribus.cli.console import STORE, Session, note, out, out_json, table
+from paribus.cli.console import STORE, Session, load_named_model, note, out, out_json, read_texts, table
 from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
 
 if TYPE_CHECKING:

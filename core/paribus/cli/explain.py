@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 import paribus
-from paribus.cli import _format as words
 from paribus.cli.console import Session, out, out_json, table, wrapped
 from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
-from paribus.schema import Option, to_json
+from paribus.schema import AtLeast, AtMost, Divides, Limit, Option, to_json
 
 if TYPE_CHECKING:
-    from paribus.registry import Entry, Index
+    from paribus.registry import Entry, Index, Part
 
 
 @click.command("explain")
@@ -91,7 +91,9 @@ def _component(entry: Entry, as_json: bool) -> int:
     out(f"{entry.slot}.{entry.name}\n")
     out(entry.doc)
     _options(entry.options)
-    declarations = [*words.traits(entry.traits), *words.stacks(entry.parts), *words.reads(entry.reads)]
+    declarations = [*describe_traits(entry.traits), *_describe_stacks(entry.parts)]
+    if entry.reads:
+        declarations.append(f"reads {', '.join(entry.reads)}")
     if declarations:
         out("\ntraits")
     for line in declarations:
@@ -126,6 +128,104 @@ def _options(options: tuple[Option, ...]) -> None:
 
 def _lines(options: tuple[Option, ...], prefix: str) -> Iterator[tuple[str, str]]:
     for option in options:
-        yield f"{prefix}{option.name}", words.option(option)
+        yield f"{prefix}{option.name}", describe_option(option)
         if option.kind.name == "group":
             yield from _lines(option.kind.options, f"{prefix}{option.name}.")
+
+
+_CAPABILITIES: Final = {
+    "causal": "mask later positions",
+    "cross": "attend to another stack",
+    "documents": "keep packed documents apart, and mask padding",
+    "padding": "mask padding",
+    "order": "follow an order of tokens other than their positions",
+    "extra_queries": "take appended query tokens that no other token sees",
+    "raw_memory": "return the tokens of a memory unchanged",
+    "residual": "be wrapped by a norm placement: it returns the width of the stream",
+    "weights": "return its attention weights",
+    "decodes": "decode step by step, keeping state",
+    "any_width": "project its output to the width of each stack",
+    "unembeds": "compute scores over a vocabulary",
+    "sharded": "step on sharded parameters",
+    "compiles": "be compiled by torch",
+}
+_VISIBILITY: Final[Mapping[str, str]] = {
+    "both": "needs bidirectional tokens",
+    "past": "needs causal tokens",
+    "any": "works with causal and bidirectional tokens",
+}
+_DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "visibility": lambda value: _VISIBILITY.get(value, ""),
+    "hooks": lambda value: f"encodes positions through: {', '.join(value)}" if value else "encodes no positions",
+    "position_hooks": lambda value: f"lets a position {', '.join(value)}" if value else "does not use a position",
+    "reads_keys": lambda value: "" if value == "all" else f"a token attends to {value} of the others",
+    "normalized": lambda value: f"the weights of a query {'sum to at most 1' if value else 'have any sum'}",
+    "content_based": lambda value: "" if value else "the weights of a token do not depend on its content",
+    "final_norm": lambda value: f"{'a' if value else 'no'} norm follows the last layer",
+    "needs": lambda value: f"needs {', '.join(value)}" if value else "",
+    "provides": lambda value: f"has {', '.join(value)}" if value else "",
+    "corrupts": lambda value: "changes what the model sees" if value else "",
+    "example_kind": lambda value: f"forms examples as {value}" if value else "",
+    "table": lambda value: "cannot encode positions beyond its table" if value else "",
+    "segments": lambda value: "distinguishes two segments of an example" if value else "",
+    "parts": lambda value: f"reads the stacks body, {', '.join(value)}" if value else "",
+    "optional_parts": lambda value: f"reads {', '.join(value)} where there is one",
+    "adds_padding": lambda value: "pads examples" if value else "",
+    "sets_order": lambda value: "gives tokens an order of its own" if value else "",
+    "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
+    "modality": lambda value: "" if value == "text" else f"of {value}",
+    "packs_documents": lambda value: f"{'works' if value else 'does not work'} with packed documents",
+    "provides_if": lambda value: ", ".join(
+        f"{condition} where `{option}` is set" for condition, option in value.items()
+    ),
+    "document_facts": lambda value: f"has labels of its documents: {', '.join(value)}" if value else "",
+    "teacher": lambda value: ", ".join(f"`{option}` is its teacher's dims.{size}" for size, option in value.items()),
+    "options_from_corpus": lambda value: f"reads from the corpus: {', '.join(value)}" if value else "",
+    "distance_bias": lambda value: "its bias depends only on the distance of tokens" if value else "",
+    "owner": lambda value: f"each {value} has its own",
+    "every_evaluation": lambda value: "runs at each evaluation" if value else "",
+    "likelihood": lambda value: "gives the likelihood of a text: perplexity, bits per byte" if value else "",
+    "own_tokens": lambda value: "runs the model on inputs of its own" if value else "",
+    "score_terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
+}
+
+
+def describe_option(option: Option) -> str:
+    """Describe an option: its meaning, limits and default."""
+    limits = "; ".join(filter(None, [str(option.kind), *map(_describe_limit, option.limits)]))
+    if option.kind.name == "group":
+        return f"{option.doc} (a group)"
+    return f"{option.doc} ({limits}; {_describe_default(option)})"
+
+
+def _describe_default(option: Option) -> str:
+    if option.required:
+        return f"required, such as {json.dumps(option.example, ensure_ascii=False)}"
+    return f"default {json.dumps(option.default, ensure_ascii=False)}"
+
+
+def _describe_limit(limit: Limit) -> str:
+    if isinstance(limit, Divides):
+        return f"divides dims.{limit.dim}"
+    if isinstance(limit, AtLeast):
+        return f"at least dims.{limit.dim}"
+    return f"at most dims.{limit.dim}" if isinstance(limit, AtMost) else str(limit)
+
+
+def describe_traits(traits: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a short description of each trait: `can mask later positions`."""
+    for name, value in traits.items():
+        if name in _CAPABILITIES:
+            yield f"{'can' if value else 'cannot'} {_CAPABILITIES[name]}"
+            continue
+        text = _DESCRIPTIONS.get(name, lambda value, name=name: f"{name}: {value}")(value)
+        if text:
+            yield text
+
+
+def _describe_stacks(parts: Sequence[Part]) -> Iterator[str]:
+    for part in parts:
+        visibility = "causal" if part.causal else "bidirectional"
+        cross = f", and attends to the {part.cross}" if part.cross else ""
+        recurrence = ", recurrent" if part.recurrent else ""
+        yield f"part {part.name}, at {part.path}: {visibility}{recurrence}{cross}"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli._inference import load_named_model, read_texts
-from paribus.cli.console import STORE, Session, out, out_json, table
+from paribus.cli.console import STORE, Session, load_named_model, out, out_json, read_texts, table
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:

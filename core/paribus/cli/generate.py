@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._inference import load_named_model, read_texts
-from paribus.cli.console import STORE, Session, note, out, out_json
+from paribus.cli.console import STORE, Session, load_named_model, note, out, out_json, read_texts
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli._progress import StudyProgress
-from paribus.cli.console import STORE, Session, note, out, out_json
+from paribus.analysis.formatting import compact
+from paribus.cli._progress import StudyProgress, duration
+from paribus.cli.console import STORE, Session, note, out, out_json, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.analysis.table import Table
     from paribus.planning.api import PlannedStudy
+    from paribus.planning.estimate import Row
 
 
 MAX_TRIALS: Final = 10_000
+PLAN_COLUMNS: Final = (
+    "setting", "variant", "stage", "trials", "left", "parameters", "FLOPs/token", "train FLOPs", "cache/token",
+    "memory", "s/trial", "matched",
+)  # fmt: skip
 
 
 @click.command("run")
@@ -53,7 +62,6 @@ def verb(
     """
     from paribus.analysis.api import skipped_trials
     from paribus.api import run
-    from paribus.cli._planning import show_plan
     from paribus.planning.api import study as planned_of
     from paribus.runner.api import default_jobs
     from paribus.runner.match_time import earlier_measurements
@@ -66,7 +74,7 @@ def verb(
     planned = planned_of(study, registry=registry or session.index(), store=store, max_trials=max_trials)
     jobs = jobs or default_jobs(planned)
     if only_plan:
-        return show_plan(planned, session, jobs, as_json)
+        return _show_plan(planned, session, jobs, as_json)
     skipped = skipped_trials(planned)
     pending = [
         trial
@@ -94,26 +102,94 @@ def _verdict(planned: PlannedStudy, next_commands: str, as_json: bool) -> int:
     from paribus.analysis.api import compare
     from paribus.report.terminal import show_table
 
-    table = compare(planned)
+    verdicts = compare(planned)
     if as_json:
-        out_json(table.to_json())
+        out_json(verdicts.to_json())
     else:
-        show_table(table)
+        show_table(verdicts)
         out()
         out(f"records: {planned.store.root}")
-        out(f"next: {next_commands}{_fresh(table)}")
-    return EXIT_OK if table.ok else EXIT_FAILED
+        out(f"next: {next_commands}{_fresh_seeds(verdicts)}")
+    return EXIT_OK if verdicts.ok else EXIT_FAILED
 
 
-def _fresh(table: Table) -> str:
+def _fresh_seeds(verdicts: Table) -> str:
     """Return the suggestion of fresh seeds that would settle an inconclusive verdict."""
     needs = max(
-        (row.needs for table_setting in table.settings for row in table_setting.rows if row.needs is not None),
+        (row.needs for table_setting in verdicts.settings for row in table_setting.rows if row.needs is not None),
         default=0,
     )
-    first_seed = max(table.seeds) + 1
+    first_seed = max(verdicts.seeds) + 1
     return (
         f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first_seed}, {first_seed + 1}, …]`"
         if needs
         else ""
     )
+
+
+def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool) -> int:
+    """Print the plan of a study, with the cost that a few steps of each variant estimate; write no record."""
+    from paribus.planning.estimate import estimate
+    from paribus.planning.tuning import pending_notes
+    from paribus.runner.match_time import earlier_measurements, unsolved_matches
+    from paribus.studies.designs import describe_design
+
+    states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    registry = session.registry()
+    loading_seconds = time.process_time()  # the fork server loads it once, too
+    rows = estimate(planned.plan, registry, states)
+    pending = sum(row.pending for row in rows)
+    unknown = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
+    seconds = loading_seconds + sum(row.seconds for row in rows) / jobs if pending else 0.0
+    if as_json:
+        excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
+        variants = [_row_json(row) for row in rows]
+        document = {"variants": variants, "excluded": excluded, "loading_seconds": loading_seconds, "seconds": seconds}
+        out_json({**document, **({"not_known": unknown} if unknown else {}), "jobs": jobs})
+        return EXIT_OK
+    for line in table(_without_empty_columns([PLAN_COLUMNS, *map(_cells, rows)])):
+        out(line)
+    for exclusion in planned.plan.excluded:
+        out(f"excluded: {exclusion.variant}: {exclusion.reason}")
+    if description := describe_design(planned.plan.study.design, planned.plan.study.varied):
+        out(description)
+    out()
+    for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown):
+        out(line)
+    out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
+    out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
+    out("with starting and evaluating, from five steps of each variant that were timed now on one thread; memory is")
+    out("the most that this process held meanwhile; nothing was run or written")
+    return EXIT_OK
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    values = {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
+    document = {**values, "seconds_per_trial": row.seconds_per_trial}
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in document.items()
+    }
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.setting,
+        row.variant,
+        row.stage,
+        str(row.trials),
+        str(row.pending),
+        f"{row.parameters:,}",
+        f"{row.flops_per_token:,.0f}",
+        "?" if math.isnan(row.training_flops) else compact(row.training_flops, 1000, " kMGTPEZ"),
+        compact(row.cache_bytes_per_token, 1024, "BKMGT") if row.cache_bytes_per_token else "-",
+        compact(row.peak_bytes, 1024, "BKMGT"),
+        f"{row.seconds_per_trial:.1f}",
+        row.matched,
+    )
+
+
+def _without_empty_columns(cells: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the cells without optional columns that are empty."""
+    empty = {index for index in (0, 2, 8, 11) if all(row[index] in ("", "-") for row in cells[1:])}
+    columns = [index for index, _ in enumerate(cells[0]) if index not in empty]
+    return [tuple(row[index] for index in columns) for row in cells]

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli._format import spec_differences
 from paribus.cli.console import Session, out, out_json, table
 from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
+from paribus.specs.fields import SUMMED
 
 if TYPE_CHECKING:
     from paribus.assembly.cost import ModelCost
     from paribus.registry import Index, Registry
+    from paribus.schema import Option
 
 BYTES = 4  # of a float32
 HEADS = ("parameters", "FLOPs/token", "cache B/token")
@@ -143,3 +144,68 @@ def _changes(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any]) 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
+
+
+Difference = tuple[str, str, str]  # dotted key, left value, right value
+
+
+def spec_differences(left_spec: Mapping[str, Any], right_spec: Mapping[str, Any], index: Index) -> Iterator[Difference]:
+    """Yield the differences of two resolved specs, such as `attention: mha → gqa(kv_heads=2)`."""
+    for key in dict.fromkeys([*left_spec, *right_spec]):
+        yield from _between(key, left_spec.get(key), right_spec.get(key), key, index)
+
+
+def _between(path: str, left_value: Any, right_value: Any, slot: str, index: Index) -> Iterator[Difference]:
+    if left_value == right_value:
+        return
+    if (
+        isinstance(left_value, Mapping)
+        and isinstance(right_value, Mapping)
+        and left_value.get("name") == right_value.get("name")
+    ):
+        for key in dict.fromkeys([*left_value, *right_value]):
+            inner = key if key in index.entries else slot
+            yield from _between(f"{path}.{key}", left_value.get(key), right_value.get(key), inner, index)
+        return
+    left_nodes, right_nodes = (_by_name(value) if slot in SUMMED else {} for value in (left_value, right_value))
+    if set(left_nodes) & set(right_nodes):  # components that both lists have are compared option by option
+        for name in dict.fromkeys([*left_nodes, *right_nodes]):
+            yield from _between(f"{path}.{name}", left_nodes.get(name), right_nodes.get(name), slot, index)
+        return
+    yield path, format_value(left_value, slot, index), format_value(right_value, slot, index)
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    """Map the names of one component or of a list to components; empty if names repeat."""
+    nodes = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    by_name = {node["name"]: node for node in nodes if isinstance(node, Mapping) and "name" in node}
+    return by_name if len(by_name) == len(nodes) else {}
+
+
+def format_value(value: Any, slot: str, index: Index) -> str:
+    """Format a value of a spec without the options that have their defaults; `-` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        entry = index.entries.get(slot, {}).get(str(value.get("name", "")))
+        options = {option.name: option for option in entry.options} if entry is not None else {}
+        return f"{value.get('name', '')}{_options_text(value, options, index)}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(format_value(item, slot, index) for item in value) + "]"
+    return str(value)
+
+
+def _options_text(node: Mapping[str, Any], options: Mapping[str, Option], index: Index) -> str:
+    texts = []
+    for name, value in node.items():
+        option = options.get(name)
+        if name == "name" or (option is not None and not option.required and value == option.default):
+            continue
+        if option is not None and option.kind.name == "group" and isinstance(value, Mapping):
+            inside = _options_text(value, {field.name: field for field in option.kind.options}, index)
+            texts += [f"{name}={inside}"] if inside else []
+            continue
+        texts.append(f"{name}={format_value(value, option.kind.slot if option is not None else name, index)}")
+    return f"({', '.join(texts)})" if texts else ""

@@ -24,7 +24,7 @@ def gpt(cli: Cli) -> Path:
     return Path("gpt")
 
 
-def test_a_part_is_swapped_and_the_damage_is_told(cli: Cli, gpt: Path) -> None:
+def test_a_part_is_swapped_and_the_loss_change_is_printed(cli: Cli, gpt: Path) -> None:
     result = cli("adapt", "gpt", "attention=gqa", "attention.kv_heads=2", "--out", "gqa")
     lines = result.out.splitlines()
     assert lines[0].split() == ["kept", "bitwise", "28", "tensors", "(10,464", "numbers)"]
@@ -38,14 +38,14 @@ def test_a_part_is_swapped_and_the_damage_is_told(cli: Cli, gpt: Path) -> None:
     assert not any(unchanged[kind] for kind in ("converted", "new", "dropped"))
 
 
-def test_nothing_is_written_over(cli: Cli, gpt: Path) -> None:
+def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
     for words in (("adapt", "gpt", "--out", "gpt"), ("train", "gpt-tiny", *TINY, "--save", "gpt")):
         result = cli(*words)
         assert result.code == 5
         assert "`gpt` is not empty" in result.err
 
 
-def test_what_is_new_and_what_is_dropped_is_named(cli: Cli, gpt: Path) -> None:
+def test_new_and_dropped_tensors_are_listed(cli: Cli, gpt: Path) -> None:
     result = cli("adapt", "gpt", "norm=rmsnorm", "attention={name: mha, scores: {qk_norm: true}}")
     lines = [" ".join(line.split()) for line in result.out.splitlines()]
     assert any(line.startswith("new 4 tensors (16 numbers)") and line.endswith(": all 1") for line in lines)

@@ -10,7 +10,7 @@ from typing import Any
 Cli = Callable[..., Any]
 
 
-def test_a_pilot_makes_the_first_seeds_and_they_are_the_studys_own(cli: Cli, swap: Mapping[str, Any]) -> None:
+def test_a_pilot_runs_the_first_seeds_of_the_study(cli: Cli, swap: Mapping[str, Any]) -> None:
     study = {**swap, "seeds": 6, "budget": {"steps": 2}, "metric": {"name": "val/mlm/loss", "margin": 0.02}}
     Path("mine.yaml").write_text(json.dumps(study))
     without_pilot = cli("calibrate", "mine.yaml")

@@ -14,7 +14,7 @@ Cli = Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", ["encoder-tiny", "seq2seq-tiny", "bert-tiny"])
-def test_what_is_printed_is_the_resolved_spec_and_a_spec_again(cli: Cli, name: str) -> None:
+def test_the_printed_spec_resolves_to_itself(cli: Cli, name: str) -> None:
     result = cli("check", name, "seed=3")
     assert (result.code, result.err) == (0, "")
     Path("again.yaml").write_text(result.out)
@@ -23,13 +23,13 @@ def test_what_is_printed_is_the_resolved_spec_and_a_spec_again(cli: Cli, name: s
     assert result.out.startswith(f"# {spec_hash(spec)}\n")
 
 
-def test_json_says_that_it_is_ok_and_what_it_resolves_to(cli: Cli) -> None:
+def test_json_contains_ok_and_the_resolved_spec(cli: Cli) -> None:
     document = json.loads(cli("check", "encoder-tiny", "--json").out)
     spec = resolved("encoder-tiny", registry=index())
     assert document == {"ok": True, "problems": [], "hash": spec_hash(spec), "spec": spec}
 
 
-def test_json_says_what_is_wrong(cli: Cli) -> None:
+def test_json_contains_the_problems(cli: Cli) -> None:
     result = cli("check", "encoder-tiny", "attention=gqaa", "seed=x", "--json")
     document = json.loads(result.out)
     assert result.code == 2
@@ -39,7 +39,7 @@ def test_json_says_what_is_wrong(cli: Cli) -> None:
     assert result.err.count("\n") == 2
 
 
-def test_what_only_a_component_can_say_is_said_as_well(cli: Cli) -> None:
+def test_errors_of_component_constructors_are_reported(cli: Cli) -> None:
     result = cli("check", "encoder-tiny", "dims.head_width=7")
     assert result.code == 2
     assert "must be an even number" in result.err
@@ -58,7 +58,7 @@ def test_checking_writes_no_file(cli: Cli) -> None:
 STUDY = "base: gpt-tiny\nvary: {attention: [mqa, mha], position: [rope]}\nmetric: {name: val/clm/loss}\n"
 
 
-def test_of_a_study_all_variants_are_checked_and_told(cli: Cli) -> None:
+def test_all_variants_of_a_study_are_checked_and_listed(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY)
     result = cli("check", "mine.yaml")
     assert (result.code, result.err) == (0, "")
@@ -69,7 +69,7 @@ def test_of_a_study_all_variants_are_checked_and_told(cli: Cli) -> None:
     assert cli("check", "quickstart").out.startswith("# a study, quickstart: 5 variants, 25 trials\n")
 
 
-def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
+def test_problems_of_a_study_are_reported_as_of_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa"))
     result = cli("check", "mine.yaml")
     assert result.code == 2
@@ -80,7 +80,7 @@ def test_what_is_wrong_with_a_study_is_told_as_of_a_study(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("verb", ["check", "run", "status"])
-def test_every_verb_that_reads_a_study_tells_of_all_its_mistakes_at_once(cli: Cli, verb: str) -> None:
+def test_every_command_for_studies_reports_all_problems_at_once(cli: Cli, verb: str) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa").replace("metric:", "seeds: 0\nlogers: [csv]\nmetric:"))
     result = cli(verb, "mine.yaml")
     assert result.code == 2
@@ -92,6 +92,6 @@ def test_every_verb_that_reads_a_study_tells_of_all_its_mistakes_at_once(cli: Cl
     assert not Path("runs").exists()
 
 
-def test_a_study_without_a_base_is_told_of_as_a_study(cli: Cli) -> None:
+def test_a_study_without_a_base_is_checked_as_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text("\n".join(line for line in STUDY.splitlines() if not line.startswith("base")))
     assert "error[missing] base (mine.yaml:1)" in cli("check", "mine.yaml").err

@@ -37,7 +37,7 @@ def _report() -> Callable[..., None]:
     return write
 
 
-def test_two_reports_are_compared_in_every_shape(cli: Callable[..., Any], report: Callable[..., None]) -> None:
+def test_two_reports_are_compared_in_every_format(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
     result = cli("compare", "a.json", "b.json")
@@ -53,7 +53,7 @@ def test_two_reports_are_compared_in_every_shape(cli: Callable[..., Any], report
     assert "| `test_a` |" in cli("compare", "a.json", "b.json", "--markdown").out
 
 
-def test_a_gate_ends_with_1_and_says_why(cli: Callable[..., Any], report: Callable[..., None]) -> None:
+def test_a_tripped_gate_exits_with_1_and_a_reason(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
     result = cli("compare", "a.json", "b.json", "--fail-if", "slower:5%", "--fail-if", "slower:90%")
@@ -65,7 +65,7 @@ def test_a_gate_ends_with_1_and_says_why(cli: Callable[..., Any], report: Callab
     assert json.loads(result.out)["gates"] == [{"gate": "slower:5%", "tripped": [], "inconclusive": []}]
 
 
-def test_what_cannot_be_compared_ends_with_6_unless_it_was_asked_for(
+def test_reports_of_different_machines_exit_with_6_unless_accepted(
     cli: Callable[..., Any], report: Callable[..., None]
 ) -> None:
     report("a.json")
@@ -115,7 +115,7 @@ def test_reports_are_compared_without_torch_or_numpy(
     assert process.returncode == EXIT_OK, process.stderr
 
 
-def test_trials_are_compared_and_what_is_none_is_one_clear_line(cli: Callable[..., Any]) -> None:
+def test_an_unknown_trial_is_one_clear_line(cli: Callable[..., Any]) -> None:
     result = cli("compare", "here", "there")
     assert result.code == EXIT_SPEC
     assert result.err.startswith(

@@ -34,7 +34,7 @@ def feedforward():
 '''
 
 
-def test_what_holds_is_listed_with_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
+def test_passed_checks_are_listed_with_their_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "norm.none", "--only", "row by row"]) == 0
     result = capsys.readouterr().out
     assert "row by row  holds  A norm keeps shape and dtype, and normalizes each token independently." in result
@@ -46,7 +46,7 @@ def test_a_slot_stands_for_all_of_its_components(capsys: pytest.CaptureFixture[s
     assert "launcher.local conforms" in capsys.readouterr().out
 
 
-def test_a_file_is_tried_without_being_named_again_and_fails(
+def test_the_components_of_a_plugin_file_are_tested_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.py"
@@ -58,7 +58,7 @@ def test_a_file_is_tried_without_being_named_again_and_fails(
     assert "each row (encoder-tiny): row 1 of 5 differs by" in result
 
 
-def test_findings_are_data_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_in_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.py"
     file.write_text(dedent(FAULTY))
     assert main(["conform", "--plugin", str(file), "--only", "each row", "--json"]) == 1
@@ -68,17 +68,17 @@ def test_findings_are_data_as_well(tmp_path: Path, capsys: pytest.CaptureFixture
     assert [finding["check"] for finding in report["findings"]] == ["each row"]
 
 
-def test_nothing_named_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_component_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform"]) == 2
     assert "name a component, such as attention.gqa" in capsys.readouterr().err
 
 
-def test_a_component_that_nobody_has_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_component_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "attention.gqaa"]) == 2
     assert 'did you mean "gqa"?' in capsys.readouterr().err
 
 
-def test_a_check_that_there_is_not_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_check_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "norm.none", "--only", "causalty"]) == 2
     assert 'unknown check "causalty"' in (result := capsys.readouterr().err)
     assert 'did you mean "causality"?' in result

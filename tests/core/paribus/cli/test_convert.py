@@ -38,7 +38,7 @@ def edited_copy(folder: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
-def test_there_and_back_is_the_same_file(cli: Cli, gpt: Path) -> None:
+def test_a_model_converted_to_paribus_and_back_has_the_same_files(cli: Cli, gpt: Path) -> None:
     result = cli("convert", str(gpt), "-o", "ours")
     assert (result.code, result.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
     assert "paribus.load('ours')" in result.err
@@ -48,7 +48,7 @@ def test_there_and_back_is_the_same_file(cli: Cli, gpt: Path) -> None:
         assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()
 
 
-def test_two_networks_are_one_model_and_each_goes_back(cli: Cli) -> None:
+def test_two_networks_convert_to_one_model_and_back(cli: Cli) -> None:
     trained = paribus.assemble(paribus.spec("electra-tiny", "dims.width=12", "dims.length=9", "dims.vocabulary=300"))
     for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
         paribus.export(trained, architecture=network).save(network)
@@ -60,7 +60,7 @@ def test_two_networks_are_one_model_and_each_goes_back(cli: Cli) -> None:
             assert Path("back", network, name).read_bytes() == Path(network, name).read_bytes()
 
 
-def test_what_was_loaded_is_a_model_to_go_on_with(cli: Cli, gpt: Path) -> None:
+def test_a_loaded_model_can_be_trained_further(cli: Cli, gpt: Path) -> None:
     cli("convert", str(gpt), "-o", "ours")
     tokens = torch.randint(0, 300, (2, 9))
     loaded, converted = paribus.load("ours").eval(), paribus.convert(gpt).eval()
@@ -68,7 +68,7 @@ def test_what_was_loaded_is_a_model_to_go_on_with(cli: Cli, gpt: Path) -> None:
     assert loaded.spec.attention.name == "mha" if hasattr(loaded.spec, "attention") else loaded.spec["attention"]
 
 
-def test_a_key_may_be_read_otherwise(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+def test_a_configuration_key_can_be_overridden(cli: Cli, gpt: Path, tmp_path: Path) -> None:
     uneven = edited_copy(gpt, tmp_path / "uneven", attn_pdrop=0.0)
     result = cli("convert", str(uneven), "-o", "ours")
     assert result.code == 2
@@ -93,7 +93,7 @@ def test_a_key_may_be_read_otherwise(cli: Cli, gpt: Path, tmp_path: Path) -> Non
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_configuration_that_cannot_be_is_refused(
+def test_an_invalid_configuration_is_refused(
     cli: Cli, gpt: Path, tmp_path: Path, changes: dict[str, Any], code: int, message: str
 ) -> None:
     result = cli("convert", str(edited_copy(gpt, tmp_path / "edited", **changes)), "-o", "ours")
@@ -112,7 +112,7 @@ def test_a_pickle_is_not_opened(cli: Cli, gpt: Path, tmp_path: Path) -> None:
     assert "loaded; valid: safetensors" in result.err
 
 
-def test_a_file_that_was_cut_is_told_of(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(cli: Cli, gpt: Path, tmp_path: Path) -> None:
     folder = edited_copy(gpt, tmp_path / "cut")
     (folder / "model.safetensors").write_bytes((gpt / "model.safetensors").read_bytes()[:-100])
     result = cli("convert", str(folder), "-o", "ours")
@@ -122,7 +122,7 @@ def test_a_file_that_was_cut_is_told_of(cli: Cli, gpt: Path, tmp_path: Path) -> 
     assert (result.code, "error[damaged]" in result.err, "Traceback" in result.err) == (5, True, False)
 
 
-def test_pieces_are_read_by_their_index_and_nothing_outside_the_folder_is(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+def test_sharded_weights_are_read_from_inside_the_folder_only(cli: Cli, gpt: Path, tmp_path: Path) -> None:
     folder = edited_copy(gpt, tmp_path / "pieces")
     (folder / "model.safetensors").rename(folder / "model-00001.safetensors")
     index = folder / "model.safetensors.index.json"
@@ -133,7 +133,7 @@ def test_pieces_are_read_by_their_index_and_nothing_outside_the_folder_is(cli: C
     assert (result.code, "error[no-weights]" in result.err) == (5, True)
 
 
-def test_nothing_is_written_over(cli: Cli, gpt: Path) -> None:
+def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
     Path("ours").mkdir()
     Path("ours", "notes").write_text("mine")
     result = cli("convert", str(gpt), "-o", "ours")
@@ -141,7 +141,7 @@ def test_nothing_is_written_over(cli: Cli, gpt: Path) -> None:
     assert [path.name for path in Path("ours").iterdir()] == ["notes"]
 
 
-def test_a_model_that_no_family_can_say_is_refused_with_the_reason(cli: Cli) -> None:
+def test_a_model_that_no_family_supports_is_refused_with_the_reason(cli: Cli) -> None:
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "attention=mqa")
     paribus.save(paribus.assemble(spec), "ours")
     result = cli("convert", "ours", "-o", "theirs", "--to", "gpt2")
@@ -152,7 +152,7 @@ def test_a_model_that_no_family_can_say_is_refused_with_the_reason(cli: Cli) -> 
     assert 'unknown family "gpt"; did you mean' in result.err
 
 
-def test_a_head_that_a_family_has_otherwise_is_refused() -> None:
+def test_a_head_that_the_family_does_not_have_is_refused() -> None:
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "dropout=0.1", "objective.bias=true")
     with pytest.raises(paribus.SpecError, match="`bias` of objective `clm` would be False, and is True"):
         paribus.export(paribus.assemble(spec), "gpt2")
@@ -163,12 +163,12 @@ def test_an_empty_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
     assert (result.code, "error[no-record]" in result.err) == (5, True)
 
 
-def test_what_is_no_model_at_all_is_refused() -> None:
+def test_a_folder_without_a_model_is_refused() -> None:
     with pytest.raises(paribus.StoreError, match="a dict is not a supported model"):
         paribus.convert({"config": 1})
 
 
-def test_a_model_in_memory_need_not_be_written() -> None:
+def test_an_exported_model_is_converted_in_memory() -> None:
     exported = paribus.export(paribus.assemble(paribus.spec("gpt2", *TINY, "tokenizer=bytes")))
     assert isinstance(exported, SourceModel)
     assert exported.architecture == "GPT2LMHeadModel"

@@ -27,7 +27,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_each_text_is_a_line_or_each_of_its_tokens_is(cli: Cli, bert: str) -> None:
+def test_a_line_is_printed_for_each_text_or_each_token(cli: Cli, bert: str) -> None:
     result = cli("embed", bert, "Two texts.", "Both")
     assert result.code == 0
     lines = result.out.splitlines()
@@ -38,7 +38,7 @@ def test_each_text_is_a_line_or_each_of_its_tokens_is(cli: Cli, bert: str) -> No
     assert len(rows) == len(paribus.embed(bert, "Both").ids[0])
 
 
-def test_as_json_it_tells_every_number(cli: Cli, bert: str) -> None:
+def test_json_contains_every_number(cli: Cli, bert: str) -> None:
     document = json.loads(cli("embed", bert, "Two texts.", "--layer", "1", "--pool", "none", "--json").out)
     embeddings = paribus.embed(bert, "Two texts.", layer=1, pool="none")
     assert (document["layer"], document["pool"]) == (1, "none")
@@ -61,7 +61,7 @@ def test_vectors_are_written_to_a_file(cli: Cli, bert: str, tmp_path: Path) -> N
     assert read["lengths"].tolist() == [len(vectors) for vectors in rows.vectors]
 
 
-def test_what_cannot_be_written_is_said_first(cli: Cli, bert: str, tmp_path: Path) -> None:
+def test_an_output_file_is_validated_before_the_model_is_loaded(cli: Cli, bert: str, tmp_path: Path) -> None:
     result = cli("embed", bert, "A", "-o", str(tmp_path / "v.txt"))
     assert result.code == 2
     assert "valid: a name that ends in .npy or .safetensors" in result.err

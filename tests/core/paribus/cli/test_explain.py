@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from paribus.cli import _format as words
+from paribus.cli import explain
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
 from paribus.registry.class_reader import slot_class
@@ -57,7 +57,7 @@ def test_a_topology_is_explained_with_its_stacks(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("topic", ["dims", "data", "dropout", "seed"])
-def test_what_else_a_spec_says_is_explained(cli: Cli, topic: str) -> None:
+def test_other_sections_of_a_spec_are_explained(cli: Cli, topic: str) -> None:
     assert cli("explain", topic).out.startswith(f"{topic}\n\noptions\n")
     assert json.loads(cli("explain", topic, "--json").out)["topic"] == topic
 
@@ -73,7 +73,7 @@ def test_what_else_a_spec_says_is_explained(cli: Cli, topic: str) -> None:
         ("atention.gqa", 'unknown topic "atention.gqa"'),
     ],
 )
-def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, message: str) -> None:
+def test_an_unknown_topic_is_refused_with_the_valid_topics(cli: Cli, topic: str, message: str) -> None:
     result = cli("explain", topic)
     assert result.code == 2
     assert message in result.err
@@ -81,10 +81,12 @@ def test_what_cannot_be_explained_is_told_with_what_can(cli: Cli, topic: str, me
 
 def test_every_trait_has_words() -> None:
     kinds = [get_args(get_type_hints(slot_class(slot))["traits"])[0] for slot in SLOTS]
-    assert {*words._CAPABILITIES, *words._DESCRIPTIONS} == {trait for kind in kinds for trait in get_type_hints(kind)}
+    assert {*explain._CAPABILITIES, *explain._DESCRIPTIONS} == {
+        trait for kind in kinds for trait in get_type_hints(kind)
+    }
 
 
-def test_traits_that_say_nothing_are_not_told() -> None:
+def test_traits_with_default_values_are_not_described() -> None:
     nothing: dict[str, Any] = {
         "needs": [],
         "provides": [],
@@ -93,11 +95,16 @@ def test_traits_that_say_nothing_are_not_told() -> None:
         "table": False,
         "score_terms": 1,
     }
-    assert list(words.traits({**nothing, "segments": False, "parts": [], "bias": "none", "visibility": "other"})) == []
+    assert (
+        list(
+            explain.describe_traits({**nothing, "segments": False, "parts": [], "bias": "none", "visibility": "other"})
+        )
+        == []
+    )
 
 
-def test_traits_that_say_something_are_told_in_words() -> None:
-    descriptions = words.traits(
+def test_traits_are_described_in_words() -> None:
+    descriptions = explain.describe_traits(
         {"hooks": ["rotate"], "position_hooks": [], "final_norm": True, "needs": ["mask"],
          "provides": ["pad"], "corrupts": True, "example_kind": "stream", "table": True, "segments": True,
          "parts": ["encoder"], "bias": "content", "owner": "layer",

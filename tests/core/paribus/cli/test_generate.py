@@ -40,7 +40,7 @@ def gpt(models: Path) -> str:
     return str(folder)
 
 
-def test_a_trial_is_asked_by_its_folder_or_its_identity(cli: Cli, models: Path, gpt: str) -> None:
+def test_a_model_is_a_folder_or_the_identity_of_a_trial(cli: Cli, models: Path, gpt: str) -> None:
     result = cli("generate", gpt, "The 3", "--tokens", "6")
     assert result.code == 0
     assert result.out.startswith("The 3")
@@ -50,7 +50,7 @@ def test_a_trial_is_asked_by_its_folder_or_its_identity(cli: Cli, models: Path, 
     assert by_identity.out == result.out
 
 
-def test_as_json_it_tells_ids_and_scores(cli: Cli, gpt: str) -> None:
+def test_json_contains_ids_and_scores(cli: Cli, gpt: str) -> None:
     words = ("--tokens", "4", "--temperature", "1", "--top-k", "20", "-n", "2", "--seed", "3", "--json")
     result = cli("generate", gpt, "The 3", "A", *words)
     document = json.loads(result.out)
@@ -63,7 +63,7 @@ def test_as_json_it_tells_ids_and_scores(cli: Cli, gpt: str) -> None:
         ]
 
 
-def test_several_texts_are_told_apart(cli: Cli, gpt: str) -> None:
+def test_several_texts_have_headings(cli: Cli, gpt: str) -> None:
     result = cli("generate", gpt, "The 3", "A", "--tokens", "3", "--beam", "3", "-n", "2", "--length-penalty", "0.6")
     heads = [line for line in result.out.splitlines() if line.startswith("# ")]
     assert [head.partition(":")[0] for head in heads] == [
@@ -72,7 +72,7 @@ def test_several_texts_are_told_apart(cli: Cli, gpt: str) -> None:
     assert all(head.endswith(" nats") for head in heads)
 
 
-def test_prompts_stand_in_a_file_or_on_stdin(
+def test_prompts_are_read_from_a_file_or_stdin(
     cli: Cli, gpt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "prompts.txt"
@@ -90,7 +90,7 @@ def test_prompts_stand_in_a_file_or_on_stdin(
     assert "expected --file or texts, got --file and 1 texts" in cli("generate", gpt, "A", "--file", str(file)).err
 
 
-def test_what_is_wrong_is_told_with_its_place_and_its_exit_code(cli: Cli, models: Path, gpt: str) -> None:
+def test_invalid_input_is_reported_with_its_location_and_exit_code(cli: Cli, models: Path, gpt: str) -> None:
     result = cli("generate", gpt, "A", "--beam", "0")
     assert (result.code, result.out) == (2, "")
     assert result.err == "error[out-of-range] beam: got 0; valid: ≥ 1; 1 takes the most probable token\n"
@@ -126,7 +126,7 @@ def test_masks_are_filled(cli: Cli, models: Path) -> None:
     assert "error[no-mask] text: expected at least one `<mask>`, got none" in cli("fill-mask", name, "The").err
 
 
-def test_maps_of_attention_are_shown(cli: Cli, models: Path, gpt: str) -> None:
+def test_attention_maps_are_printed(cli: Cli, models: Path, gpt: str) -> None:
     result = cli("attend", gpt, "The 3rd")
     assert result.code == 0
     head, *lines = result.out.splitlines()
@@ -146,7 +146,7 @@ def test_maps_of_attention_are_shown(cli: Cli, models: Path, gpt: str) -> None:
     assert cli("attend", gpt, "The", "--layer", "9").code == 2
 
 
-def test_help_takes_no_torch() -> None:
+def test_help_needs_no_torch() -> None:
     code = (
         "import sys; from paribus.cli.main import main\n"
         "for verb in ('generate', 'fill-mask', 'attend'): assert main([verb, '--help']) == 0\n"

@@ -21,7 +21,7 @@ def test_all_slots_are_listed_with_a_summary_of_each_component(cli: Cli) -> None
     assert re.search(r"gqa +paribus 0.1.0  \w", result.out)
 
 
-def test_one_slot_is_listed_alone(cli: Cli) -> None:
+def test_one_slot_is_listed(cli: Cli) -> None:
     result = cli("list", "norm")
     assert result.out.splitlines()[0] == "norm"
     assert "layernorm" in result.out
@@ -29,7 +29,7 @@ def test_one_slot_is_listed_alone(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("slot", [*SLOTS, None])
-def test_rows_are_of_use_to_another_program(cli: Cli, slot: str | None) -> None:
+def test_json_rows_have_the_same_keys(cli: Cli, slot: str | None) -> None:
     rows = json.loads(cli("list", *([slot] if slot else []), "--json").out)
     assert rows
     for row in rows:
@@ -40,7 +40,7 @@ def test_rows_are_of_use_to_another_program(cli: Cli, slot: str | None) -> None:
         assert all(from_json(option).doc for option in row["options"])
 
 
-def test_presets_are_listed_by_what_their_first_line_says(cli: Cli) -> None:
+def test_presets_are_listed_with_the_comment_of_their_first_line(cli: Cli) -> None:
     assert "encoder-tiny" in cli("list").out
     rows = json.loads(cli("list", "presets", "--json").out)
     assert {"bert-base", "encoder-tiny", "gpt2"} <= {row["name"] for row in rows}
@@ -53,7 +53,7 @@ def test_studies_are_listed(cli: Cli) -> None:
     assert result.out.splitlines()[0] == "studies"
 
 
-def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
+def test_an_unknown_slot_is_refused_with_the_valid_slots(cli: Cli) -> None:
     result = cli("list", "atention")
     assert result.code == 2
     assert 'unknown slot "atention"; did you mean' in result.err

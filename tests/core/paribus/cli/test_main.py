@@ -14,7 +14,7 @@ import pytest
 
 import paribus
 from paribus.cli import main as entrance
-from paribus.cli.console import Session, columns, note, table
+from paribus.cli.console import Session, note, table, terminal_columns
 from paribus.errors import (
     EXIT_BUG,
     EXIT_PLUGIN,
@@ -29,7 +29,7 @@ from paribus.errors import (
 Cli = Callable[..., Any]
 
 
-def test_without_a_verb_the_verbs_are_listed(cli: Cli) -> None:
+def test_without_a_command_the_commands_are_listed(cli: Cli) -> None:
     result = cli()
     assert result.code == 0
     assert result.out == cli("--help").out == cli("-h").out
@@ -37,18 +37,18 @@ def test_without_a_verb_the_verbs_are_listed(cli: Cli) -> None:
         assert f"\n  {verb} " in result.out
 
 
-def test_every_verb_has_help_that_is_a_sentence(cli: Cli) -> None:
+def test_every_command_has_help_that_is_a_sentence(cli: Cli) -> None:
     for verb in entrance.group.list_commands(click.Context(entrance.group)):
         result = cli(verb, "--help")
         assert result.code == 0
         assert result.out.startswith(f"Usage: paribus {verb}")
 
 
-def test_the_version_is_told(cli: Cli) -> None:
+def test_the_version_is_printed(cli: Cli) -> None:
     assert cli("--version").out == f"paribus, version {paribus.__version__}\n"
 
 
-def test_an_unknown_verb_suggests_the_nearest(cli: Cli) -> None:
+def test_an_unknown_command_suggests_the_closest(cli: Cli) -> None:
     result = cli("lst")
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith('error[usage]: unknown command "lst"; did you mean "list"? valid: ')
@@ -58,7 +58,7 @@ def test_an_unknown_verb_suggests_the_nearest(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "words", [["main"], ["console"], ["_words"], ["../list"], [""], ["--wrong"], ["list", "--wrong"]]
 )
-def test_what_is_no_verb_or_option_is_a_usage_error(cli: Cli, words: list[str]) -> None:
+def test_an_unknown_command_or_option_is_a_usage_error(cli: Cli, words: list[str]) -> None:
     result = cli(*words)
     assert result.code == 2
     assert result.err.startswith("error[usage]: ")
@@ -91,7 +91,7 @@ def make_list_fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Non
         (ZeroDivisionError("x"), 3),  # raised in this file, which is not part of paribus
     ],
 )
-def test_the_exit_code_says_what_went_wrong(
+def test_each_kind_of_error_has_its_exit_code(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     make_list_fail(monkeypatch, error)
@@ -99,7 +99,9 @@ def test_the_exit_code_says_what_went_wrong(
     assert cli("list").code == code
 
 
-def test_a_strangers_mistake_is_told_with_its_file_and_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_third_party_plugin_is_reported_with_file_and_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_list_fail(monkeypatch, RuntimeError("oops"))  # raised in this file, which is not part of paribus
     result = cli("list")
     assert result.code == EXIT_PLUGIN
@@ -107,7 +109,7 @@ def test_a_strangers_mistake_is_told_with_its_file_and_line(cli: Cli, monkeypatc
     assert "please report" not in result.err
 
 
-def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_problem_is_one_line_and_nothing_else_is_printed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     make_list_fail(monkeypatch, SpecError(Problem(code="a", message="one"), Problem(code="b", message="two\nlines")))
     result = cli("list")
     assert (result.out, result.err) == ("", "error[a]: one\nerror[b]: two\\nlines\n")
@@ -124,7 +126,7 @@ def test_every_problem_is_a_line_and_nothing_else_is_said(cli: Cli, monkeypatch:
         (["summary", "encoder-tinny"], 2, "unknown-preset"),
     ],
 )
-def test_whoever_asked_for_json_has_the_problems_as_json(cli: Cli, words: list[str], code: int, problem: str) -> None:
+def test_with_json_the_problems_are_json(cli: Cli, words: list[str], code: int, problem: str) -> None:
     result = cli(*words, "--json")
     document = json.loads(result.out)
     assert (result.code, document["ok"]) == (code, False)
@@ -133,7 +135,7 @@ def test_whoever_asked_for_json_has_the_problems_as_json(cli: Cli, words: list[s
     assert cli(*words).out == ""
 
 
-def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_asks_for_a_bug_report(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     namespace: dict[str, Any] = {}
     failing = "def index(self): raise ZeroDivisionError('by\\nzero')"
     exec(compile(failing, paribus.__file__, "exec"), namespace)  # so that it fails in a file of paribus
@@ -146,7 +148,7 @@ def test_our_own_mistake_asks_to_be_reported(cli: Cli, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("words", [["--debug", "list"], ["list", "--debug"]])
-def test_a_traceback_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+def test_debug_shows_the_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     make_list_fail(monkeypatch, SpecError("oh"))
     result = cli(*words)
     assert result.code == 2
@@ -165,24 +167,24 @@ def test_a_traceback_is_shown_when_asked_for(cli: Cli, monkeypatch: pytest.Monke
         ([], []),
     ],
 )
-def test_the_options_of_every_verb_may_stand_anywhere(words: list[str], moved: list[str]) -> None:
+def test_global_options_are_accepted_anywhere(words: list[str], moved: list[str]) -> None:
     assert entrance._global_first(words) == moved
 
 
 def test_a_narrow_terminal_gets_narrow_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paribus.cli.console.columns", lambda: 40)
+    monkeypatch.setattr("paribus.cli.console.terminal_columns", lambda: 40)
     rows = [("a-name", "words " * 20), ("a-much-longer-name-than-that-is", "words " * 20), ("x", "")]
     assert all(len(line) <= 40 for line in table(rows, indent=2))
     assert len(table([("a", "b")])) == 1
     assert table([]) == []
 
 
-def test_without_a_terminal_a_row_is_a_line() -> None:
-    assert columns() == 10_000
+def test_without_a_terminal_a_row_is_one_line() -> None:
+    assert terminal_columns() == 10_000
     assert len(table([("a", "words " * 200)])) == 1
 
 
-def test_what_is_printed_drives_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_sequences_are_escaped_in_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     note("\x1b[31mred\u202e")
     assert capsys.readouterr().err == "\\u001b[31mred\\u202e\n"
 
@@ -207,7 +209,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_output_that_cannot_be_written_is_no_crash(
+def test_output_that_cannot_be_written_is_an_error_without_a_traceback(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str, code: int, err: str, unbuffered: str
 ) -> None:
     """Python flushes buffered output again when it exits, and exits with 120 if that fails."""
@@ -216,7 +218,7 @@ def test_output_that_cannot_be_written_is_no_crash(
     assert (ended.returncode, ended.stderr) == (code, err)
 
 
-def test_an_interrupt_is_told_in_a_word(cli: Cli) -> None:
+def test_an_interrupt_prints_one_word(cli: Cli) -> None:
     slow = "import os, signal, sys; from paribus.cli import main, console\n"
     slow += "console.Session.index = lambda self: os.kill(os.getpid(), signal.SIGINT)\n"
     ended = subprocess.run(
@@ -240,7 +242,7 @@ HEAVY = ("torch", "lightning", "scipy", "torchmetrics", "omegaconf", "numpy", "t
         (["check", "encoder-tiny", "attention=gqaa", "dims.heads=four"], 2),
     ],
 )
-def test_a_verb_that_only_tells_is_quick_and_imports_nothing_heavy(
+def test_informational_commands_are_quick_and_import_nothing_heavy(
     cli: Cli, words: list[str], code: int, tmp_path: Path
 ) -> None:
     report = tmp_path / "modules.json"

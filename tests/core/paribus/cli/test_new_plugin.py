@@ -55,7 +55,7 @@ def site(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_what_is_written_is_listed_explained_and_conforms(slot: str, site: Path, cli: Cli) -> None:
+def test_a_written_plugin_is_listed_explained_and_conforms(slot: str, site: Path, cli: Cli) -> None:
     rows = json.loads(cli("list", slot, "--json").out)
     (row,) = [row for row in rows if row["name"] == f"fresh-{slot}"]
     assert row["distribution"] == f"paribus-fresh-{slot} 0.1.0"
@@ -67,7 +67,7 @@ def test_what_is_written_is_listed_explained_and_conforms(slot: str, site: Path,
     assert report.ok, str(report)
 
 
-def test_one_is_installed_by_the_ordinary_client_and_its_test_passes(plugins: Path, tmp_path: Path) -> None:
+def test_a_written_plugin_installs_with_pip_and_its_test_passes(plugins: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
     environment = {**os.environ, "PIP_NO_INPUT": "1"}
     target = ["--no-build-isolation", "--target", str(tmp_path / "site"), str(plugins / "norm")]
@@ -84,13 +84,13 @@ def checked(plugins: Path, *command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_written_is_clean_and_formatted(plugins: Path) -> None:
+def test_a_written_plugin_passes_the_linter(plugins: Path) -> None:
     checked(plugins, sys.executable, "-m", "ruff", "check", ".")
     checked(plugins, sys.executable, "-m", "ruff", "format", "--check", ".")
 
 
 @pytest.mark.slow
-def test_what_is_written_is_typed_strictly(plugins: Path) -> None:
+def test_a_written_plugin_is_typed_strictly(plugins: Path) -> None:
     config = plugins / "norm" / "pyproject.toml"
     sources = [str(path) for slot in SLOTS for path in (plugins / slot).glob("paribus_*")]
     checked(plugins, sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", os.devnull, *sources)
@@ -108,7 +108,7 @@ def test_an_attention_and_a_launcher_serve_a_study(site: Path, tmp_path: Path) -
     assert len(list((tmp_path / "runs").rglob("record.json"))) == 2
 
 
-def test_the_commands_that_follow_are_told_and_are_data_as_well(cli: Cli) -> None:
+def test_the_next_commands_are_printed_and_in_the_json(cli: Cli) -> None:
     result = cli("new-plugin", "paribus-cosine", "--slot", "attention")
     assert result.code == 0
     assert "\n$ cd paribus-cosine\n$ pip install -e .\n$ paribus conform attention.cosine\n" in result.out
@@ -142,12 +142,12 @@ def test_one_name_becomes_a_module_a_file_and_a_class(name: str, slot: str, modu
 
 
 @pytest.mark.parametrize("name", ["", "Cosine", "-x", "x-", "x.", "a b", "../x", "é", "x" * 65, "paribus-", "x\n"])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(SpecError, match="for a component and a distribution; valid: lower-case letters"):
         Plugin.named(name, "norm")
 
 
-def test_an_unknown_slot_is_told_with_those_there_are(cli: Cli) -> None:
+def test_an_unknown_slot_is_refused_with_the_valid_slots(cli: Cli) -> None:
     result = cli("new-plugin", "x", "--slot", "atention")
     assert (result.code, result.out) == (2, "")
     assert 'unknown slot "atention"; did you mean' in result.err
@@ -169,7 +169,7 @@ def test_a_name_that_is_taken_is_refused(name: str, slot: str, message: str, cli
     assert list(Path().iterdir()) == []
 
 
-def test_a_module_of_that_name_would_be_hidden_and_is_told(
+def test_a_name_that_hides_an_installed_module_is_refused(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "paribus_hiding.py").touch()
@@ -179,7 +179,7 @@ def test_a_module_of_that_name_would_be_hidden_and_is_told(
     assert "a module `paribus_hiding` is already installed" in refused.err
 
 
-def test_nothing_of_the_users_is_written_over(cli: Cli) -> None:
+def test_files_of_the_user_are_never_overwritten(cli: Cli) -> None:
     Path("full").mkdir()
     Path("full/notes.txt").write_text("mine")
     Path("file").touch()
@@ -192,11 +192,11 @@ def test_nothing_of_the_users_is_written_over(cli: Cli) -> None:
     assert cli("new-plugin", "x", "--slot", "norm", "-o", "empty").code == 0
 
 
-def test_a_folder_that_cannot_be_written_is_told(cli: Cli) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(cli: Cli) -> None:
     result = cli("new-plugin", "x", "--slot", "norm", "-o", "/proc/nowhere")
     assert result.code == 5
     assert "error[cannot-write] (/proc/nowhere): cannot write the plugin: " in result.err
 
 
-def test_there_is_a_template_for_every_slot_and_no_other() -> None:
+def test_every_slot_has_exactly_one_template() -> None:
     assert {path.name for path in (TEMPLATES / "slots").iterdir()} == {f"{slot}.py.txt" for slot in SLOTS}

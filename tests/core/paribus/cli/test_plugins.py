@@ -9,7 +9,7 @@ from typing import Any
 Cli = Callable[..., Any]
 
 
-def test_plugins_are_listed_with_what_they_offer(cli: Cli) -> None:
+def test_plugins_are_listed_with_their_components(cli: Cli) -> None:
     result = cli("plugins")
     assert result.code == 0
     assert "attention.additive, attention.bilinear" in result.out
@@ -23,7 +23,7 @@ def test_plugins_are_listed_with_what_they_offer(cli: Cli) -> None:
     assert attention["hooks"] == ["attention"]
 
 
-def test_a_file_is_listed_by_its_path(cli: Cli) -> None:
+def test_a_plugin_file_is_listed_by_its_path(cli: Cli) -> None:
     source = "from pathlib import Path\nfrom paribus import hookimpl\n\n\n@hookimpl\ndef presets():\n"
     Path("mine.py").write_text(source + "    return Path(__file__).parent\n")
     Path("little.yaml").write_text("# A little one.\npreset: encoder-tiny\ndims.layers: 1\n")

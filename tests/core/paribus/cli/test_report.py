@@ -15,7 +15,7 @@ metric: {name: val/mlm/loss}
 """
 
 
-def test_without_a_record_there_is_no_page(cli: Callable[..., Any]) -> None:
+def test_a_study_without_records_has_no_page(cli: Callable[..., Any]) -> None:
     Path("study.yaml").write_text(STUDY)
     result = cli("report", "study.yaml")
     assert result.code == EXIT_NOT_COMPARABLE
@@ -23,7 +23,7 @@ def test_without_a_record_there_is_no_page(cli: Callable[..., Any]) -> None:
     assert list(Path().glob("*.html")) == []
 
 
-def test_only_a_page_of_its_own_is_written_over(cli: Callable[..., Any]) -> None:
+def test_only_a_page_of_this_command_is_overwritten(cli: Callable[..., Any]) -> None:
     Path("study.yaml").write_text(STUDY)
     original = Path("study.yaml").read_bytes()
     for name in ("study.yaml", "."):

@@ -21,7 +21,7 @@ import paribus
 from paribus.cli._progress import StudyProgress
 from paribus.cli.console import Session
 from paribus.cli.main import main
-from paribus.cli.run import _fresh
+from paribus.cli.run import _fresh_seeds
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
 from paribus.planning.api import PlannedStudy
 from paribus.runner.events import Event
@@ -57,7 +57,7 @@ def norm():
 
 @pytest.mark.parametrize("session", [Session(), Session((Path("./a b.py"), Path("c.py"))), Session(no_plugins=True)])
 @pytest.mark.parametrize("store", [Path("runs"), Path("else where")])
-def test_a_command_to_type_next_is_one_of_this_session(
+def test_the_next_command_has_the_options_of_the_session(
     session: Session, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from paribus.cli import run
@@ -71,7 +71,7 @@ def test_a_command_to_type_next_is_one_of_this_session(
     assert ("--no-plugins" in words) == session.no_plugins
 
 
-def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli, write_study: WriteStudy) -> None:
+def test_run_and_compare_print_the_same_verdict(cli: Cli, write_study: WriteStudy) -> None:
     path = str(write_study())
     empty_status = cli("status", path, "--trials", "--store", "else")
     assert (
@@ -109,7 +109,7 @@ def test_a_study_goes_all_the_way_and_run_and_compare_end_alike(cli: Cli, write_
     assert "Seeds were added" not in fresh_seeds.out
 
 
-def test_a_look_at_means_is_a_look(cli: Cli, write_study: WriteStudy) -> None:
+def test_a_withheld_verdict_shows_no_difference(cli: Cli, write_study: WriteStudy) -> None:
     sure = {
         "name": "val/mlm/loss",
         "margin": 100,
@@ -131,13 +131,13 @@ def test_a_look_at_means_is_a_look(cli: Cli, write_study: WriteStudy) -> None:
         ((), ""),
     ],
 )
-def test_what_is_inconclusive_is_asked_again_of_fresh_seeds(needs: tuple[int | None, ...], suggestion: str) -> None:
+def test_an_inconclusive_verdict_suggests_fresh_seeds(needs: tuple[int | None, ...], suggestion: str) -> None:
     table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=[SimpleNamespace(needs=need) for need in needs])
     table.settings = [table]
-    assert _fresh(table) == suggestion
+    assert _fresh_seeds(table) == suggestion
 
 
-def test_where_a_trial_failed_is_told_with_its_log(cli: Cli, write_study: WriteStudy) -> None:
+def test_a_failed_trial_is_reported_with_its_log(cli: Cli, write_study: WriteStudy) -> None:
     Path("mine.py").write_text(PLUGIN)
     path = str(write_study(vary={"norm": ["broken"]}))
     result = cli("run", path, "--plugin", "mine.py", "--jobs", "1")
@@ -159,13 +159,13 @@ def test_a_store_that_is_a_file_is_refused_at_once(
     assert "error[no-folder] (afile): this is a file, so trials cannot be saved in it" in result.err
 
 
-def test_what_was_searched_for_records_is_told(cli: Cli, write_study: WriteStudy) -> None:
+def test_the_error_without_records_names_the_store(cli: Cli, write_study: WriteStudy) -> None:
     result = cli("compare", str(write_study()), "--store", "empty")
     assert result.code == EXIT_NOT_COMPARABLE
     assert f"has no record to compare in {Path('empty/mine').resolve()}" in result.err
 
 
-def test_the_plan_says_what_the_study_is_called_and_where_it_would_be(cli: Cli, write_study: WriteStudy) -> None:
+def test_the_plan_prints_the_name_and_store_of_the_study(cli: Cli, write_study: WriteStudy) -> None:
     result = cli("run", str(write_study()), "--plan", "--store", "else")
     assert "the study is called mine; its records would be in else/mine" in result.out
 
@@ -247,9 +247,9 @@ def test_a_log_and_a_dumb_terminal_show_a_line_per_trial(
     assert "\x1b" not in text
 
 
-def test_records_are_had_by_name_or_path_as_verdicts_are(cli: Cli, write_study: WriteStudy) -> None:
+def test_records_are_read_by_study_name_or_path(cli: Cli, write_study: WriteStudy) -> None:
     assert paribus.records("quickstart") == paribus.records(write_study()) == []
 
 
-def test_a_study_is_said_in_a_line(swap: Mapping[str, Any]) -> None:
+def test_the_repr_of_a_study_is_one_line(swap: Mapping[str, Any]) -> None:
     assert repr(paribus.study({**swap, "name": "swap"})) == "<study swap: 2 variants, 4 trials, in runs/swap>"

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from paribus.cli.main import main
+from paribus.cli.summary import format_value, spec_differences
+from paribus.registry import Index, installed
+from paribus.specs import resolved
 
 
 def summary(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -22,7 +25,7 @@ def test_a_published_model_has_its_published_size(
     assert summary(capsys, preset)["parameters"] == parameters
 
 
-def test_what_was_published_stands_above_what_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_size_is_printed_above_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-large"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("bert-large: BERT large:")
@@ -44,7 +47,7 @@ def test_sharing_keys_and_values_saves_exactly_their_part_of_the_cache(capsys: p
     assert summary(capsys, "gpt-tiny", "attention=mqa")["cache_bytes_per_token"] == whole / 4
 
 
-def test_versus_shows_both_sides_and_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-tiny", "--versus", "attention=mqa"]) == 0
     text = capsys.readouterr().out
     assert "attention: mha" in text
@@ -52,9 +55,56 @@ def test_versus_shows_both_sides_and_what_differs(capsys: pytest.CaptureFixture[
     assert "-5.1%" in text
 
 
-def test_versus_takes_another_spec_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_versus_accepts_another_spec(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "gpt2", "--versus", "bert-base"]) == 0
     text = capsys.readouterr().out
     assert "topology: decoder → encoder" in text
     assert "124,439,808" in text
     assert "110,106,428" in text
+
+
+@pytest.fixture(scope="module")
+def index() -> Index:
+    return installed(no_plugins=True).index
+
+
+def differences(index: Index, base_words: list[str], variant_words: list[str]) -> dict[str, tuple[str, str]]:
+    base_spec, variant_spec = (
+        resolved(*words, registry=installed(no_plugins=True)) for words in (base_words, variant_words)
+    )
+    return {
+        key: (base_value, variant_value)
+        for key, base_value, variant_value in spec_differences(base_spec, variant_spec, index)
+    }
+
+
+def test_equal_specs_differ_in_nothing(index: Index) -> None:
+    assert not differences(index, ["bert-tiny"], ["bert-tiny"])
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "expected"),
+    [
+        ("attention=mqa", "attention", ("mha", "mqa")),
+        ("attention.scores.qk_norm=true", "attention.scores.qk_norm", ("false", "true")),
+        (
+            "attention={name: gqa, kv_heads: 1, scores: {bias: false}}",
+            "attention",
+            ("mha", "gqa(kv_heads=1, scores=(bias=false))"),
+        ),
+        ("attention=[mha, {name: restricted, window: 8}]", "attention", ("mha", "[mha, restricted(window=8)]")),
+        ("objective=mlm", "objective.nsp", ("nsp", "-")),
+        ("objective=[{name: mlm, rate: 0.3}, nsp]", "objective.mlm.rate", ("0.15", "0.3")),
+        ("position=none", "position", ("learned", "none")),
+        ("dims.layers=3", "dims.layers", ("2", "3")),
+    ],
+)
+def test_a_change_is_printed_as_its_override(index: Index, override: str, key: str, expected: tuple[str, str]) -> None:
+    changes = differences(index, ["bert-tiny"], ["bert-tiny", override])
+    assert changes[key] == expected
+    assert len(changes) == 1
+
+
+def test_a_nested_component_is_printed_with_its_options(index: Index) -> None:
+    moe = {"name": "moe", "expert": {"name": "glu", "inner": 7}}
+    assert "glu(inner=7)" in format_value(moe, "feedforward", index)

@@ -37,19 +37,21 @@ def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture
     assert states is None
 
 
-def test_a_model_of_pairs_writes_when_it_is_measured(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_translation_model_is_measured_by_its_translations(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     sizes = ["dims.width=16", "dims.layers=1", "trainer.max_steps=1", "data.validation=16"]
     pairs = ["corpus={name: dates, pairs: 64, held_out: 8}", "measure=[{name: translation, scores: []}]"]
     assert main(["train", "transformer-tiny", *sizes, *pairs, "--store", str(tmp_path)]) == 0
     assert "val/translation/pairs  8.0000" in capsys.readouterr().out
 
 
-def test_a_folder_without_a_record_is_no_trial(tmp_path: Path) -> None:
+def test_a_folder_without_a_record_is_not_a_trial(tmp_path: Path) -> None:
     with pytest.raises(paribus.StoreError, match="this folder has no record"):
         paribus.load(tmp_path)
 
 
-def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trial_that_diverges_is_reported_with_its_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = [*SMALL, "optimizer.lr=1e30", "trainer.max_steps=40", "--store", str(tmp_path)]
     assert main(["train", *words]) == 1
     assert "diverged at step" in capsys.readouterr().out
@@ -63,7 +65,7 @@ def test_a_trial_that_diverges_is_told_with_its_step(capsys: pytest.CaptureFixtu
         ("trainer.accelerator=abacus", "error[trainer-refused] trainer"),
     ],
 )
-def test_what_lightning_does_not_take_is_the_users_mistake(
+def test_an_option_that_lightning_refuses_is_a_spec_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, override: str, message: str
 ) -> None:
     assert main(["train", *SMALL, override, "--store", str(tmp_path)]) == 2
@@ -75,20 +77,20 @@ def test_arguments_of_a_trainer_are_known_without_importing_it() -> None:
     assert trainer_arguments() == {name for name in parameters if name != "self"}
 
 
-def test_a_trial_alone_takes_one_thread_as_one_of_a_study_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_trial_uses_one_thread_like_one_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")
     torch.set_num_threads(2)
     assert main(["train", *SMALL, "--store", str(tmp_path)]) == 0
     assert torch.get_num_threads() == 1
 
 
-def test_a_mistake_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_error_writes_no_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["train", "gpt-tiny", "attention=gqaa", "--store", str(tmp_path / "runs")]) == 2
     assert 'did you mean "gqa"' in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(
+def test_a_model_too_large_for_any_memory_is_refused_before_it_is_built(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     words = ["gpt-tiny", "dims.width=1000000", "dims.layers=100", "--store", str(tmp_path / "runs")]
@@ -96,7 +98,7 @@ def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(
     assert "GiB with gradients and optimizer, where this machine has" in capsys.readouterr().err
 
 
-def test_a_trial_goes_on_from_another_by_its_identity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trial_starts_from_another_by_its_identity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     store = ["--store", str(tmp_path / "kept")]
     assert main(["train", *SMALL, *store]) == 0
     folder = Path(capsys.readouterr().out.rsplit(": ", 1)[1].strip())
@@ -118,7 +120,7 @@ def test_a_trial_goes_on_from_another_by_its_identity(capsys: pytest.CaptureFixt
         (["from=abcdef"], "error[no-record] from (abcdef): this folder does not exist; valid: a folder like runs/"),
     ],
 )
-def test_without_a_spec_there_must_be_a_model_to_begin_from(
+def test_without_a_spec_an_initial_model_is_required(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], message: str
 ) -> None:
     assert main(["train", *words, "--store", str(tmp_path)]) == 2

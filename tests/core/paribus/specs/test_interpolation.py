@@ -85,7 +85,7 @@ def test_an_unknown_reference_is_refused() -> None:
         {"a": "x${b}", "b": ["${c}"], "c": "${a}"},
     ],
 )
-def test_a_circle_is_refused(data: dict[str, Any]) -> None:
+def test_a_circular_reference_is_refused(data: dict[str, Any]) -> None:
     assert "circular reference" in problems_of(**data)
 
 

@@ -102,7 +102,7 @@ def test_a_forbidden_yaml_feature_is_reported_with_its_location(text: str, expec
     assert expected in problems(text)[0]
 
 
-def test_all_mistakes_are_reported_at_once_and_other_values_are_read() -> None:
+def test_all_problems_are_reported_at_once_and_other_values_are_read() -> None:
     tree = read_yaml("a: no\nb: 010\nc: *d\ne: 5\n", "s")
     assert [problem.path for problem in tree.problems] == ["a", "b", "c"]
     assert tree.data == {"a": UNREAD, "b": UNREAD, "c": UNREAD, "e": 5}
@@ -184,7 +184,7 @@ def test_recursive_and_huge_mappings_are_refused() -> None:
         "vary:\n\tattention: [mqa]\n",
     ],
 )
-def test_a_stray_indent_is_reported_as_one(text: str) -> None:
+def test_a_wrong_indent_is_reported_as_one(text: str) -> None:
     with pytest.raises(SpecError, match="indent"):
         read_yaml(text, "s.yaml")
 

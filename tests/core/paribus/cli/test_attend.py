@@ -1,4 +1,4 @@
-"""Heatmaps in terminals of any width."""
+"""`paribus attend`: heatmaps in terminals of any width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from paribus.cli._heatmap import PLAIN, SHADES, heatmap_lines
+from paribus.cli.attend import PLAIN, SHADES, heatmap_lines
 
 WEIGHTS = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.3, 0.4]]
 
@@ -42,7 +42,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_column_is_lost(width: int) ->
     assert max(map(len, maps)) <= max(width, len("row ") + 2)
 
 
-def test_darker_is_more_and_what_is_long_is_cut() -> None:
+def test_darker_cells_are_larger_and_long_labels_are_cut() -> None:
     steps = [[share / 100 for share in range(101)]]
     cells = next(line for line in heatmap_lines(steps, ["x" * 40], ["y" * 40] * 101, width=300) if line.startswith("x"))
     assert cells.startswith("x" * 11 + "… ")
