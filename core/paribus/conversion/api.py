@@ -8,11 +8,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from paribus.conversion.family import Family
 from paribus.conversion.source_model import SourceModel, read_source
 from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
 from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
 from paribus.registry import Registry, installed
+from paribus.slots.family import Family
 from paribus.specs import resolved
 from paribus.train.assemble import build_model, expected_vocabulary
 from paribus.train.lightning_module import Model

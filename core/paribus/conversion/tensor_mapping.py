@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from paribus.errors import Problem, StoreError, join_names
+from paribus.slots.family import Move
 
 Tensors = Mapping[str, Tensor]
-
-
-class Move(NamedTuple):
-    """Mapping of one parameter to a tensor of the original model."""
-
-    ours: str
-    theirs: str
-    turned: bool = False  # the original matrix is transposed
-    part: int = 0  # index of the part,
-    parts: int = 1  # of this many equal parts along the first dimension
-    also: tuple[str, ...] = ()  # further names of the same tensor
-    spread: tuple[int, ...] = ()  # original shape, if it has more dimensions
-    otherwise: str = ""  # alternative name; read, but never written
-    turns: int = 1  # number of times that the parts interleave (DeBERTa: once for each head)
 
 
 def convert_tensors(

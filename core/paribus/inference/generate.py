@@ -23,9 +23,9 @@ from paribus.inference.prompts import (
     resolve_model,
 )
 from paribus.registry import Registry, installed
+from paribus.slots.corpus import Tokens
 from paribus.slots.measure import GeneratedPair
 from paribus.slots.objective import GenerationTarget
-from paribus.slots.tokens import Tokens
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureResults, measure_runner

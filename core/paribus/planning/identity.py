@@ -25,6 +25,7 @@ ENGINE: Final = ("keyed.py", "slots", "parts", "kernels", "assembly", "train", "
 UNHASHED: Final = frozenset(
     f"{name}.py"
     for name in (
+        "slots/family",  # conversion, before a trial
         "train/api",  # public functions, which trials do not call
         "train/logger_callback",
         "train/progress",

@@ -28,7 +28,7 @@ from paribus.storage.atomic import cache_folder
 FORMAT: Final = 2
 MAX_FILES: Final = 256  # in the cache folder; the oldest are deleted
 TIMEOUT: Final = 180  # seconds for all plugins to load
-_CORE: Final = ("hookspecs.py", "register.py", "schema.py", "signatures.py", "registry", "slots", "parts")
+_CORE: Final = ("hookspecs.py", "schema.py", "signatures.py", "registry", "slots", "parts")
 
 
 def index(

@@ -1,1 +1,1 @@
-"""Contract of each slot: one abstract class per file, whose docstring is the tutorial for plugin authors."""
+"""Contract of each slot, and of model families: one abstract class per file, the tutorial for plugin authors."""

@@ -1,14 +1,24 @@
-"""Slot `corpus`: documents and their split into training and validation."""
+"""Slot `corpus`: documents and their split into training and validation.
+
+An image is a document as well: each pixel value is one character, so that tokenizers and objectives read images as
+text. `Tokens` are encoded documents, the input of the data side of an objective. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+
+import numpy as np
 
 from paribus.slots.component import Component, Traits
 
 Split = Literal["train", "val"]
+
+Ints = np.ndarray[tuple[int], np.dtype[Any]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
 
 class Document(NamedTuple):
@@ -76,3 +86,54 @@ class Corpus(Component, ABC):
     def skipped_inputs(self) -> dict[str, int]:
         """Return the number of skipped inputs by reason; reported before training starts."""
         return {}
+
+
+PIXEL_VALUES: Final = 256
+FIRST: Final = 0x2800  # first of the 256 Braille patterns: one character per value, and none is white space
+
+
+def image_document(name: str, pixels: Pixels, label: int) -> Document:
+    """Return the document of an image, (height, width, channels), of the class `label`.
+
+    One character per value, line by line, the channels of a pixel together.
+    """
+    return Document(name, (pixels_to_text(pixels.reshape(-1)),), labels=(label,))
+
+
+def pixels_to_text(values: Pixels) -> str:
+    """Return (N,) values as N characters."""
+    return (values.astype("<u2") + np.uint16(FIRST)).tobytes().decode("utf-16-le")
+
+
+def text_to_pixels(text: str) -> Ints:
+    """Return the values of characters; a value below 0 or above 255 is not a pixel."""
+    return np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2").astype(np.int64) - FIRST
+
+
+class Labels(NamedTuple):
+    """Labels of documents: document d has values[documents[d] : documents[d + 1]]."""
+
+    values: Floats
+    documents: Ints
+
+
+class Tokens(Protocol):
+    """Encoded documents of one split.
+
+    `ids` is flat; sentence i is ids[sentences[i] : sentences[i + 1]]; document d has the sentences documents[d] up to,
+    not including, documents[d + 1].
+    """
+
+    ids: Ints
+    sentences: Ints
+    documents: Ints
+    languages: Ints | None  # language of each document, as an index of `Encoded.languages`, if the corpus has them
+    targets: Tokens | None  # target side of a corpus of pairs, document by document
+    labels: Labels | None  # if the corpus has labels
+
+
+def labels_of(tokens: Tokens, index: Ints | None = None) -> Ints:
+    """Return the class of each document, or of the documents at `index`, (B,), of a corpus with labels."""
+    assert tokens.labels is not None, "expected a corpus with labels"
+    values = tokens.labels.values if index is None else tokens.labels.values[index]
+    return np.asarray(values).astype(np.int64)

@@ -14,8 +14,8 @@ from paribus.parts.context import Capture
 from paribus.parts.draw import Draw
 from paribus.parts.shape import Cost, Load
 from paribus.slots.component import Component, Traits
+from paribus.slots.corpus import Tokens
 from paribus.slots.embedding import Unembed
-from paribus.slots.tokens import Tokens
 
 if TYPE_CHECKING:
     from torchmetrics import Metric

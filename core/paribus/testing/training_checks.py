@@ -10,8 +10,7 @@ import torch
 
 from paribus.assembly.components import make
 from paribus.errors import DataError
-from paribus.slots.corpus import Corpus, Document, Split
-from paribus.slots.images import VALUES, text_to_pixels
+from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
 from paribus.slots.schedule import Schedule
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.host_models import Case, HostModel
@@ -143,7 +142,7 @@ def corpus_images(case: Case, cell: HostModel) -> Verdict:
         return DOES_NOT_APPLY
     for document in (*documents["train"], *documents["val"]):
         pixels = text_to_pixels(document.text)
-        if pixels.min() < 0 or pixels.max() >= VALUES or len(document.labels) != 1:
+        if pixels.min() < 0 or pixels.max() >= PIXEL_VALUES or len(document.labels) != 1:
             return f"{document.name!r} is no image with its label, as `image_document` makes it"
         if len(pixels) != facts["image"] ** 2 * facts["channels"]:
             return f"{document.name!r} has {len(pixels):,} values, and it tells of {facts['image']} x {facts['image']}"

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from paribus.errors import DataError, Problem, SpecError
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.draw import Draw, order
+from paribus.slots.corpus import Ints, Tokens
 from paribus.slots.objective import Objective
-from paribus.slots.tokens import Ints, Tokens
 from paribus.train.examples import Examples, bucket_order, padded_length
 from paribus.train.token_store import EncodedCorpus
 

@@ -15,9 +15,9 @@ from paribus.errors import Problem, SpecError
 from paribus.keyed import key64
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.parts.draw import Draw
+from paribus.slots.corpus import Ints, Tokens
 from paribus.slots.objective import Objective, TrainingExamples
 from paribus.slots.tokenizer import Vocabulary
-from paribus.slots.tokens import Ints, Tokens
 from paribus.train.packing import ConcatenatedDocuments, PackedDocuments
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from paribus.parts.batch import PADDING, Stream
+from paribus.slots.corpus import Tokens
 from paribus.slots.tokenizer import Vocabulary
-from paribus.slots.tokens import Tokens
 
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 

@@ -24,9 +24,8 @@ import numpy as np
 
 from paribus.errors import DataError, ParibusError, Problem, StoreError
 from paribus.slots.component import Component
-from paribus.slots.corpus import Corpus, Document
+from paribus.slots.corpus import Corpus, Document, Ints, Labels, Tokens
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.slots.tokens import Ints, Labels, Tokens
 from paribus.storage.atomic import DamagedError, Json, digest, digest_json, make_folder, read_json, write_json
 from paribus.train.corpus_shards import Shard, Shards, dropped_counts
 from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, is_paired

@@ -10,8 +10,8 @@ import torch
 
 from paribus.keyed import key32
 from paribus.registry import Registry, installed
+from paribus.slots.corpus import Labels
 from paribus.slots.tokenizer import Vocabulary
-from paribus.slots.tokens import Labels
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model
 from paribus.train.data import Data

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from paribus import Heads, Shape
+from paribus import Heads, RootMeanSquare, Shape
 from paribus.parts.heads import repeat_heads
 
 SHAPE = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1)
@@ -79,3 +79,17 @@ def test_the_width_of_a_raw_memory_is_divisible_by_its_heads() -> None:
     shape = Shape(width=6, heads=4, head_width=3, length=8, vocabulary=11, layers=1, memory_width=10, raw_memory=True)
     with pytest.raises(ValueError, match="divisible by 4 heads, got 10"):
         Heads(shape, kv_heads=4, bias=True)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_rms_norm_divides_by_the_root_mean_square(eps: float) -> None:
+    norm, x = RootMeanSquare(4, eps).double(), torch.randn(2, 3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, -2.0, 0.5, 3.0]))
+    expected = x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * norm.weight
+    assert torch.allclose(norm(x), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rms_norm_preserves_the_dtype_of_its_input(dtype: torch.dtype) -> None:
+    assert RootMeanSquare(4)(torch.randn(2, 4, dtype=dtype)).dtype == dtype

@@ -1,0 +1,90 @@
+"""Model families: configuration keys that are read, rejected or unread, and encoders that differ from their decoder."""
+
+from typing import Any
+
+import pytest
+
+from paribus import Config, Key, SpecError
+from paribus.conversion.api import families
+from paribus.registry import installed
+
+WIDTH = Key("hidden_size", "dims.width", 768)
+
+
+@pytest.mark.parametrize(
+    ("family", "architecture", "config", "message"),
+    [
+        ("bert", "BertForMaskedLM", {"position_embedding_type": "relative_key"}, "`position_embedding_type` is 'rel"),
+        (
+            "big_bird",
+            "BigBirdForMaskedLM",
+            {"attention_type": "block_sparse"},
+            "for each head .*up to 704 tokens",
+        ),
+        ("m2m_100", "M2M100ForConditionalGeneration", {"encoder_layerdrop": 0.05}, "`encoder_layerdrop` is 0.05"),
+        ("bart", "BartForConditionalGeneration", {"normalize_before": True}, "`normalize_before` is True"),
+        ("bart", "BartForConditionalGeneration", {"attention_dropout": 0.2}, "but `dropout` has one value"),
+        ("bart", "BartModel", {}, r"`BartModel` is an unknown class of the family `bart`"),
+    ],
+)
+def test_an_unsupported_option_is_refused(family: str, architecture: str, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        families(installed())[family].spec_of(config, architecture)
+
+
+def test_old_options_are_read_but_not_exported() -> None:
+    bart = families(installed())["bart"]
+    old_options = {"normalize_before": False, "add_final_layer_norm": False, "attention_dropout": 0.1}
+    spec = bart.spec_of(old_options, "BartForConditionalGeneration")
+    spec.setdefault("parts", {})
+    assert bart.former.keys().isdisjoint(bart.config_of(spec, "BartForConditionalGeneration"))
+
+
+def test_an_encoder_that_differs_from_its_decoder_becomes_a_part() -> None:
+    config = {"attention_dropout": 0.1, "encoder_layers": 3, "encoder_attention_heads": 16, "encoder_ffn_dim": 48}
+    spec = families(installed())["bart"].spec_of(config, "BartForConditionalGeneration")
+    inner = {"name": "mlp", "activation": "gelu", "inner": 48}
+    assert spec["parts"] == {"encoder": {"dims": {"layers": 3}, "feedforward": inner}}
+
+
+def test_a_key_sets_the_matching_key_of_the_spec() -> None:
+    spec: dict[str, object] = {"norm": {"name": "layernorm"}}
+    config = Config({"hidden_size": 12, "act": "gelu_new", "rows": 20}, "x")
+    config.put(spec, WIDTH)
+    config.put(spec, Key("act", "feedforward.activation", "gelu", {"gelu_new": "gelu-tanh"}))
+    config.put(spec, Key("rows", "dims.length", 2, read=lambda rows: rows - 2))
+    config.put(spec, Key("eps", "norm.eps", 1e-5))
+    config.done()
+    assert spec == {
+        "norm": {"name": "layernorm", "eps": 1e-5},
+        "dims": {"width": 12, "length": 18},
+        "feedforward": {"activation": "gelu-tanh"},
+    }
+
+
+def test_every_unread_key_is_reported() -> None:
+    config = Config({"hidden_size": 12, "secret": True, "other": 1, "use_cache": False}, "x")
+    config.put({}, WIDTH)
+    with pytest.raises(SpecError, match="unknown-option") as wrong:
+        config.done()
+    assert [problem.path for problem in wrong.value.problems] == ["other", "secret"]
+    assert "unknown option of the family `x`" in str(wrong.value)
+
+
+def test_two_keys_of_one_option_must_agree() -> None:
+    spec: dict[str, object] = {}
+    config = Config({"one": 0.1, "two": 0.2}, "x")
+    for name in ("one", "two"):
+        config.put(spec, Key(name, "dropout", 0.0))
+    with pytest.raises(
+        SpecError, match=r"`two` is 0\.2 and `one` 0\.1, but `dropout` has one value; valid: .*two=0\.1"
+    ):
+        config.done()
+
+
+def test_an_unsupported_value_is_refused_with_the_valid_values() -> None:
+    config = Config({"act": "laplace", "relative": True}, "x")
+    config.put({}, Key("act", "feedforward.activation", "gelu", {"gelu": "gelu", "relu": "relu"}))
+    config.only("relative", False)
+    with pytest.raises(SpecError, match=r"`act` is 'laplace'.*valid: gelu, relu\n.*`relative` is True.*valid: False"):
+        config.done()
