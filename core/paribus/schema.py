@@ -1,6 +1,6 @@
 """Schema of a component's options, as plain data that converts to JSON and back.
 
-`signatures` reads it from annotations, which have a type, a one-line description and limits:
+`registry.class_reader` reads it from annotations, which have a type, a one-line description and limits:
 
     kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2
 """

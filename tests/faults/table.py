@@ -164,6 +164,9 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "an_import_that_fails_names_the_plugin_its_version_and_the_last_frame": ("B1",),
         "an_invalid_hook_is_reported_with_its_expected_signature": ("B4",),
         "a_required_version_of_paribus_is_checked": ("B5",),
+        "a_distribution_in_the_working_folder_is_never_loaded": ("B13",),
+        "an_allow_list_names_entry_points_or_distributions": ("B13",),
+        "no_plugins_keeps_the_built_in_ones": ("B13",),
     },
     "core/paribus/registry/test_component_index.py": {
         "a_conflict_names_both_plugins_in_any_order": ("B3",),
@@ -172,11 +175,6 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     "core/paribus/registry/test_class_reader.py": {
         "an_invalid_name_is_rejected": ("A27",),
         "an_invalid_option_is_rejected": ("B8",),
-    },
-    "core/paribus/registry/test_plugin_sources.py": {
-        "a_distribution_in_the_working_folder_is_never_loaded": ("B13",),
-        "an_allow_list_names_entry_points_or_distributions": ("B13",),
-        "no_plugins_keeps_the_built_in_ones": ("B13",),
     },
     "core/paribus/cli/test_train.py": {
         "a_model_too_large_for_any_memory_is_refused_before_it_is_built": ("A21",),

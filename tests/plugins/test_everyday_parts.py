@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from paribus import ParameterInfo, Range, Role, Shape, Stream
+from paribus.registry.class_reader import schema_of
 from paribus.schema import Option
-from paribus.signatures import schema_of
 
 REGISTERED = {
     "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "none"}),

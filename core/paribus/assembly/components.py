@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from paribus.errors import Problem, SpecError
+from paribus.registry.class_reader import group_class, schema_of
 from paribus.schema import Option
-from paribus.signatures import group_class, schema_of
 
 C = TypeVar("C")
 Node = Mapping[str, Any]

@@ -34,7 +34,7 @@ from paribus.errors import (
     closest_match,
     join_names,
 )
-from paribus.registry.plugin_sources import find_plugin_sources
+from paribus.registry.plugin_loading import find_plugin_sources
 
 _FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
 _HELPERS: Final = frozenset({"main", "console"})

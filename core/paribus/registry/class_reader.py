@@ -1,20 +1,190 @@
-"""Reading of a component's class at registration. Mistakes in a class are reported to its author, not to its user."""
+"""Reading of a component's class: its options, from the keyword-only parameters of `__init__`, and its metadata.
+
+Mistakes in a class are reported to its author, not to its user.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import dis
 import importlib
 import inspect
 import json
-from collections.abc import Mapping
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from paribus.errors import closest_match
 from paribus.hookspecs import SLOTS
-from paribus.registry.component_index import NAME, Entry, Part
-from paribus.registry.plugin_sources import PluginSource
-from paribus.schema import Option
-from paribus.signatures import SchemaError, schema_of
+from paribus.registry.component_index import NAME, Entry, Part, PluginSource
+from paribus.schema import JSON, AtLeast, AtMost, Divides, Example, Kind, KindName, Option, Range, Slot
+
+
+class SchemaError(TypeError):
+    """Invalid `__init__` of a component; the message is for the author of the plugin."""
+
+
+@lru_cache(maxsize=1024)  # called for each component of each layer
+def schema_of(component: type, injects: tuple[str, ...]) -> tuple[Option, ...]:
+    """Return the options of a class. Its positional parameters must be `injects`."""
+    init = component.__init__  # type: ignore[misc]  # of the class: it is inspected, not called
+    class_name = f"{component.__module__}.{component.__qualname__}"
+    if init is object.__init__ or not inspect.isfunction(init):
+        if injects:
+            raise SchemaError(f"{class_name} has no __init__; expected one that takes ({', '.join(injects)})")
+        return ()
+    parameters = list(inspect.signature(init).parameters.values())[1:]
+    positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+    if positional != injects:
+        raise SchemaError(
+            f"{class_name}.__init__: expected the positional parameters ({', '.join(injects)}), got "
+            f"({', '.join(positional)}); options follow a `*`"
+        )
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise SchemaError(
+                f"{class_name}.__init__ takes `{parameter}`; expected one named parameter for each option"
+            )
+    options = tuple(_option(p, class_name, _module_names(component)) for p in parameters if p.kind is p.KEYWORD_ONLY)
+    unused = [option.name for option in options if option.name not in _loaded_names(init)]
+    if unused:
+        raise SchemaError(f"{class_name}.__init__ never reads its option `{unused[0]}`")
+    return options
+
+
+def group_class(component: type, option: str) -> type | None:
+    """Return the frozen dataclass of a group option, or None."""
+    parameter = inspect.signature(component.__init__).parameters[option]  # type: ignore[misc]  # of the class
+    annotation = _evaluate(parameter.annotation, _module_names(component))
+    group = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return group if isinstance(group, type) and dataclasses.is_dataclass(group) else None
+
+
+def _module_names(component: type) -> dict[str, Any]:
+    return vars(sys.modules[component.__module__])
+
+
+def _loaded_names(init: Callable[..., Any]) -> set[str]:
+    """Return the names that a function and its closures load."""
+    names: set[str] = set()
+    codes = [init.__code__]
+    while codes:
+        code = codes.pop()
+        for instruction in dis.get_instructions(code):
+            if instruction.opname.startswith("LOAD_"):
+                value = instruction.argval
+                names.update(value if isinstance(value, tuple) else (str(value),))
+        codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
+    return names
+
+
+def _evaluate(annotation: Any, names: dict[str, Any]) -> Any:
+    # Not by get_type_hints, which fails if another parameter needs an import under TYPE_CHECKING.
+    return eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307  # the plugin's own source
+
+
+def _option(parameter: inspect.Parameter, owner: str, names: dict[str, Any]) -> Option:
+    if parameter.annotation is parameter.empty:
+        raise SchemaError(f"{owner}.__init__: option `{parameter.name}` has no annotation")
+    try:
+        annotation = _evaluate(parameter.annotation, names)
+    except NameError as error:
+        raise SchemaError(
+            f"{owner}.__init__: the annotation of option `{parameter.name}` cannot be evaluated ({error}); "
+            "import its names outside of TYPE_CHECKING"
+        ) from None
+    required = parameter.default is parameter.empty
+    return _annotated_option(
+        parameter.name, annotation, None if required else parameter.default, required, owner, names
+    )
+
+
+def _annotated_option(
+    name: str, annotation: Any, default: Any, required: bool, owner: str, names: dict[str, Any]
+) -> Option:
+    plain_type = annotation
+    extras: tuple[Any, ...] = ()
+    if get_origin(annotation) is Annotated:
+        plain_type, *metadata = get_args(annotation)
+        extras = tuple(metadata)
+    slot = next((extra for extra in extras if isinstance(extra, Slot)), None)
+    kind = Kind("slot", slot=slot.name) if slot else _kind(plain_type, f"{owner}: option `{name}`", names)
+    doc = next((extra for extra in extras if isinstance(extra, str)), "")
+    if not doc and kind.name != "group":
+        raise SchemaError(f'{owner}: option `{name}` has no description: Annotated[{kind.name}, "description"]')
+    if kind.name == "group" and not doc:
+        doc = (inspect.getdoc(plain_type) or name).splitlines()[0]
+    example = next((extra for extra in extras if isinstance(extra, Example)), None)
+    if required and example is None:
+        raise SchemaError(f"{owner}: option `{name}` has no default; expected an Example(…) in its annotation")
+    option = Option(
+        name,
+        kind,
+        doc,
+        tuple(extra for extra in extras if isinstance(extra, (Range, Divides, AtLeast, AtMost))),
+        None if required else _plain(default),
+        required,
+        _plain(example.value) if example else None,
+    )
+    _check_default(option, owner)
+    return option
+
+
+def _check_default(option: Option, owner: str) -> None:
+    """Reject a default outside of the option's own limits."""
+    value = option.sample
+    for limit in option.limits:
+        if isinstance(limit, Range) and isinstance(value, (int, float)) and not limit.contains(value):
+            raise SchemaError(f"{owner}: option `{option.name}`: expected {limit}, got the default {value!r}")
+    if value is None and not option.kind.optional:
+        raise SchemaError(f"{owner}: option `{option.name}`: the default is None, which its type does not allow")
+
+
+_SCALARS: Mapping[type, KindName] = {int: "int", float: "float", bool: "bool", str: "str"}
+
+
+def _kind(annotation: Any, owner: str, names: dict[str, Any]) -> Kind:
+    origin = get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in get_args(annotation) if member is not type(None)]
+        if len(members) != 1 or len(members) == len(get_args(annotation)):
+            raise SchemaError(f"{owner}: expected a type or `X | None`, got the union {annotation}")
+        return dataclasses.replace(_kind(members[0], owner, names), optional=True)
+    if annotation in _SCALARS:
+        return Kind(_SCALARS[annotation])
+    if origin is Literal:
+        return Kind("choice", choices=tuple(str(choice) for choice in get_args(annotation)))
+    if origin in (tuple, list):
+        items = tuple(_kind(item, owner, names) for item in get_args(annotation) if item is not Ellipsis)
+        return Kind("list", items=items)
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+        return Kind("group", options=_fields(annotation, owner))
+    raise SchemaError(
+        f"{owner}: expected the type int, float, bool, str, Literal, tuple or a dataclass, got {annotation}"
+    )
+
+
+def _fields(group: type, owner: str) -> tuple[Option, ...]:
+    names = vars(sys.modules[group.__module__])
+    options: list[Option] = []
+    for field in dataclasses.fields(group):
+        required = field.default is dataclasses.MISSING
+        annotation = _evaluate(field.type, names)
+        default = None if required else field.default
+        options.append(
+            _annotated_option(field.name, annotation, default, required, f"{owner}, {group.__name__}", names)
+        )
+    return tuple(options)
+
+
+def _plain(value: Any) -> JSON:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def slot_class(slot: str) -> type[Any]:

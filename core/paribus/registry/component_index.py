@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,11 +14,55 @@ from typing import Any, NamedTuple, final
 
 from paribus.errors import ParibusError, PluginError, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
-from paribus.registry.plugin_sources import PluginSource
+from paribus.keyed import key32
 from paribus.schema import JSON, Option, from_json, to_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "claimed-twice"})  # problems that a plugin causes
+
+
+@final
+@dataclass(frozen=True, order=True)
+class PluginSource:
+    """Location of one plugin that is not imported yet."""
+
+    distribution: str  # "" for a file, and for components added in Python
+    name: str  # name of the entry point; for a file, its path as the user wrote it
+    value: str = ""  # of an entry point, "package.module"; of a file, its absolute path
+    version: str = ""
+    needs: str = ""  # the distribution's requirement on paribus, if it has one
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.distribution} {self.version}" if self.distribution else self.name
+
+    @property
+    def label(self) -> str:
+        """Short text for lists: the distribution and its version, or the file."""
+        return f"{self.distribution} {self.version}" if self.distribution else self.name
+
+    @property
+    def module(self) -> str:
+        """Name under which the module is imported; for a file, a name that no other module has."""
+        if self.distribution:
+            return self.value.partition(":")[0]
+        stem = re.sub(r"\W", "_", Path(self.value).stem)
+        status = Path(self.value).stat()
+        return f"paribus_file_{stem}_{key32(self.value, status.st_mtime_ns, status.st_size):08x}"
+
+    def files(self) -> list[Path]:
+        """Return every .py file that can change what the plugin registers."""
+        if not self.distribution:
+            return [Path(self.value)]
+        try:
+            module_spec = importlib.util.find_spec(self.module.partition(".")[0])
+        except (ImportError, ValueError):
+            return []
+        if module_spec is None:
+            return []
+        folders = module_spec.submodule_search_locations
+        if folders is None:
+            return [Path(module_spec.origin)] if module_spec.origin else []
+        return sorted(file for folder in folders for file in Path(folder).rglob("*.py"))
 
 
 class Part(NamedTuple):

@@ -1,4 +1,7 @@
-"""Loading of plugins. An error in one plugin is recorded in its manifest and hides no other plugin."""
+"""Loading of plugins, from entry points of installed distributions and from files that the user names.
+
+An error in one plugin is recorded in its manifest and hides no other plugin.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -16,11 +20,61 @@ from typing import Any, final
 import pluggy
 
 from paribus import hookspecs
-from paribus.errors import closest_match
+from paribus.errors import Problem, SpecError, closest_match
 from paribus.hookspecs import SLOTS
 from paribus.registry.class_reader import read_component, slot_class
-from paribus.registry.component_index import Entry, LoadFailure, PluginManifest
-from paribus.registry.plugin_sources import GROUP, PluginSource
+from paribus.registry.component_index import Entry, LoadFailure, PluginManifest, PluginSource
+
+GROUP = "paribus"
+BUILTIN = "paribus"  # the distribution of the built-in plugins
+
+
+def find_plugin_sources(
+    plugins: Sequence[Path | str] = (), *, only: Collection[str] | None = None, no_plugins: bool = False
+) -> tuple[PluginSource, ...]:
+    """Return all plugin sources, sorted, so that the order of installation or of options changes nothing.
+
+    `only` lists the entry points or distributions that may be loaded besides the built-in ones; with `no_plugins`,
+    only the built-in ones are.
+    """
+    allowed: Collection[str] | None = () if no_plugins else only
+    installed = (
+        source
+        for source in _entry_points()
+        if allowed is None or source.distribution == BUILTIN or {source.name, source.distribution} & {*allowed}
+    )
+    return tuple(sorted({*installed, *(_file_source(Path(path)) for path in plugins)}))
+
+
+def search_path() -> list[str]:
+    """Return `sys.path` without the working folder that `python -m` or `-c` puts first."""
+    starts_with_cwd = bool(sys.path) and not sys.flags.safe_path and sys.path[0] in ("", str(Path.cwd()))
+    return [entry for entry in (sys.path[1:] if starts_with_cwd else sys.path) if entry]
+
+
+def _entry_points() -> Iterator[PluginSource]:
+    names: set[str] = set()
+    for distribution in importlib.metadata.distributions(path=search_path()):
+        text = distribution.read_text("entry_points.txt")
+        if text is None or GROUP not in text:
+            continue
+        points = [point for point in distribution.entry_points if point.group == GROUP]
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower() if points else ""
+        if not points or name in names:  # the first one on the path hides the rest, as for imports
+            continue
+        names.add(name)
+        needs = next((need for need in distribution.requires or () if re.match(r"paribus(?![\w.-])", need)), "")
+        for point in points:
+            yield PluginSource(name, point.name, point.value, distribution.version, needs)
+
+
+def _file_source(path: Path) -> PluginSource:
+    if path.suffix != ".py" or not path.is_file():
+        kind = "a folder" if path.is_dir() else "another file" if path.exists() else "a path that does not exist"
+        message = f"expected a plugin in one Python file, got {kind}"
+        valid = "a path that ends in .py"
+        raise SpecError(Problem(code="not-a-plugin", location=str(path), message=message, valid=valid))
+    return PluginSource("", str(path), str(path.resolve()))
 
 
 @final

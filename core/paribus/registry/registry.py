@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from paribus.errors import PluginError, Problem
 from paribus.registry.class_reader import read_component
-from paribus.registry.component_index import Entry, Index, PluginManifest
-from paribus.registry.plugin_loading import lifecycle_hooks, load_plugin
-from paribus.registry.plugin_sources import PluginSource, find_plugin_sources
+from paribus.registry.component_index import Entry, Index, PluginManifest, PluginSource
+from paribus.registry.plugin_loading import find_plugin_sources, lifecycle_hooks, load_plugin
 
 if TYPE_CHECKING:
     import pluggy

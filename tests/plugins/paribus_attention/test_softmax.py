@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import Load, Memory, ScoreOptions, Shape, Stack, TokenLayout, Visibility
+from paribus.registry.class_reader import schema_of
 from paribus.schema import Divides, Option, Range
-from paribus.signatures import schema_of
 from paribus.slots.attention import SOFTMAX_TRAITS, visibility_of
 from paribus_attention import attention
 

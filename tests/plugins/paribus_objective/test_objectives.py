@@ -20,7 +20,7 @@ from paribus import (
     TrainingExamples,
     Vocabulary,
 )
-from paribus.signatures import schema_of
+from paribus.registry.class_reader import schema_of
 from paribus_objective import objective
 
 Build = Callable[..., Objective]

@@ -15,7 +15,7 @@ from paribus.planning.identity import ENGINE, UNHASHED, engine_files, engine_has
 from paribus.planning.source_imports import closure
 
 CORE = Path(paribus.__file__).parent
-DESCRIBING = {"__init__.py", "errors.py", "schema.py", "signatures.py", "hookspecs.py"}
+DESCRIBING = {"__init__.py", "errors.py", "schema.py", "hookspecs.py"}
 DESCRIBING_PACKAGES = {"registry", "specs", "storage", "conversion"}  # what they make of a spec is in the identity
 
 COMPUTATION = """

@@ -26,10 +26,8 @@ from paribus import (
     Topology,
 )
 from paribus.hookspecs import SLOTS
-from paribus.registry.class_reader import read_component, slot_class
-from paribus.registry.component_index import Entry
-from paribus.registry.plugin_sources import PluginSource
-from paribus.signatures import SchemaError
+from paribus.registry.class_reader import SchemaError, read_component, slot_class
+from paribus.registry.component_index import Entry, PluginSource
 
 SOURCE = PluginSource("acme", "acme", "acme", "1.0")
 

@@ -6,7 +6,7 @@ import pytest
 
 from paribus.errors import EXIT_PLUGIN, EXIT_SPEC, PluginError, Problem, SpecError
 from paribus.registry import Entry, Index, LoadFailure, Part, PluginManifest, error_from
-from paribus.registry.plugin_sources import PluginSource
+from paribus.registry.component_index import PluginSource
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Option, Range
 
 PARIBUS = PluginSource("paribus", "norm", "paribus_norm", "1.0")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paribus.registry import Entry, Index, Part, PluginManifest
-from paribus.registry.plugin_sources import PluginSource
+from paribus.registry.component_index import PluginSource
 from paribus.schema import AtLeast, AtMost, Divides, Kind, Option, Range
 
 SOURCE = PluginSource("acme", "parts", "acme_parts", "1.0")

@@ -7,7 +7,7 @@ import pytest
 
 from paribus.errors import PluginError, SpecError
 from paribus.registry import Index, LoadFailure, PluginManifest
-from paribus.registry.plugin_sources import PluginSource
+from paribus.registry.component_index import PluginSource
 from paribus.specs import resolved
 
 ErrorText = Callable[..., str]

@@ -7,8 +7,8 @@ import pytest
 from torch import Tensor, nn
 
 from paribus import Initialisation, ParameterInfo, Range, Shape
+from paribus.registry.class_reader import schema_of
 from paribus.schema import Option
-from paribus.signatures import schema_of
 from paribus.testing.host_models import alternative_values
 from paribus.testing.option_checks import flatten_options
 

@@ -1,8 +1,8 @@
 """The component index on disk.
 
-Another process derives it from the plugins' code, so that its reader never imports torch. There is one file for each
-plugin, named by a hash of everything that it was derived from. A file that is missing, damaged or outdated is written
-anew; nothing else reads or needs it.
+Another process (`load_requested`) derives it from the plugins' code, so that its reader never imports torch. There is
+one file for each plugin, named by a hash of everything that it was derived from. A file that is missing, damaged or
+outdated is written anew; nothing else reads or needs it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from paribus.errors import StoreError
-from paribus.registry.component_index import Index, LoadFailure, PluginManifest
-from paribus.registry.plugin_sources import PluginSource, find_plugin_sources, search_path
+from paribus.registry.component_index import Index, LoadFailure, PluginManifest, PluginSource
+from paribus.registry.plugin_loading import find_plugin_sources, load_plugin, search_path
 from paribus.registry.registry import raise_load_failures
 from paribus.schema import JSON
 from paribus.storage import atomic
@@ -28,7 +28,7 @@ from paribus.storage.atomic import cache_folder
 FORMAT: Final = 2
 MAX_FILES: Final = 256  # in the cache folder; the oldest are deleted
 TIMEOUT: Final = 180  # seconds for all plugins to load
-_CORE: Final = ("hookspecs.py", "schema.py", "signatures.py", "registry", "slots", "parts")
+_CORE: Final = ("hookspecs.py", "schema.py", "registry", "slots", "parts")
 
 
 def index(
@@ -78,7 +78,7 @@ def _run_build(keys: dict[PluginSource, str], folder: Path) -> str:
     """Run the loading process, and describe how it ended."""
     requests = [[vars(source), str(folder / f"{key}.json")] for source, key in keys.items()]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())}
-    command = [sys.executable, "-P", "-m", "paribus.registry.build"]
+    command = [sys.executable, "-P", "-c", f"from {__name__} import load_requested; load_requested()"]
     try:
         process = subprocess.run(
             command,
@@ -149,3 +149,11 @@ def _prune(folder: Path) -> None:
         files = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
         for file in files[MAX_FILES:]:
             file.unlink(missing_ok=True)
+
+
+def load_requested() -> None:
+    """Load the plugins on standard input; write each manifest at once, since the next plugin may end the process."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    for source, path in json.load(sys.stdin):
+        manifest = load_plugin(PluginSource(**source)).manifest
+        atomic.write_json(Path(path), manifest.to_json(), schema=FORMAT)

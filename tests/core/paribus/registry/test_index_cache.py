@@ -11,7 +11,8 @@ import pytest
 
 from paribus import registry
 from paribus.errors import PluginError, SpecError
-from paribus.registry import cache
+from paribus.registry import index_cache
+from paribus.registry.plugin_loading import find_plugin_sources
 from paribus.storage import atomic
 
 
@@ -19,9 +20,9 @@ from paribus.storage import atomic
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache without built-in plugins, which take seconds to load."""
     monkeypatch.setenv("PARIBUS_CACHE_DIR", str(tmp_path / "cache"))
-    find_all = registry.plugin_sources.find_plugin_sources
+    find_all = find_plugin_sources
     monkeypatch.setattr(
-        cache,
+        index_cache,
         "find_plugin_sources",
         lambda *args, **options: tuple(s for s in find_all(*args, **options) if s.distribution != "paribus"),
     )
@@ -32,13 +33,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Number of plugins that each loading process was given."""
     counts: list[int] = []
-    run_build = cache._run_build
+    run_build = index_cache._run_build
 
     def counting(keys: Any, folder: Path) -> str:
         counts.append(len(keys))
         return run_build(keys, folder)
 
-    monkeypatch.setattr(cache, "_run_build", counting)
+    monkeypatch.setattr(index_cache, "_run_build", counting)
     return counts
 
 
@@ -102,7 +103,7 @@ def test_an_index_file_with_other_keys_is_rebuilt(site: Any, poems: str, folder:
     site.add("shape-plug", poems)
     registry.index()
     (file,) = folder.glob("*.json")
-    atomic.write_json(file, {"source": {}}, schema=cache.FORMAT)
+    atomic.write_json(file, {"source": {}}, schema=index_cache.FORMAT)
     assert registry.index().names("corpus") == ("poems",)
 
 
@@ -122,7 +123,7 @@ def test_a_plugin_that_ends_its_process_is_reported_and_hides_no_other(
 
 
 def test_a_plugin_that_never_ends_times_out(site: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "TIMEOUT", 1)
+    monkeypatch.setattr(index_cache, "TIMEOUT", 1)
     site.add("endless-plug", "import time\ntime.sleep(600)")
     assert "did not end within 1 s" in registry.index().warnings()[0]
 
@@ -144,7 +145,7 @@ def test_without_a_writable_cache_the_index_is_the_same(
 
 
 def test_the_oldest_files_are_deleted(site: Any, poems: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MAX_FILES", 2)
+    monkeypatch.setattr(index_cache, "MAX_FILES", 2)
     folder.mkdir(parents=True)
     for age in range(5):
         file = folder / f"{age}.json"
