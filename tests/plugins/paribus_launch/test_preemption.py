@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from paribus.registry import installed
+from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, LauncherEvent, Plugins
 from paribus.specs.resolve import resolved
 from paribus.storage.atomic import canonical_json
@@ -31,11 +31,12 @@ def spec(folder: Path) -> dict[str, Any]:
     return resolved("gpt-tiny", *sizes, corpus, "tokenizer=bytes", f"trainer.max_steps={STEPS}", registry=installed())
 
 
-def wait_for_training(path: Path) -> None:
+def wait_for_training(folder: Path, launcher: Slurm) -> None:
     deadline = time.monotonic() + 300
-    while not path.exists() or '"step": 1' not in path.read_text():
+    progress = folder / PROGRESS
+    while not progress.exists() or '"step": 1' not in progress.read_text():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        assert not any(isinstance(event, JobEnded) for event in launcher.poll(0.02)), (folder / "log.txt").read_text()
 
 
 @pytest.mark.slow
@@ -47,14 +48,14 @@ def test_a_preempted_trial_is_requeued_and_has_the_same_record(tmp_path: Path) -
     trial_spec = spec(tmp_path)
     store = Store(tmp_path, "study")
     folder = store.create_folder(Trial("x", "x", 0, trial_spec, {}, "code", "corpus"))
-    order = {"store": str(tmp_path), "study": "study", "identity": "x", "spec": trial_spec, "plugins": {}}
+    request = WorkerRequest(store=str(tmp_path), study="study", identity="x", spec=trial_spec)
     launcher = Slurm(executor="local")
     launcher.open(Plugins())
     events: list[LauncherEvent] = []
     try:
-        launcher.start(Job("x", json.dumps(order), str(folder / "log.txt")))
+        launcher.start(Job("x", request.to_json(), str(folder / "log.txt")))
         events += launcher.poll(0.0)
-        wait_for_training(folder / PROGRESS)
+        wait_for_training(folder, launcher)
         controller = launcher._jobs["x"].job._process.pid
         (job,) = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
         os.kill(int(job), signal.SIGUSR1)
