@@ -66,7 +66,7 @@ def _record_looks(planned: PlannedStudy, table: Table) -> bool:
 def _untimed(planned: PlannedStudy) -> Iterator[Section]:
     """Yield a section on variants whose match on time is not known before steps were timed."""
     if lines := tuple(unsolved_matches(planned)):
-        document = {"not_known": list(lines)}
+        document = {"unmatched": list(lines)}
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 

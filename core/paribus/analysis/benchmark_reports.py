@@ -183,13 +183,14 @@ def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> li
         hosts = [line for line in _lines(_facts(reference, HOST), _facts(other, HOST)) if line]
         if hosts and not differing:
             warnings.append(
-                f"The hosts only look alike: {join_names(hosts, MAX_FACTS)}; differences of a few percent say little"
+                f"The hosts differ, but have the same hardware: {join_names(hosts, MAX_FACTS)}; "
+                "differences of a few percent may come from the hosts"
             )
     if problems and not across:
         raise NotComparableError(*problems)
     if problems:
         summary = "; ".join(dict.fromkeys(problem.message for problem in problems))
-        warnings.insert(0, f"ACROSS MACHINES: {summary}: no difference below is known to be the code's")
+        warnings.insert(0, f"ACROSS MACHINES: {summary}: the differences below may not come from the code")
     return list(dict.fromkeys(warnings))
 
 

@@ -167,7 +167,7 @@ def _kind(mean: float, noise: float, *, rejected: bool) -> tuple[Kind, str]:
     if not rejected:
         return "inconclusive", ""
     if abs(mean) <= noise:
-        return "inconclusive", "the A/A is as wide"
+        return "inconclusive", "no larger than the A/A"
     return ("slower" if mean > 0 else "faster"), ""
 
 

@@ -76,7 +76,7 @@ def calibrate_settings(
             refused.append(error)
     if not calibrations:
         raise refused[0]
-    late = (f"Without two pairs, and so without a spread: {'; '.join(missing)}",) if missing else ()
+    late = (f"Fewer than two pairs, and so no standard deviation: {'; '.join(missing)}",) if missing else ()
     return replace(calibrations[0], other_settings=tuple(calibrations[1:]), notes=(*calibrations[0].notes, *late))
 
 
@@ -132,7 +132,7 @@ def calibrate_entries(
         seeds=seeds,
         missing_trials=sum(missing.values()),
         seconds=None if usual is None else math.fsum(count * (times[name] or usual) for name, count in missing.items()),
-        seconds_a_trial=usual,
+        seconds_per_trial=usual,
         notes=(*_without(pairs), *selection.notes),
     )
 
@@ -231,13 +231,14 @@ def _missing(trials: TrialsByVariant, seeds: int | None, question: ComparisonSpe
 def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]:
     few = [name for name, values in pairs.items() if not _many(values)]
     if few:
-        yield f"Without two pairs, and so without a spread: {join_names(few, 8)}"
+        yield f"Fewer than two pairs, and so no standard deviation: {join_names(few, 8)}"
 
 
 def _refuse_few(numbers: Sequence[float], question: ComparisonSpec) -> None:
     if len(numbers) > 1:
         return
-    message = f"the baseline of `{question.study}` has {plural(len(numbers), 'finished trial')}, and a spread takes two"
+    count = plural(len(numbers), "finished trial")
+    message = f"the baseline of `{question.study}` has {count}, but a standard deviation needs two"
     raise NotComparableError(
         Problem(
             code="too-few", message=message, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds"

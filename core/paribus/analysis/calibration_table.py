@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 from paribus.analysis.formatting import percent, plural
+from paribus.analysis.power import MAX_SEEDS
 from paribus.analysis.table import replace_infinite
 from paribus.errors import escape_unprintable
 
@@ -53,7 +54,7 @@ class Calibration:
     seeds: int | None  # that the wanted effect takes in every variant
     missing_trials: int  # of so many seeds that have no record yet
     seconds: float | None  # that these would take one after the other
-    seconds_a_trial: float | None
+    seconds_per_trial: float | None
     notes: tuple[str, ...] = ()
     setting: str = ""  # of a study with several
     family: int = 0  # verdicts that are told together, those of all settings
@@ -85,7 +86,7 @@ class Calibration:
     @property
     def title(self) -> str:
         """The title: study, metric and number of seeds."""
-        return escape_unprintable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can tell")
+        return escape_unprintable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can detect")
 
     def table(self) -> list[str]:
         """Return a line for each variant, and one for seeds that are not paired."""
@@ -94,7 +95,9 @@ class Calibration:
     def remarks(self) -> list[str]:
         """Return the seeds and the time that an effect needs, and notes."""
         base = self.baseline
-        baseline_line = f"The baseline's own seeds spread by {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
+        baseline_line = (
+            f"Standard deviation of the baseline over seeds: {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
+        )
         notes = (f"- {escape_unprintable(note)}" for note in self.notes)
         return [baseline_line, _cost(self), *notes]
 
@@ -143,34 +146,35 @@ def _cells(calibration: Calibration, row: Spread) -> tuple[str, ...]:
 
 def _cost(calibration: Calibration) -> str:
     if calibration.effect is None:
-        return "No effect is asked for: say `--effect`, or a `margin` in the study."
+        return "No effect is set: use `--effect`, or set a `margin` in the study."
     if calibration.seeds is None:
-        return f"An effect of {calibration.effect:g} takes more seeds in some variant than anybody would run."
-    takes = f"An effect of {calibration.effect:g} in any variant takes {plural(calibration.seeds, 'seed')}"
+        return f"An effect of {calibration.effect:g} needs more than {MAX_SEEDS:,} seeds in some variant."
+    takes = f"An effect of {calibration.effect:g} in any variant needs {plural(calibration.seeds, 'seed')}"
     if calibration.seconds is None:
-        return f"{takes}; how long a trial takes is not known yet."
+        return f"{takes}; the time of a trial is not known yet."
     took = f"{plural(calibration.missing_trials, 'trial')} more" if calibration.missing_trials else "no trial more"
     length = f": {duration(calibration.seconds)} one at a time" if calibration.missing_trials else ""
-    return f"{takes}, {took}{length} ({_figure(calibration.seconds_a_trial or 0.0)} s a trial)."
+    return f"{takes}, {took}{length} ({_figure(calibration.seconds_per_trial or 0.0)} s a trial)."
 
 
 def _caption(calibration: Calibration) -> Iterator[str]:
     suffix = ", in all settings" if calibration.other_settings else ""
     yield (
         f"Shown with {percent(calibration.power)} probability at a confidence of {percent(1 - calibration.alpha)}, "
-        f"to which Holm holds the first of {plural(calibration.family, 'verdict')}{suffix}; the next are held to less."
+        f"which Holm's procedure requires of the first of {plural(calibration.family, 'verdict')}{suffix}; "
+        "the next need less."
     )
     if calibration.other_settings:
-        yield "A trial that several settings have in common runs once, and is counted as missing in each."
+        yield "A trial that several settings share runs once, but is counted as missing in each."
     yield (
-        "A spread that is guessed from few pairs is hardly known: in brackets its 95 % interval (chi-squared), and "
-        "what the ends of it come to. Pairing by seed divides the variance by what is shown."
+        "Few pairs give a poor estimate of a standard deviation: its 95 % interval (chi-squared) is in brackets, as "
+        "are the numbers for the ends of that interval. `pairing` is the factor by which pairing reduces the variance."
     )
     if calibration.margin is not None:
-        yield f"± {calibration.margin:g}: the seeds that find a variant equivalent which truly does not differ."
+        yield f"± {calibration.margin:g}: the seeds after which a variant without true difference is found equivalent."
     yield (
-        "Spreads are no verdicts, and no difference is shown. What is run because of them should be fresh seeds: "
-        "then the promise of a verdict holds exactly."
+        "Calibration shows no verdict and no difference. Use fresh seeds for a study that is planned with it: only "
+        "then the confidence of its verdicts holds exactly."
     )
 
 

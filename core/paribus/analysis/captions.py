@@ -27,7 +27,11 @@ def caption_lines(
     `family` is the number of verdicts that are corrected together, where other settings have verdicts too.
     """
     corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
-    meant = f"; less than {question.margin:g} either way is called equivalent" if question.margin is not None else ""
+    meant = (
+        f"; a difference below {question.margin:g} either way counts as equivalent"
+        if question.margin is not None
+        else ""
+    )
     yield f"A difference is variant - {question.baseline} on the same seed{meant}."
     if question.design_note:
         yield question.design_note
@@ -54,7 +58,7 @@ def caption_lines(
     if question.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from question.throughput.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
-        yield f"Each trial begins from {join_names(stages)} of the same variant and seed, and costs what both cost."
+        yield f"Each trial begins from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from _pairing_gain(rows)
 
 
@@ -67,11 +71,11 @@ def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
         times = low if low == high else f"{low} to {high}"
         noisy = f" ({len(gains) - len(credible)} of {len(gains)} estimates are too noisy to show)"
         yield (
-            f"Pairing by seed divided the variance of a difference by {times}, against independent seeds"
+            f"Pairing by seed divided the variance of a difference by {times}, compared with independent seeds"
             f"{noisy if len(credible) < len(gains) else ''}."
         )
     elif gains:
-        yield "How much pairing by seed reduced the variance is not known: the estimates are too noisy."
+        yield "The variance reduction by pairing is not known: the estimates are too noisy."
 
 
 def _which(question: ComparisonSpec) -> str:
@@ -83,14 +87,17 @@ def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[st
     """Yield the budget of each trial, where that is not a number of steps."""
     for unit, amount in question.budget.items():
         if unit == "flops":
-            yield f"Each was given {amount:.4g} training FLOPs, to the nearest step: what costs less took more steps."
+            yield (
+                f"Each trial had a budget of {amount:.4g} training FLOPs, to the nearest step: a cheaper variant "
+                "trains for more steps."
+            )
         elif unit == "seconds":
             clocks = {(entry.result.get("cut") or {}).get("clock") for entry in done}
             clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
             names = join_names(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MOST)
             yield (
-                f"Each was cut after {amount:g} {clock} of training on {names}: steps and bits are those of "
-                "this machine and hour, and will not come out the same again."
+                f"Each trial stopped after {amount:g} {clock} of training on {names}: its steps depend on this "
+                "machine and its load, so a repetition gives other numbers."
             )
 
 
@@ -100,7 +107,9 @@ def _spent(question: ComparisonSpec) -> str:
         return ""
     spent = zip(question.look_seeds, alpha_shares(question.look_seeds), strict=True)
     text = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
-    return f", its {percent(question.alpha)} of error spent over looks that were fixed beforehand ({text} seeds)"
+    return (
+        f", its error rate of {percent(question.alpha)} divided among looks that were fixed in advance ({text} seeds)"
+    )
 
 
 def _stage(entry: TrialEntry) -> str:
@@ -120,8 +129,8 @@ def _levels(rows: Sequence[Row]) -> str:
     if not variants_by_level:
         return ""
     if len(variants_by_level) == 1:
-        return f"the intervals are of {next(iter(variants_by_level))}"
-    return "the intervals are of " + ", ".join(
+        return f"the intervals have {next(iter(variants_by_level))} confidence"
+    return "the intervals have a confidence of " + ", ".join(
         f"{level} ({join_names(names, MOST)})" for level, names in variants_by_level.items()
     )
 
@@ -138,10 +147,10 @@ def warning_lines(
         baselines = (entry.unigram_baseline(question.metric) for entry in trials)
         nats = next(value for value in baselines if value is not None)
         named = join_names(unlearned, MOST)
-        yield f"Not below the unigram baseline ({nats:.3f}), so nothing was learned yet: {named}."
+        yield f"Not below the unigram baseline ({nats:.3f}): no learning yet in {named}."
     some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
     if some:
-        yield f"Trials that did not learn are counted in, though they are of another kind: {join_names(some, MOST)}."
+        yield f"The means include trials that did not beat the unigram baseline: {join_names(some, MOST)}."
     recorded = [entry for entry in trials if entry.record is not None]
     yield from _measures(recorded)
     yield from _versions(recorded)
@@ -149,11 +158,11 @@ def warning_lines(
     machines = {machine_key(entry) for entry in recorded}
     if len(machines) > 1:
         machine_names = join_names((" ".join(value for _, value in key) for key in sorted(machines)), MOST)
-        yield f"{len(machines)} kinds of machine ({machine_names}): speed and memory are compared only within one."
+        yield f"{len(machines)} kinds of machine ({machine_names}): speed and memory are compared only within one kind."
     elif rough and any(not on_same_host(pair) for key in pairs.values() for pair in key):
-        yield "The trials of a pair ran on machines that only look alike: speed is rough (~)."
+        yield "The trials of a pair ran on different machines of one kind: speed is approximate (~)."
     if rough and any(map(is_contended, recorded)):
-        yield "Trials shared the machine (contended): speed is rough (~)."
+        yield "Trials shared a machine (contended): speed is approximate (~)."
 
 
 def _looked(question: ComparisonSpec) -> Iterator[str]:
@@ -162,15 +171,15 @@ def _looked(question: ComparisonSpec) -> Iterator[str]:
     earlier = [set(look) for look in question.previous_looks if seeds & set(look)]
     if question.replanned:
         yield (
-            "Where the study stops was changed after a verdict had been shown: "
-            f"the {percent(1 - question.alpha)} no longer hold exactly."
+            "The looks of the study were changed after a verdict had been shown: "
+            f"the confidence of {percent(1 - question.alpha)} no longer holds exactly."
         )
     if any(look != seeds for look in earlier):
         counts = [key for key, _ in groupby([*map(len, earlier), len(seeds)])]
         verb = "added" if all(look <= seeds for look in earlier) else "changed"
         yield (
             f"Seeds were {verb} after a verdict had been shown ({' → '.join(map(str, counts))}): "
-            f"the {percent(1 - question.alpha)} no longer hold exactly."
+            f"the confidence of {percent(1 - question.alpha)} no longer holds exactly."
         )
 
 
@@ -182,7 +191,7 @@ def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
         for difference in differences(evaluation_objectives(trials[0].spec), evaluation_objectives(entry.spec))
     }
     if paths:
-        yield f"The variants do not evaluate with the same options of an objective: {join_names(sorted(paths), MOST)}."
+        yield f"The variants evaluate an objective with different options: {join_names(sorted(paths), MOST)}."
 
 
 def _versions(trials: Sequence[TrialEntry]) -> Iterator[str]:

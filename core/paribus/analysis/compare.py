@@ -108,7 +108,7 @@ def compare_settings(
         if setting in started
     ]
     missing = [setting.question.setting for setting in every if setting not in started]
-    late = (f"Nothing has run yet of: {'; '.join(missing)}. Its verdicts are counted among all.",) if missing else ()
+    late = (f"No trial has run yet of: {'; '.join(missing)}. Its verdicts count in the family.",) if missing else ()
     return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *late))
 
 
@@ -235,13 +235,13 @@ def _dropped(
     finished = _seeds(trials[question.baseline], question)
     for name, pairs in paired.items():
         for mixed in pairs.mixed_runtimes:
-            yield f"{name}: left out {mixed}"
+            yield f"{name}: skipped {mixed}"
         base = finished & set(question.seeds[: seed_counts.get(name, len(question.seeds))])
         variant_seeds = _seeds(trials[name], question)
         alone = [(variant_seeds - base, name), (base - variant_seeds, question.baseline)]
         counts = [f"seed {join_names(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
         if counts:
-            yield f"{name}: {plural(len(variant_seeds & base), 'common seed')}; without a partner: {join_names(counts)}"
+            yield f"{name}: {plural(len(variant_seeds & base), 'common seed')}; unpaired: {join_names(counts)}"
 
 
 def _seeds(variant_trials: Mapping[int, TrialEntry], question: ComparisonSpec) -> set[int]:

@@ -162,12 +162,12 @@ def _odd(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[st
     codes = [{report.code for report in side} for side in (baseline, candidate)]
     for side, side_codes, word in ((baseline, codes[0], "before"), (candidate, codes[1], "after")):
         if len(side_codes) > 1:
-            yield f"The {len(side)} reports of {word} are of different code: {join_names(sorted(side_codes), MOST)}"
+            yield f"The {len(side)} reports {word} have different code: {join_names(sorted(side_codes), MOST)}"
     if codes[0] == codes[1] and not any(report.commit.get("dirty") for report in (*baseline, *candidate)):
         has_commit = next(iter(codes[0])) != "of no commit"
         if has_commit:
             commits = join_names(sorted(codes[0]), MOST)
-            yield f"Both sides are {commits}: what differs below is noise, or what was installed"
+            yield f"Both sides are {commits}: differences below are noise, or come from the environment"
 
 
 def _first(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
@@ -181,13 +181,13 @@ def _first(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[
 def _caption(rows: Sequence[BenchmarkRow], baseline_runs: int, candidate_runs: int) -> Iterator[str]:
     judged = [row for row in rows if row.speed.low is not None]
     if not judged:
-        yield "There is no interval, and so no verdict: save the rounds (`--benchmark-save-data`)."
+        yield "Without saved rounds there is no interval and no verdict: use (`--benchmark-save-data`)."
         return
     levels = [percent(level) for level in sorted({row.speed.level or 0.0 for row in judged})]
     level_text = levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
     yield (
         f"All verdicts together hold with 95 % confidence: Student-t on logarithms, Holm over "
-        f"{plural(len(judged), 'benchmark')}; the intervals are of {level_text}."
+        f"{plural(len(judged), 'benchmark')}; the intervals have {level_text} confidence."
     )
     if min(baseline_runs, candidate_runs) >= RUNS:
         yield f"A run counts once, by its median ({baseline_runs} before, {candidate_runs} after)."
@@ -195,15 +195,15 @@ def _caption(rows: Sequence[BenchmarkRow], baseline_runs: int, candidate_runs: i
         counts = span([count for row in judged for count in row.rounds])
         yield f"n = {counts} rounds a side, in up to {BATCHES} batches in time order, each by its median."
     if min(baseline_runs, candidate_runs) >= RUNS:
-        yield "A/A: how far runs of the same code stray from each other; nothing is claimed that is no wider."
+        yield "A/A: the difference between runs of the same code; a smaller difference is never claimed."
         return
-    yield "A/A: how far the later half of a side strays from the earlier one; nothing is claimed that is no wider."
+    yield "A/A: the difference between the halves of a side, of the same code; a smaller difference is never claimed."
     alone = min(baseline_runs, candidate_runs) == 1
     times = "twice the variance" if alone else "the variance"
     yield (
-        f"What differs from run to run is estimated, not seen: the intervals allow for {times} of a run's batches, "
-        "and reach to what the fastest rounds of both sides say. "
-        f"Two folders of {RUNS} runs a side, taken in turn, show it, and find smaller differences."
+        f"The variation between runs is estimated, not measured: the intervals allow for {times} of a run's batches, "
+        "and include the ratio of the fastest rounds. "
+        f"Two folders of {RUNS} runs a side, run in turn, measure it, and detect smaller differences."
     )
 
 

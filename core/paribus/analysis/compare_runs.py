@@ -155,7 +155,7 @@ def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
     if not better and name.rpartition("/")[2] in LOWER:
         better = "lower"
     if better not in ("lower", "higher"):
-        message = f"which way of `{name}` is better?"
+        message = f"the direction of `{name}` is not known"
         valid = f"`{name}:lower`, `{name}:higher`"
         raise SpecError(Problem(code="no-metric", path="--metric", message=message, valid=valid))
     return name, "higher" if better == "higher" else "lower"
@@ -229,7 +229,9 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
     yield "A difference is after - before, of the same spec and seed."
     levels = sorted({row.level for row in rows if row.level is not None})
     level_text = (
-        f"; the intervals are of {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))}" if levels else ""
+        f"; the intervals have {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))} confidence"
+        if levels
+        else ""
     )
     yield (
         "All verdicts together hold with 95 % confidence: Student-t on paired differences, "
@@ -287,7 +289,7 @@ def compare_trials(baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool =
     warnings = check_same_conditions([pair], across=elsewhere)
     same = spec_key(one.spec) == spec_key(candidate_trial.spec)
     if any(is_contended(entry) for entry in pair):
-        warnings.append("Trials shared the machine (contended): speed is rough")
+        warnings.append("Trials shared a machine (contended): speed is approximate")
     return TrialDiff(
         header=(
             f"before:   {_who(one, baseline)}",
@@ -298,7 +300,9 @@ def compare_trials(baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool =
         rows=tuple(_numbers(pair)),
         certificate=None if same else certify_chain(one, candidate_trial),
         warnings=tuple(warnings),
-        caption=("One seed a side: there is no interval and no verdict. Another seed may turn any of this around.",),
+        caption=(
+            "One seed on each side: there is no interval and no verdict. Another seed may reverse any difference.",
+        ),
     )
 
 

@@ -223,33 +223,33 @@ def _captions(key: str, count: int, crossed: FactorialCells, question: Compariso
     level = percent(1 - question.alpha)
     if key == "main_effects":
         yield (
-            "A main effect is what a level changes, averaged over the cells of all other factors, seed by seed; "
+            "A main effect is the change by a level, averaged over the cells of all other factors, seed by seed; "
             f"Student-t, Holm over {plural(count, 'main effect')} at {level}."
         )
     elif key == "interactions":
         yield (
-            "An interaction is how much more the one changes where the other is on than where it is off: `better` says "
-            "that the two together are better than each by itself would have them be, and 0 that they add up; "
-            f"Holm over {plural(count, 'interaction')} at {level}."
+            "An interaction is the change by one factor while the other is on, minus the change while it is off: "
+            "`better` means that the two together do better than the sum of their single effects, and 0 that the "
+            f"effects add up; Holm over {plural(count, 'interaction')} at {level}."
         )
     else:
         cells = len(crossed.all)
         yield (
-            f"A Shapley share is what a factor adds, averaged over all orders of adding them ({cells} cells a seed); "
-            f"on each seed the shares add up to full - none. Holm over {plural(count, 'share')} at {level}."
+            f"A Shapley share is the change by adding a factor, averaged over all orders of adding them ({cells} cells "
+            f"a seed); on each seed the shares sum to full - none. Holm over {plural(count, 'share')} at {level}."
         )
 
 
 def _end(crossed: FactorialCells, families: int, question: ComparisonSpec, settings: int) -> Iterator[str]:
     if crossed.regular is not None:
-        yield "There are no Shapley shares of a fraction: they need every combination of the factors."
+        yield "A fraction has no Shapley shares: they need every combination of the factors."
     elif any(count > 2 for count in crossed.counts):
-        yield "There are no Shapley shares of a factor with more than two levels: a factor is on or off in them."
+        yield "A factor with more than two levels has no Shapley shares: they need a factor to be on or off."
     every = families + 1
     scope = f"in all {settings} settings together" if settings > 1 else "by itself"
     yield (
-        f"Each of these families holds at {percent(1 - question.alpha)} {scope}, as do the verdicts above; all "
-        f"{every} together at {percent(max(0.0, 1 - every * question.alpha))}."
+        f"Each of these families has {percent(1 - question.alpha)} confidence {scope}, as have the verdicts above; all "
+        f"{every} together have {percent(max(0.0, 1 - every * question.alpha))}."
     )
 
 

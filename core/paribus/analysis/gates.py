@@ -54,7 +54,7 @@ class GateResult(NamedTuple):
     def lines(self) -> list[str]:
         """One line for each row that tripped or is unclear, or one line if the gate held."""
         lines = [f"gate {self.gate.text} tripped: {row}" for row in self.tripped]
-        lines += [f"gate {self.gate.text} cannot tell: {row}" for row in self.unclear]
+        lines += [f"gate {self.gate.text} inconclusive: {row}" for row in self.unclear]
         return lines or [f"gate {self.gate.text} held"]
 
     def to_json(self) -> dict[str, object]:
@@ -78,22 +78,24 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
 def _gate(text: str) -> Gate:
     match = SHAPE.fullmatch(text)
     if match is None:
-        raise _wrong(f"`{text}` is no gate", VALID)
+        raise _wrong(f"expected a gate, got `{text}`", VALID)
     kind, number, percent = match.groups()
     if kind not in ("slower", "worse"):
-        raise _wrong(f"`{kind}` is nothing that a gate is of", VALID, closest_match(kind, ("slower", "worse")))
+        raise _wrong(f"unknown gate `{kind}`", VALID, closest_match(kind, ("slower", "worse")))
     try:
         limit = float(number)
     except ValueError:
-        raise _wrong(f"`{number}` in `{text}` is no number", VALID) from None
+        raise _wrong(f"expected a number as the limit of `{text}`, got `{number}`", VALID) from None
     if not 0 <= limit < math.inf:
-        raise _wrong(f"the limit of `{text}` must be finite, and not below 0", VALID)
+        raise _wrong(f"the limit of `{text}` must be finite and at least 0", VALID)
     if kind == "slower":
         if not percent:
-            raise _wrong(f"the limit of `{text}` is no percentage", f"`slower:{number}%`")
+            raise _wrong(f"expected a percentage as the limit of `{text}`", f"`slower:{number}%`")
         return Gate("slower", limit / 100, f"slower:{limit:g}%")
     if percent:
-        raise _wrong(f"the limit of `{text}` is a percentage", "the metric's own unit: `worse:0.01`")
+        raise _wrong(
+            f"expected a number without a percent sign as the limit of `{text}`", "the metric's own unit: `worse:0.01`"
+        )
     return Gate("worse", limit, f"worse:{limit:g}")
 
 
@@ -105,12 +107,12 @@ def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[
     """Return the result of each gate on benchmarks; a gate that could never trip is an error."""
     worse = [gate for gate in gates if gate.kind == "worse"]
     if worse:
-        message = f"`{worse[0].text}` is of a metric, and a benchmark has none"
+        message = f"`{worse[0].text}` limits a metric, but benchmarks only have times"
         raise SpecError(Problem(code="no-gate", path="--fail-if", message=message, valid="`slower:5%`"))
     if gates and all(row.speed.low is None for row in table.rows):
         reasons = "; ".join(dict.fromkeys(row.speed.reason for row in table.rows))
         valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
-        message = f"no benchmark has an interval, so that no gate could ever trip ({reasons})"
+        message = f"no benchmark has an interval, so no gate can trip ({reasons})"
         raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=message, valid=valid))
     return [_held(gate, table.rows) for gate in gates]
 
@@ -182,7 +184,7 @@ def _slower(gate: Gate, table: VerdictTable) -> GateResult:
             _timed(gate, name, cost, past, unclear)
             continue
         if cost.rough or not cost.pairs:
-            reason = "trials shared a machine, or ran on several" if cost.rough else "no pair was timed on one machine"
+            reason = "trials shared a machine or ran on several" if cost.rough else "no pair ran on one machine"
             unclear.append(f"{name}: {reason}")
             continue
         logs = summarise([-math.log(ratio) for ratio in cost.pairs])
@@ -191,7 +193,7 @@ def _slower(gate: Gate, table: VerdictTable) -> GateResult:
             unclear.append(f"{name}: too few seeds: n = {logs.n}")
             continue
         low, high = map(math.exp, bounds)
-        text = f"{name}: {math.exp(logs.mean):.3f} times as long [{low:.3f}, {high:.3f}]"
+        text = f"{name}: {math.exp(logs.mean):.3f} times the time [{low:.3f}, {high:.3f}]"
         if low > 1 + gate.limit:
             past.append(text)
         elif high > 1 + gate.limit:
@@ -203,9 +205,9 @@ def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str
     """Use the timing pass after the study, where its noise is below the limit."""
     assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # the pass has all three
     low, high = 1 / cost.high, 1 / cost.low
-    text = f"{name}: {1 / cost.ratio:.3f} times as long [{low:.3f}, {high:.3f}]"
+    text = f"{name}: {1 / cost.ratio:.3f} times the time [{low:.3f}, {high:.3f}]"
     if low > 1 + gate.limit and cost.noise < gate.limit:
         past.append(text)
     elif high > 1 + gate.limit:
-        noisy = "" if cost.noise < gate.limit else f", where the baseline itself differs by {cost.noise:.1%}"
+        noisy = "" if cost.noise < gate.limit else f", but two runs of the baseline differ by {cost.noise:.1%}"
         unclear.append(text + noisy)

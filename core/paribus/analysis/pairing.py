@@ -39,7 +39,7 @@ class PairedTrials:
         """Return why there is no verdict; empty where there is one."""
         if self.certificate is not None and not self.certificate.ok:
             return self.certificate.reason
-        return "other versions or devices than the baseline's" if self.mixed_runtimes and not self.pairs else ""
+        return "versions or devices differ from the baseline's" if self.mixed_runtimes and not self.pairs else ""
 
 
 def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> PairedTrials:

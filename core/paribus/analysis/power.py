@@ -13,7 +13,7 @@ from typing import Final
 
 from paribus.analysis.p_values import check_positive, check_rate, t_quantile
 
-MOST: Final = 1_000  # seeds: what takes more is not going to be run
+MAX_SEEDS: Final = 1_000  # a study with more seeds is not realistic
 _FAR: Final = 8.5  # standard deviations beyond which a normal variable is never seen
 _PANELS: Final = 48  # of Simpson's rule between two kinks
 
@@ -61,8 +61,8 @@ def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
     return high
 
 
-def seeds_for_power(reached: Callable[[int], float], power: float, limit: int = MOST) -> int | None:
-    """Return the fewest seeds that reach the power, by `reached` of a number of seeds; None beyond `most`."""
+def seeds_for_power(reached: Callable[[int], float], power: float, limit: int = MAX_SEEDS) -> int | None:
+    """Return the fewest seeds that reach the power, by `reached` of a number of seeds; None beyond `limit`."""
     check_rate("power", power)
     low, high = 1, 2
     while reached(high) < power:

@@ -97,7 +97,7 @@ def _set(folder: Path, code: str) -> TrialSet:
         try:
             entry = _entry(subfolder)
         except StoreError as error:
-            damaged.append(f"Left out: {clean(error.problems[0].message)} ({clean(subfolder.name)})")
+            damaged.append(f"Skipped: {clean(error.problems[0].message)} ({clean(subfolder.name)})")
             continue
         entries_by_key.setdefault((spec_key(entry.spec), entry.seed), []).append(entry)
     codes = list(dict.fromkeys(_code(entry) for versions in entries_by_key.values() for entry in versions))
@@ -116,7 +116,7 @@ def _set(folder: Path, code: str) -> TrialSet:
         raise NotComparableError(Problem(code="no-records", message=message, valid=valid))
     several = sum(len(versions) > 1 for versions in entries_by_key.values())
     notes = [
-        f"Of {several} trials with records of several codes the latest is taken; NAME@previous is the one before"
+        f"Of {several} trials with records of several codes, the latest is used; NAME@previous is the one before"
     ] * bool(several)
     latest = {key: max(versions, key=_ended) for key, versions in entries_by_key.items()}
     label = f"{clean(str(folder))}{f'@{clean(code)}' if code else ''}"
@@ -210,7 +210,7 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
     if problems and not across:
         raise NotComparableError(*problems)
     summary = "; ".join(problem.message for problem in problems)
-    return [f"ACROSS MACHINES: {summary}: no difference below is known to be the code's"] if problems else []
+    return [f"ACROSS MACHINES: {summary}: the differences below may not come from the code"] if problems else []
 
 
 def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[str]:

@@ -59,10 +59,10 @@ def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> No
     stale = [entry for entry in entries if entry.stale == "code"]
     unknown = [code for code in codes if not any(is_accepted(entry, [code]) for entry in stale)]
     if unknown:
-        message = f"no record that was left out is of the code {join_names(unknown)}"
+        message = f"no skipped record has the code {join_names(unknown)}"
         valid = (
             join_names(dict.fromkeys(str(entry.trial.get("code"))[:CODE_DIGITS] for entry in stale))
-            or "none, as none was"
+            or "none, as no record was skipped"
         )
         raise SpecError(Problem(code="unknown-code", path="--accept-code", message=message, valid=valid))
 
@@ -76,13 +76,13 @@ def _left_out(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
     code = [entry for entry in stale if entry.stale == "code"]
     if code:
         yield (
-            f"Left out: {_counted(code)}, as the code of its components has changed since; "
-            f"run the study again, or readmit it with {_flags(code)}"
+            f"Skipped: {_counted(code)}, because the code of its components has changed; "
+            f"run the study again, or accept it with {_flags(code)}"
         )
     if data := [entry for entry in stale if entry.stale == "data"]:
-        yield f"Left out: {_counted(data)}, as the data has changed since"
+        yield f"Skipped: {_counted(data)}, because the data has changed"
     if foreign:
-        yield f"Left out: {_plural(foreign, 'trial')} of variants or seeds that the study no longer has"
+        yield f"Skipped: {_plural(foreign, 'trial')} of variants or seeds that the study no longer has"
 
 
 def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 def _readmitted(chosen: Sequence[TrialEntry]) -> Iterator[str]:
     if stale := [entry for entry in chosen if entry.stale]:
-        yield f"Made by other code than today's, and readmitted by {_flags(stale)}: {_counted(stale)}"
+        yield f"Made by other code than the current one, and accepted by {_flags(stale)}: {_counted(stale)}"
 
 
 def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:

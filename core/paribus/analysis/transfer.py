@@ -155,28 +155,28 @@ def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Sec
         orders = () if settings[0].study.looks else _orders(scales, table.alpha)
         for line, document in (*_variants(scales), *orders):
             lines.append(prefix + line)
-            documents.append({**({"of": way} if way else {}), **document})
+            documents.append({**({"matching": way} if way else {}), **document})
     names = join_names(next(iter(comparable.values())))
     yield Section(
         key="transfer",
         title=f"across the scales {names}",
         lines=(*lines, *_how(table, settings[0].study)),
-        document={"found": documents},
+        document={"comparisons": documents},
     )
 
 
 def _how(table: Table, study: Study) -> Iterator[str]:
     yield (
-        "A verdict transfers where every scale decides, and alike; it reverses where one says better and another "
-        "worse; else it is undecided, which is not a failure to transfer. Neither is said of any scale but these."
+        "A verdict transfers if it is the same decided one at every scale; it reverses if it is better at one and "
+        "worse at another; else it is undecided, which is not a failure to transfer. This covers these scales only."
     )
     if study.looks:
-        yield "How alike scales order the variants is not said where some stop early: what stopped leans away from 0."
+        yield "Scales of a study that stops early are not compared by the order of variants: means lean away from 0."
     elif len(table.rows) > 1:
         yield (
-            "Kendall's tau is 1 where two scales order the variants alike, -1 where they do so in reverse. Its "
-            f"interval ({percent(1 - table.alpha)}, each for itself) is of seeds drawn again, "
-            "spread as wide as Student's t."
+            "Kendall's tau is 1 for the same order of the variants at two scales, -1 for the reverse order. Its "
+            f"interval ({percent(1 - table.alpha)}, each by itself) is a bootstrap over seeds, "
+            "widened to Student's t."
         )
 
 
@@ -185,7 +185,7 @@ def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]
     for name in names:
         rows = {scale: _row(table, name) for scale, table in scales.items()}
         kinds = [row.kind if row is not None else "missing" for row in rows.values()]
-        came_to = transfer_verdict(kinds)
+        transfer = transfer_verdict(kinds)
         differences = {scale: _shown(scales[scale], row) for scale, row in rows.items()}
         if len(set(kinds)) == 1 and None not in rows.values():
             figures = f"{kinds[0]} at {join_names(f'{scale} ({text})' for scale, text in differences.items())}"
@@ -193,11 +193,11 @@ def _variants(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]
             pairs = zip(kinds, differences.items(), strict=True)
             figures = join_names(f"{kind} at {scale} ({text})" for kind, (scale, text) in pairs)
         verdicts = dict(zip(rows, kinds, strict=True))
-        yield f"{name} {_said(came_to)}: {figures}", {"variant": name, "transfer": came_to, "verdicts": verdicts}
+        yield f"{name} {_said(transfer)}: {figures}", {"variant": name, "transfer": transfer, "verdicts": verdicts}
 
 
-def _said(came_to: str) -> str:
-    return "is undecided" if came_to == "undecided" else came_to
+def _said(transfer: str) -> str:
+    return "is undecided" if transfer == "undecided" else transfer
 
 
 def _row(table: Table, variant: str) -> Row | None:
@@ -228,7 +228,7 @@ def _plain(agreement: RankAgreement) -> dict[str, Any]:
 def _order(one: str, second_name: str, agreement: RankAgreement) -> str:
     between = f"order of {plural(agreement.variants, 'variant')}, {one} to {second_name}"
     if agreement.tau is None:
-        return f"{between}: undecided, as there is no order of fewer than two that differ"
+        return f"{between}: undecided, as an order needs two variants that differ"
     tau = f"Kendall's tau {agreement.tau:+.2f}"
     if agreement.low is None or agreement.high is None:
         return f"{between}: undecided: {tau} of {plural(agreement.seeds, 'seed')}, too few for an interval"
@@ -236,7 +236,7 @@ def _order(one: str, second_name: str, agreement: RankAgreement) -> str:
     words = {
         "agree": "agrees",
         "reverse": "reverses",
-        "undecided": "is undecided, as other seeds would order them otherwise",
+        "undecided": "is undecided, as other seeds may give another order",
     }
     return f"{between} {words[agreement.verdict]}: {tau}"
 
@@ -277,7 +277,7 @@ def mismatch_note(setting: Setting) -> str:
     since = dict.fromkeys(
         line for match_result in setting.matched.values() if match_result.timing for line in match_result.timing.changes
     )
-    changed = f"The match on time is of then, and since then {join_names(since)}." if since else ""
+    changed = f"Since the steps were timed for the match, {join_names(since)}." if since else ""
     far = [
         f"{name} ({match_result.residual:+.1%})"
         for name, match_result in setting.matched.items()
@@ -286,7 +286,7 @@ def mismatch_note(setting: Setting) -> str:
     if match is None or not far:
         return changed
     names = join_names(far, MOST)
-    text = f"No value of {match.by} comes near the baseline's {match.on}, so these are not matched: {names}."
+    text = f"No value of {match.by} matches the baseline's {match.on}, so these variants are not matched: {names}."
     return f"{text} {changed}".rstrip()
 
 
@@ -304,7 +304,7 @@ def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
         key="tuning",
         title=f"tuned: {join_names(tune.values)}",
         lines=(
-            f"`{SAME}`: every variant as it is written; `{BEST}`: each with what is chosen here.",
+            f"`{SAME}`: every variant with its own values; `{BEST}`: each with the values chosen here.",
             *(_chosen(variant_tuning, plan) for variant_tuning in plan.tuned),
             *missing,
             _took(cost, seeds),
@@ -327,9 +327,9 @@ def _chosen(tuned: VariantTuning, plan: Plan) -> str:
         return f"{who}: not chosen yet ({alternatives})"
     chosen, is_default = tuned.candidates[tuned.best], tuned.best == tuned.default
     if chosen.mean is None:
-        return f"{who}: as it is, {format_cell(chosen.cell)}, as every value diverged or failed ({alternatives})"
-    edge = f"; best at the edge of what was tried: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
-    return f"{who}: best at {format_cell(chosen.cell)}{', as it is' if is_default else ''} ({alternatives}){edge}"
+        return f"{who}: default {format_cell(chosen.cell)}, as every value diverged or failed ({alternatives})"
+    edge = f"; best at the edge of the tried values: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
+    return f"{who}: best at {format_cell(chosen.cell)}{', the default' if is_default else ''} ({alternatives}){edge}"
 
 
 def _tried(tried: Candidate, better: str) -> str:
@@ -337,7 +337,7 @@ def _tried(tried: Candidate, better: str) -> str:
     if tried.pending:
         return f"{value}: {tried.pending} of {len(tried.trials)} without a record"
     if tried.failed:
-        return f"{value}: failed {tried.failed}/{len(tried.trials)}, and out of the choice"
+        return f"{value}: failed {tried.failed}/{len(tried.trials)}, not eligible"
     if tried.mean is None:
         return f"{value}: diverged {tried.diverged}/{len(tried.trials)}"
     return f"{value}: {tried.mean:.4g}"
@@ -357,7 +357,7 @@ def _took(cost: Mapping[str, Any], seeds: str) -> str:
     flops = "" if not cost["total_flops"] else f", {cost['total_flops']:.3g} FLOPs"
     prefix = "" if cost["records"] == cost["trials"] else f"{cost['records']} of "
     took = f"{prefix}{plural(cost['trials'], 'trial')} on {seeds}{flops}, {cost['seconds']:.0f} s of training"
-    return f"Tuning took {took}; no verdict is of these, and no cost in a table counts them."
+    return f"Tuning took {took}; no verdict and no cost in a table includes these trials."
 
 
 def _choice(tuned: VariantTuning) -> dict[str, Any]:
@@ -365,7 +365,7 @@ def _choice(tuned: VariantTuning) -> dict[str, Any]:
         "setting": tuned.setting,
         "variant": tuned.variant,
         "chosen": None if tuned.chosen is None else dict(tuned.chosen),
-        "own": dict(tuned.candidates[tuned.default].cell),
+        "default": dict(tuned.candidates[tuned.default].cell),
         "edges": list(tuned.edge_keys),
         "tried": [
             {
@@ -373,7 +373,7 @@ def _choice(tuned: VariantTuning) -> dict[str, Any]:
                 "mean": tried.mean,
                 "diverged": tried.diverged,
                 "failed": tried.failed,
-                "left": tried.pending,
+                "pending": tried.pending,
             }
             for tried in tuned.candidates
         ],

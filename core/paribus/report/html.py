@@ -63,7 +63,7 @@ def _lines(table: Table, trials: Trials, commit: str) -> Iterator[str]:
     else:
         yield from _sections(table)
         yield from (*_warned(table), *_body(table, trials, "h2"), *_read(table))
-    yield "<h2>Where this is from</h2>"
+    yield "<h2>Provenance</h2>"
     runs, planned = entry_runs(entry for entries in trials.values() for entry in entries)
     yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned, commit)], "small")
     yield "</body></html>"

@@ -178,7 +178,7 @@ def _results_lines(table: Table, recorded: RecordedTrials, planned: int, about: 
         yield ""
     yield markdown(table).rstrip()
     yield ""
-    yield "## Where this is from"
+    yield "## Provenance"
     yield ""
     runs = [TrialRun(trial.code, record["provenance"]) for trial, record in recorded]
     for label, text in provenance_lines(runs, planned, git_commit()):
@@ -186,7 +186,7 @@ def _results_lines(table: Table, recorded: RecordedTrials, planned: int, about: 
         yield f"- {label}: {code(commit) + comma + changes if label == 'commit' else escaped(text)}"
     yield ""
     command = code(f"paribus compare {table.study} --results FOLDER")
-    yield f"Written by {command}: what was found, whatever it is. Times are what these trials"
-    yield "took beside all else that the machine did, and no benchmark. What is kept of each trial"
+    yield f"Written by {command}. Training times were measured while the"
+    yield "machine did other work, so they are not a benchmark. The published part of each trial"
     yield f"is a line of [{RECORDS}]({RECORDS}); the study is [study.yaml](study.yaml)."
     yield ""

@@ -183,7 +183,7 @@ def test_a_clock_rate_is_no_difference_and_another_host_of_the_same_kind_is_told
     baseline = read(tmp_path, "a.json", report(test_x=[1.0]))
     assert check_same_machine([baseline, read(tmp_path, "b.json", other_rate)]) == []
     (warning,) = check_same_machine([baseline, read(tmp_path, "c.json", other_host)])
-    assert "only look alike: node here against there" in warning
+    assert "same hardware: node here against there" in warning
 
 
 def test_the_version_of_what_is_measured_may_differ(tmp_path: Path, report: Make) -> None:

@@ -62,8 +62,8 @@ def test_trials_that_were_cut_by_time_stand_in_one_table_and_are_said_to_be(make
     assert table.certificates["mqa"].ok
     assert table.certificates["mqa"].side_effects.count("cut by time, at other steps") == 1
     caption = " ".join(table.caption)
-    assert "cut after 60 CPU seconds of training on a processor" in caption
-    assert "will not come out the same again" in caption
+    assert "stopped after 60 CPU seconds of training on a processor" in caption
+    assert "a repetition gives other numbers" in caption
 
 
 def test_what_was_cut_by_time_on_two_machines_is_no_pair(make: Make, ask: Ask) -> None:

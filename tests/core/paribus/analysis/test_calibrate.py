@@ -76,7 +76,7 @@ def test_what_is_missing_is_counted_and_timed_by_the_records_themselves(study: S
     assert calibration.seeds is not None
     assert calibration.missing_trials == 2 * (calibration.seeds - 5)
     assert calibration.seconds == pytest.approx(30.0 * calibration.missing_trials)
-    assert f"takes {calibration.seeds} seeds, {calibration.missing_trials} trials more" in str(calibration)
+    assert f"needs {calibration.seeds} seeds, {calibration.missing_trials} trials more" in str(calibration)
     large_effect = calibrate_entries(entries, ask(entries), effect=1.0)
     assert (large_effect.missing_trials, large_effect.seconds) == (0, 0.0)
     assert "no trial more" in str(large_effect)
@@ -88,7 +88,7 @@ def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(s
     assert calibration.rows == ()
     assert (calibration.independent.variant, calibration.independent.n) == (INDEPENDENT, 5)
     assert calibration.seeds == calibration.independent.detect_seeds
-    assert any("without a spread: mqa" in note for note in calibration.notes)
+    assert any("no standard deviation: mqa" in note for note in calibration.notes)
 
 
 def test_no_difference_is_shown(study: Study, ask: Ask) -> None:
@@ -119,15 +119,15 @@ def test_it_is_valid_json_and_a_page_of_lines(study: Study, ask: Ask) -> None:
     document = json.loads(json.dumps(calibration.to_json(), allow_nan=False))
     assert document["rows"][1]["variant"] == "gqa"
     assert document["rows"][1]["detect_seeds"] is None  # nobody would run so many
-    assert "more seeds in some variant than anybody would run" in str(calibration)
+    assert "needs more than 1,000 seeds in some variant" in str(calibration)
     assert repr(calibration) == "<calibration of attention on val/mlm/loss: 2 spreads>"
     without_margin = str(calibrate_entries(entries, ask(entries)))
-    assert "No effect is asked for" in without_margin
+    assert "No effect is set" in without_margin
 
 
 def test_what_has_no_spread_is_refused(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, "pending"], mqa=[2.1, 2.0])
-    with pytest.raises(NotComparableError, match="has 1 finished trial, and a spread takes two"):
+    with pytest.raises(NotComparableError, match="has 1 finished trial, but a standard deviation needs two"):
         calibrate_entries(entries, ask(entries))
     nothing = study(baseline=["pending"], mqa=["pending"])
     with pytest.raises(NotComparableError, match="has no record to compare"):
@@ -160,10 +160,10 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
     assert joint_effect is not None
     assert single_effect is not None
     assert joint_effect > single_effect
-    assert "Without two pairs, and so without a spread: l" in calibration.notes
+    assert "Fewer than two pairs, and so no standard deviation: l" in calibration.notes
     text = str(calibration)
     assert text.index("\ns\n") < text.index("\nm\n")
-    assert text.count("to which Holm holds the first of 4 verdicts, in all settings") == 1
+    assert text.count("requires of the first of 4 verdicts, in all settings") == 1
     assert "counted as missing in each" in text
     document = json.loads(json.dumps(calibration.to_json()))
     assert (document["setting"], [item["setting"] for item in document["other_settings"]]) == ("s", ["m"])
@@ -172,5 +172,5 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
 
 def test_settings_none_of_which_has_a_spread_are_refused_as_one_is(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE[:1], mqa=CLOSE[:1])
-    with pytest.raises(NotComparableError, match="and a spread takes two"):
+    with pytest.raises(NotComparableError, match="but a standard deviation needs two"):
         calibrate_settings([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])

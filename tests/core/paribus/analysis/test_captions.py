@@ -28,7 +28,7 @@ def test_what_is_not_below_the_loss_of_frequencies_did_not_learn(study: Study, a
     table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
     assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
     assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
-    assert "Not below the unigram baseline (3.250), so nothing was learned yet: mqa, gqa." in table.warnings
+    assert "Not below the unigram baseline (3.250): no learning yet in mqa, gqa." in table.warnings
 
 
 def test_learning_cannot_be_asked_of_another_metric(study: Study, ask: Ask) -> None:
@@ -41,7 +41,7 @@ def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
     caption = " ".join(table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=[*WORSE[:3], "failed", "failed"]).caption)
     assert "A difference is variant - baseline on the same seed." in caption
     assert "95 % confidence" in caption
-    assert "Holm over 2 variants; the intervals are of " in caption
+    assert "Holm over 2 variants; the intervals have " in caption
     assert "n = 3 to 5" in caption
     assert "100 steps (6,400 tokens)" in caption
     assert "Pairing by seed divided the variance of a difference by " in caption
@@ -62,14 +62,14 @@ def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, as
     entries = study(baseline=BASE, mqa=WORSE)
     assert "equivalent" not in json.dumps(compare(entries, ask(entries)).to_json())
     stated = compare(entries, ask(entries, margin=0.05))
-    assert "less than 0.05 either way is called equivalent." in stated.caption[0]
+    assert "a difference below 0.05 either way counts as equivalent." in stated.caption[0]
 
 
 def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=BASE[::-1], rmsnorm=BASE[1:] + BASE[:1])
-    assert "; the intervals are of 98.33 % (mqa), 97.5 % (gqa, rmsnorm)." in table.caption[1]
+    assert "; the intervals have a confidence of 98.33 % (mqa), 97.5 % (gqa, rmsnorm)." in table.caption[1]
     alone = table_of(study, ask, baseline=BASE, mqa=WORSE)
-    assert alone.caption[1].endswith("Holm over 1 variant; the intervals are of 95 %.")
+    assert alone.caption[1].endswith("Holm over 1 variant; the intervals have 95 % confidence.")
     none = table_of(study, ask, baseline=BASE[:1], mqa=WORSE[:1])
     assert none.caption[1].endswith("Holm over 1 variant.")
 
@@ -79,7 +79,10 @@ def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, 
     [
         ((), ""),
         (((0, 1, 2, 3, 4),), ""),
-        (((0, 1, 2),), "Seeds were added after a verdict had been shown (3 → 5): the 95 % no longer hold exactly."),
+        (
+            ((0, 1, 2),),
+            "Seeds were added after a verdict had been shown (3 → 5): the confidence of 95 % no longer holds exactly.",
+        ),
         (((0, 1), (0, 1, 2), (0, 1, 2, 3, 4)), "Seeds were added after a verdict had been shown (2 → 3 → 5)"),
         (((0, 1, 2, 3, 4, 5),), "Seeds were changed after a verdict had been shown (6 → 5)"),
         (((100, 101, 102),), ""),  # nothing was seen of the seeds that are compared
@@ -98,9 +101,9 @@ def test_seeds_that_were_chosen_after_a_look_are_told_of(
 @pytest.mark.parametrize(
     ("gains", "caption"),
     [
-        ([0.5, 4.8e10], "by 0.5, against independent seeds (1 of 2 estimates are too noisy to show)."),
+        ([0.5, 4.8e10], "by 0.5, compared with independent seeds (1 of 2 estimates are too noisy to show)."),
         ([4.8e10], "is not known: the estimates are too noisy."),
-        ([1.2, 3.0], "by 1.2 to 3, against independent seeds."),
+        ([1.2, 3.0], "by 1.2 to 3, compared with independent seeds."),
     ],
 )
 def test_a_reduction_of_variance_that_few_seeds_made_up_is_not_shown(

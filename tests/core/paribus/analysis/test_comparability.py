@@ -87,7 +87,7 @@ def test_no_record_is_nothing_to_compare(study: Study, ask: Ask, states: list[st
 def test_where_all_records_are_stale_it_says_so(make: Make, ask: Ask) -> None:
     entries = [make(state="pending"), make(stale="code")]
     with pytest.raises(
-        NotComparableError, match=r"no record to compare\. Left out: 1 record .* --accept-code cccccccccccc"
+        NotComparableError, match=r"no record to compare\. Skipped: 1 record .* --accept-code cccccccccccc"
     ):
         compare(entries, ask(entries))
 
@@ -103,7 +103,7 @@ def test_the_options_of_an_objective_may_differ_where_its_examples_do_not(make: 
     record = {**(variant.record or {}), "result": {**variant.result, "certificate": certificate}}
     entries = [make(), dataclasses.replace(variant, record=record)]
     table = compare(entries, ask(entries))
-    assert "The variants do not evaluate with the same options of an objective: transform." in table.warnings
+    assert "The variants evaluate an objective with different options: transform." in table.warnings
 
 
 def test_where_the_study_says_nothing_else_the_objective_is_evaluated(make: Make, ask: Ask) -> None:

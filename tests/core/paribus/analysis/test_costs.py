@@ -38,7 +38,7 @@ def test_e1_speed_of_machines_that_look_alike_is_rough(make: Make, ask: Ask) -> 
     entries = elsewhere(make, {"host": "there"}, baseline_too=False)
     table = compare(entries, ask(entries))
     assert only(table).costs["tokens_per_second"].rough
-    assert any("only look alike" in warning for warning in table.warnings)
+    assert any("different machines" in warning for warning in table.warnings)
 
 
 def test_e11_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask) -> None:
@@ -46,7 +46,7 @@ def test_e11_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask)
     assert only(table).costs["tokens_per_second"].rough
     assert not only(table).costs["peak_bytes"].rough
     assert only(table).to_json("m")["contended"] is True
-    assert "Trials shared the machine (contended): speed is rough (~)." in table.warnings
+    assert "Trials shared a machine (contended): speed is approximate (~)." in table.warnings
 
 
 def test_the_costs_are_multiples_of_the_baselines(make: Make, ask: Ask) -> None:

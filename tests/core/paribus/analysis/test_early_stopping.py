@@ -28,7 +28,7 @@ def test_a_row_is_of_the_seeds_of_the_look_that_decided_and_the_rest_is_not_need
     assert (table.baseline.n, table.baseline.planned) == (8, 8)
     assert table.ok
     assert table.notes == ("Not needed: 5 trials of 24 (mqa after 3 seeds)",)
-    assert "Holm over 2 variants, its 5 % of error spent over looks that were fixed beforehand" in " ".join(
+    assert "Holm over 2 variants, its error rate of 5 % divided among looks that were fixed in advance" in " ".join(
         table.caption
     )
     assert "(0.7 % after 3, 1.25 % after 5, 3.05 % after 8 seeds)" in " ".join(table.caption)
@@ -89,7 +89,7 @@ def test_the_order_of_seeds_is_that_of_the_study(study: Study, ask: Ask) -> None
 def test_stops_that_were_changed_after_a_look_are_told_of(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=WORSE)
     warnings = compare(entries, ask(entries, look_seeds=(3, 8), replanned=True)).warnings
-    assert any(line.startswith("Where the study stops was changed after a verdict had been shown") for line in warnings)
+    assert any(line.startswith("The looks of the study were changed after a verdict") for line in warnings)
 
 
 @pytest.mark.parametrize("stops", [(), (3, 8)])

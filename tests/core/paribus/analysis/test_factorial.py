@@ -172,7 +172,7 @@ def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make
     families = effects(table)
     assert [*families] == ["main_effects"]
     assert families["main_effects"]["slow"].aliases == ("mqa × rms",)  # noqa: RUF001  # as above
-    assert any("no Shapley shares of a fraction" in line for line in table.families[-1].caption)
+    assert any("fraction has no Shapley shares" in line for line in table.families[-1].caption)
     assert "slow, or mqa × rms" in markdown(table)  # noqa: RUF001  # as above
 
 
@@ -184,7 +184,7 @@ def test_the_effects_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> No
         assert all(title in text for title in ("main effects", "interactions", "Shapley shares"))
         one_line = " ".join(text.replace("·", "").split())
         assert "Holm over 3 main effects at 95 %" in one_line
-        assert "all 4 together at 80 %" in one_line
+        assert "all 4 together have 80 %" in one_line
     document = json.loads(json.dumps(table.to_json()))
     assert {row["name"]: row["n"] for row in document["interactions"]["rows"]} == {
         "mqa × rms": 5, "mqa × slow": 5, "rms × slow": 5  # noqa: RUF001  # as above

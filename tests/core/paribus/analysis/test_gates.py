@@ -20,15 +20,15 @@ BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("slower", "`slower` is no gate"),
-        ("", "`` is no gate"),
-        ("slowr:5%", '`slowr` is nothing that a gate is of; did you mean "slower". valid: .*'),
-        ("slower:5", r"the limit of `slower:5` is no percentage; valid: `slower:5%`"),
-        ("worse:5%", "the limit of `worse:5%` is a percentage; valid: the metric's own unit"),
-        ("worse:much", "`much` in `worse:much` is no number"),
-        ("worse:-1", "must be finite, and not below 0"),
-        ("worse:nan", "must be finite, and not below 0"),
-        ("worse:inf", "must be finite, and not below 0"),
+        ("slower", "expected a gate, got `slower`"),
+        ("", "expected a gate, got ``"),
+        ("slowr:5%", 'unknown gate `slowr`; did you mean "slower". valid: .*'),
+        ("slower:5", r"percentage .*`slower:5`; valid: `slower:5%`"),
+        ("worse:5%", "without a percent sign .*`worse:5%`; valid: the metric's own unit"),
+        ("worse:much", "`worse:much`, got `much`"),
+        ("worse:-1", "must be finite and at least 0"),
+        ("worse:nan", "must be finite and at least 0"),
+        ("worse:inf", "must be finite and at least 0"),
     ],
 )
 def test_what_is_no_gate_is_refused_with_what_is_one(text: str, words: str) -> None:

@@ -25,8 +25,8 @@ def test_a_stale_record_is_left_out_and_said(make: Make, ask: Ask) -> None:
     selection = select(entries, ask(entries))
     assert selection.trials["mqa"] == {}
     assert selection.notes == (
-        "Left out: 1 record (mqa: seed 0), as the code of its components has changed since; "
-        f"run the study again, or readmit it with --accept-code {CODE[:12]}",
+        "Skipped: 1 record (mqa: seed 0), because the code of its components has changed; "
+        f"run the study again, or accept it with --accept-code {CODE[:12]}",
     )
     assert selection.warnings == ()
 
@@ -38,16 +38,18 @@ def test_a_stale_record_is_readmitted_by_its_code_and_said(make: Make, ask: Ask,
     assert selection.trials["mqa"] == {0: entries[1]}
     assert selection.notes == ()
     (warning,) = selection.warnings
-    assert warning.startswith(f"Made by other code than today's, and readmitted by --accept-code {CODE[:12]}: 1 record")
+    assert warning.startswith(
+        f"Made by other code than the current one, and accepted by --accept-code {CODE[:12]}: 1 record"
+    )
 
 
 def test_a_record_of_other_data_is_never_readmitted(make: Make, ask: Ask) -> None:
     entries = [make(), stale(make, kind="data")]
-    with pytest.raises(SpecError, match="no record that was left out is of the code c"):
+    with pytest.raises(SpecError, match="no skipped record has the code c"):
         select(entries, ask(entries), [CODE])
     selection = select(entries, ask(entries))
     assert selection.trials["mqa"] == {}
-    assert selection.notes == ("Left out: 1 record (mqa: seed 0), as the data has changed since",)
+    assert selection.notes == ("Skipped: 1 record (mqa: seed 0), because the data has changed",)
 
 
 def test_a_fresh_record_goes_before_a_stale_one_and_a_stale_one_before_none(make: Make, ask: Ask) -> None:
@@ -68,7 +70,7 @@ def test_trials_that_the_study_does_not_have_are_counted(study: Study, ask: Ask)
     question = ask(study(baseline=[2.0, 2.0]))
     selection = select(entries, question)
     assert list(selection.trials) == ["baseline"]
-    assert selection.notes == ("Left out: 4 trials of variants or seeds that the study no longer has",)
+    assert selection.notes == ("Skipped: 4 trials of variants or seeds that the study no longer has",)
 
 
 def test_what_has_not_ended_is_counted_by_its_state(study: Study, ask: Ask) -> None:
@@ -100,7 +102,7 @@ def test_very_many_failures_are_told_with_a_count(make: Make, ask: Ask) -> None:
 @pytest.mark.parametrize("code", ["deadbeef", "d" * 24, "ccc", ""])
 def test_a_code_that_readmits_nothing_is_refused_with_those_that_would(make: Make, ask: Ask, code: str) -> None:
     entries = [make(), stale(make)]
-    with pytest.raises(SpecError, match=r"unknown-code.*no record that was left out.*valid: cccccccccccc"):
+    with pytest.raises(SpecError, match=r"unknown-code.*no skipped record.*valid: cccccccccccc"):
         select(entries, ask(entries), [code])
-    with pytest.raises(SpecError, match="valid: none, as none was"):
+    with pytest.raises(SpecError, match="valid: none, as no record was skipped"):
         select([make()], ask([make()]), [code])

@@ -71,7 +71,7 @@ def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Stu
     table = compare_settings([(clear, question), ([], replace(question, setting="each at its best"))])
     assert not table.other_settings
     assert table.rows[0].level == pytest.approx(0.975)
-    assert any("Nothing has run yet of: each at its best" in note for note in table.notes)
+    assert any("No trial has run yet of: each at its best" in note for note in table.notes)
     with pytest.raises(NotComparableError, match="no record to compare"):
         compare_settings([([], question), ([], question)])
 
@@ -196,7 +196,7 @@ def test_a_verdict_across_scales_is_said_to_transfer_with_its_figures(tmp_path: 
     fill(planned, record, loss)
     table = paribus.compare(planned)
     (section,) = table.sections
-    by_variant = {item.get("variant"): item for item in section.document["found"]}
+    by_variant = {item.get("variant"): item for item in section.document["comparisons"]}
     assert by_variant["attention=mqa"]["transfer"] == "transfers"
     assert by_variant["norm=rmsnorm"]["transfer"] == "reverses"
     text = "\n".join(section.lines)
@@ -216,7 +216,7 @@ def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record:
 
     fill(planned, record, loss)
     section = paribus.compare(planned).sections[0]
-    assert {item.get("transfer", item.get("verdict")) for item in section.document["found"]} == {"undecided"}
+    assert {item.get("transfer", item.get("verdict")) for item in section.document["comparisons"]} == {"undecided"}
     assert "attention=mqa is undecided: inconclusive at " in section.lines[0]
 
 
@@ -251,8 +251,8 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
     (section,) = final_table.sections
     text = "\n".join(section.lines)
     assert "attention=mqa: best at optimizer.lr=0.004 (0.002: 2.6" in text
-    assert "norm=rmsnorm: best at optimizer.lr=0.002, as it is (0.002: 2.0" in text
-    assert "0.008: diverged 1/2); best at the edge of what was tried: optimizer.lr" in text
+    assert "norm=rmsnorm: best at optimizer.lr=0.002, the default (0.002: 2.0" in text
+    assert "0.008: diverged 1/2); best at the edge of the tried values: optimizer.lr" in text
     assert "Tuning took 18 trials on 2 seeds of their own (1000000, 1000001), 1.8e+07 FLOPs" in text
     choices = {item["variant"]: item["chosen"] for item in final_table.to_json()["tuning"]["choices"]}
     assert choices == {
@@ -281,8 +281,8 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
     fill(planned, record, lambda trial: None if is_lost(trial) else 2.0 + jitter(trial))
     table = paribus.compare(planned)
     text = "\n".join(table.sections[0].lines)
-    assert "attention=mqa: best at optimizer.lr=0.002, as it is (0.002: 2" in text
-    assert "0.004: failed 1/2, and out of the choice)" in text
+    assert "attention=mqa: best at optimizer.lr=0.002, the default (0.002: 2" in text
+    assert "0.004: failed 1/2, not eligible)" in text
     assert not table.ok  # a trial failed
     assert [[row.n for row in item.rows] for item in table.settings] == [[3, 3], [3, 3]]
     fill(planned, record, lambda item: 1.0 if is_lost(item) else None)  # mended: the choice is made anew

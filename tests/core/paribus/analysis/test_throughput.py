@@ -71,7 +71,7 @@ def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: floa
 def test_without_a_pass_speed_is_as_rough_as_it_was(entries: list[TrialEntry], ask: Ask) -> None:
     table = compare(entries, ask(entries))
     assert table.rows[0].costs["tokens_per_second"].rough
-    assert "Trials shared the machine (contended): speed is rough (~)." in table.warnings
+    assert "Trials shared a machine (contended): speed is approximate (~)." in table.warnings
 
 
 def test_what_the_pass_did_not_time_stays_rough(entries: list[TrialEntry], ask: Ask) -> None:

@@ -86,7 +86,11 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
         (["a.json"], EXIT_SPEC, "expected two benchmark reports, got one"),
         (["a.json", "none.json"], EXIT_DATA, "there is no such file"),
         (["a.json", "bad.json"], EXIT_DATA, "this is no JSON"),
-        (["a.json", "a.json", "--fail-if", "slower"], EXIT_SPEC, "error[no-gate] --fail-if: `slower` is no gate"),
+        (
+            ["a.json", "a.json", "--fail-if", "slower"],
+            EXIT_SPEC,
+            "error[no-gate] --fail-if: expected a gate, got `slower`",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_line(
