@@ -220,7 +220,7 @@ class Setting(NamedTuple):
 class ProbeResult(NamedTuple):
     """Dotted paths of what a variant sets, by effect."""
 
-    asked: tuple[str, ...] = ()  # all options that could be probed
+    probed: tuple[str, ...] = ()  # all options that could be probed
     ignored: tuple[str, ...] = ()  # options for which no other value makes a difference
     idle: tuple[str, ...] = ()  # options with an effect only at another value or in step-by-step decoding
     dead: tuple[str, ...] = ()  # components that act as the baseline's component does
@@ -249,7 +249,7 @@ def probe_variant(
         effects = {setting.path: prober.effect(setting) for setting in options}
         dead = tuple(setting.path for setting in swaps if prober.is_dead(setting))
     return ProbeResult(
-        asked=tuple(path for path, effect in effects.items() if effect != "unknown"),
+        probed=tuple(path for path, effect in effects.items() if effect != "unknown"),
         ignored=tuple(path for path, effect in effects.items() if effect == "ignored"),
         idle=tuple(path for path, effect in effects.items() if effect == "idle"),
         dead=dead,
