@@ -123,9 +123,7 @@ class StudyProgress:
         """Return the step of a divergence, which is in the record."""
         record = self.planned.store.record(trial.identity)
         diverged = record["result"].get("diverged") if record is not None else None
-        if diverged is None:
-            return ""
-        return f"at step {diverged['step']}; the last finite loss was {diverged['last_loss']}"
+        return "" if diverged is None else f"at step {diverged['step']}; the last finite loss was {diverged['last']}"
 
     def _print(self, text: str) -> None:
         if self._bar is not None:

@@ -1,4 +1,4 @@
-"""`paribus conform`: test a component against its slot's contract and its own declarations."""
+"""`paribus conform`: test a component against the contract of its slot and its declared traits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @click.command("conform")
 @click.argument("topics", nargs=-1, metavar="[COMPONENT]...")
-@click.option("--base", metavar="SPEC", help="Spec to test it in; default: the tiny presets.")
-@click.option("--only", multiple=True, metavar="CHECK", help="Run only this check; repeatable.")
+@click.option("--base", metavar="SPEC", help="Spec of the model to test it in; default: the tiny presets.")
+@click.option("--only", multiple=True, metavar="CHECK", help='Run only this check, e.g. "kernels agree"; repeatable.')
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.pass_obj
 def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tuple[str, ...], as_json: bool) -> int:
@@ -41,7 +41,7 @@ def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tupl
 
 
 def _validate_checks(only: tuple[str, ...]) -> None:
-    from paribus.testing.check_table import CHECKS
+    from paribus.testing.conformance import CHECKS
 
     for name in only:
         if name not in CHECKS:
@@ -56,9 +56,9 @@ def _selected_components(index: Index, topics: tuple[str, ...]) -> list[str]:
     if not topics:
         components = [
             f"{entry.slot}.{entry.name}"
-            for piece in index.plugins
-            for entry in piece.entries
-            if not piece.source.distribution
+            for plugin in index.plugins
+            for entry in plugin.entries
+            if not plugin.source.distribution
         ]
         if not components:
             raise click.UsageError("name a component, such as attention.gqa, a slot, or a file with --plugin")
@@ -68,14 +68,13 @@ def _selected_components(index: Index, topics: tuple[str, ...]) -> list[str]:
 
 
 def _show(report: Report, *, alone: bool) -> None:
-    from paribus.testing.check_table import CHECKS
+    from paribus.testing.conformance import CHECKS
 
     if alone:
         failed = {finding.check for finding in report.findings}
-        summaries = {name: (check.run.__doc__ or "").strip().splitlines()[0] for name, check in CHECKS.items()}
-        rows = [(name, "fails" if name in failed else "holds", summaries[name]) for name in CHECKS if name in summaries]
-        run_checks = {*report.passed, *failed}
-        for line in table([row for row in rows if row[0] in run_checks]):
+        completed = {*report.passed, *failed}
+        rows = [(name, "fails" if name in failed else "passes", check.summary) for name, check in CHECKS.items()]
+        for line in table([row for row in rows if row[0] in completed]):
             out(line)
         out()
     for line in str(report).splitlines():

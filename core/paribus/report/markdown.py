@@ -31,7 +31,7 @@ KEPT: Final = (
     "tokens",
     "metrics",
     "unmeasured",
-    "unigram_baseline",
+    "frequencies",
     "parameters",
     "flops_per_token",
     "cache_bytes_per_token",

@@ -1,6 +1,5 @@
 """Conformance kit: `conform(component)` tests a component against the contract of its slot and its traits."""
 
-from paribus.testing.conformance import conform, examine
-from paribus.testing.results import Finding, NotConformingError, Report
+from paribus.testing.conformance import Finding, NotConformingError, Report, conform, examine
 
 __all__ = ["Finding", "NotConformingError", "Report", "conform", "examine"]

@@ -1,9 +1,10 @@
-"""`conform(component)`: run the conformance checks of a slot on a component."""
+"""Conformance checks of a component: the table of checks, `conform` and `examine` to run them, and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 
@@ -13,12 +14,123 @@ from paribus.registry import Registry, installed
 from paribus.registry.class_reader import slot_class
 from paribus.registry.plugin_loading import summarize_error
 from paribus.specs.load import Source
-from paribus.testing.check_table import CHECKS, Check
-from paribus.testing.host_models import Case, base_specs, host_models
-from paribus.testing.results import DOES_NOT_APPLY, Finding, NotConformingError, Report, Verdict
+from paribus.testing import component_checks, data_checks, forward_checks, token_checks, training_checks
+from paribus.testing.host_models import DOES_NOT_APPLY, Case, HostModel, Verdict, base_specs, host_models
 
-UNDER_TEST = "under-test"
-SCHEMA_ONLY_SLOTS = frozenset({"launcher"})  # no model contains these: only their schema is read
+UNDER_TEST: Final = "under-test"
+SCHEMA_ONLY_SLOTS: Final = frozenset({"launcher"})  # models do not contain these: only the schema is read
+SCHEMA: Final = "schema is valid"
+BUILD: Final = "models can be built"
+ARCHITECTURE: Final = ("attention", "position", "norm", "placement", "feedforward", "embedding", "topology")
+LAYERS: Final = ("attention", "position", "norm", "placement", "feedforward")
+
+
+class Check(NamedTuple):
+    """Conformance check, with the slots that it applies to and the models that it runs in."""
+
+    run: Callable[[Case, HostModel], Verdict]
+    slots: tuple[str, ...]
+    scope: Literal["once", "presets", "everywhere"] = "presets"
+
+    @property
+    def summary(self) -> str:
+        return (self.run.__doc__ or "").strip().splitlines()[0]
+
+    def select_models(self, models: Sequence[HostModel]) -> Sequence[HostModel]:
+        if self.scope == "once":
+            return models[:1]
+        return [model for model in models if model.is_preset or self.scope == "everywhere"]
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "hooks match their declaration": Check(component_checks.position_hooks, ("position",), "once"),
+    "every sublayer runs once": Check(component_checks.placement_wiring, ("placement",)),
+    "norm treats tokens separately": Check(component_checks.norm_per_token, ("norm",)),
+    "feed-forward treats tokens separately": Check(component_checks.feedforward_per_token, ("feedforward",)),
+    "positions are valid up to the limit": Check(component_checks.position_range, ("position",)),
+    "bias depends on distance only": Check(component_checks.distance_bias, ("position",), "once"),
+    "rotation depends on distance only": Check(component_checks.relative_rotation, ("position",), "once"),
+    "no access to future tokens": Check(token_checks.causality, ARCHITECTURE, "everywhere"),
+    "appended tokens change no earlier output": Check(token_checks.prefix, ARCHITECTURE, "everywhere"),
+    "tokens reach other positions": Check(token_checks.token_mixing, ("attention", "placement", "topology")),
+    "output depends on positions": Check(token_checks.position_sensitivity, ("position",)),
+    "batch equals single examples": Check(token_checks.batch_independence, ARCHITECTURE),
+    "repeated passes are equal": Check(token_checks.determinism, ARCHITECTURE),
+    "padding changes nothing": Check(token_checks.padding, ARCHITECTURE, "everywhere"),
+    "packed documents equal separate ones": Check(token_checks.documents, ARCHITECTURE, "everywhere"),
+    "permuted tokens keep their output": Check(token_checks.order, LAYERS, "everywhere"),
+    "extra queries change no other output": Check(token_checks.extra_queries, LAYERS, "everywhere"),
+    "chunked decoding equals one pass": Check(forward_checks.decoding, ARCHITECTURE, "everywhere"),
+    "attention weights match their declaration": Check(forward_checks.weights, ("attention", "position")),
+    "decoding state has the declared size": Check(forward_checks.state_size, ("attention",)),
+    "kernels agree": Check(forward_checks.kernels, ("attention", "position"), "everywhere"),
+    "embedding has one vector per token": Check(forward_checks.embedding_length, ("embedding",)),
+    "gradient reaches every parameter": Check(forward_checks.gradients, ARCHITECTURE),
+    "FLOPs match their declaration": Check(forward_checks.cost, ("attention", "feedforward")),
+    "initial weights depend on the seed only": Check(training_checks.seeded_weights, (*ARCHITECTURE, "initialisation")),
+    "every option has an effect": Check(component_checks.options, (*ARCHITECTURE, "initialisation"), "once"),
+    "other initial weights stay the same": Check(training_checks.unrelated_weights, LAYERS),
+    "tokenizer round trip": Check(data_checks.tokenization, ("tokenizer",), "once"),
+    "documents are reproducible": Check(data_checks.corpus_documents, ("corpus",), "once"),
+    "images match their declaration": Check(data_checks.corpus_images, ("corpus",), "once"),
+    "measured values are reproducible": Check(training_checks.measure_values, ("measure",)),
+    "learning rates are valid": Check(training_checks.learning_rates, ("schedule",), "once"),
+    "loss falls on one batch": Check(
+        training_checks.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")
+    ),
+}
+
+
+class Finding(NamedTuple):
+    """Failed check, with the model and a counterexample."""
+
+    check: str
+    model: str  # "gpt-tiny, position=rope"; empty if the failure concerns no model
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}" + (f" ({self.model})" if self.model else "") + f": {self.message}"
+
+
+@final
+@dataclass(frozen=True)
+class Report:
+    """Conformance report of one component."""
+
+    topic: str  # attention.gqa
+    passed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()  # checks that do not apply to the traits of the component
+    findings: tuple[Finding, ...] = ()
+    models: int = 0  # number of models that the checks ran in
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        count = len(self.passed) + len(self.findings)
+        if self.ok:
+            return f"{self.topic} conforms: {count} checks pass in {self.models} models"
+        lines = [f"  {finding}" for finding in self.findings]
+        return "\n".join([f"{self.topic} does not conform: {len(self.findings)} of {count} checks fail", *lines])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "component": self.topic,
+            "ok": self.ok,
+            "models": self.models,
+            "passed": list(self.passed),
+            "skipped": list(self.skipped),
+            "findings": [finding._asdict() for finding in self.findings],
+        }
+
+
+class NotConformingError(AssertionError):
+    """Error for a component that breaks the contract of its slot; carries the report."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(str(report))
 
 
 def conform(
@@ -31,8 +143,8 @@ def conform(
     """Run the checks of a component; raise `NotConformingError` if any fails.
 
     `component` is a class or the name of an installed component: `conform("attention.gqa")`. The checks run in small
-    models with neighbours of every kind. `base` is a spec to use instead of the tiny presets. `only` selects checks by
-    the names that `paribus conform COMPONENT` lists.
+    models, next to every kind of position, norm or attention that it may be combined with. `base` is a spec to use
+    instead of the tiny presets. `only` selects checks by the names that `paribus conform COMPONENT` prints.
     """
     report = examine(component, registry=registry, base=base, only=only)
     if not report.ok:
@@ -81,15 +193,15 @@ def _resolve_component(component: type[Any] | str, registry: Registry) -> tuple[
 
 def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
     if case.entry.slot in SCHEMA_ONLY_SLOTS:
-        return Report(case.topic, ("schema",))
+        return Report(case.topic, (SCHEMA,))
     case.host_models.extend(host_models(case))
     if not case.host_models:
-        message = "no model accepts the component: " + "; ".join(case.rejections)
-        return Report(case.topic, findings=(Finding("construction", "", message),))
-    unbuilt = _build_models(case)
-    if unbuilt is not None:
-        return Report(case.topic, ("schema",), findings=(unbuilt,), models=len(case.host_models))
-    passed, skipped = ["schema", "construction"], list[str]()
+        message = "the rules reject the component in every model: " + "; ".join(case.rejections)
+        return Report(case.topic, findings=(Finding(BUILD, "", message),))
+    build_failure = _build_models(case)
+    if build_failure is not None:
+        return Report(case.topic, (SCHEMA,), findings=(build_failure,), models=len(case.host_models))
+    passed, skipped = [SCHEMA, BUILD], list[str]()
     findings: list[Finding] = []
     for name, check in checks.items():
         if case.entry.slot in check.slots:
@@ -103,23 +215,23 @@ def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
 
 def _build_models(case: Case) -> Finding | None:
     """Build every model, so that a component that cannot be built is reported once."""
-    for cell in case.host_models:
+    for host in case.host_models:
         try:
-            case.small_model(cell)
+            case.small_model(host)
         except Exception as error:
-            return Finding("construction", cell.label, summarize_error(error))
+            return Finding(BUILD, host.label, summarize_error(error))
     return None
 
 
 def _run_check(case: Case, name: str, check: Check) -> Finding | Verdict:
     """Return the first counterexample, or HOLDS or DOES_NOT_APPLY."""
     verdict: Verdict = DOES_NOT_APPLY
-    for cell in check.select_models(case.host_models):
+    for host in check.select_models(case.host_models):
         try:
-            result = check.run(case, cell)
+            result = check.run(case, host)
         except Exception as error:  # a component that raises does not conform; other checks continue
             result = summarize_error(error)
         if result:
-            return Finding(name, cell.label, result)
+            return Finding(name, host.label, result)
         verdict = result if verdict is DOES_NOT_APPLY else verdict
     return verdict

@@ -1,4 +1,4 @@
-"""Checks of the forward and backward pass: chunked decoding, kernels, gradients and operation counts."""
+"""Checks of forward and backward passes: decoding, kernels, gradients, FLOPs, captured attention weights."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus.kernels import KERNELS
 from paribus.parts.attend import Attend
 from paribus.parts.batch import Stream
+from paribus.parts.context import AttentionSublayer
 from paribus.parts.shape import Load
 from paribus.parts.stack import Layer
-from paribus.testing.host_models import Case, HostModel
-from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
+from paribus.slots.attention import Attention
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 from paribus.testing.token_checks import pad_tokens
 
@@ -41,10 +42,10 @@ SHORT_LENGTH: Final = 12
 _SUBLAYERS: Final = {"attention": ("attention", "cross"), "feedforward": ("feedforward",)}
 
 
-def decoding(case: Case, cell: HostModel) -> Verdict:
-    """Decoding in chunks of any size gives the output of one pass."""
-    model = case.small_model(cell)
-    if not model.body.causal or not case.all_attentions_declare(cell, "decodes"):
+def decoding(case: Case, host: HostModel) -> Verdict:
+    """Decoding with a cache, in chunks of any size, gives the output of one pass."""
+    model = case.small_model(host)
+    if not model.body.causal or not case.all_attentions_declare(host, "decodes"):
         return DOES_NOT_APPLY
     for chunks in CHUNKS:
         token_ids = tokens(2, sum(chunks))
@@ -52,42 +53,47 @@ def decoding(case: Case, cell: HostModel) -> Verdict:
             model.decode_chunks(token_ids, chunks), model.hidden(token_ids, source=tokens(2, 6, "source"))
         )
         if difference > TOLERANCE:
-            return f"{sum(chunks)} tokens decoded in chunks of {', '.join(map(str, chunks))} differ by {difference:.2g}"
+            return (
+                f"{sum(chunks)} tokens decoded in chunks of {', '.join(map(str, chunks))} differ by {difference:.2g} "
+                "from "
+                "one pass. Usual cause: the cache lacks tokens, or positions start at 0 in each chunk"
+            )
     return HOLDS
 
 
-def kernels(case: Case, cell: HostModel) -> Verdict:
+def kernels(case: Case, host: HostModel) -> Verdict:
     """Every kernel gives the output and the gradients of the reference kernel."""
-    *faster, readable = KERNELS
+    *faster, reference_kernel = KERNELS
     reference: SmallModel | None = None
-    stack = case.small_model(cell).stack()
+    stack = case.small_model(host).stack()
     for kernel in faster:
-        kernel_pair = (kernel, readable)
+        kernel_pair = (kernel, reference_kernel)
         length = next(
             (
-                row_count
-                for row_count in (SHORT_LENGTH, LONG_LENGTH)
-                if kernel.name in stack.kernels(rows=row_count, among=kernel_pair)
+                token_count
+                for token_count in (SHORT_LENGTH, LONG_LENGTH)
+                if kernel.name in stack.kernels(rows=token_count, among=kernel_pair)
             ),
             None,
         )
         if length is None:
             continue
-        model = SmallModel(cell.spec, case.registry, kernels=kernel_pair)
-        reference = reference or SmallModel(cell.spec, case.registry, kernels=(readable,))
-        for label, stream in _streams(case, cell, model, length):
+        model = SmallModel(host.spec, case.registry, kernels=kernel_pair)
+        reference = reference or SmallModel(host.spec, case.registry, kernels=(reference_kernel,))
+        for label, stream in _streams(case, host, model, length):
             difference = max(map(max_difference, _with_gradients(model, stream), _with_gradients(reference, stream)))
             if difference > TOLERANCE:
                 return (
-                    f"on {length} tokens{label} the kernel `{kernel.name}` differs by {difference:.2g} "
-                    f"from `{readable.name}`"
+                    f"for {length} tokens{label}, the output or a gradient of the kernel `{kernel.name}` differs by "
+                    f"{difference:.2g} "
+                    f"from the reference kernel `{reference_kernel.name}`"
                 )
     return DOES_NOT_APPLY if reference is None else HOLDS
 
 
-def _streams(case: Case, cell: HostModel, model: SmallModel, length: int) -> list[tuple[str, Stream]]:
+def _streams(case: Case, host: HostModel, model: SmallModel, length: int) -> list[tuple[str, Stream]]:
     token_ids = model.tokens(2, length)
-    if model.has_fixed_length or not case.all_attentions_declare(cell, "documents"):
+    if model.has_fixed_length or not case.all_attentions_declare(host, "documents"):
         return [("", Stream(token_ids))]
     return [("", Stream(token_ids)), (" with padding", pad_tokens(tokens(2, length - 3), "right", 0)[0])]
 
@@ -101,21 +107,18 @@ def _with_gradients(model: SmallModel, stream: Stream) -> list[Tensor]:
     return [hidden[:, visible], *(grad.reshape(1, -1) for grad in grads if grad is not None)]
 
 
-def embedding_length(case: Case, cell: HostModel) -> Verdict:
-    """An embedding returns one vector per token, or the sequence length of the model for an image."""
-    model = case.small_model(cell)
+def embedding_length(case: Case, host: HostModel) -> Verdict:
+    """An embedding returns one vector per token; for an image, as many as the sequence length of the model."""
+    model = case.small_model(host)
     expected_length = model.stack().shape.length if model.has_fixed_length else SHORT_LENGTH
     shape = model.hidden(model.tokens(2, SHORT_LENGTH)).shape[:2]
-    return (
-        HOLDS
-        if shape == (2, expected_length)
-        else f"2 examples are {tuple(shape)} rows, and are to be {(2, expected_length)}"
-    )
+    expected = (2, expected_length)
+    return HOLDS if shape == expected else f"(batch, sequence length) is {tuple(shape)}; expected {expected}"
 
 
-def gradients(case: Case, cell: HostModel) -> Verdict:
-    """Every parameter has a gradient: one without stops multi-device training and never learns."""
-    return gradient_fault(case.small_model(cell), SHORT_LENGTH)
+def gradients(case: Case, host: HostModel) -> Verdict:
+    """Every parameter has a finite gradient that is not 0; without one, it is not trained and DDP fails."""
+    return gradient_fault(case.small_model(host), SHORT_LENGTH)
 
 
 def gradient_fault(model: SmallModel, length: int) -> str:
@@ -132,21 +135,24 @@ def gradient_fault(model: SmallModel, length: int) -> str:
         if grad is None and _is_unused_query_norm(model, path):
             continue
         if grad is None:
-            return f"no gradient reaches `{path}`: it is never used"
+            return f"no gradient reaches `{path}`. Usual cause: the forward pass does not use it"
         if not torch.isfinite(grad).all():
-            return f"the gradient of `{path}` is not finite"
+            return f"the gradient of `{path}` is not finite. Usual cause: a root or a division at 0"
         # A bias of the keys has a gradient of 0, because softmax is invariant to it.
         if not grad.any() and model.parameter_info[path].role != "bias" and not _has_gradient_on_noise(model, path):
-            return f"the gradient of `{path}` is 0 everywhere, so it would never learn"
+            return (
+                f"the gradient of `{path}` is 0 everywhere, so it is not trained. Usual cause: a factor that is always "
+                "0"
+            )
     return HOLDS
 
 
 def _is_unused_query_norm(model: SmallModel, path: str) -> bool:
     """Return True for the query norm of a cross-attention that declares `content_based: False`."""
-    place, _, inside = path.partition(".placement.norms.cross.")
+    layer_path, _, inside = path.partition(".placement.norms.cross.")
     if not inside:
         return False
-    layer = model.topology.get_submodule(place)
+    layer = model.topology.get_submodule(layer_path)
     assert isinstance(layer, Layer)
     return layer.cross is not None and not layer.cross.traits.get("content_based", True)
 
@@ -164,16 +170,16 @@ def _has_gradient_on_noise(model: SmallModel, path: str) -> bool:
     return bool(grad.any())
 
 
-def cost(case: Case, cell: HostModel) -> Verdict:
-    """The declared operations equal those that torch counts, except where a window lets a kernel skip some.
+def cost(case: Case, host: HostModel) -> Verdict:
+    """The declared FLOPs equal those that torch counts; with a window or blocks, they are at most those.
 
-    An attention is counted on the meta device, where torch counts every kernel. A feed-forward is counted on real
-    inputs, because its operations may depend on them.
+    Attention runs on the meta device, where torch counts every kernel. A feed-forward runs on real inputs, because its
+    FLOPs may depend on them.
     """
     model = (
-        case.small_model(cell)
+        case.small_model(host)
         if case.entry.slot == "feedforward"
-        else SmallModel(cell.spec, case.registry, initialized=False)
+        else SmallModel(host.spec, case.registry, initialized=False)
     )
     sublayers = _SUBLAYERS[case.entry.slot]
     for stack_part in model.topology.parts:
@@ -199,20 +205,25 @@ def _cost_fault(model: SmallModel, path: str, name: str, load: Load, counted: di
         if _windowed(component):
             if declared > counted_flops:
                 return (
-                    f"a window declares {declared:,} operations for {load.queries} tokens, of {counted_flops:,} in all"
+                    f"`cost` of an attention with a window declares {declared:,} FLOPs for {load.queries} tokens; "
+                    "expected "
+                    f"at most the {counted_flops:,} that torch counts without the window"
                 )
         elif declared != counted_flops:
-            return f"it declares {declared:,} operations for {load.queries} rows, but torch counts {counted_flops:,}"
+            return (
+                f"`cost` of `{name}` declares {declared:,} FLOPs for {load.queries} tokens, but torch counts "
+                f"{counted_flops:,}"
+            )
     return HOLDS
 
 
 def _windowed(component: nn.Module) -> bool:
-    sights = (module.visibility for module in component.modules() if isinstance(module, Attend))
-    return any(sight.window is not None or sight.blocks is not None for sight in sights)
+    visibilities = (module.visibility for module in component.modules() if isinstance(module, Attend))
+    return any(visibility.window is not None or visibility.blocks is not None for visibility in visibilities)
 
 
 def _count_flops(model: SmallModel, path: str) -> dict[str, int]:
-    """Count the operations of one pass through one stack, by module."""
+    """Count the FLOPs of one pass through one stack, by module."""
     token_ids = model.tokens(1, SHORT_LENGTH).to(next(model.topology.parameters()).device)
     memory = model.memory(token_ids) if path == "body" else None
     with flop_counter() as counter:
@@ -220,10 +231,10 @@ def _count_flops(model: SmallModel, path: str) -> dict[str, int]:
     return {module: sum(counts.values()) for module, counts in counter.get_flop_counts().items()}
 
 
-def state_size(case: Case, cell: HostModel) -> Verdict:
-    """The declared size of the decoding state is its actual size."""
-    model = case.small_model(cell)
-    if not model.body.causal or not case.all_attentions_declare(cell, "decodes"):
+def state_size(case: Case, host: HostModel) -> Verdict:
+    """`cost` declares as many elements of decoding state per sequence as `start` allocates."""
+    model = case.small_model(host)
+    if not model.body.causal or not case.all_attentions_declare(host, "decodes"):
         return DOES_NOT_APPLY
     layer = model.stack().layers[0]
     assert isinstance(layer, Layer)
@@ -232,5 +243,116 @@ def state_size(case: Case, cell: HostModel) -> Verdict:
         stored = sum(value.numel() for value in layer.attention.start(1, length, example).values())
         declared = layer.attention.cost(Load(1, length)).state
         if stored != declared:
-            return f"it declares {declared:,} elements of state for {length} tokens, but stores {stored:,}"
+            return (
+                f"`cost` declares {declared:,} elements of state for {length} tokens, but `start` allocates {stored:,}"
+            )
     return HOLDS
+
+
+CAPTURE_LENGTHS: Final = (1, 3, 12)
+
+
+def weights(case: Case, host: HostModel) -> Verdict:
+    """Declared attention weights can be captured without changing the output, and are 0 at masked positions."""
+    model = case.small_model(host)
+    if model.has_fixed_length:
+        return DOES_NOT_APPLY
+    if not any(attention.traits.get("weights", False) for attention in _attentions(model)):
+        return _undeclared_weights_fault(model) or DOES_NOT_APPLY
+    for length in CAPTURE_LENGTHS:
+        fault = weights_fault(model, tokens(2, length), tokens(2, 6, "source"))
+        if fault:
+            return fault
+    return _padding_weights_fault(case, host, model)
+
+
+def weights_fault(model: SmallModel, token_ids: Tensor, source: Tensor) -> str:
+    """Return a message if the weights of a full pass do not match the declared traits."""
+    if not any(attention.traits.get("weights", False) for attention in _attentions(model)):
+        return HOLDS
+    output = model.output(token_ids, source=source, capture=True)
+    difference = max_difference(output.hidden, model.hidden(token_ids, source=source))
+    if difference > TOLERANCE:
+        return f"the output for {token_ids.shape[1]} tokens changes by {difference:.2g} when weights are captured"
+    causal = model.body.causal and output.layout.order is None
+    for index, (self_attention, cross) in enumerate(_attention_layers(model)):
+        captured = output.captured[index]
+        for name, attention, keys in (("weights", self_attention, token_ids), ("cross", cross, source)):
+            fault = _layer_weights_fault(name, attention, captured.get(name), keys, causal=causal and name == "weights")
+            if fault:
+                return f"layer {index}: {fault}"
+    return HOLDS
+
+
+def _layer_weights_fault(
+    name: str, attention: AttentionSublayer | None, weights: Tensor | None, keys: Tensor, *, causal: bool
+) -> str:
+    declared = attention is not None and bool(attention.traits.get("weights", False))
+    if (weights is not None) != declared:
+        return f"its trait `weights` is {declared}, but {'no' if weights is None else 'a'} tensor `{name}` is captured"
+    if attention is None or weights is None:
+        return HOLDS
+    if weights.ndim != 4 or weights.shape[0] != keys.shape[0] or weights.shape[-1] != keys.shape[1]:
+        return (
+            f"`{name}` has the shape {tuple(weights.shape)}; expected (B, H, T, S) for keys of shape "
+            f"{tuple(keys.shape)}"
+        )
+    if causal and float(weights.triu(1).abs().max()) > TOLERANCE:
+        return f"`{name}` has {float(weights.triu(1).abs().max()):.2g} at future tokens; expected 0"
+    return _normalization_fault(name, attention, weights)
+
+
+def _normalization_fault(name: str, attention: AttentionSublayer, weights: Tensor) -> str:
+    """Return a message if weights declared as normalized do not sum to 1."""
+    if not attention.traits.get("normalized", False):
+        return HOLDS
+    if float(weights.min()) < -TOLERANCE:
+        return (
+            f"`{name}` has a minimum of {float(weights.min()):.2g}; expected at least 0, as its trait `normalized` is "
+            "True"
+        )
+    sums = weights.sum(-1)
+    sinks = any(module.sinks is not None for module in attention.modules() if isinstance(module, Attend))
+    off = (sums - 1).clamp_min(0) if sinks else (sums - 1).abs()
+    if float(off.max()) > TOLERANCE:
+        total = float(sums.flatten()[off.flatten().argmax()])
+        return f"`{name}` of a query sum to {total:.6g}; expected 1, as its trait `normalized` is True"
+    return HOLDS
+
+
+def _padding_weights_fault(case: Case, host: HostModel, model: SmallModel) -> str:
+    """Return a message if padding has a weight above 0."""
+    if not case.all_attentions_declare(host, "documents"):
+        return HOLDS
+    for side in ("right", "left"):
+        stream, span = pad_tokens(tokens(1, 4), side, 0)
+        for index, captured in enumerate(model.output(stream, capture=True).captured):
+            if "weights" in captured:
+                is_padding = torch.ones(7, dtype=torch.bool)
+                is_padding[span] = False
+                maximum = float(captured["weights"][..., is_padding].abs().max())
+                if maximum > TOLERANCE:
+                    return f"layer {index}: padding on the {side} has the weight {maximum:.2g}; expected 0"
+    return HOLDS
+
+
+def _undeclared_weights_fault(model: SmallModel) -> str:
+    """Return a message if capturing undeclared weights raises no error that names them."""
+    try:
+        model.output(Stream(tokens(1, 3)), capture=True)
+    except ValueError as error:
+        return HOLDS if "weights" in str(error) else f"expected an error that names `weights`, got: {error}"
+    return "its trait `weights` is False, but capturing weights raises no error"
+
+
+def _attentions(model: SmallModel) -> list[AttentionSublayer]:
+    """Return the attentions of the body."""
+    return [attention for layer in _attention_layers(model) for attention in layer if attention is not None]
+
+
+def _attention_layers(model: SmallModel) -> list[tuple[AttentionSublayer | None, AttentionSublayer | None]]:
+    """Return (self-attention, cross-attention) of each layer of the body."""
+    if model.layers():
+        return [(layer.attention, layer.cross) for layer in model.layers()]
+    body = model.topology.get_submodule("body")
+    return [(None, module) for module in body.modules() if isinstance(module, Attention)]

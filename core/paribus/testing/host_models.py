@@ -1,4 +1,4 @@
-"""Models for conformance checks: the tiny presets with the component inserted, with different neighbours."""
+"""Models for conformance checks: tiny presets that contain the component, with other components next to it."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from paribus.specs.load import Source
 from paribus.specs.training_rules import IN_TEXT, misfit, unasked
 from paribus.testing.small_model import SmallModel
 
+HOLDS: Final = ""
+DOES_NOT_APPLY: Final = None
+
+Verdict = str | None
+"""Result of one check in one model: a message about the failure, HOLDS, or DOES_NOT_APPLY."""
+
 USER_SPEC: Final = "the given spec"
-MAX_NUMERIC_VALUES: Final = 2  # values of a number that are tried
-PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # rows that see both sides, the past, another stack
-FALLBACK_PRESETS: Final = (
-    "vit-tiny",
-    "vit-digits",
-    "transformer-tiny",
-    "rnnsearch-tiny",
-)  # what none of the others takes
+MAX_NUMERIC_VALUES: Final = 2  # alternative values of a numeric option
+PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # bidirectional, causal, cross-attention
+# Presets for components that are valid in none of PRESETS.
+FALLBACK_PRESETS: Final = ("vit-tiny", "vit-digits", "transformer-tiny", "rnnsearch-tiny")
 SMALL_SIZES: Final[Mapping[str, Any]] = {
     "dims.width": 16,
     "dims.layers": 2,
     "dims.heads": 4,
     "dims.head_width": None,
-    "dims.length": 128,  # long enough for every kernel; most checks feed far fewer rows
+    "dims.length": 128,  # long enough for every kernel; most checks use far fewer tokens
     "dims.vocabulary": None,
     "data.batch": 8,
     "data.workers": 0,
 }
-_PARTNER_SLOTS: Final = {
-    "topology": "objective",
-    "objective": "topology",
-}  # a stack that nothing gives rows to, and back
+# A topology may need an objective that feeds its stacks, and an objective a topology that has them.
+_PARTNER_SLOTS: Final = {"topology": "objective", "objective": "topology"}
 _NEIGHBOUR_SLOTS: Final = {"attention": "position", "position": "attention", "norm": "placement", "placement": "norm"}
 
 
@@ -48,7 +48,7 @@ class HostModel(NamedTuple):
 
     label: str  # "gpt-tiny, position=rope"
     spec: Mapping[str, Any]
-    is_preset: bool = True  # a preset as it is, but for the component
+    is_preset: bool = True  # a preset with no other change than the component
 
 
 @final
@@ -58,10 +58,10 @@ class Case:
 
     registry: Registry
     entry: Entry
-    base_specs: Mapping[str, Mapping[str, Any]]  # by what a report calls them
+    base_specs: Mapping[str, Mapping[str, Any]]  # by the name that a report prints
     host_models: list[HostModel] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
-    _built: dict[str, SmallModel] = field(default_factory=dict)
+    _models: dict[str, SmallModel] = field(default_factory=dict)
 
     @property
     def topic(self) -> str:
@@ -71,37 +71,41 @@ class Case:
     def component(self) -> type[Any]:
         return self.registry.get(self.entry.slot, self.entry.name)
 
-    def small_model(self, cell: HostModel) -> SmallModel:
-        if cell.label not in self._built:
-            self._built[cell.label] = SmallModel(cell.spec, self.registry)
-        return self._built[cell.label]
+    def small_model(self, host: HostModel) -> SmallModel:
+        """Return the model of a spec, built once."""
+        if host.label not in self._models:
+            self._models[host.label] = SmallModel(host.spec, self.registry)
+        return self._models[host.label]
 
-    def rejects_options(self, cell: HostModel) -> bool:
+    def rejects_options(self, host: HostModel) -> bool:
         """Return True if building the model raises a SpecError; other errors are faults."""
         try:
-            self.small_model(cell)
+            self.small_model(host)
         except SpecError:
             return True
-        except Exception:  # the next build reports it
+        except Exception:  # the check "models can be built" reports it
             return False
         return False
 
-    def all_attentions_declare(self, cell: HostModel, *traits: str) -> bool:
+    def all_attentions_declare(self, host: HostModel, *traits: str) -> bool:
         """Return True if every attention of the model declares one of these traits."""
-        attention_names = [name for slot, name in components_of(cell.spec, self.registry.index) if slot == "attention"]
+        attention_names = [name for slot, name in components_of(host.spec, self.registry.index) if slot == "attention"]
         declared = [self.registry.index.find("attention", name).traits for name in attention_names]
         return all(any(traits_of_one.get(trait, False) for trait in traits) for traits_of_one in declared)
 
     def resolved(self, base: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """A base with the component in it, and with these changes."""
+        """Return the complete spec of a base with changes."""
         return resolved({**self.base_specs[base], **changes}, registry=self.registry)
 
     def component_overrides(self, base: str, node: Mapping[str, Any]) -> dict[str, Any]:
-        """What puts the component into a base: an attention only where it can stand, and beside what it can; a topology
-        without what it does not read."""
+        """Return the changes that insert the component into a base.
+
+        An attention is used only in the parts that its traits allow, next to a position that it supports. A topology
+        drops the slots that it does not read.
+        """
         overrides: dict[str, Any] = {self.entry.slot: node}
         if "teacher" in self.entry.traits.get("needs", []):
-            overrides["teacher"] = {"sha256": "under test"}  # which one there is decides who makes the model
+            overrides["teacher"] = {"sha256": "under test"}  # the check builds the teacher itself
         if self.entry.slot == "topology":
             overrides |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
         if self.entry.slot == "objective":
@@ -121,7 +125,7 @@ class Case:
         return overrides
 
     def _corpus_overrides(self, base: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-        """The first corpus that tells what the component, an objective, needs, where the base's own does not."""
+        """Return the first corpus with the fields that the objective needs, or no change if the base has them."""
         needed = IN_TEXT.intersection(self.entry.traits.get("needs", []))
         corpora = self.registry.index.entries["corpus"].values()
         suitable = [entry for entry in corpora if needed <= {*entry.traits.get("provides", [])}]
@@ -129,12 +133,12 @@ class Case:
             try:
                 self.resolved(base, {**overrides, **corpus_overrides})
             except SpecError:
-                continue  # it tells nothing, has more classes, or is of images
+                continue  # the corpus does not fit: no such field, too many classes, or images
             return corpus_overrides
         return {}
 
     def _has_unsupported_position(self, position: Any) -> bool:
-        """Whether a base's position does what the component, an attention, never asks for."""
+        """Return True if a position has hooks that the attention under test does not call."""
         supported = {*self.entry.traits.get("position_hooks", []), "embed"}
         nodes = position if isinstance(position, list) else [position]
         entries = [self.registry.index.find("position", node["name"]) for node in nodes]
@@ -142,12 +146,11 @@ class Case:
 
 
 def base_specs(user_spec: Source | None, registry: Registry) -> dict[str, Mapping[str, Any]]:
-    """What a component is put into: a spec that its author names, or the tiny presets made smaller still."""
+    """Return the specs that a component is inserted into: the user's spec, or the tiny presets, made smaller."""
     if user_spec is not None:
         return {USER_SPEC: resolved(user_spec, registry=registry)}
-    sizes = {
-        key: size for key, size in SMALL_SIZES.items() if key != "dims.length"
-    }  # an image has as many rows as it has
+    # The image size determines the sequence length.
+    sizes = {key: size for key, size in SMALL_SIZES.items() if key != "dims.length"}
     specs: dict[str, Mapping[str, Any]] = {name: {"preset": name, **SMALL_SIZES} for name in PRESETS}
     return specs | {name: {"preset": name, **sizes} for name in FALLBACK_PRESETS if name in registry.index.presets}
 
@@ -173,7 +176,7 @@ def host_models(case: Case) -> Iterator[HostModel]:
         yield HostModel(base, spec)
         if chosen is None or (causal(case, spec) and not causal(case, chosen.spec)):
             chosen = HostModel(base, spec)
-        for neighbour in _neighbours(case, spec):
+        for neighbour in _neighbour_entries(case, spec):
             label = f"{neighbour.slot}={neighbour.name}"
             try:
                 yield HostModel(
@@ -182,7 +185,7 @@ def host_models(case: Case) -> Iterator[HostModel]:
                     is_preset=False,
                 )
             except SpecError:
-                continue  # the two do not go together, and a rule says so
+                continue  # the rules reject this combination
     if chosen is not None:
         yield from _option_variants(case, chosen, overrides[chosen.label])
 
@@ -194,7 +197,7 @@ def causal(case: Case, spec: Mapping[str, Any]) -> bool:
 
 
 def _option_variants(case: Case, host: HostModel, changes: Mapping[str, Any]) -> Iterator[HostModel]:
-    """The same model with other values of the component's own options: each choice, and two of each number."""
+    """Yield the model with other options of the component: each choice, and two values of each number."""
     node = _component_node(case)
     for option in case.entry.options if case.entry.slot in (*ARCHITECTURE, "topology") else ():
         count = 0
@@ -203,16 +206,16 @@ def _option_variants(case: Case, host: HostModel, changes: Mapping[str, Any]) ->
                 break
             overrides = {**changes, **case.component_overrides(host.label, {**node, option.name: value})}
             try:
-                cell = HostModel(
+                variant = HostModel(
                     f"{host.label}, {option.name}={value}", case.resolved(host.label, overrides), is_preset=False
                 )
             except SpecError:
                 continue  # the value is not valid here
-            if case.rejects_options(cell):
+            if case.rejects_options(variant):
                 continue
-            if cell.spec != host.spec:
+            if variant.spec != host.spec:
                 count += 1
-                yield cell
+                yield variant
 
 
 def _is_valid(case: Case, base: str, changes: Mapping[str, Any]) -> bool:
@@ -224,7 +227,7 @@ def _is_valid(case: Case, base: str, changes: Mapping[str, Any]) -> bool:
 
 
 def _partner_overrides(case: Case) -> dict[str, Any]:
-    """The first objective that can train a topology that no base's own can, or the first topology for an objective."""
+    """Return the first objective that can train the topology, or the first topology that the objective can train."""
     slot = _PARTNER_SLOTS[case.entry.slot]
     for entry in case.registry.index.entries[slot].values():
         pair = (case.entry, entry) if slot == "topology" else (entry, case.entry)
@@ -234,20 +237,20 @@ def _partner_overrides(case: Case) -> dict[str, Any]:
 
 
 def _component_node(case: Case) -> dict[str, Any]:
-    """The component with the options that the author's spec gives it, if it has one and names it; else an example."""
+    """Return the component as a spec node: with the options of the user's spec if it has any, else an example."""
     node = case.base_specs.get(USER_SPEC, {}).get(case.entry.slot)
     return dict(node) if isinstance(node, Mapping) and node["name"] == case.entry.name else example_node(case.entry)
 
 
 def example_node(entry: Entry) -> dict[str, Any]:
-    """The component as a spec names it, with an example for each option that has no default."""
+    """Return the component as a spec node, with an example value for each option without a default."""
     return {"name": entry.name, **{option.name: option.sample for option in entry.options if option.required}}
 
 
-def _neighbours(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
-    """The first built-in component of each kind that works hand in hand with this one.
+def _neighbour_entries(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
+    """Yield the first built-in component of each kind that interacts with the component under test.
 
-    Two that declare the same of themselves are one kind. Where there are several stacks nothing new is met.
+    Components with equal traits are one kind. Topologies with several stacks are skipped: they add no new combination.
     """
     index = case.registry.index
     slot_name = _NEIGHBOUR_SLOTS.get(case.entry.slot)
@@ -262,7 +265,7 @@ def _neighbours(case: Case, spec: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def alternative_values(option: Option, spec: Mapping[str, Any]) -> list[Any]:
-    """Other values that an option might be given; whether each is valid is for the spec's check to say."""
+    """Return candidates for other values of an option; some may be invalid in a given spec."""
     kind, sample = option.kind, option.sample
     candidates: list[Any] = []
     if kind.name == "choice":

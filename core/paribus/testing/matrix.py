@@ -1,6 +1,6 @@
-"""Covering arrays: so few rows that any few values which go together stand together in one of them.
+"""Matrix of all combinations of layer components and topologies, with covering arrays and quick checks of each model.
 
-Every way to fill the slots of a layer, in every topology: which of them `check` refuses, and why.
+A covering array is a small set of rows in which any few values that are valid together occur together.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ from functools import cached_property
 from itertools import combinations, product
 from typing import Any, Final, final
 
+import torch
+from torch import Tensor
+
 from paribus.errors import Problem, SpecError
+from paribus.parts.batch import PADDING, Stream
 from paribus.registry import Entry, Registry
+from paribus.slots.attention import Attention
 from paribus.specs import resolved
 from paribus.specs.load import load
 from paribus.specs.resolve import check
-from paribus.testing.host_models import PRESETS, SMALL_SIZES, example_node
+from paribus.testing.forward_checks import gradient_fault, weights_fault
+from paribus.testing.host_models import HOLDS, PRESETS, SMALL_SIZES, example_node
+from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, relative_change, replace_tokens, tokens
+from paribus.testing.token_checks import causality_fault, mixing_fault
 
 Row = dict[str, str]
 Combination = tuple[tuple[str, str], ...]
-"""Some of a row, in the order of the axes: (axis, value) each."""
+"""Some values of a row as (axis, value), in the order of the axes."""
 
 
 def covering(
     axes: Mapping[str, Sequence[str]], possible: Callable[[Combination], bool], strength: int = 3
 ) -> list[Row]:
-    """Rows with a value of each axis, in which every `strength` values of different axes that are possible come up.
+    """Return rows that contain every possible combination of `strength` values of different axes.
 
-    `possible` says whether some row with these values may be. Greedy, one row for the first that is still missing, and
-    the same rows each time: "The AETG System" (Cohen et al. 1997), with no draws.
+    `possible` returns True if some valid row contains the combination. Greedy and deterministic: each row starts from
+    the first missing combination, as in "The AETG System" (Cohen et al. 1997), but without random draws.
     """
     missing = dict.fromkeys(combination for combination in _all_combinations(axes, strength) if possible(combination))
     rows: list[Row] = []
@@ -42,7 +50,7 @@ def covering(
 
 
 def _all_combinations(axes: Mapping[str, Sequence[str]], strength: int) -> Iterator[Combination]:
-    """Of the axes with the most values first, as those need the most rows, which then have the others for nothing."""
+    """Yield all combinations, starting with the axes of most values: their rows contain many of the others."""
     chosen = sorted(combinations(axes, strength), key=lambda names: -_product_size(axes, names))
     for names in chosen:
         for values in product(*(axes[name] for name in names)):
@@ -64,12 +72,14 @@ def _complete_row(
     strength: int,
     offset: int,
 ) -> Row:
-    """The row with what it lacks, each time the value with which most of what is missing comes up."""
+    """Fill the other axes of a row, each with the value that adds the most missing combinations."""
     for name in sorted((name for name in axes if name not in row), key=lambda name: -len(axes[name])):
         values = axes[name]
-        rotated = [values[(index + offset) % len(values)] for index in range(len(values))]  # or ties are one value's
+        rotated = [
+            values[(index + offset) % len(values)] for index in range(len(values))
+        ]  # ties select different values
         valid_values = [value for value in rotated if possible(_sorted({**row, name: value}, axes))]
-        assert valid_values, "what is possible can be filled up"
+        assert valid_values, "every possible combination is part of a valid row"
         combinations_in_row = list(_combinations_in(row, axes, strength - 1))
         row[name] = max(
             valid_values,
@@ -95,10 +105,10 @@ _SIZES: Final = {**SMALL_SIZES, "dims.layers": 1, "dims.length": 16}
 
 @final
 class Matrix:
-    """All cells over what is installed. A cell names a component for each axis, or `UNREAD`.
+    """All combinations of the installed components; a cell names a component for each axis, or `UNREAD`.
 
-    The rules look at what components declare, and never at names: so two that declare the same are one *kind*, and a
-    verdict over kinds is one over all cells. `make test-matrix` puts every cell through `check` none the less.
+    The rules of specs read traits, not names. Components with equal traits are one *kind*, and all cells of a kind have
+    the same problems. `make test-matrix` validates every cell to test this.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -112,14 +122,14 @@ class Matrix:
         self._verdicts: dict[tuple[str, ...], tuple[Problem, ...]] = {}
 
     def cells(self) -> Iterator[Row]:
-        """The whole product, less what fills a slot that its topology never reads, or leaves empty one that it does."""
+        """Yield every cell that names a component for exactly the slots that its topology reads."""
         for values in product(*self.axes.values()):
             row = dict(zip(self.axes, values, strict=True))
-            if self._whole(row):
+            if self._has_read_slots(row):
                 yield row
 
     def spec(self, row: Mapping[str, str]) -> dict[str, Any]:
-        """A cell, as a user would write it: the smallest preset of its topology, with these components in it."""
+        """Return the spec of a cell: the smallest preset of its topology, with the components of the cell."""
         base = self.bases[row["topology"]]
         nodes = {slot: example_node(self.index.entries[slot][row[slot]]) for slot in AXES[1:] if row[slot] != UNREAD}
         return {**base, **nodes, "parts": self._parts(row, base)}
@@ -148,18 +158,18 @@ class Matrix:
         return tuple(self._kind(slot, row[slot]) for slot in AXES)
 
     def nearest_valid(self, row: Mapping[str, str]) -> Row | None:
-        """A cell that passes, and of those the first with the fewest other components; of the same topology if any."""
-        slots = AXES[:0:-1]  # the feed-forward first, and the attention last
+        """Return the valid cell of the same topology with the fewest other components, or None."""
+        slots = AXES[:0:-1]  # the feed-forward is replaced first, the attention last
         for count in range(1, len(AXES)):
             for changed in combinations(slots, count):
                 for values in product(*(self.axes[slot] for slot in changed)):
                     candidate = {**row, **dict(zip(changed, values, strict=True))}
-                    if self._whole(candidate) and not self.kind_problems(candidate):
+                    if self._has_read_slots(candidate) and not self.kind_problems(candidate):
                         return candidate
         return None
 
     def covering(self, strength: int = 3) -> list[Row]:
-        """Cells that pass, in which any `strength` components that go together do."""
+        """Return valid cells that contain every valid combination of `strength` components."""
         return covering(self.axes, self.possible, strength)
 
     def possible(self, combination: Combination) -> bool:
@@ -179,14 +189,14 @@ class Matrix:
         return passing
 
     def representatives(self) -> Iterator[Row]:
-        """The first cell of each kind."""
+        """Yield the first cell of each kind."""
         for values in product(*(self._component_representatives(slot) for slot in AXES)):
             row = dict(zip(AXES, values, strict=True))
-            if self._whole(row):
+            if self._has_read_slots(row):
                 yield row
 
     def _component_representatives(self, slot: str) -> list[str]:
-        """The first of each kind."""
+        """Return the first component of each kind."""
         firsts: dict[str, str] = {}
         for name in self.axes[slot]:
             firsts.setdefault(self._kind(slot, name), name)
@@ -205,7 +215,7 @@ class Matrix:
             for entry in self.index.entries[slot].values()
         }
 
-    def _whole(self, row: Mapping[str, str]) -> bool:
+    def _has_read_slots(self, row: Mapping[str, str]) -> bool:
         reads = self._topology(row["topology"]).reads
         return all((row[slot] != UNREAD) == (slot in reads) for slot in AXES[1:])
 
@@ -213,7 +223,7 @@ class Matrix:
         return self.index.entries["topology"][name]
 
     def _bases(self) -> dict[str, dict[str, Any]]:
-        """For each topology the preset that its cells are made of: the kit's own, or the narrowest that there is."""
+        """Return the base spec of each topology: a preset of the conformance kit, or else the narrowest preset."""
         narrowest: dict[str, tuple[int, str]] = {}
         for name in (*reversed(PRESETS), *self.index.presets):
             spec = resolved(name, registry=self.registry)
@@ -227,7 +237,7 @@ class Matrix:
         }
 
     def _parts(self, row: Mapping[str, str], base: Mapping[str, Any]) -> dict[str, Any]:
-        """What is said of single parts: an attention that cannot cross leaves that to the preset's."""
+        """Return the `parts` of the spec; an attention that cannot cross keeps the preset's cross-attention."""
         parts = {name: dict(part) for name, part in (base.get("parts") or {}).items()}
         if row["attention"] == UNREAD or self.index.entries["attention"][row["attention"]].traits.get("cross"):
             return parts
@@ -236,3 +246,76 @@ class Matrix:
                 part_spec = parts.setdefault(part.name, {})
                 part_spec["cross"] = {**(part_spec.get("cross") or {}), "attention": base["attention"]}
         return parts
+
+
+LENGTH: Final = 7
+CHUNKS: Final = (5, 1, 1)
+PADDING_LENGTH: Final = 3  # padding tokens
+
+
+def quick_faults(model: SmallModel) -> list[str]:
+    """Check visibility, attention weights, decoding, padding and gradients in few passes; return the messages."""
+    token_ids = tokens(1, LENGTH)
+    changed = torch.where(torch.eye(LENGTH, dtype=torch.bool), replace_tokens(token_ids), token_ids)
+    with torch.no_grad():
+        hidden = _hidden(model, Stream(torch.cat([changed, token_ids])))
+        if not torch.isfinite(hidden).all():
+            return ["the output is not finite"]
+        full_output = hidden[-1:]
+        visibility_fault = _visibility_fault(model, relative_change(hidden[:-1], full_output))
+        faults = [
+            visibility_fault,
+            weights_fault(model, token_ids, tokens(1, 6, "source")),
+            _decoding_fault(model, token_ids, full_output),
+            _padding_fault(model, token_ids, full_output),
+            gradient_fault(model, LENGTH),
+        ]
+    return [fault for fault in faults if fault]
+
+
+def _hidden(model: SmallModel, stream: Stream) -> Tensor:
+    """(B, T) -> (B, T, D): hidden states; all examples share one source."""
+    return model.hidden(stream, source=tokens(1, 6, "source").expand(stream.tokens.shape[0], -1))
+
+
+def _visibility_fault(model: SmallModel, changed: Tensor) -> str:
+    """Return a message if a position ignores its own token or reads one that it must not; input (token, position)."""
+    independent = [token for token in range(LENGTH) if float(changed[token, token]) <= TOLERANCE]
+    if independent:
+        return (
+            f"in a sequence of {LENGTH} tokens, the output at position {independent[0]} does not depend on its own "
+            "token"
+        )
+    return (causality_fault(changed) if model.body.causal else HOLDS) or mixing_fault(model, changed)
+
+
+def _decoding_fault(model: SmallModel, token_ids: Tensor, full_output: Tensor) -> str:
+    if not model.body.causal or not _all_attentions_declare(model, "decodes"):
+        return HOLDS
+    difference = max_difference(model.decode_chunks(token_ids, CHUNKS), full_output)
+    if difference > TOLERANCE:
+        return f"{LENGTH} tokens decoded in chunks of {CHUNKS} differ by {difference:.2g} from one pass"
+    return HOLDS
+
+
+def _padding_fault(model: SmallModel, token_ids: Tensor, full_output: Tensor) -> str:
+    """Return a message if right or left padding changes the output, or padding alone is not finite."""
+    if not _all_attentions_declare(model, "documents", "padding"):
+        return HOLDS
+    filled, length = torch.full((3, LENGTH + PADDING_LENGTH), 20), LENGTH + PADDING_LENGTH
+    filled[0, :LENGTH] = filled[1, PADDING_LENGTH:] = token_ids[0]
+    indices = torch.arange(length)
+    hidden = torch.stack([indices >= LENGTH, indices < PADDING_LENGTH, indices >= 0])
+    positions = torch.stack([indices, indices - PADDING_LENGTH, indices])
+    output = _hidden(model, Stream(filled, torch.zeros_like(filled).masked_fill(hidden, PADDING), positions))
+    for side, unpadded in (("right", output[:1, :LENGTH]), ("left", output[1:2, PADDING_LENGTH:])):
+        difference = max_difference(unpadded, full_output)
+        if difference > TOLERANCE:
+            return f"{LENGTH} tokens change by {difference:.2g} with {PADDING_LENGTH} padding tokens on the {side}"
+    return HOLDS if torch.isfinite(output).all() else "the output for a sequence of only padding is not finite"
+
+
+def _all_attentions_declare(model: SmallModel, *traits: str) -> bool:
+    """Return True if every attention of the model declares one of these traits."""
+    attentions = [module for module in model.topology.modules() if isinstance(module, Attention)]
+    return all(any(attention.traits.get(trait, False) for trait in traits) for attention in attentions)

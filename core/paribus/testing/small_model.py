@@ -1,4 +1,4 @@
-"""Small float64 model for conformance checks, with random tokens and noise to feed it."""
+"""Small float64 model for conformance checks, with random tokens and noise as input."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ VOCABULARY: Final = Vocabulary(
     tuple(range(len(_SPECIALS), len(_SPECIALS) + _SENTINELS)),
     frozenset(range(len(_SPECIALS) + _SENTINELS, SIZE, 2)),
 )
-MAX_TOKENS: Final = 256  # tokens of a row
+MAX_TOKENS: Final = 256  # of a sequence
 TOLERANCE: Final = 1e-9
 
 
 @final
 class SmallModel:
-    """Small float64 model. `perturbed` adds noise to initial weights, as gains of 1 and biases of 0 hide mistakes."""
+    """Small float64 model; `perturbed` adds noise to its weights, because gains of 1 and biases of 0 hide errors."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class SmallModel:
         return self.topology.embedding.values_per_example is not None
 
     def tokens(self, batch: int, length: int) -> Tensor:
-        """(batch, length) ids of text, or as many values as it always reads."""
+        """Return (batch, length) token ids of text, or the fixed number of values of an image."""
         return tokens(batch, self.topology.embedding.values_per_example or length)
 
     def layers(self) -> list[Layer]:
@@ -86,36 +86,41 @@ class SmallModel:
         return cast("list[Layer]", list(body.layers)) if isinstance(body, Stack) else []
 
     def hidden(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Tensor:
-        """(B, T) -> (B, T, D): the body's rows."""
+        """(B, T) -> (B, T, D): hidden states of the body."""
         return self.output(body, source=source).hidden
 
     def output(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None, capture: bool = False) -> Output:
-        """(B, T) -> the body's output; it reads a source of its own where none is given."""
+        """(B, T) -> output of the body; cross-attention reads default tokens if no source is given."""
         stream = body if isinstance(body, Stream) else Stream(body)
         memory = self.memory(source if source is not None else tokens(stream.tokens.shape[0], 6, "source"))
         return self.topology.run({"body": stream}, "body", memory=memory, capture=capture)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """(…, D) -> (…, V): by the embedding, of rows brought to its width as a head would bring them; the rows
-        themselves where it has no vocabulary."""
+        """(…, D) -> (…, V): scores by the embedding, projected to its width; `hidden` if it has no vocabulary."""
         if not self.topology.embedding.traits.get("unembeds", True):
             return hidden
         shape = self.topology.stage("body").shape
         narrow = noise("narrow", shape.width, shape.embedding_width) if shape.embedding_width != shape.width else None
         return self.topology.embedding.unembed(hidden if narrow is None else hidden @ narrow)
 
-    def with_segments(self, rows: Tensor) -> Stream:
+    def with_segments(self, token_ids: Tensor) -> Stream:
         """Return a stream of (B, T) with two segments, if the embedding supports them."""
-        halves = (torch.arange(rows.shape[1]) >= rows.shape[1] // 2).long().expand(rows.shape[0], -1)
-        return Stream(rows) if self.has_fixed_length or self.segment_kinds == 1 else Stream(rows, segments=halves)
+        halves = (torch.arange(token_ids.shape[1]) >= token_ids.shape[1] // 2).long().expand(token_ids.shape[0], -1)
+        return (
+            Stream(token_ids)
+            if self.has_fixed_length or self.segment_kinds == 1
+            else Stream(token_ids, segments=halves)
+        )
 
-    def full_stream(self, rows: Tensor) -> Stream:
+    def full_stream(self, token_ids: Tensor) -> Stream:
         """Return a stream of (B, T) that uses every parameter of the topology."""
         if "second-stream" not in self.topology.traits.get("provides", []):
-            return Stream(rows)
-        last_position = torch.tensor([[rows.shape[1] - 1]]).expand(rows.shape[0], -1)
+            return Stream(token_ids)
+        last_position = torch.tensor([[token_ids.shape[1] - 1]]).expand(token_ids.shape[0], -1)
         return Stream(
-            rows, order=(torch.arange(rows.shape[1]) == last_position).long() * 2, query_positions=last_position
+            token_ids,
+            order=(torch.arange(token_ids.shape[1]) == last_position).long() * 2,
+            query_positions=last_position,
         )
 
     def memory(self, source: Tensor | Stream) -> Memory | None:
@@ -152,14 +157,14 @@ def noise(name: str, *shape: int) -> Tensor:
 
 
 def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
-    """(batch, length) ids of text; a longer one begins as a shorter one does."""
+    """Return (batch, length) token ids of text; a shorter sequence is a prefix of a longer one."""
     assert length <= MAX_TOKENS, length
-    return torch.stack([_row(name, row)[:length] for row in range(batch)])
+    return torch.stack([_sequence(name, index)[:length] for index in range(batch)])
 
 
 @lru_cache(maxsize=64)
-def _row(name: str, row: int) -> Tensor:
-    generator = torch.Generator().manual_seed(key32("conform", name, row))
+def _sequence(name: str, index: int) -> Tensor:
+    generator = torch.Generator().manual_seed(key32("conform", name, index))
     return torch.randint(len(_SPECIALS) + _SENTINELS, SIZE, (MAX_TOKENS,), generator=generator)
 
 

@@ -1,4 +1,4 @@
-"""Checks of token dependencies: causality, mixing, padding, packed documents, order and extra queries."""
+"""Checks of which tokens an output depends on: future tokens, padding, other documents, other examples, positions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from torch import Tensor
 from paribus.parts.attend import Attend
 from paribus.parts.batch import PADDING, Stream, TokenLayout
 from paribus.parts.visibility import Visibility, visibility_mask, with_order
-from paribus.testing.host_models import Case, HostModel
-from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import (
     TOLERANCE,
     SmallModel,
@@ -22,12 +21,12 @@ from paribus.testing.small_model import (
     tokens,
 )
 
-LENGTHS: Final = (2, 3, 5, 12)  # the first that shows a mistake is the smallest
+LENGTHS: Final = (2, 3, 5, 12)  # ascending, so that the first counterexample is the smallest
 
 
-def causality(case: Case, cell: HostModel) -> Verdict:
-    """No position of a causal stack depends on a later token."""
-    model = case.small_model(cell)
+def causality(case: Case, host: HostModel) -> Verdict:
+    """In a causal stack, no position depends on a later token."""
+    model = case.small_model(host)
     if not model.body.causal:
         return DOES_NOT_APPLY
     return next((fault for length in LENGTHS if (fault := causality_fault(token_influence(model, length)))), HOLDS)
@@ -38,26 +37,33 @@ def causality_fault(changed: Tensor) -> str:
     early = changed.tril(-1)
     if float(early.max()) <= TOLERANCE:
         return HOLDS
-    token, row = _first_change(early)
-    return f"of {len(early)} rows, changing token {token} moves row {row}, before it, by {early[token, row]:.2g}"
+    token, position = _first_change(early)
+    return (
+        f"in a sequence of {len(early)} tokens, changing token {token} changes the output at position {position} by "
+        f"{early[token, position]:.2g}; expected no change. Usual cause: the causal mask is missing or shifted by one"
+    )
 
 
-def prefix(case: Case, cell: HostModel) -> Verdict:
-    """The output of a causal stack for a prefix does not depend on the tokens after it."""
-    model = case.small_model(cell)
+def prefix(case: Case, host: HostModel) -> Verdict:
+    """In a causal stack, tokens appended to a sequence do not change the outputs before them."""
+    model = case.small_model(host)
     if not model.body.causal:
         return DOES_NOT_APPLY
     full_output = model.hidden(tokens(1, LENGTHS[-1]))
     for length in range(1, LENGTHS[-1]):
         difference = max_difference(model.hidden(tokens(1, length)), full_output[:, :length])
         if difference > TOLERANCE:
-            return f"{length} rows alone are not the first {length} of {LENGTHS[-1]}: they differ by {difference:.2g}"
+            return (
+                f"the first {length} of {LENGTHS[-1]} tokens give an output that differs by {difference:.2g} from that "
+                "of "
+                f"{length} tokens alone. Usual cause: a value that depends on the sequence length"
+            )
     return HOLDS
 
 
-def token_mixing(case: Case, cell: HostModel) -> Verdict:
-    """Rows read one another: each token reaches a row that may see it, or as few do as the attention declares."""
-    model = case.small_model(cell)
+def token_mixing(case: Case, host: HostModel) -> Verdict:
+    """Each visible token changes the output at another position; the trait `reads_keys` declares exceptions."""
+    model = case.small_model(host)
     if model.has_fixed_length:
         return DOES_NOT_APPLY
     return mixing_fault(model, token_influence(model, LENGTHS[1]))
@@ -71,17 +77,23 @@ def mixing_fault(model: SmallModel, changed: Tensor) -> str:
     if reads_keys == {"all"}:
         for token in visible_to_others(model, length):
             if not influences[token]:
-                return f"of {length} rows, changing token {token} moves no other row"
+                return (
+                    f"in a sequence of {length} tokens, changing token {token} changes no output at another position. "
+                    "Usual cause: an attention that ignores its keys or values"
+                )
         return HOLDS
     if len(reads_keys) == 1 and sum(influences) != (expected := 1 if "one" in reads_keys else 0):
-        return f"of {length} rows, {sum(influences)} move others when they change, but it declares {expected}"
+        return (
+            f"in a sequence of {length} tokens, {sum(influences)} change an output at another position; expected "
+            f"{expected}, as its trait `reads_keys` is {next(iter(reads_keys))!r}"
+        )
     return HOLDS
 
 
 def visible_to_others(model: SmallModel, length: int) -> list[int]:
-    """The tokens that another row may see, as far as the attentions declare it: with gaps, that is not all."""
+    """Return the tokens that some other position may attend to, by the declared visibility of the attentions."""
     layout = with_order(TokenLayout(torch.arange(length).unsqueeze(0)))
-    visible = torch.zeros(length, length, dtype=torch.bool)  # (row, token)
+    visible = torch.zeros(length, length, dtype=torch.bool)  # (position, token)
     mixes: list[set[Visibility]] = [
         {module.visibility for module in layer.attention.modules() if isinstance(module, Attend)}
         for layer in model.layers()
@@ -94,42 +106,47 @@ def visible_to_others(model: SmallModel, length: int) -> list[int]:
     return visible_tokens
 
 
-def batch_independence(case: Case, cell: HostModel) -> Verdict:
-    """The output for a sequence does not depend on the rest of the batch."""
-    model = case.small_model(cell)
+def batch_independence(case: Case, host: HostModel) -> Verdict:
+    """The output for an example does not depend on the other examples of its batch."""
+    model = case.small_model(host)
     for length in LENGTHS:
         token_ids = model.tokens(3, length)
         source = tokens(3, 6, "source")
         batched = model.hidden(token_ids, source=source)
-        for row in range(3):
-            difference = max_difference(
-                model.hidden(token_ids[row : row + 1], source=source[row : row + 1]), batched[row : row + 1]
-            )
+        for example in range(3):
+            span = slice(example, example + 1)
+            difference = max_difference(model.hidden(token_ids[span], source=source[span]), batched[span])
             if difference > TOLERANCE:
                 return (
-                    f"sequence {row} of a batch of 3 with {length} rows differs by {difference:.2g} from itself alone"
+                    f"example {example} of a batch of 3 with {length} tokens differs by {difference:.2g} from the same "
+                    "example "
+                    "alone. Usual cause: a statistic over the batch dimension"
                 )
     return HOLDS
 
 
-def determinism(case: Case, cell: HostModel) -> Verdict:
-    """Two passes of one model give the same bits, whatever the global generator's state."""
-    model = case.small_model(cell)
-    rows = model.tokens(2, LENGTHS[-1])
+def determinism(case: Case, host: HostModel) -> Verdict:
+    """Two passes in evaluation mode are bitwise equal for any state of torch's global generator."""
+    model = case.small_model(host)
+    token_ids = model.tokens(2, LENGTHS[-1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        first_pass = model.hidden(rows)
+        first_pass = model.hidden(token_ids)
         torch.manual_seed(2)
-        second_pass = model.hidden(rows)
+        second_pass = model.hidden(token_ids)
     if not torch.equal(first_pass, second_pass):
-        return f"two passes over {LENGTHS[-1]} tokens differ by {max_difference(first_pass, second_pass):.2g}"
+        difference = max_difference(first_pass, second_pass)
+        return (
+            f"two passes over {LENGTHS[-1]} tokens differ by {difference:.2g}; expected bitwise equality. "
+            "Usual cause: dropout in evaluation mode"
+        )
     return HOLDS
 
 
-def padding(case: Case, cell: HostModel) -> Verdict:
-    """Padding, on either side and whatever its ids, changes nothing; rows of padding alone are finite."""
-    model = case.small_model(cell)
-    if model.has_fixed_length or not case.all_attentions_declare(cell, "documents", "padding"):
+def padding(case: Case, host: HostModel) -> Verdict:
+    """Padding on either side, with any id, changes no other output; a sequence of only padding stays finite."""
+    model = case.small_model(host)
+    if model.has_fixed_length or not case.all_attentions_declare(host, "documents", "padding"):
         return DOES_NOT_APPLY
     for length in LENGTHS[:3]:
         token_ids = tokens(1, length)
@@ -139,7 +156,11 @@ def padding(case: Case, cell: HostModel) -> Verdict:
                 stream, span = pad_tokens(token_ids, side, pad)
                 difference = max_difference(model.hidden(stream)[:, span], expected)
                 if difference > TOLERANCE:
-                    return f"{length} tokens differ by {difference:.2g} with 3 of padding (id {pad}) on the {side}"
+                    return (
+                        f"the output for {length} tokens changes by {difference:.2g} with 3 padding tokens (id {pad}) "
+                        "on the "
+                        f"{side}. Usual cause: padding is not masked"
+                    )
         fault = _source_padding_fault(model, length)
         if fault:
             return fault
@@ -156,7 +177,9 @@ def _source_padding_fault(model: SmallModel, length: int) -> str:
         difference = max_difference(model.hidden(body, source=stream), expected)
         if difference > TOLERANCE:
             return (
-                f"{length} rows differ by {difference:.2g} when what they attend to has 3 rows of padding on the {side}"
+                f"the output for {length} tokens changes by {difference:.2g} when the source has 3 padding tokens on "
+                "the "
+                f"{side}. Usual cause: cross-attention does not mask padding"
             )
     return HOLDS
 
@@ -168,16 +191,22 @@ def _all_padding_fault(model: SmallModel) -> str:
         hidden = model.hidden(Stream(token_ids, documents=documents))
         grads = torch.autograd.grad(hidden.sin().sum(), list(model.topology.parameters()), allow_unused=True)
     if not torch.isfinite(hidden).all():
-        return "a sequence of nothing but padding is not finite"
+        return (
+            "the output for a sequence of only padding is not finite. Usual cause: a softmax in which all scores are "
+            "-inf"
+        )
     if not all(torch.isfinite(grad).all() for grad in grads if grad is not None):
-        return "a sequence of nothing but padding makes gradients that are not finite"
+        return (
+            "gradients for a sequence of only padding are not finite. Usual cause: a softmax in which all scores are "
+            "-inf"
+        )
     return HOLDS
 
 
-def documents(case: Case, cell: HostModel) -> Verdict:
-    """Packed documents give the same output as separate documents."""
-    model = case.small_model(cell)
-    if model.has_fixed_length or not case.all_attentions_declare(cell, "documents"):
+def documents(case: Case, host: HostModel) -> Verdict:
+    """Documents packed into one sequence give the same output as separate documents."""
+    model = case.small_model(host)
+    if model.has_fixed_length or not case.all_attentions_declare(host, "documents"):
         return DOES_NOT_APPLY
     for first_length, second_length in ((1, 1), (2, 1), (3, 4)):
         token_ids = tokens(1, first_length + second_length)
@@ -186,14 +215,18 @@ def documents(case: Case, cell: HostModel) -> Verdict:
         positions = torch.tensor([[*range(first_length), *range(second_length)]])
         difference = max_difference(model.hidden(Stream(token_ids, documents=document_ids, positions=positions)), alone)
         if difference > TOLERANCE:
-            return f"packed documents of {first_length} and {second_length} tokens differ by {difference:.2g}"
+            return (
+                f"documents of {first_length} and {second_length} tokens in one sequence differ by {difference:.2g} "
+                "from "
+                "separate ones. Usual cause: tokens attend to another document"
+            )
     return HOLDS
 
 
-def order(case: Case, cell: HostModel) -> Verdict:
-    """Permuted tokens with an explicit order give the permuted output, and no token depends on a later one."""
-    model = case.small_model(cell)
-    if model.has_fixed_length or not case.all_attentions_declare(cell, "order"):
+def order(case: Case, host: HostModel) -> Verdict:
+    """Permuted tokens with a given order have the permuted output; none depends on a later one in that order."""
+    model = case.small_model(host)
+    if model.has_fixed_length or not case.all_attentions_declare(host, "order"):
         return DOES_NOT_APPLY
     for length in LENGTHS:
         token_ids = tokens(1, length)
@@ -203,19 +236,26 @@ def order(case: Case, cell: HostModel) -> Verdict:
         expected = model.hidden(token_ids if model.body.causal else ordered)
         difference = max_difference(model.hidden(stream), expected[:, permutation])
         if difference > TOLERANCE:
-            return f"{length} tokens in the order {permutation.tolist()} differ by {difference:.2g}"
+            return (
+                f"{length} tokens permuted to the order {permutation.tolist()} differ by {difference:.2g} from the "
+                "permuted "
+                "output. Usual cause: `ctx.layout.order` is not used"
+            )
         changed = ordered._replace(tokens=torch.cat([token_ids[:, :-1], replace_tokens(token_ids[:, -1:])], dim=1))
         difference = max_difference(model.hidden(changed)[:, :-1], expected[:, :-1])
         if difference > TOLERANCE:
-            return f"of {length} rows in order, changing the last moves one before it by {difference:.2g}"
+            return (
+                f"in an ordered sequence of {length} tokens, changing the last one changes an earlier output by "
+                f"{difference:.2g}. Usual cause: the causal mask ignores `ctx.layout.order`"
+            )
     return HOLDS
 
 
-def extra_queries(case: Case, cell: HostModel) -> Verdict:
-    """Extra queries change no other output, and a copied query gets the output of the original."""
-    if not case.all_attentions_declare(cell, "extra_queries"):
+def extra_queries(case: Case, host: HostModel) -> Verdict:
+    """Queries without keys change no other output, and a copied query has the output of its original."""
+    if not case.all_attentions_declare(host, "extra_queries"):
         return DOES_NOT_APPLY
-    model = case.small_model(cell)
+    model = case.small_model(host)
     stack = model.stack()
     memory = model.memory(tokens(2, 6, "source"))
     for length in LENGTHS:
@@ -230,28 +270,34 @@ def extra_queries(case: Case, cell: HostModel) -> Verdict:
         extended = stack(everything, layout.append_copies(indices.repeat(1, 2)), memory, keys=layout).hidden
         difference = max_difference(extended[:, :length], plain)
         if difference > TOLERANCE:
-            return f"{length} rows differ by {difference:.2g} with 6 behind them that only ask"
+            return (
+                f"the output for {length} tokens changes by {difference:.2g} with 6 extra queries. Usual cause: extra "
+                "queries "
+                "are also used as keys"
+            )
         difference = max_difference(
             extended[:, length : length + 3], plain.gather(1, indices.unsqueeze(-1).expand_as(copies))
         )
         if difference > TOLERANCE:
-            return f"rows behind {length} others, which are as these, differ from them by {difference:.2g}"
+            return (
+                f"copies of {length} queries, appended as extra queries, have outputs that differ by {difference:.2g}"
+            )
     return HOLDS
 
 
-def position_sensitivity(case: Case, cell: HostModel) -> Verdict:
-    """Permuting the tokens changes the output if, and only if, the position declares a hook."""
-    model = case.small_model(cell)
-    if model.body.causal or model.body.cross is not None or model.has_fixed_length or not cell.is_preset:
+def position_sensitivity(case: Case, host: HostModel) -> Verdict:
+    """Permuting tokens changes the output if, and only if, the position declares a hook."""
+    model = case.small_model(host)
+    if model.body.causal or model.body.cross is not None or model.has_fixed_length or not host.is_preset:
         return DOES_NOT_APPLY
     declares_hooks = bool(case.entry.traits.get("hooks"))
     token_ids = tokens(1, 3)
     permutation = torch.tensor([1, 2, 0])
     difference = max_difference(model.hidden(token_ids[:, permutation]), model.hidden(token_ids)[:, permutation])
     if declares_hooks and difference <= TOLERANCE:
-        return "3 permuted tokens give the permuted output; expected: an output that depends on positions"
+        return "3 permuted tokens give the permuted output; expected an output that depends on positions"
     if not declares_hooks and difference > TOLERANCE:
-        return f"it declares no hook, but 3 permuted tokens differ by {difference:.2g}"
+        return f"its trait `hooks` is empty, but 3 permuted tokens differ by {difference:.2g} from the permuted output"
     return HOLDS
 
 
@@ -280,5 +326,5 @@ def token_influence(model: SmallModel, length: int) -> Tensor:
 
 
 def _first_change(changes: Tensor) -> tuple[int, int]:
-    token, row = (~(changes <= TOLERANCE)).nonzero()[0].tolist()  # NaN counts as a change
-    return token, row
+    token, position = (~(changes <= TOLERANCE)).nonzero()[0].tolist()  # NaN counts as a change
+    return token, position

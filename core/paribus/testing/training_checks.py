@@ -1,35 +1,38 @@
-"""Checks of training, learning rates, tokenizers and corpora."""
+"""Checks of initial weights, training steps, learning rates and measures."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from paribus.assembly.components import make
-from paribus.errors import DataError
-from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
+from paribus.errors import DataError, ParibusError
+from paribus.inference.generate import translate_validation
+from paribus.slots.measure import Measure
 from paribus.slots.schedule import Schedule
-from paribus.slots.tokenizer import Tokenizer
-from paribus.testing.host_models import Case, HostModel
-from paribus.testing.results import DOES_NOT_APPLY, HOLDS, Verdict
-from paribus.testing.synthetic_corpus import corpus_for_tokenizer, encode_synthetic_corpus
+from paribus.testing.data_checks import encode_synthetic_corpus
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.small_model import SmallModel
 from paribus.train.assemble import build_data, build_model
+from paribus.train.evaluate import evaluation_mode
+from paribus.train.lightning_module import Model
+from paribus.train.measures import measured_model
 
 STEPS: Final = 8
 LENGTH: Final = 32
-MAX_DOCUMENTS: Final = 20  # documents of a corpus that are looked at
 
 
-def training(case: Case, cell: HostModel) -> Verdict:
-    """A batch that is seen again and again is learned: the loss is finite and falls."""
-    dims = cell.spec["dims"] if case.small_model(cell).has_fixed_length else {**cell.spec["dims"], "length": LENGTH}
-    spec = {**cell.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
+def training(case: Case, host: HostModel) -> Verdict:
+    """In a few steps on one batch, the loss stays finite and falls."""
+    dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
+    spec = {**host.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
     try:
         text = encode_synthetic_corpus(spec, case.registry)
-    except DataError:  # as below
+    except DataError:  # the tokenizer reads a file that its example options do not have
         return DOES_NOT_APPLY
     model, data = build_model(spec, case.registry, text.vocabulary), build_data(spec, case.registry, text)
     if spec.get("teacher") is not None:
@@ -49,109 +52,148 @@ def training(case: Case, cell: HostModel) -> Verdict:
             optimizer.step()
     if not all(map(math.isfinite, losses)):
         failed_step = next(step for step, value in enumerate(losses) if not math.isfinite(value))
-        return (
-            f"the loss of step {failed_step} is {losses[failed_step]}; before it: {losses[:failed_step][-1:] or 'none'}"
-        )
+        previous = f"{losses[failed_step - 1]:.3f} at step {failed_step - 1}" if failed_step else "none"
+        return f"the loss at step {failed_step} is {losses[failed_step]}; previous loss: {previous}"
     if not losses[-1] < losses[0]:
-        return f"{STEPS} steps on one batch leave the loss at {losses[-1]:.3f}, from {losses[0]:.3f}"
+        return (
+            f"after {STEPS} steps on one batch the loss is {losses[-1]:.3f}; expected less than {losses[0]:.3f} at "
+            "step 0"
+        )
     return HOLDS
 
 
-def learning_rates(case: Case, cell: HostModel) -> Verdict:
-    """A rate is finite and never below 0, and depends on the step alone, however often it is asked for."""
-    schedule = make(case.registry, "schedule", cell.spec["schedule"], kind=Schedule)
+def learning_rates(case: Case, host: HostModel) -> Verdict:
+    """Each factor of a schedule is finite and at least 0, and depends only on the step and the number of steps."""
+    schedule = make(case.registry, "schedule", host.spec["schedule"], kind=Schedule)
     for steps in (1, 2, 100):
         factors = [schedule.factor(step, steps) for step in range(steps)]
         for step, factor in enumerate(factors):
             if not (math.isfinite(factor) and factor >= 0):
-                return f"step {step} of {steps} has the factor {factor}"
+                return f"the factor at step {step} of {steps} is {factor}; expected a finite number, at least 0"
             if schedule.factor(step, steps) != factor:
-                return f"step {step} of {steps} has another factor when it is asked for again: a run could not go on"
+                return f"two calls for step {step} of {steps} give different factors, so a run could not be resumed"
         if not any(factors):
-            return f"all {steps} steps of a run have the factor 0"
+            return f"the factor of all {steps} steps is 0; expected a positive factor at some step"
     return HOLDS
 
 
-def tokenization(case: Case, cell: HostModel) -> Verdict:
-    """Ids are within the vocabulary, text survives them, and what was learned can be carried to another process."""
-    corpus = corpus_for_tokenizer(cell.spec, case.registry, _tokenizer(case, cell))
-    texts = [document.text for document in itertools.islice(corpus.documents("train"), MAX_DOCUMENTS)]
-    tokenizer, restored = (_tokenizer(case, cell) for _ in range(2))
+_CONSTANT_ROLES: Final = frozenset({"bias", "gain"})  # 0 and 1 for every seed
+
+
+def seeded_weights(case: Case, host: HostModel) -> Verdict:
+    """Models of one seed are bitwise equal for any state of the global generator; another seed changes them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = SmallModel(host.spec, case.registry, perturbed=False)
+        torch.manual_seed(2)
+        rebuilt_tensors = _tensors(SmallModel(host.spec, case.registry, perturbed=False))
+    for path, tensor in _tensors(model).items():
+        if not torch.equal(tensor, rebuilt_tensors[path]):
+            return (
+                f"two models of one seed differ in `{path}`. Usual cause: it is drawn from torch's global generator; "
+                "use the draws that `prepare` or `draw` receives"
+            )
+    reseeded_tensors = _tensors(
+        SmallModel({**host.spec, "seed": host.spec["seed"] + 1}, case.registry, perturbed=False)
+    )
+    unchanged = [
+        path for path, tensor in _random_parameters(model).items() if torch.equal(tensor, reseeded_tensors[path])
+    ]
+    if unchanged and len(unchanged) == len(_random_parameters(model)):
+        return f"`{unchanged[0]}` and all other parameters are the same for two seeds; expected different values"
+    return HOLDS
+
+
+def unrelated_weights(case: Case, host: HostModel) -> Verdict:
+    """A component changes no initial tensor whose path, role, shape and scale stay the same."""
+    base = host.label.partition(",")[0]
+    base_model = SmallModel(case.resolved(base, {}), case.registry, perturbed=False)
+    model = SmallModel(host.spec, case.registry, perturbed=False)
+    if case.entry.slot == "initialisation":
+        return DOES_NOT_APPLY  # an initialisation is expected to change tensors
+    base_tensors, tensors = _tensors(base_model), _tensors(model)
+    for path, info in model.parameter_info.items():
+        if (
+            path in tensors
+            and base_model.parameter_info.get(path) == info
+            and not torch.equal(base_tensors[path], tensors[path])
+        ):
+            return (
+                f"`{path}` has other initial weights with the component than without; expected equal ones for an equal "
+                "path"
+            )
+    return HOLDS
+
+
+def _tensors(model: SmallModel) -> dict[str, Tensor]:
+    return {**dict(model.topology.named_parameters()), **dict(model.topology.named_buffers())}
+
+
+def _random_parameters(model: SmallModel) -> dict[str, Tensor]:
+    tensors = dict(model.topology.named_parameters())
+    return {path: tensor for path, tensor in tensors.items() if model.parameter_info[path].role not in _CONSTANT_ROLES}
+
+
+BATCHES: Final = (8, 3)
+RELATIVE_TOLERANCE: Final = 1e-4  # float32 sums in another order
+
+Values = Mapping[str, float | str]
+
+
+def measure_values(case: Case, host: HostModel) -> Verdict:
+    """A measure returns the values that it names, equal for any batch size and repetition, without side effects.
+
+    A measure whose library is not installed is skipped.
+    """
+    dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
+    spec = {**host.spec, "dims": dims}
+    model = build_model(spec, case.registry, encode_synthetic_corpus(spec, case.registry).vocabulary)
     try:
-        tokenizer.train(iter(texts), None)
-    except DataError:  # it reads a file of the user's, and its example names none that is here
-        return DOES_NOT_APPLY
-    restored.load(tokenizer.state())
-    vocabulary = tokenizer.vocabulary()
-    special = vocabulary.reserved - {vocabulary.specials.get("unk")}
-    for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
-        invalid = [token for token in ids if not 0 <= token < vocabulary.size or token in special]
-        if invalid:
-            return f"{text!r} has the id {invalid[0]}, which is none of text in a vocabulary of {vocabulary.size}"
-        if restored.encode_batch([text]) != [ids] or restored.vocabulary() != vocabulary:
-            return f"{text!r} has other ids once its state was loaded into another"
-        if _comparable_text(tokenizer.decode(ids)) != _comparable_text(text):
-            return f"{text!r} is decoded as {tokenizer.decode(ids)!r}"
-    return HOLDS
+        return next(_measure_faults(case, spec, model), HOLDS)
+    except ParibusError as error:
+        if any(problem.code == "not-installed" for problem in error.problems):
+            return DOES_NOT_APPLY
+        raise
 
 
-def _tokenizer(case: Case, cell: HostModel) -> Tokenizer:
-    return make(case.registry, "tokenizer", cell.spec["tokenizer"], kind=Tokenizer)
+def _measure_faults(case: Case, spec: Mapping[str, Any], model: Model) -> Iterator[str]:
+    state, parameters = (
+        torch.get_rng_state(),
+        {name: parameter.clone() for name, parameter in model.state_dict().items()},
+    )
+    results, named = _measure(case, spec, model, BATCHES[0])
+    unnamed = {name for name, value in results.items() if name not in named and not isinstance(value, str)}
+    if unnamed or not named <= set(results):
+        yield f"`measure` returns {sorted(results)}; expected the names of `names`: {sorted(named)}"
+    for name, value in results.items():
+        if not isinstance(value, str) and not math.isfinite(value):
+            yield f"`{name}` is {value}; expected a finite number, or a string with the reason"
+    if _measure(case, spec, model, BATCHES[0])[0] != results:
+        yield "a second measurement of the same model gives other values. Usual cause: unseeded random draws"
+    other_results, _ = _measure(case, spec, model, BATCHES[1])
+    for name, value in results.items():
+        if not _is_close(value, other_results[name]):
+            message = f"`{name}` is {value} with batch size {BATCHES[0]}, but {other_results[name]} with {BATCHES[1]}"
+            yield f"{message}. Usual cause: an average of batch averages"
+    if not torch.equal(torch.get_rng_state(), state):
+        yield "it draws from torch's global generator, which changes the dropout of later training"
+    if any(not torch.equal(parameter, parameters[name]) for name, parameter in model.state_dict().items()):
+        yield "it changes parameters or buffers of the model that it measures"
 
 
-def _comparable_text(text: str) -> str:
-    """Return the text without case and whitespace, which a tokenizer may drop."""
-    return "".join(text.lower().split())
+def _measure(case: Case, spec: Mapping[str, Any], model: Model, batch_size: int) -> tuple[Values, set[str]]:
+    """Return the measured values for a batch size, and the names that the measure declares."""
+    text = encode_synthetic_corpus(spec, case.registry)
+    spec = {**spec, "data": {**spec["data"], "batch": batch_size}}
+    evaluated = measured_model(spec, case.registry, model, build_data(spec, case.registry, text), translate_validation)
+    evaluated.learning_curve = [{"step": 1, **{f"val/{name}": 1.0 for name in evaluated.trial.metrics}}]
+    (node,) = spec["measure"]
+    measure = make(case.registry, "measure", node, kind=Measure)
+    with evaluation_mode(model):
+        return measure.measure(evaluated), set(measure.names(evaluated.trial))
 
 
-def corpus_documents(case: Case, cell: HostModel) -> Verdict:
-    """A corpus gives the same documents in the same order each time, and none of them to both splits."""
-    corpus, second_corpus = (make(case.registry, "corpus", cell.spec["corpus"], kind=Corpus) for _ in range(2))
-    try:
-        first_pass, second_pass = _read_documents(corpus), _read_documents(second_corpus)
-    except DataError:  # it reads files of the user's, and its examples name none that are here
-        return DOES_NOT_APPLY
-    for split, documents in first_pass.items():
-        if not documents:
-            return f"the split `{split}` has no document"
-        if second_pass[split] != documents:
-            return f"the split `{split}` comes in another order the second time"
-    shared_texts = {document.text for document in first_pass["train"]} & {
-        document.text for document in first_pass["val"]
-    }
-    if shared_texts:
-        return f"the document {min(shared_texts)[:40]!r} is in both splits"
-    if corpus.fingerprint() != second_corpus.fingerprint():
-        return "its fingerprint is another each time, so nothing could ever be resumed"
-    return HOLDS
-
-
-def corpus_images(case: Case, cell: HostModel) -> Verdict:
-    """A corpus of images has images of the size that it tells, and no class that it does not tell of."""
-    traits = case.entry.traits
-    if traits.get("modality") != "images":
-        return DOES_NOT_APPLY
-    corpus_spec = cell.spec["corpus"]
-    facts = {
-        name: corpus_spec[value] if isinstance(value, str) else value
-        for name, value in traits.get("document_facts", {}).items()
-    }
-    try:
-        documents = _read_documents(make(case.registry, "corpus", corpus_spec, kind=Corpus))
-    except DataError:  # as above
-        return DOES_NOT_APPLY
-    for document in (*documents["train"], *documents["val"]):
-        pixels = text_to_pixels(document.text)
-        if pixels.min() < 0 or pixels.max() >= PIXEL_VALUES or len(document.labels) != 1:
-            return f"{document.name!r} is no image with its label, as `image_document` makes it"
-        if len(pixels) != facts["image"] ** 2 * facts["channels"]:
-            return f"{document.name!r} has {len(pixels):,} values, and it tells of {facts['image']} x {facts['image']}"
-        if not 0 <= document.labels[0] < facts["classes"]:
-            return f"{document.name!r} is of class {document.labels[0]}, and it tells of {facts['classes']}"
-    return HOLDS
-
-
-def _read_documents(corpus: Corpus) -> dict[Split, list[Document]]:
-    """The first documents of each split."""
-    splits: tuple[Split, ...] = ("train", "val")
-    return {split: list(itertools.islice(corpus.documents(split), MAX_DOCUMENTS)) for split in splits}
+def _is_close(a: float | str, b: float | str) -> bool:
+    if isinstance(a, str) or isinstance(b, str):
+        return a == b
+    return abs(a - b) <= RELATIVE_TOLERANCE * max(1.0, abs(a))

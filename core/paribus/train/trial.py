@@ -292,7 +292,7 @@ def _result(
         "metrics": {} if diverged else {key: value for key, value in callback.curve[-1].items() if key != "step"},
         "curve": callback.curve,
         "losses": callback.losses,
-        "unigram_baseline": baselines,
+        "frequencies": baselines,
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),
@@ -300,7 +300,7 @@ def _result(
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
             "dropped": data.dropped,
-            "full_validation": data.val_count == data.val_examples.count,
+            "whole": data.val_count == data.val_examples.count,  # whether all of the validation split is evaluated
             **({} if data.fill is None else {"fill": data.fill}),
         },
         "objectives": [node["name"] for node in as_list(spec["objective"])],
@@ -308,18 +308,18 @@ def _result(
             **initial,
             "batches": callback.batches,
             "order": callback.order,
-            "batch_digests": callback.batch_digests,
+            "along": callback.batch_digests,
             "losses": tensor_digest(torch.tensor(callback.losses, dtype=torch.float64)),
             "no_gradient": callback.no_gradient,
-            "optimizer_options": callback.optimizer_options,
+            "manners": callback.optimizer_options,
         },
     }
     if callback.clock.limit is not None:
-        result["time_budget"] = {"seconds": callback.clock.limit, "clock": callback.clock.clock}
+        result["cut"] = {"by": "seconds", "seconds": callback.clock.limit, "clock": callback.clock.clock}
     if callback.unmeasured:
         result["unmeasured"] = callback.unmeasured
     if diverged is not None:
-        return {**result, "diverged": {"step": diverged.step, "last_loss": diverged.last_loss}}
+        return {**result, "diverged": {"step": diverged.step, "last": diverged.last_loss}}
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
     digests = {"parameters": parameter_digest(model), "generators": tensor_digest(torch.get_rng_state())}
     if optimizer is not None:

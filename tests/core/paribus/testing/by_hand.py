@@ -1,4 +1,4 @@
-"""An attention that takes no road of ours: projections, masks, cache and softmax are its own, and can all be wrong."""
+"""Attention with its own projections, masks, cache and softmax: mutants.py seeds faults in all of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from paribus import (
 
 @final
 class ByHand(Attention):
-    """softmax(q k^T / sqrt(K)) v, as a stranger would write it: "Attention Is All You Need" (Vaswani et al. 2017).
+    """softmax(q k^T / sqrt(K)) v, without parts of the library: "Attention Is All You Need" (Vaswani et al. 2017).
 
     (B, T, D) -> (B, T, D).
     """
@@ -73,9 +73,9 @@ class ByHand(Attention):
         k, v = self.keys_and_values(x, ctx)
         k, v = (side.repeat_interleave(q.shape[1] // side.shape[1], dim=1) for side in (k, v))
         scores = q @ k.transpose(-1, -2) * self.scale  # (B, H, T, S)
-        seen = self.seen(ctx, k.shape[2])
-        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(-1) * seen
+        visible = self.visible(ctx, k.shape[2])
+        scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1) * visible
         weights = functional.dropout(weights, self.shape.dropout, self.training)
         merged: Tensor = self.o((weights @ v).transpose(1, 2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)
         return merged
@@ -94,20 +94,24 @@ class ByHand(Attention):
         ctx.state["v"][:, :, ctx.past : end] = v
         return ctx.state["k"][:, :, :end], ctx.state["v"][:, :, :end]
 
-    def seen(self, ctx: Context, keys: int) -> Tensor:
-        """(B|1, 1, T, S) bool: which key each query sees."""
-        rows = ctx.layout.positions.shape[-1]
+    def visible(self, ctx: Context, keys: int) -> Tensor:
+        """(B|1, 1, T, S) bool: True where a query may attend to a key."""
+        length = ctx.layout.positions.shape[-1]
         device = ctx.layout.positions.device
-        query = torch.arange(ctx.past, ctx.past + rows, device=device) if ctx.layout.order is None else ctx.layout.order
+        query = (
+            torch.arange(ctx.past, ctx.past + length, device=device) if ctx.layout.order is None else ctx.layout.order
+        )
         key = torch.arange(keys, device=device) if ctx.key_layout.order is None else ctx.key_layout.order
-        seen = torch.ones(1, rows, keys, dtype=torch.bool, device=device)
+        visible = torch.ones(1, length, keys, dtype=torch.bool, device=device)
         if self.causal or (ctx.layout.order is not None and ctx.memory is None):
-            seen = key.unsqueeze(-2) <= query.unsqueeze(-1)
+            visible = key.unsqueeze(-2) <= query.unsqueeze(-1)
         if ctx.key_layout.documents is not None:
-            own = ctx.layout.documents if ctx.layout.documents is not None else torch.zeros_like(ctx.layout.positions)
-            other = ctx.key_layout.documents.unsqueeze(-2)
-            seen = seen & (other == own.unsqueeze(-1)) & (other >= 0)
-        return seen.reshape(-1, 1, rows, keys)
+            query_documents = (
+                ctx.layout.documents if ctx.layout.documents is not None else torch.zeros_like(ctx.layout.positions)
+            )
+            key_documents = ctx.key_layout.documents.unsqueeze(-2)
+            visible = visible & (key_documents == query_documents.unsqueeze(-1)) & (key_documents >= 0)
+        return visible.reshape(-1, 1, length, keys)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         if self.shape.memory_width is not None:

@@ -1,4 +1,4 @@
-"""Components with one thing wrong, and what the kit says of them."""
+"""Fixtures: components with one fault, and the message of a check that fails for them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,30 +30,30 @@ from paribus import (
 from paribus.registry import Registry
 from paribus.testing import examine
 
-NOWHERE: PositionTraits = {"hooks": [], "bias": "none", "owner": "stack"}
-Found = Callable[[type[Any], str], str]
+NO_HOOKS: PositionTraits = {"hooks": [], "bias": "none", "owner": "stack"}
+FailureOf = Callable[[type[Any], str], str]
 
 
 @pytest.fixture
-def found(components: Registry) -> Found:
-    """What one check says of a component: its counterexample, or "" where it holds."""
+def failure_of(components: Registry) -> FailureOf:
+    """Return a function that runs one check on a component; it returns the failure, or "" if the check passes."""
 
-    def found(component: type[Any], check: str) -> str:
+    def failure_of(component: type[Any], check: str) -> str:
         report = examine(component, registry=components, only=[check])
         assert check not in report.skipped
         return "\n".join(map(str, report.findings))
 
-    return found
+    return failure_of
 
 
-Faulty = Callable[..., Any]
+Factory = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def attention() -> Faulty:
-    """A multi-head attention as it should be, but for what is replaced in it."""
+def attention() -> Factory:
+    """Return a factory of multi-head attention classes with replaced members."""
 
-    def begin(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
+    def init(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super(Attention, self).__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
@@ -68,57 +68,57 @@ def attention() -> Faulty:
     def cost(self: Any, load: Load) -> Cost:
         return softmax_cost(self.shape, self.shape.heads, self.attend.visibility, load)
 
-    own: dict[str, Any] = {
+    members: dict[str, Any] = {
         "traits": SOFTMAX_TRAITS,
-        "__init__": begin,
+        "__init__": init,
         "forward": forward,
         "start": start,
         "cost": cost,
     }
-    return lambda **replaced: made(Attention, {**own, **replaced})
+    return lambda **overrides: make_class(Attention, {**members, **overrides})
 
 
 @pytest.fixture(scope="session")
-def position() -> Faulty:
-    """A position that declares no moment and has none, but for what is replaced in it."""
+def position() -> Factory:
+    """Return a factory of position classes without hooks, with replaced members."""
 
-    def begin(self: Any, shape: Shape) -> None:
+    def init(self: Any, shape: Shape) -> None:
         super(Position, self).__init__()
 
-    own: dict[str, Any] = {"traits": NOWHERE, "__init__": begin, "position_limit": lambda self: None}
-    return lambda **replaced: made(Position, {**own, **replaced})
+    members: dict[str, Any] = {"traits": NO_HOOKS, "__init__": init, "position_limit": lambda self: None}
+    return lambda **overrides: make_class(Position, {**members, **overrides})
 
 
 @pytest.fixture(scope="session")
-def norm() -> Faulty:
-    """A norm that leaves rows as they are, but for what is replaced in it."""
+def norm() -> Factory:
+    """Return a factory of identity norm classes with replaced members."""
 
-    def begin(self: Any, width: int) -> None:
+    def init(self: Any, width: int) -> None:
         super(Norm, self).__init__()
 
-    return lambda **replaced: made(Norm, {"__init__": begin, "forward": lambda self, x: x, **replaced})
+    return lambda **overrides: make_class(Norm, {"__init__": init, "forward": lambda self, x: x, **overrides})
 
 
 @pytest.fixture(scope="session")
-def feedforward() -> Faulty:
-    """A feed-forward that has no parameter and costs nothing, but for what is replaced in it."""
+def feedforward() -> Factory:
+    """Return a factory of feed-forward classes without parameters and FLOPs, with replaced members."""
 
-    def begin(self: Any, shape: Shape) -> None:
+    def init(self: Any, shape: Shape) -> None:
         super(FeedForward, self).__init__()
 
-    own: dict[str, Any] = {
-        "__init__": begin,
+    members: dict[str, Any] = {
+        "__init__": init,
         "forward": lambda self, x: (x.sin(), None),
         "cost": lambda self, load: Cost(),
     }
-    return lambda **replaced: made(FeedForward, {**own, **replaced})
+    return lambda **overrides: make_class(FeedForward, {**members, **overrides})
 
 
 @pytest.fixture(scope="session")
-def placement() -> Faulty:
-    """A placement that adds each sublayer to the stream, but for what is replaced in it."""
+def placement() -> Factory:
+    """Return a factory of pre-norm placement classes with replaced members."""
 
-    def begin(self: Any, shape: Shape, norm: Callable[[], Norm]) -> None:
+    def init(self: Any, shape: Shape, norm: Callable[[], Norm]) -> None:
         super(Placement, self).__init__()
         self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
 
@@ -127,15 +127,15 @@ def placement() -> Faulty:
             x = x + sublayer(self.norms[name](x))
         return x
 
-    own: dict[str, Any] = {"traits": {"final_norm": True}, "__init__": begin, "forward": forward}
-    return lambda **replaced: made(Placement, {**own, **replaced})
+    members: dict[str, Any] = {"traits": {"final_norm": True}, "__init__": init, "forward": forward}
+    return lambda **overrides: make_class(Placement, {**members, **overrides})
 
 
 @pytest.fixture(scope="session")
-def filling() -> Faulty:
-    """A class that fills a slot, from nothing but its members."""
-    return made
+def component_class() -> Factory:
+    """Return a function that makes a class of a slot from its members."""
+    return make_class
 
 
-def made(contract: type[Any], members: Mapping[str, Any]) -> Any:
-    return type("Faulty", (contract,), {"__doc__": "A fault.", "__module__": __name__, **members})
+def make_class(contract: type[Any], members: Mapping[str, Any]) -> Any:
+    return type("Faulty", (contract,), {"__doc__": "Component with a fault.", "__module__": __name__, **members})

@@ -1,4 +1,4 @@
-"""How a component is found, tried, and reported on."""
+"""Selection of components, models and checks, and the report."""
 
 import json
 from collections.abc import Callable
@@ -9,96 +9,112 @@ import pytest
 from paribus import Cost, Norm, PluginError, SpecError
 from paribus.registry import Registry
 from paribus.testing import Finding, NotConformingError, Report, conform, examine
-from paribus.testing.check_table import ARCHITECTURE, CHECKS
-from paribus.testing.conformance import SCHEMA_ONLY_SLOTS
+from paribus.testing.conformance import ARCHITECTURE, CHECKS, SCHEMA_ONLY_SLOTS
 
-Faulty = Callable[..., Any]
+Factory = Callable[..., Any]
 
 
-def test_a_class_is_tried_under_a_name_of_its_own(feedforward: Faulty, components: Registry) -> None:
-    report = conform(feedforward(), registry=components, only=["each row"])
+def test_unregistered_class_is_tested_under_a_placeholder_name(feedforward: Factory, components: Registry) -> None:
+    report = conform(feedforward(), registry=components, only=["feed-forward treats tokens separately"])
     assert report.topic == "feedforward.under-test"
-    assert report.passed == ("schema", "construction", "each row")
+    assert report.passed == ("schema is valid", "models can be built", "feed-forward treats tokens separately")
     assert report.models == 3
 
 
-def test_a_class_that_is_installed_is_tried_under_the_name_it_has(components: Registry) -> None:
-    report = conform(components.get("norm", "rmsnorm"), registry=components, only=["row by row"])
+def test_installed_class_is_tested_under_its_registered_name(components: Registry) -> None:
+    report = conform(components.get("norm", "rmsnorm"), registry=components, only=["norm treats tokens separately"])
     assert report.topic == "norm.rmsnorm"
 
 
-def test_what_fails_is_raised_with_every_counterexample(feedforward: Faulty, components: Registry) -> None:
+def test_error_contains_every_failed_check(feedforward: Factory, components: Registry) -> None:
     mixing = feedforward(forward=lambda self, x: (x.cumsum(1), None), cost=lambda self, load: Cost(1))
     with pytest.raises(NotConformingError, match=r"does not conform: 2 of 4 checks fail") as raised:
-        conform(mixing, registry=components, only=["each row", "cost"])
-    assert [finding.check for finding in raised.value.report.findings] == ["each row", "cost"]
-    assert "\n  each row (encoder-tiny): row 1 of 5" in str(raised.value)
+        conform(
+            mixing, registry=components, only=["feed-forward treats tokens separately", "FLOPs match their declaration"]
+        )
+    assert [finding.check for finding in raised.value.report.findings] == [
+        "feed-forward treats tokens separately",
+        "FLOPs match their declaration",
+    ]
+    assert "\n  feed-forward treats tokens separately (encoder-tiny): the output at position 1 of 5" in str(
+        raised.value
+    )
 
 
-def test_a_component_that_cannot_be_built_is_told_of_once(feedforward: Faulty, components: Registry) -> None:
-    def begin(self: Any, shape: Any) -> None:
-        raise RuntimeError("no luck")
+def test_component_that_cannot_be_built_is_reported_once(feedforward: Factory, components: Registry) -> None:
+    def init(self: Any, shape: Any) -> None:
+        raise RuntimeError("no memory")
 
-    report = examine(feedforward(__init__=begin), registry=components)
-    assert [finding.check for finding in report.findings] == ["construction"]
-    assert "RuntimeError: no luck (" in report.findings[0].message
+    report = examine(feedforward(__init__=init), registry=components)
+    assert [finding.check for finding in report.findings] == ["models can be built"]
+    assert "RuntimeError: no memory (" in report.findings[0].message
 
 
-def test_a_component_that_no_model_takes_is_told_why(attention: Faulty, components: Registry) -> None:
-    lost = attention(traits={"residual": False, "causal": True})
-    report = examine(lost, registry=components)
+def test_component_that_no_model_accepts_is_reported_with_the_reason(attention: Factory, components: Registry) -> None:
+    unusable = attention(traits={"residual": False, "causal": True})
+    report = examine(unusable, registry=components)
     assert not report.ok
-    assert report.findings[0].message.startswith("no model accepts the component: encoder-tiny: ")
+    assert report.findings[0].message.startswith("the rules reject the component in every model: encoder-tiny: ")
     assert "does not return the model width" in report.findings[0].message
 
 
-def test_a_spec_of_the_authors_takes_the_place_of_the_presets(components: Registry) -> None:
+def test_given_spec_replaces_the_presets(components: Registry) -> None:
     base = {"preset": "encoder-tiny", "dims.width": 8, "dims.layers": 1}
-    report = conform("norm.rmsnorm", registry=components, base=base, only=["causality", "row by row"])
-    assert report.skipped == ("causality",)
-    assert report.models >= 2  # beside a placement of each other kind, too
+    report = conform(
+        "norm.rmsnorm",
+        registry=components,
+        base=base,
+        only=["no access to future tokens", "norm treats tokens separately"],
+    )
+    assert report.skipped == ("no access to future tokens",)
+    assert report.models >= 2  # and one for each kind of placement
 
 
-def test_a_schema_that_cannot_be_read_is_an_error_for_its_author(filling: Faulty, components: Registry) -> None:
-    def begin(self: Any, width: int, *, eps=1.0) -> None:  # type: ignore[no-untyped-def]  # the mistake
+def test_invalid_schema_is_an_error(component_class: Factory, components: Registry) -> None:
+    def init(self: Any, width: int, *, eps=1.0) -> None:  # type: ignore[no-untyped-def]  # the fault under test
         self.eps = eps
 
     with pytest.raises(PluginError, match="option `eps` has no annotation"):
-        conform(filling(Norm, {"__init__": begin, "forward": lambda self, x: x}), registry=components)
+        conform(component_class(Norm, {"__init__": init, "forward": lambda self, x: x}), registry=components)
 
 
-def test_a_class_that_fills_no_slot_is_refused(components: Registry) -> None:
+def test_class_of_no_slot_is_an_error(components: Registry) -> None:
     with pytest.raises(TypeError, match="Cost fills no slot; valid: a subclass of one of topology, embedding"):
         conform(Cost, registry=components)
 
 
-def test_a_name_that_nobody_has_is_refused(components: Registry) -> None:
+def test_unknown_component_is_an_error(components: Registry) -> None:
     with pytest.raises(SpecError, match='unknown attention "gqaa"'):
         conform("attention.gqaa", registry=components)
 
 
-def test_a_check_that_there_is_not_is_refused(components: Registry) -> None:
-    with pytest.raises(ValueError, match='unknown check "luck"; valid: moments'):
-        examine("norm.none", registry=components, only=["luck"])
+def test_unknown_check_is_an_error(components: Registry) -> None:
+    with pytest.raises(ValueError, match='unknown check "colour"; valid: hooks'):
+        examine("norm.none", registry=components, only=["colour"])
 
 
-def test_what_has_no_place_in_a_model_is_read_and_no_more(components: Registry) -> None:
+def test_component_outside_models_has_its_schema_checked_only(components: Registry) -> None:
     for slot in SCHEMA_ONLY_SLOTS:
         for name in components.index.entries[slot]:
-            assert examine(f"{slot}.{name}", registry=components) == Report(f"{slot}.{name}", ("schema",))
+            assert examine(f"{slot}.{name}", registry=components) == Report(f"{slot}.{name}", ("schema is valid",))
 
 
-def test_a_report_is_data_as_well() -> None:
-    report = Report("norm.x", ("schema",), ("order",), (Finding("batch", "gpt-tiny", "rows differ"),), 2)
+def test_report_can_be_saved_as_json() -> None:
+    report = Report(
+        "norm.x",
+        ("schema is valid",),
+        ("kernels agree",),
+        (Finding("repeated passes are equal", "gpt-tiny", "2 tokens differ"),),
+        2,
+    )
     assert json.loads(json.dumps(report.to_json()))["findings"] == [
-        {"check": "batch", "model": "gpt-tiny", "message": "rows differ"}
+        {"check": "repeated passes are equal", "model": "gpt-tiny", "message": "2 tokens differ"}
     ]
-    assert str(Finding("schema", "", "wrong")) == "schema: wrong"
+    assert str(Finding("schema is valid", "", "no annotation")) == "schema is valid: no annotation"
 
 
-def test_every_check_says_what_it_holds_in_one_sentence() -> None:
+def test_every_check_has_a_summary_of_one_sentence() -> None:
     for name, check in CHECKS.items():
-        first = (check.run.__doc__ or "").splitlines()[0]
-        assert first.endswith("."), name
+        assert check.summary.endswith("."), name
         assert check.slots, name
     assert {slot for check in CHECKS.values() for slot in check.slots} >= set(ARCHITECTURE)

@@ -1,4 +1,4 @@
-"""Which models a component is put into."""
+"""Models that a component is tested in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,75 +10,77 @@ from paribus.registry import Registry
 from paribus.testing.host_models import PRESETS, Case, HostModel, base_specs, host_models
 
 
-def tried(components: Registry, slot: str, name: str) -> dict[str, HostModel]:
+def models_of(components: Registry, slot: str, name: str) -> dict[str, HostModel]:
     case = Case(components, components.index.find(slot, name), base_specs(None, components))
-    return {cell.label: cell for cell in host_models(case)}
+    return {host.label: host for host in host_models(case)}
 
 
-def test_an_attention_meets_one_position_of_each_kind_where_there_is_one_stack(components: Registry) -> None:
-    found = tried(components, "attention", "mha")
-    assert [cell.label for cell in found.values() if cell.is_preset] == list(PRESETS)
-    beside = [said.partition(", ")[2] for said in found if said.startswith("gpt-tiny, ")]
-    assert {"position=none", "position=alibi", "position=rope"} <= set(beside)
-    assert "position=learned" not in beside  # it is the preset's own
-    assert not any(said.startswith("seq2seq-tiny, ") for said in found)
+def test_attention_is_tested_with_each_kind_of_position(components: Registry) -> None:
+    models = models_of(components, "attention", "mha")
+    assert [host.label for host in models.values() if host.is_preset] == list(PRESETS)
+    neighbours = [label.partition(", ")[2] for label in models if label.startswith("gpt-tiny, ")]
+    assert {"position=none", "position=alibi", "position=rope"} <= set(neighbours)
+    assert "position=learned" not in neighbours  # the preset has it
+    assert not any(label.startswith("seq2seq-tiny, ") for label in models)
 
 
-def test_every_model_has_the_component_and_is_small(components: Registry) -> None:
-    for cell in tried(components, "norm", "rmsnorm").values():
-        assert cell.spec["norm"]["name"] == "rmsnorm"
-        assert cell.spec["dims"]["width"] == 16
-        assert cell.spec["dims"]["vocabulary"] is None
+def test_every_model_contains_the_component_and_is_small(components: Registry) -> None:
+    for host in models_of(components, "norm", "rmsnorm").values():
+        assert host.spec["norm"]["name"] == "rmsnorm"
+        assert host.spec["dims"]["width"] == 16
+        assert host.spec["dims"]["vocabulary"] is None
 
 
-def test_an_attention_without_a_memory_leaves_the_cross_attention_as_it_was(components: Registry) -> None:
-    spec: Any = tried(components, "attention", "restricted")["seq2seq-tiny"].spec
+def test_self_attention_keeps_the_cross_attention_of_the_preset(components: Registry) -> None:
+    spec: Any = models_of(components, "attention", "restricted")["seq2seq-tiny"].spec
     assert spec["attention"] == {**spec["attention"], "name": "restricted", "window": 8}
     assert spec["parts"]["decoder"]["cross"]["attention"]["name"] == "mha"
 
 
-def test_an_attention_that_asks_a_position_for_nothing_is_tried_without_one_that_turns_queries(
+def test_attention_without_position_hooks_drops_rotary_positions(
     components: Registry,
 ) -> None:
-    found = tried(components, "attention", "uniform")
-    assert [cell.label for cell in found.values() if cell.is_preset] == list(PRESETS)
-    assert found["encoder-tiny"].spec["position"]["name"] == "none"
-    assert found["gpt-tiny"].spec["position"]["name"] == "learned"  # the preset's own, which adds to rows
+    models = models_of(components, "attention", "uniform")
+    assert [host.label for host in models.values() if host.is_preset] == list(PRESETS)
+    assert models["encoder-tiny"].spec["position"]["name"] == "none"
+    assert models["gpt-tiny"].spec["position"]["name"] == "learned"  # of the preset: it adds to the input
 
 
-def test_an_attention_that_sees_both_sides_stands_in_the_encoder_and_before_the_memory_alone(
+def test_bidirectional_attention_is_used_in_encoder_and_cross_attention(
     components: Registry, attention: Callable[..., Any]
 ) -> None:
-    both = attention(traits={**SOFTMAX_TRAITS, "causal": False})
-    found = tried(components.with_components(attention={"both": both}), "attention", "both")
-    assert "gpt-tiny" not in found
-    spec: Any = found["seq2seq-tiny"].spec
+    bidirectional = attention(traits={**SOFTMAX_TRAITS, "causal": False})
+    models = models_of(
+        components.with_components(attention={"bidirectional": bidirectional}), "attention", "bidirectional"
+    )
+    assert "gpt-tiny" not in models
+    spec: Any = models["seq2seq-tiny"].spec
     decoder = spec["parts"]["decoder"]
-    assert spec["attention"]["name"] == decoder["cross"]["attention"]["name"] == "both"
+    assert spec["attention"]["name"] == decoder["cross"]["attention"]["name"] == "bidirectional"
     assert decoder["attention"]["name"] == "mha"
 
 
-@pytest.mark.parametrize(("name", "models"), [("mlm", {"encoder-tiny"}), ("span-corruption", {"seq2seq-tiny"})])
-def test_a_model_that_a_rule_refuses_is_left_out_and_the_reason_kept(
-    name: str, models: set[str], components: Registry
+@pytest.mark.parametrize(("name", "model_names"), [("mlm", {"encoder-tiny"}), ("span-corruption", {"seq2seq-tiny"})])
+def test_models_that_a_rule_rejects_are_skipped_with_the_reason(
+    name: str, model_names: set[str], components: Registry
 ) -> None:
     case = Case(components, components.index.find("objective", name), base_specs(None, components))
-    assert {cell.label for cell in host_models(case)} == models
-    assert len(case.rejections) == len(PRESETS) - len(models)
-    assert any(f"objective `{name}`" in refusal for refusal in case.rejections)
+    assert {host.label for host in host_models(case)} == model_names
+    assert len(case.rejections) == len(PRESETS) - len(model_names)
+    assert any(f"objective `{name}`" in rejection for rejection in case.rejections)
 
 
-def test_a_model_is_built_once(components: Registry) -> None:
+def test_model_is_built_once(components: Registry) -> None:
     case = Case(components, components.index.find("norm", "none"), base_specs(None, components))
-    cell = next(host_models(case))
-    assert case.small_model(cell) is case.small_model(cell)
+    host = next(host_models(case))
+    assert case.small_model(host) is case.small_model(host)
 
 
-def test_traits_are_asked_of_every_attention_of_a_model(components: Registry) -> None:
+def test_trait_must_be_declared_by_every_attention_of_a_model(components: Registry) -> None:
     case = Case(components, components.index.find("attention", "restricted"), base_specs(None, components))
-    whole = {cell.label: cell for cell in host_models(case)}["seq2seq-tiny"]
-    assert case.all_attentions_declare(whole, "documents")
-    assert not case.all_attentions_declare(whole, "cross")  # that of the decoder's own rows cannot
+    host = {host.label: host for host in host_models(case)}["seq2seq-tiny"]
+    assert case.all_attentions_declare(host, "documents")
+    assert not case.all_attentions_declare(host, "cross")  # the self-attention of the decoder does not
 
 
 @pytest.mark.parametrize(
@@ -91,26 +93,24 @@ def test_traits_are_asked_of_every_attention_of_a_model(components: Registry) ->
         ("corpus", "digits", "vit-digits"),
     ],
 )
-def test_what_no_model_of_text_takes_is_tried_in_one_of_images(
-    slot: str, name: str, model: str, components: Registry
-) -> None:
-    assert list(tried(components, slot, name)) == [model]
+def test_image_components_are_tested_in_image_models(slot: str, name: str, model: str, components: Registry) -> None:
+    assert list(models_of(components, slot, name)) == [model]
 
 
-def test_what_a_model_of_text_takes_is_not_tried_on_images(components: Registry) -> None:
-    assert {said for said in tried(components, "feedforward", "mlp") if "=" not in said} == set(PRESETS)
+def test_text_components_are_not_tested_in_image_models(components: Registry) -> None:
+    assert {label for label in models_of(components, "feedforward", "mlp") if "=" not in label} == set(PRESETS)
 
 
-def test_each_choice_of_an_option_and_two_of_each_number_are_tried_where_rows_see_the_past(
+def test_other_option_values_are_tested_in_the_causal_model(
     components: Registry,
 ) -> None:
-    found = [said for said in tried(components, "attention", "gqa") if "kv_heads=" in said]
-    assert found == ["gpt-tiny, kv_heads=4", "gpt-tiny, kv_heads=1"]
-    scaled = [said for said in tried(components, "position", "rope") if ", " in said and "=" in said]
-    assert {"gpt-tiny, interleaved=True", "gpt-tiny, theta=20000.0"} <= set(scaled)
+    labels = [label for label in models_of(components, "attention", "gqa") if "kv_heads=" in label]
+    assert labels == ["gpt-tiny, kv_heads=4", "gpt-tiny, kv_heads=1"]
+    labels = [label for label in models_of(components, "position", "rope") if ", " in label and "=" in label]
+    assert {"gpt-tiny, interleaved=True", "gpt-tiny, theta=20000.0"} <= set(labels)
 
 
-def test_the_authors_spec_has_the_last_word_on_options(components: Registry) -> None:
+def test_options_of_the_given_spec_are_kept(components: Registry) -> None:
     base = {"preset": "gpt-tiny", "attention": {"name": "gqa", "kv_heads": 1}}
     case = Case(components, components.index.find("attention", "gqa"), base_specs(base, components))
-    assert all(cell.spec["attention"]["kv_heads"] == 1 for cell in host_models(case) if "kv_heads" not in cell.label)
+    assert all(host.spec["attention"]["kv_heads"] == 1 for host in host_models(case) if "kv_heads" not in host.label)

@@ -1,71 +1,75 @@
-"""Every attention by position by placement by norm by feed-forward by topology: a cell passes, or a rule refuses it.
+"""Matrix of every attention, position, placement, norm, feed-forward and topology: a cell runs, or a rule rejects it.
 
-`check` is asked of each cell. Those in which any three components come together that can are run here, and with them
-every attention with every position in every topology; `make test-matrix` runs them all.
+The rules of specs are run on each cell. Cells that cover every valid combination of three components are built and run
+here; `make test-matrix` runs all of them.
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 
+from paribus import Context
 from paribus.registry import Registry, installed
+from paribus.specs import resolved
 from paribus.specs.load import load
 from paribus.specs.resolve import check
-from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
-from paribus.testing.quick_checks import quick_faults
+from paribus.testing.host_models import SMALL_SIZES
+from paribus.testing.matrix import AXES, UNREAD, Combination, Matrix, Row, covering, quick_faults
 from paribus.testing.small_model import SmallModel
 
 MATRIX = Matrix(installed())
 
 
-ALL = list(itertools.product(*(MATRIX.axes[axis] for axis in AXES[:2])))
+ATTENTION_CASES = list(itertools.product(*(MATRIX.axes[axis] for axis in AXES[:2])))
 attentions = pytest.mark.parametrize("attention", MATRIX.axes["attention"])
 
 
 @pytest.fixture(scope="module")
-def run() -> list[Row]:
-    """The cells that are run: any three components that go together are in one of them."""
+def covering_cells() -> list[Row]:
+    """Return valid cells that contain every valid combination of three components."""
     return MATRIX.covering()
 
 
 @pytest.fixture(scope="module")
-def refused() -> list[Row]:
-    """The first cell of each kind that is refused."""
+def rejected() -> list[Row]:
+    """Return the first cell of each invalid kind."""
     return [row for row in MATRIX.representatives() if MATRIX.kind_problems(row)]
 
 
-def wrong(rows: list[Row]) -> Iterator[str]:
-    """What does not hold in these cells."""
+def failures(rows: list[Row]) -> Iterator[str]:
+    """Yield the failed quick checks of cells."""
     for row in rows:
-        said = " ".join(f"{axis}={value}" for axis, value in row.items() if value != UNREAD)
+        label = " ".join(f"{axis}={value}" for axis, value in row.items() if value != UNREAD)
         try:
-            made = SmallModel(check(load(MATRIX.spec(row), (), MATRIX.index), MATRIX.index), MATRIX.registry)
-            found = quick_faults(made)
-        except Exception as error:  # all cells are tried, and those that fail told of at once
-            found = [f"{type(error).__name__}: {error}"]
-        yield from (f"{said}: {each}" for each in found)
+            model = SmallModel(check(load(MATRIX.spec(row), (), MATRIX.index), MATRIX.index), MATRIX.registry)
+            messages = quick_faults(model)
+        except Exception as error:  # all cells run, and all failures are reported at once
+            messages = [f"{type(error).__name__}: {error}"]
+        yield from (f"{label}: {message}" for message in messages)
 
 
 @attentions
-def test_a_cell_that_passes_runs_learns_sees_what_it_may_decodes_and_ignores_padding(
-    attention: str, run: list[Row]
-) -> None:
-    assert not list(wrong([row for row in run if row["attention"] == attention]))
+def test_covering_cells_pass_the_quick_checks(attention: str, covering_cells: list[Row]) -> None:
+    assert not list(failures([row for row in covering_cells if row["attention"] == attention]))
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize(("topology", "attention"), ALL)
-def test_every_cell_that_passes_runs(topology: str, attention: str) -> None:
+@pytest.mark.parametrize(("topology", "attention"), ATTENTION_CASES)
+def test_every_valid_cell_passes_the_quick_checks(topology: str, attention: str) -> None:
     cells = [row for row in MATRIX.cells() if (row["topology"], row["attention"]) == (topology, attention)]
-    assert not list(wrong([row for row in cells if not MATRIX.kind_problems(row)]))
+    assert not list(failures([row for row in cells if not MATRIX.kind_problems(row)]))
 
 
 @pytest.mark.matrix
 @attentions
-def test_check_says_of_every_cell_what_it_says_of_its_kind(attention: str) -> None:
+def test_every_cell_has_the_problems_of_its_kind(attention: str) -> None:
     for row in MATRIX.cells():
         if row["attention"] == attention:
             assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
@@ -75,25 +79,25 @@ def codes(problems: Any) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in problems]
 
 
-def test_check_says_of_a_cell_what_it_says_of_its_kind() -> None:
+def test_sampled_cells_have_the_problems_of_their_kind() -> None:
     for row in itertools.islice(MATRIX.cells(), 0, None, 797):
         assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
 
 
-def test_every_topology_and_every_component_is_in_the_matrix_and_run(run: list[Row], components: Registry) -> None:
+def test_matrix_contains_and_runs_every_component(covering_cells: list[Row], components: Registry) -> None:
     for slot in AXES:
         assert set(MATRIX.axes[slot]) - {UNREAD} == set(components.index.entries[slot])
-        assert {row[slot] for row in run} == set(MATRIX.axes[slot])
+        assert {row[slot] for row in covering_cells} == set(MATRIX.axes[slot])
 
 
-def test_every_attention_runs_with_every_position_in_every_topology_unless_a_rule_refuses_them(run: list[Row]) -> None:
-    together = {tuple(row[axis] for axis in AXES[:3]) for row in run}
+def test_every_valid_attention_position_and_topology_is_run(covering_cells: list[Row]) -> None:
+    combinations = {tuple(row[axis] for axis in AXES[:3]) for row in covering_cells}
     for names in itertools.product(*(MATRIX.axes[axis] for axis in AXES[:3])):
-        assert (names in together) == MATRIX.possible(tuple(zip(AXES[:3], names, strict=True))), names
+        assert (names in combinations) == MATRIX.possible(tuple(zip(AXES[:3], names, strict=True))), names
 
 
-def test_a_refusal_has_a_code_a_reason_and_what_would_do(refused: list[Row]) -> None:
-    for row in refused:
+def test_rejection_has_code_path_message_and_valid_values(rejected: list[Row]) -> None:
+    for row in rejected:
         for problem in MATRIX.kind_problems(row):
             assert problem.code == "does-not-fit", row
             assert problem.path, row
@@ -101,28 +105,30 @@ def test_a_refusal_has_a_code_a_reason_and_what_would_do(refused: list[Row]) -> 
             assert problem.valid, row
 
 
-def test_there_is_a_cell_near_every_one_that_is_refused(refused: list[Row]) -> None:
-    for row in refused:
-        near = MATRIX.nearest_valid(row)
-        assert near is not None
-        assert near["topology"] == row["topology"]
-        assert sum(near[axis] != row[axis] for axis in AXES) <= 2, (row, near)
+def test_rejected_cell_has_a_valid_cell_with_two_changes_or_fewer(rejected: list[Row]) -> None:
+    for row in rejected:
+        neighbour = MATRIX.nearest_valid(row)
+        assert neighbour is not None
+        assert neighbour["topology"] == row["topology"]
+        assert sum(neighbour[axis] != row[axis] for axis in AXES) <= 2, (row, neighbour)
 
 
-def test_what_a_refusal_calls_valid_mends_it(refused: list[Row]) -> None:
-    for row in refused:
+def test_valid_values_of_a_rejection_resolve_it(rejected: list[Row]) -> None:
+    for row in rejected:
         problems = MATRIX.kind_problems(row)
         for problem in problems:
             slot = problem.path.rpartition(".")[2]
-            named = [name for name in re.findall(r"[a-z0-9][a-z0-9.-]*", problem.valid) if name in MATRIX.axes[slot]]
-            assert named, problem
-            counts = [len(MATRIX.kind_problems({**row, slot: name})) for name in named]
+            valid_names = [
+                name for name in re.findall(r"[a-z0-9][a-z0-9.-]*", problem.valid) if name in MATRIX.axes[slot]
+            ]
+            assert valid_names, problem
+            counts = [len(MATRIX.kind_problems({**row, slot: name})) for name in valid_names]
             assert min(counts) < len(problems), problem
             if len(problems) == 1 and len(counts) > 1:
-                assert sorted(counts)[1] == 0, problem  # not one alone: there is a choice
+                assert sorted(counts)[1] == 0, problem  # at least two valid names resolve it
 
 
-def test_an_attention_that_cannot_attend_to_another_stack_is_refused_where_it_would_have_to() -> None:
+def test_attention_without_cross_is_rejected_as_cross_attention() -> None:
     index = MATRIX.index
     crossing = [name for name in MATRIX.bases if any(part.cross for part in index.entries["topology"][name].parts)]
     assert crossing
@@ -133,10 +139,114 @@ def test_an_attention_that_cannot_attend_to_another_stack_is_refused_where_it_wo
             "attention": name,
             "position": "none",
         }
-        whole = {**MATRIX.spec(row), "parts": {}}
-        found = [
+        spec = {**MATRIX.spec(row), "parts": {}}
+        messages = [
             problem.message
-            for problem in MATRIX.spec_problems(whole)
+            for problem in MATRIX.spec_problems(spec)
             if "cannot attend to another stack" in problem.message
         ]
-        assert bool(found) != entry.traits.get("cross", False)
+        assert bool(messages) != entry.traits.get("cross", False)
+
+
+Axes = dict[str, tuple[str, ...]]
+
+
+@st.composite
+def constrained(draw: Any) -> tuple[Axes, list[Combination]]:
+    """Draw axes and forbidden pairs of values."""
+    axes = {
+        f"axis {index}": tuple(f"{index}.{value}" for value in range(draw(st.integers(1, 4)))) for index in range(4)
+    }
+    pairs = [
+        ((axis, a), (other_axis, b))
+        for axis, other_axis in itertools.combinations(axes, 2)
+        for a, b in itertools.product(axes[axis], axes[other_axis])
+    ]
+    return axes, draw(st.lists(st.sampled_from(pairs), max_size=6))
+
+
+def valid_rows(axes: Axes, forbidden: list[Combination]) -> list[Combination]:
+    """Return all rows without a forbidden pair."""
+    rows = [tuple(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return [row for row in rows if not any(set(pair) <= set(row) for pair in forbidden)]
+
+
+@given(constrained(), st.integers(1, 3))
+def test_covering_array_has_every_possible_combination_and_no_other(
+    case: tuple[Axes, list[Combination]], strength: int
+) -> None:
+    axes, forbidden = case
+    rows_without_pairs = valid_rows(axes, forbidden)
+    possible = {
+        combination
+        for row in rows_without_pairs
+        for count in range(1, 5)
+        for combination in itertools.combinations(row, count)
+    }
+    rows = covering(axes, possible.__contains__, strength)
+    assert all(tuple((axis, row[axis]) for axis in axes) in rows_without_pairs for row in rows)
+    covered = {
+        combination
+        for row in rows
+        for combination in itertools.combinations(((axis, row[axis]) for axis in axes), strength)
+    }
+    assert covered == {combination for combination in possible if len(combination) == strength}
+    assert rows == covering(axes, possible.__contains__, strength)  # deterministic
+
+
+@pytest.mark.parametrize(("values", "strength", "maximum"), [(2, 2, 6), (3, 2, 15), (2, 3, 14), (4, 3, 120)])
+def test_covering_array_is_small(values: int, strength: int, maximum: int) -> None:
+    axes = {str(axis): tuple(map(str, range(values))) for axis in range(5)}
+    assert values**strength <= len(covering(axes, lambda combination: True, strength)) <= maximum
+
+
+QuickFaults = Callable[..., list[str]]
+
+
+@pytest.fixture
+def faults_of(components: Registry, attention: Callable[..., Any]) -> QuickFaults:
+    """Return a function that runs the quick checks on a small model, whose attention has replaced members."""
+
+    def faults_of(preset: str, **overrides: Any) -> list[str]:
+        registry = components.with_components(attention={"faulty": attention(**overrides)})
+        spec = resolved({"preset": preset, **SMALL_SIZES, "dims.layers": 1, "attention": "faulty"}, registry=registry)
+        return quick_faults(SmallModel(spec, registry))
+
+    return faults_of
+
+
+def attend(self: Any, x: Tensor, ctx: Context) -> Any:
+    return self.heads.merge(self.attend(self.heads, x, ctx))
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
+def test_correct_attention_passes_the_quick_checks(preset: str, faults_of: QuickFaults) -> None:
+    assert not faults_of(preset)
+
+
+FAULTS: dict[str, tuple[str, Any]] = {
+    "changes the output at position": ("gpt-tiny", lambda self, x, ctx: attend(self, x, ctx) + x.flip(1)),
+    "no gradient reaches `body.layers.0.attention.heads.q.weight`": (
+        "encoder-tiny",
+        lambda self, x, ctx: self.heads.o(self.heads.v(x).mean(1, keepdim=True) + 0 * attend(self, x, ctx).detach()),
+    ),
+    "decoded in chunks of (5, 1, 1) differ by": (
+        "gpt-tiny",
+        lambda self, x, ctx: attend(self, x, ctx) * (1 + torch.arange(x.shape[1])).unsqueeze(-1),
+    ),
+    "with 3 padding tokens on the right": (
+        "encoder-tiny",
+        lambda self, x, ctx: attend(self, x, ctx) + x.sum(1, keepdim=True),
+    ),
+    "the output is not finite": ("encoder-tiny", lambda self, x, ctx: attend(self, x, ctx) / 0),
+    "changing token 0 changes no output at another position": (
+        "encoder-tiny",
+        lambda self, x, ctx: self.heads.o(self.heads.v(x)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fragment", "fault"), FAULTS.items(), ids=FAULTS)
+def test_fault_is_found_by_the_quick_checks(fragment: str, fault: tuple[str, Any], faults_of: QuickFaults) -> None:
+    preset, forward = fault
+    assert any(fragment in message for message in faults_of(preset, forward=forward))

@@ -1,4 +1,4 @@
-"""Seeded faults, and how many of them the kit finds: all but those that are listed, each with its reason."""
+"""Seeded faults in components: each is found by its check, except the listed survivors."""
 
 import ast
 import importlib
@@ -20,40 +20,31 @@ from paribus.testing import Report, examine
 
 HERE = Path(__file__).parent
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
-LISTED = runpy.run_path(str(HERE / "mutants.py"))
-KILLED, SURVIVORS = LISTED["KILLED"], LISTED["SURVIVORS"]
-PLANTED = (
-    "initialisation_checks",
-    "module_checks",
-    "option_checks",
-    "forward_checks",
-    "token_checks",
-    "training_checks",
-    "weight_checks",
-)  # files whose tests have faults of their own
-Try = Callable[..., Report]
+DEFINITIONS = runpy.run_path(str(HERE / "mutants.py"))
+KILLED, SURVIVORS = DEFINITIONS["KILLED"], DEFINITIONS["SURVIVORS"]
+CHECK_TESTS = ("component_checks", "data_checks", "forward_checks", "token_checks", "training_checks")
+Examine = Callable[..., Report]
 
 
-def story(mutant: Any) -> str:
-    return f"{mutant.source}: {mutant.story}"
+def mutant_id(mutant: Any) -> str:
+    return f"{mutant.source}: {mutant.fault}"
 
 
-def replaced(text: str, mutant: Any) -> str:
-    assert text.count(mutant.was) == 1, (
-        f"{story(mutant)}: `{mutant.was}` is {text.count(mutant.was)} times in its source"
-    )
-    return text.replace(mutant.was, mutant.now)
+def mutate(text: str, mutant: Any) -> str:
+    count = text.count(mutant.original)
+    assert count == 1, f"{mutant_id(mutant)}: expected `{mutant.original}` once in the source, got {count}"
+    return text.replace(mutant.original, mutant.replacement)
 
 
-def component(source: str, registry: Registry) -> Any:
-    """The component that is to be changed, as it is."""
+def unchanged_component(source: str, registry: Registry) -> Any:
+    """Return the class that a mutant changes."""
     if source == "by_hand":
-        return loaded("by_hand", (HERE / "by_hand.py").read_text(), HERE / "by_hand.py")["ByHand"]
+        return execute_module("by_hand", (HERE / "by_hand.py").read_text(), HERE / "by_hand.py")["ByHand"]
     return registry.get(*source.split(".", 1))
 
 
-def loaded(name: str, text: str, file: Path) -> dict[str, Any]:
-    """A module of this text, as if it stood in this file."""
+def execute_module(name: str, text: str, file: Path) -> dict[str, Any]:
+    """Execute text as a module; return its names."""
     module = ModuleType(name)
     module.__file__ = str(file)
     sys.modules[name] = module
@@ -62,93 +53,93 @@ def loaded(name: str, text: str, file: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def tried(components: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Try]:
-    """Puts a fault in its place and has it examined, by one check or by all."""
+def examine_mutant(components: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Examine]:
+    """Return a function that applies a mutant and runs some checks, or all."""
 
-    def tried(mutant: Any, only: list[str] | None) -> Report:
+    def examine_mutant(mutant: Any, only: list[str] | None) -> Report:
         if ":" in mutant.source:
-            for owner, name, value in changed(mutant):
+            for owner, name, value in mutated_functions(mutant):
                 monkeypatch.setattr(owner, name, value)
-            return examine(mutant.tried, registry=components, only=only)
-        made = component(mutant.source, components)
-        file = Path(inspect.getfile(made))
-        found = loaded("mutated", replaced(file.read_text(), mutant), file)[made.__name__]
-        return examine(found, registry=components, only=only)
+            return examine(mutant.component, registry=components, only=only)
+        original = unchanged_component(mutant.source, components)
+        file = Path(inspect.getfile(original))
+        mutated = execute_module("mutated", mutate(file.read_text(), mutant), file)[original.__name__]
+        return examine(mutated, registry=components, only=only)
 
-    yield tried
+    yield examine_mutant
     for name in ("by_hand", "mutated"):
         sys.modules.pop(name, None)
 
 
-def changed(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Every place that has the function, and the changed one."""
-    name, path = mutant.source.split(":")
-    module = importlib.import_module(name)
-    *outer, last = path.split(".")
-    owner: Any = getattr(module, outer[0]) if outer else module
-    was = inspect.getattr_static(owner, last)
-    function: Any = was.fget if isinstance(was, property) else was
+def mutated_functions(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yield every module or class that contains the function, with its name and the mutated function."""
+    module_name, path = mutant.source.split(":")
+    module = importlib.import_module(module_name)
+    *class_names, name = path.split(".")
+    owner: Any = getattr(module, class_names[0]) if class_names else module
+    original = inspect.getattr_static(owner, name)
+    function: Any = original.fget if isinstance(original, property) else original
     names: dict[str, Any] = {}
-    exec(replaced(textwrap.dedent(inspect.getsource(function)), mutant), vars(module), names)
-    if outer:
-        return (yield owner, last, names[last])
-    for other in [module for key, module in sys.modules.items() if key.startswith("paribus")]:
-        if vars(other).get(last) is was:
-            yield other, last, names[last]
+    exec(mutate(textwrap.dedent(inspect.getsource(function)), mutant), vars(module), names)
+    if class_names:
+        return (yield owner, name, names[name])
+    for importer in [loaded for key, loaded in sys.modules.items() if key.startswith("paribus")]:
+        if vars(importer).get(name) is original:
+            yield importer, name, names[name]
 
 
-@pytest.mark.parametrize("mutant", KILLED, ids=story)
-def test_a_fault_is_found_by_the_check_that_is_to_find_it(mutant: Any, tried: Try) -> None:
-    if mutant.check == "schema":  # seen when the plugin is loaded, and refused there
+@pytest.mark.parametrize("mutant", KILLED, ids=mutant_id)
+def test_fault_is_found_by_its_check(mutant: Any, examine_mutant: Examine) -> None:
+    if mutant.check == "schema is valid":  # the plugin is rejected when it is loaded
         with pytest.raises(PluginError, match="never reads its option"):
-            tried(mutant, [])
+            examine_mutant(mutant, [])
         return
-    report = tried(mutant, [mutant.check])
+    report = examine_mutant(mutant, [mutant.check])
     assert [finding.check for finding in report.findings] == [mutant.check], str(report)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", SURVIVORS, ids=story)
-def test_a_survivor_is_one(mutant: Any, tried: Try) -> None:
-    report = tried(mutant, None)
-    assert report.ok, f"it is found, and belongs to the others: {report}"
-    assert mutant.why
+@pytest.mark.parametrize("mutant", SURVIVORS, ids=mutant_id)
+def test_survivor_passes_all_checks(mutant: Any, examine_mutant: Examine) -> None:
+    report = examine_mutant(mutant, None)
+    assert report.ok, f"a check fails, so this mutant is no survivor: {report}"
+    assert mutant.reason
 
 
 @pytest.mark.slow
-def test_the_attention_by_hand_has_no_fault_before_one_is_seeded(components: Registry) -> None:
-    report = examine(component("by_hand", components), registry=components)
+def test_reference_attention_conforms(components: Registry) -> None:
+    report = examine(unchanged_component("by_hand", components), registry=components)
     assert report.ok, str(report)
-    assert report.skipped == ("weights", "kernels")
+    assert report.skipped == ("attention weights match their declaration", "kernels agree")
 
 
-def planted() -> list[str]:
-    """The tests beside this one that show the kit a fault of their own, and assert in which words it is found."""
-    shown = re.compile(r"_(is|are) (shown|named|told)".replace(" ", "_"))
+def tests_of_reported_faults() -> list[str]:
+    """Return the tests of checks that contain a fault of their own and assert that it is reported."""
+    is_reported = re.compile(r"_(is|are)_reported")
     return [
         node.name
-        for name in PLANTED
+        for name in CHECK_TESTS
         for node in ast.parse((HERE / f"test_{name}.py").read_text()).body
         if isinstance(node, ast.FunctionDef)
-        and shown.search(node.name)
-        and {"found"} & {argument.arg for argument in node.args.args}
+        and is_reported.search(node.name)
+        and {"failure_of"} & {argument.arg for argument in node.args.args}
     ]
 
 
-def test_at_least_95_of_100_faults_are_found_and_the_guide_says_how_many(record_property: Callable[..., None]) -> None:
-    found, missed = len(KILLED) + len(planted()), len(SURVIVORS)
-    record_property("faults found", f"{found} of {found + missed}")
-    print(f"the kit finds {found} of {found + missed} seeded faults; not found:")  # noqa: T201  # the count is the result
+def test_at_least_95_percent_of_faults_are_found_as_the_guide_states(record_property: Callable[..., None]) -> None:
+    found_count, missed = len(KILLED) + len(tests_of_reported_faults()), len(SURVIVORS)
+    record_property("faults found", f"{found_count} of {found_count + missed}")
+    print(f"the kit finds {found_count} of {found_count + missed} seeded faults; not found:")  # noqa: T201  # the test reports the count
     for mutant in SURVIVORS:
-        print(f"  {story(mutant)}: {mutant.why}")  # noqa: T201  # the same
-    assert found / (found + missed) >= 0.95
-    said = re.search(r"more than (\d+) faults .* all but (\w+)", " ".join(GUIDE.read_text().split()))
-    assert said is not None
-    assert found + missed > int(said[1])
-    assert said[2] == ("none", "one", "two", "three", "four", "five", "six", "seven")[missed]
+        print(f"  {mutant_id(mutant)}: {mutant.reason}")  # noqa: T201  # and the survivors
+    assert found_count / (found_count + missed) >= 0.95
+    statement = re.search(r"more than (\d+) faults .* all but (\w+)", " ".join(GUIDE.read_text().split()))
+    assert statement is not None
+    assert found_count + missed > int(statement[1])
+    assert statement[2] == ("none", "one", "two", "three", "four", "five", "six", "seven")[missed]
 
 
-def test_no_fault_is_listed_twice() -> None:
-    every = [*KILLED, *SURVIVORS]
-    assert len({(mutant.source, mutant.was, mutant.now) for mutant in every}) == len(every)
-    assert len({story(mutant) for mutant in every}) == len(every)
+def test_faults_are_distinct() -> None:
+    mutants = [*KILLED, *SURVIVORS]
+    assert len({(mutant.source, mutant.original, mutant.replacement) for mutant in mutants}) == len(mutants)
+    assert len({mutant_id(mutant) for mutant in mutants}) == len(mutants)

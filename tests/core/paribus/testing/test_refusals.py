@@ -1,4 +1,4 @@
-"""What `check` refuses would not have run as its name says: built none the less, it shows why."""
+"""Specs that the rules reject would not work: models built without the rules show why."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from paribus.testing.matrix import Matrix
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, replace_tokens, tokens
 
 MATRIX = Matrix(installed())
-ROWS = tokens(1, 7)
+TOKENS = tokens(1, 7)
 PLAIN = {"attention": "mha", "position": "none", "placement": "pre", "norm": "layernorm", "feedforward": "mlp"}
 ATTENTIONS = {name: MATRIX.index.entries["attention"][name].traits for name in MATRIX.index.entries["attention"]}
 POSITIONS = {name: MATRIX.index.entries["position"][name].traits for name in MATRIX.index.entries["position"]}
@@ -28,8 +28,8 @@ def attention_node(name: str) -> Any:
     return spec_of("encoder", attention=name)["attention"]
 
 
-def unfit() -> list[tuple[str, str]]:
-    """Every attention with every position that it never asks for, where rows see the past: xpos may stand there."""
+def rejected_positions() -> list[tuple[str, str]]:
+    """Return each (attention, position) that the rules reject in a decoder because of the position."""
     row = {"topology": "decoder", **PLAIN}
     pairs = [(attention, position) for attention in ATTENTIONS for position in POSITIONS]
     return [
@@ -43,56 +43,62 @@ def unfit() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("attention", "position"), [pair for pair in unfit() if not ATTENTIONS[pair[0]]["weights"]])
-def test_a_position_that_nobody_asks_would_be_ignored(attention: str, position: str) -> None:
-    without = spec_of("decoder", attention=attention)
-    with_it = {**without, "position": spec_of("decoder", position=position)["position"]}
-    wanted = SmallModel(without, MATRIX.registry).hidden(ROWS)
-    assert torch.equal(SmallModel(with_it, MATRIX.registry).hidden(ROWS), wanted)
+@pytest.mark.parametrize(
+    ("attention", "position"), [pair for pair in rejected_positions() if not ATTENTIONS[pair[0]]["weights"]]
+)
+def test_rejected_position_would_be_ignored(attention: str, position: str) -> None:
+    plain_spec = spec_of("decoder", attention=attention)
+    spec = {**plain_spec, "position": spec_of("decoder", position=position)["position"]}
+    expected = SmallModel(plain_spec, MATRIX.registry).hidden(TOKENS)
+    assert torch.equal(SmallModel(spec, MATRIX.registry).hidden(TOKENS), expected)
 
 
 @pytest.mark.parametrize(
     ("attention", "position"),
-    [pair for pair in unfit() if ATTENTIONS[pair[0]]["weights"] and "rotate" in POSITIONS[pair[1]]["hooks"]],
+    [
+        pair
+        for pair in rejected_positions()
+        if ATTENTIONS[pair[0]]["weights"] and "rotate" in POSITIONS[pair[1]]["hooks"]
+    ],
 )
-def test_a_rotation_where_no_product_is_taken_would_no_longer_be_of_distances(attention: str, position: str) -> None:
-    whole = {
+def test_rejected_rotation_would_not_depend_on_distance_only(attention: str, position: str) -> None:
+    spec = {
         **spec_of("decoder", attention=attention),
         "position": spec_of("decoder", position=position)["position"],
     }
-    made, ramp = SmallModel(whole, MATRIX.registry), torch.arange(7).unsqueeze(0)
-    moved = made.hidden(Stream(ROWS, positions=ramp + 3))
-    assert max_difference(moved, made.hidden(Stream(ROWS, positions=ramp))) > 1e-3
-    fitting = SmallModel(spec_of("decoder", position=position), MATRIX.registry)
-    moved = fitting.hidden(Stream(ROWS, positions=ramp + 3))
-    assert max_difference(moved, fitting.hidden(Stream(ROWS, positions=ramp))) <= TOLERANCE
+    model, indices = SmallModel(spec, MATRIX.registry), torch.arange(7).unsqueeze(0)
+    shifted = model.hidden(Stream(TOKENS, positions=indices + 3))
+    assert max_difference(shifted, model.hidden(Stream(TOKENS, positions=indices))) > 1e-3
+    valid_model = SmallModel(spec_of("decoder", position=position), MATRIX.registry)
+    shifted = valid_model.hidden(Stream(TOKENS, positions=indices + 3))
+    assert max_difference(shifted, valid_model.hidden(Stream(TOKENS, positions=indices))) <= TOLERANCE
 
 
 @pytest.mark.parametrize("attention", [name for name, traits in ATTENTIONS.items() if not traits["causal"]])
-def test_an_attention_that_cannot_hide_the_future_would_show_it(attention: str) -> None:
-    whole = {**spec_of("decoder"), "attention": attention_node(attention)}
-    made, changed = SmallModel(whole, MATRIX.registry), ROWS.clone()
+def test_rejected_bidirectional_attention_would_read_future_tokens(attention: str) -> None:
+    spec = {**spec_of("decoder"), "attention": attention_node(attention)}
+    model, changed = SmallModel(spec, MATRIX.registry), TOKENS.clone()
     changed[0, -1] = 20
-    assert max_difference(made.hidden(changed)[:, :-1], made.hidden(ROWS)[:, :-1]) > 1e-3
+    assert max_difference(model.hidden(changed)[:, :-1], model.hidden(TOKENS)[:, :-1]) > 1e-3
 
 
 @pytest.mark.parametrize("attention", [name for name, traits in ATTENTIONS.items() if not traits.get("cross")])
-def test_an_attention_that_cannot_cross_would_fail_or_ignore_the_source_or_measure_distances_to_it(
+def test_rejected_cross_attention_would_fail_or_misread_the_source(
     attention: str,
 ) -> None:
-    whole = {
+    spec = {
         **spec_of("encoder-decoder"),
         "parts": {"decoder": {"cross": {"attention": attention_node(attention), "position": {"name": "none"}}}},
     }
     try:
-        made = SmallModel(whole, MATRIX.registry)
+        model = SmallModel(spec, MATRIX.registry)
         source = tokens(1, 12, "source")
-        plain = made.hidden(ROWS, source=source)
-    except KeyError:  # it looks for what it kept of rows so far
+        plain = model.hidden(TOKENS, source=source)
+    except KeyError:  # the attention expects a decoding state
         return
-    if max_difference(made.hidden(ROWS, source=replace_tokens(source)), plain) <= TOLERANCE:
+    if max_difference(model.hidden(TOKENS, source=replace_tokens(source)), plain) <= TOLERANCE:
         return
-    documents, ramp = torch.zeros_like(source), torch.arange(12).unsqueeze(0)
-    body = Stream(ROWS, torch.zeros_like(ROWS))
-    near = made.hidden(body, source=Stream(source, documents, ramp))
-    assert max_difference(made.hidden(body, source=Stream(source, documents, ramp + 7)), near) > 1e-3
+    documents, indices = torch.zeros_like(source), torch.arange(12).unsqueeze(0)
+    body = Stream(TOKENS, torch.zeros_like(TOKENS))
+    expected = model.hidden(body, source=Stream(source, documents, indices))
+    assert max_difference(model.hidden(body, source=Stream(source, documents, indices + 7)), expected) > 1e-3

@@ -1,4 +1,4 @@
-"""The small models of the kit, and how their outputs are held against each other."""
+"""Small models of the conformance checks, and comparison of their outputs."""
 
 import math
 
@@ -20,45 +20,50 @@ from paribus.testing.small_model import (
 )
 
 
-def cell_of(components: Registry, preset: str) -> HostModel:
+def host_of(components: Registry, preset: str) -> HostModel:
     case = Case(components, components.index.find("attention", "mha"), base_specs(None, components))
-    return next(cell for cell in host_models(case) if cell.label == preset)
+    return next(host for host in host_models(case) if host.label == preset)
 
 
-def test_a_shaken_model_is_off_its_first_values_and_always_the_same(components: Registry) -> None:
-    spec = cell_of(components, "gpt-tiny").spec
-    shaken, again, still = (SmallModel(spec, components, perturbed=value) for value in (True, True, False))
-    for path, parameter in shaken.topology.named_parameters():
+def test_perturbed_model_is_reproducible_and_differs_from_its_initial_weights(components: Registry) -> None:
+    spec = host_of(components, "gpt-tiny").spec
+    perturbed, second, unperturbed = (SmallModel(spec, components, perturbed=value) for value in (True, True, False))
+    for path, parameter in perturbed.topology.named_parameters():
         assert parameter.dtype == torch.float64
-        assert torch.equal(parameter, again.topology.get_parameter(path))
-        assert not torch.equal(parameter, still.topology.get_parameter(path))
-    assert not shaken.topology.training
+        assert torch.equal(parameter, second.topology.get_parameter(path))
+        assert not torch.equal(parameter, unperturbed.topology.get_parameter(path))
+    assert not perturbed.topology.training
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
-def test_one_chunk_is_one_pass(preset: str, components: Registry) -> None:
-    made = SmallModel(cell_of(components, preset).spec, components)
-    rows = tokens(2, 7)
-    assert max_difference(made.decode_chunks(rows, [7]), made.hidden(rows, source=tokens(2, 6, "source"))) < 1e-12
+def test_decoding_in_one_chunk_equals_one_pass(preset: str, components: Registry) -> None:
+    model = SmallModel(host_of(components, preset).spec, components)
+    token_ids = tokens(2, 7)
+    assert (
+        max_difference(model.decode_chunks(token_ids, [7]), model.hidden(token_ids, source=tokens(2, 6, "source")))
+        < 1e-12
+    )
 
 
-def test_only_a_body_that_crosses_reads_a_source(components: Registry) -> None:
-    rows = tokens(1, 4)
-    for preset, reads in (("gpt-tiny", False), ("seq2seq-tiny", True)):
-        made = SmallModel(cell_of(components, preset).spec, components)
+def test_only_a_body_with_cross_attention_reads_a_source(components: Registry) -> None:
+    token_ids = tokens(1, 4)
+    for preset, reads_source in (("gpt-tiny", False), ("seq2seq-tiny", True)):
+        model = SmallModel(host_of(components, preset).spec, components)
         with torch.no_grad():
-            by = max_difference(made.hidden(rows), made.hidden(rows, source=tokens(1, 6, "another")))
-        assert (by > 0) == reads
+            difference = max_difference(
+                model.hidden(token_ids), model.hidden(token_ids, source=tokens(1, 6, "another"))
+            )
+        assert (difference > 0) == reads_source
 
 
-def test_rows_are_scored_whatever_the_width_of_the_table(components: Registry) -> None:
-    spec = cell_of(components, "gpt-tiny").spec
+def test_scores_work_for_any_embedding_width(components: Registry) -> None:
+    spec = host_of(components, "gpt-tiny").spec
     for embedding in ({"name": "tokens"}, {"name": "factorised", "width": 7}):
-        made = SmallModel(resolved({**spec, "embedding": embedding}, registry=components), components)
-        assert made.scores(made.hidden(tokens(2, 5))).shape == (2, 5, SIZE)
+        model = SmallModel(resolved({**spec, "embedding": embedding}, registry=components), components)
+        assert model.scores(model.hidden(tokens(2, 5))).shape == (2, 5, SIZE)
 
 
-def test_tokens_are_those_of_text_and_begin_alike_at_any_length() -> None:
+def test_tokens_are_text_and_a_shorter_sequence_is_a_prefix() -> None:
     short, long = tokens(3, 5), tokens(4, 9)
     assert torch.equal(long[:3, :5], short)
     assert set(long.flatten().tolist()).isdisjoint(VOCABULARY.reserved)
@@ -68,31 +73,31 @@ def test_tokens_are_those_of_text_and_begin_alike_at_any_length() -> None:
     assert set(changed.flatten().tolist()).isdisjoint(VOCABULARY.reserved)
 
 
-def test_noise_goes_by_its_name() -> None:
+def test_noise_depends_on_its_name() -> None:
     assert torch.equal(noise("a", 3, 2), noise("a", 3, 2))
     assert not torch.equal(noise("a", 3), noise("b", 3))
 
 
-def test_a_difference_is_told_row_by_row_and_as_a_share_of_what_is_large() -> None:
-    one, two = torch.zeros(2, 3), torch.zeros(2, 3)
-    two[1, 2] = 0.5
-    assert relative_change(one, two).tolist() == [0.0, 0.5]
-    assert max_difference(one * 1000 + 1000, one * 1000 + 999) == pytest.approx(0.001)
-    assert max_difference(one, one) == 0
-    assert math.isinf(max_difference(one, two * math.nan))
+def test_difference_is_relative_and_per_token() -> None:
+    a, b = torch.zeros(2, 3), torch.zeros(2, 3)
+    b[1, 2] = 0.5
+    assert relative_change(a, b).tolist() == [0.0, 0.5]
+    assert max_difference(a * 1000 + 1000, a * 1000 + 999) == pytest.approx(0.001)
+    assert max_difference(a, a) == 0
+    assert math.isinf(max_difference(a, b * math.nan))
     assert max_difference(torch.zeros(0, 3), torch.zeros(0, 3)) == 0
 
 
-def test_an_image_is_read_whole_and_its_rows_are_scored_against_nothing(components: Registry) -> None:
+def test_image_model_has_a_fixed_length_and_no_vocabulary(components: Registry) -> None:
     case = Case(components, components.index.find("embedding", "patches"), base_specs(None, components))
-    made = case.small_model(next(host_models(case)))
-    rows = made.tokens(2, 5)
-    assert made.has_fixed_length
-    assert rows.shape == (2, 16 * 16)
-    hidden = made.hidden(rows)
+    model = case.small_model(next(host_models(case)))
+    token_ids = model.tokens(2, 5)
+    assert model.has_fixed_length
+    assert token_ids.shape == (2, 16 * 16)
+    hidden = model.hidden(token_ids)
     assert hidden.shape == (2, 17, 16)
-    assert made.scores(hidden) is hidden
-    text = SmallModel(cell_of(components, "gpt-tiny").spec, components)
+    assert model.scores(hidden) is hidden
+    text = SmallModel(host_of(components, "gpt-tiny").spec, components)
     assert not text.has_fixed_length
     assert torch.equal(text.tokens(2, 5), tokens(2, 5))
     assert text.scores(text.hidden(tokens(2, 5))).shape == (2, 5, SIZE)

@@ -11,12 +11,18 @@ from paribus import SOFTMAX_TRAITS, Attend, Context, Heads, ScoreOptions, Shape,
 from paribus.testing import examine
 from paribus.testing.token_checks import pad_tokens
 
-Faulty = Callable[..., Any]
-Found = Callable[[type[Any], str], str]
+Factory = Callable[..., Any]
+FailureOf = Callable[[type[Any], str], str]
+CAUSALITY = "no access to future tokens"
+MIXING = "tokens reach other positions"
+POSITIONS = "output depends on positions"
+PADDING = "padding changes nothing"
+DOCUMENTS = "packed documents equal separate ones"
+ORDER = "permuted tokens keep their output"
 
 
-def adding(extra: Callable[[Tensor], Tensor]) -> Callable[[Any, Tensor, Context], Tensor]:
-    """The forward pass of an attention that adds something of its own to what it should give."""
+def add_to_output(extra: Callable[[Tensor], Tensor]) -> Callable[[Any, Tensor, Context], Tensor]:
+    """Return a forward method that adds `extra(x)` to the correct output."""
 
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
@@ -25,54 +31,63 @@ def adding(extra: Callable[[Tensor], Tensor]) -> Callable[[Any, Tensor, Context]
     return forward
 
 
-def blind(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
-    """Sees both sides, wherever it stands."""
+def init_without_mask(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
+    """Initialize an attention without a causal mask."""
     torch.nn.Module.__init__(self)
     self.shape = shape
     self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
     self.attend = Attend(shape, Visibility(causal=False), scores)
 
 
-def test_an_attention_that_sees_the_future_is_shown_with_two_rows(attention: Faulty, found: Found) -> None:
-    said = found(attention(__init__=blind), "causality")
-    assert said.startswith("causality (gpt-tiny): of 2 rows, changing token 1 moves row 0, before it, by ")
+def test_attention_to_future_tokens_is_reported_with_two_tokens(attention: Factory, failure_of: FailureOf) -> None:
+    message = failure_of(attention(__init__=init_without_mask), CAUSALITY)
+    assert message.startswith(
+        f"{CAUSALITY} (gpt-tiny): in a sequence of 2 tokens, changing token 1 changes the output at position 0 by "
+    )
 
 
-def test_a_pass_whose_first_rows_depend_on_how_many_follow_is_shown(attention: Faulty, found: Found) -> None:
-    longer = attention(forward=adding(lambda x: x * x.shape[1]))
-    assert "prefix (gpt-tiny): 1 rows alone are not the first 1 of 12" in found(longer, "prefix")
-    assert found(longer, "causality") == ""
+def test_output_that_depends_on_the_length_is_reported(attention: Factory, failure_of: FailureOf) -> None:
+    longer = attention(forward=add_to_output(lambda x: x * x.shape[1]))
+    assert "the first 1 of 12 tokens give an output that differs by" in failure_of(
+        longer, "appended tokens change no earlier output"
+    )
+    assert failure_of(longer, CAUSALITY) == ""
 
 
-def test_an_attention_that_mixes_nothing_is_shown(attention: Faulty, found: Found) -> None:
+def test_attention_that_mixes_no_tokens_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     alone = attention(forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)))
-    assert "of 3 rows, changing token 0 moves no other row" in found(alone, "mixing")
+    assert "in a sequence of 3 tokens, changing token 0 changes no output at another position" in failure_of(
+        alone, MIXING
+    )
 
 
-@pytest.mark.parametrize(("sees", "declared"), [("none", 0), ("one", 1)])
-def test_one_that_reads_more_rows_than_it_declares_is_shown(
-    sees: str, declared: int, attention: Faulty, found: Found
+@pytest.mark.parametrize(("reads_keys", "expected"), [("none", 0), ("one", 1)])
+def test_attention_that_reads_more_keys_than_declared_is_reported(
+    reads_keys: str, expected: int, attention: Factory, failure_of: FailureOf
 ) -> None:
-    said = found(attention(traits={**SOFTMAX_TRAITS, "reads_keys": sees}), "mixing")
-    assert f"mixing (encoder-tiny): of 3 rows, 3 move others when they change, but it declares {declared}" in said
+    message = failure_of(attention(traits={**SOFTMAX_TRAITS, "reads_keys": reads_keys}), MIXING)
+    assert (
+        f"(encoder-tiny): in a sequence of 3 tokens, 3 change an output at another position; expected {expected}"
+        in message
+    )
 
 
-def test_one_that_mixes_nothing_and_says_so_is_right(attention: Faulty, found: Found) -> None:
+def test_attention_that_declares_to_mix_no_tokens_passes(attention: Factory, failure_of: FailureOf) -> None:
     alone = attention(
         forward=lambda self, x, ctx: self.heads.o(self.heads.v(x)), traits={**SOFTMAX_TRAITS, "reads_keys": "none"}
     )
-    assert found(alone, "mixing") == ""
+    assert failure_of(alone, MIXING) == ""
 
 
-def test_one_that_leaves_out_padding_alone_is_held_to_that(attention: Faulty, found: Found) -> None:
+def test_attention_that_declares_padding_only_is_tested_for_padding(attention: Factory, failure_of: FailureOf) -> None:
     traits = {**SOFTMAX_TRAITS, "documents": False, "padding": True}
-    shifting = attention(forward=adding(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))), traits=traits)
-    assert "padding (encoder-tiny): " in found(shifting, "padding")
-    assert found(attention(traits=traits), "padding") == ""
+    shifting = attention(forward=add_to_output(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))), traits=traits)
+    assert f"{PADDING} (encoder-tiny): " in failure_of(shifting, PADDING)
+    assert failure_of(attention(traits=traits), PADDING) == ""
 
 
-def test_a_token_that_no_sight_lets_another_row_see_need_not_reach_one(attention: Faulty, found: Found) -> None:
-    def begin(forward: Any) -> Any:
+def test_tokens_hidden_by_the_window_need_not_reach_other_positions(attention: Factory, failure_of: FailureOf) -> None:
+    def make_windowed(forward: Any) -> Any:
         def init(self: Any, shape: Shape) -> None:
             torch.nn.Module.__init__(self)
             self.shape = shape
@@ -81,84 +96,96 @@ def test_a_token_that_no_sight_lets_another_row_see_need_not_reach_one(attention
 
         return attention(__init__=init, **forward)
 
-    assert found(begin({}), "mixing") == ""
+    assert failure_of(make_windowed({}), MIXING) == ""
     alone = {"forward": lambda self, x, ctx: self.heads.o(self.heads.v(x))}
-    assert "of 3 rows, changing token 0 moves no other row" in found(begin(alone), "mixing")
+    assert "in a sequence of 3 tokens, changing token 0 changes no output at another position" in failure_of(
+        make_windowed(alone), MIXING
+    )
 
 
-def test_sequences_that_read_each_other_are_shown(attention: Faulty, found: Found) -> None:
-    batched = attention(forward=adding(lambda x: x.mean(0, keepdim=True)))
-    assert "sequence 0 of a batch of 3 with 2 rows differs by" in found(batched, "batch")
+def test_examples_that_influence_each_other_are_reported(attention: Factory, failure_of: FailureOf) -> None:
+    batched = attention(forward=add_to_output(lambda x: x.mean(0, keepdim=True)))
+    assert "example 0 of a batch of 3 with 2 tokens differs by" in failure_of(batched, "batch equals single examples")
 
 
-def test_draws_from_the_global_generator_are_shown(attention: Faulty, found: Found) -> None:
-    noisy = attention(forward=adding(torch.rand_like))
-    assert "two passes over 12 tokens differ by" in found(noisy, "determinism")
+def test_random_draws_in_evaluation_are_reported(attention: Factory, failure_of: FailureOf) -> None:
+    noisy = attention(forward=add_to_output(torch.rand_like))
+    assert "two passes over 12 tokens differ by" in failure_of(noisy, "repeated passes are equal")
 
 
-@pytest.mark.parametrize("check", ["padding", "documents", "order"])
-def test_an_attention_that_reads_its_neighbour_whatever_it_is_is_shown(
-    check: str, attention: Faulty, found: Found
+@pytest.mark.parametrize("check", [PADDING, DOCUMENTS, ORDER])
+def test_attention_that_always_reads_the_previous_token_is_reported(
+    check: str, attention: Factory, failure_of: FailureOf
 ) -> None:
-    shifting = attention(forward=adding(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))))
-    assert found(shifting, "causality") == ""
-    assert f"{check} (encoder-tiny): " in found(shifting, check)
+    shifting = attention(forward=add_to_output(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))))
+    assert failure_of(shifting, CAUSALITY) == ""
+    assert f"{check} (encoder-tiny): " in failure_of(shifting, check)
 
 
-def test_one_that_declares_neither_is_not_asked(attention: Faulty, components: Any) -> None:
+def test_checks_of_undeclared_traits_are_skipped(attention: Factory, components: Any) -> None:
     traits = {**SOFTMAX_TRAITS, "documents": False, "order": False}
-    report = examine(attention(traits=traits), registry=components, only=["padding", "documents", "order"])
+    report = examine(
+        attention(traits=traits),
+        registry=components,
+        only=[PADDING, DOCUMENTS, ORDER],
+    )
     assert report.ok
-    assert report.skipped == ("padding", "documents", "order")
+    assert report.skipped == (
+        PADDING,
+        DOCUMENTS,
+        ORDER,
+    )
 
 
-def test_padding_that_poisons_a_gradient_is_shown(attention: Faulty, found: Found) -> None:
-    def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
-        mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
-        nothing = ctx.plans[self.attend.plan].k.documents
-        hidden = torch.zeros_like(x[..., :1], dtype=torch.bool) if nothing is None else (nothing < 0).unsqueeze(-1)
-        return torch.where(hidden.expand_as(mixed), (x * 0).sqrt(), mixed)  # 0, and its gradient is infinite
-
-    assert "makes gradients that are not finite" in found(attention(forward=forward), "padding")
-
-
-def test_padding_that_is_not_finite_is_shown(attention: Faulty, found: Found) -> None:
+def test_padding_with_non_finite_gradients_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
         documents = ctx.plans[self.attend.plan].k.documents
-        lost = documents is not None and bool((documents < 0).all(1).any())
-        return mixed / 0 if lost else mixed
+        hidden = torch.zeros_like(x[..., :1], dtype=torch.bool) if documents is None else (documents < 0).unsqueeze(-1)
+        return torch.where(hidden.expand_as(mixed), (x * 0).sqrt(), mixed)  # 0, and its gradient is infinite
 
-    assert "a sequence of nothing but padding is not finite" in found(attention(forward=forward), "padding")
+    assert "gradients for a sequence of only padding are not finite" in failure_of(attention(forward=forward), PADDING)
 
 
-def test_padding_of_what_is_attended_to_is_looked_at_as_well(attention: Faulty, found: Found) -> None:
+def test_non_finite_output_for_padding_is_reported(attention: Factory, failure_of: FailureOf) -> None:
+    def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
+        mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
+        documents = ctx.plans[self.attend.plan].k.documents
+        only_padding = documents is not None and bool((documents < 0).all(1).any())
+        return mixed / 0 if only_padding else mixed
+
+    assert "the output for a sequence of only padding is not finite" in failure_of(attention(forward=forward), PADDING)
+
+
+def test_padding_of_the_source_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
         return mixed if ctx.memory is None else mixed + ctx.memory.mean(1, keepdim=True)
 
-    said = found(attention(forward=forward), "padding")
-    assert "padding (seq2seq-tiny): 2 rows differ by" in said
-    assert "when what they attend to has 3 rows of padding on the right" in said
+    message = failure_of(attention(forward=forward), PADDING)
+    assert f"{PADDING} (seq2seq-tiny): the output for 2 tokens changes by" in message
+    assert "when the source has 3 padding tokens on the right" in message
 
 
-def test_a_position_that_says_nothing_is_shown(position: Faulty, found: Found) -> None:
-    silent = position(traits={"hooks": ["embed"], "bias": "none", "owner": "stack"}, embed=lambda self, x, at: x)
-    assert "expected: an output that depends on positions" in found(silent, "placing")
+def test_position_without_effect_is_reported(position: Factory, failure_of: FailureOf) -> None:
+    constant = position(
+        traits={"hooks": ["embed"], "bias": "none", "owner": "stack"}, embed=lambda self, x, positions: x
+    )
+    assert "expected an output that depends on positions" in failure_of(constant, POSITIONS)
 
 
-def test_a_position_that_declares_nothing_and_says_something_is_shown(position: Faulty, found: Found) -> None:
-    loud = position(embed=lambda self, x, positions: x * (1 + positions.unsqueeze(-1)))
-    assert "it declares no hook, but 3 permuted tokens differ" in found(loud, "placing")
+def test_position_with_an_undeclared_effect_is_reported(position: Factory, failure_of: FailureOf) -> None:
+    undeclared = position(embed=lambda self, x, positions: x * (1 + positions.unsqueeze(-1)))
+    assert "its trait `hooks` is empty, but 3 permuted tokens differ" in failure_of(undeclared, POSITIONS)
 
 
-def test_padding_continues_the_ramp_on_either_side() -> None:
-    rows = torch.arange(20, 24).unsqueeze(0)
-    for side, first in (("right", 0), ("left", -3)):
-        stream, own = pad_tokens(rows, side, 9)
-        assert torch.equal(stream.tokens[:, own], rows)
+def test_positions_continue_through_padding_on_both_sides() -> None:
+    token_ids = torch.arange(20, 24).unsqueeze(0)
+    for side, start in (("right", 0), ("left", -3)):
+        stream, span = pad_tokens(token_ids, side, 9)
+        assert torch.equal(stream.tokens[:, span], token_ids)
         assert stream.positions is not None
-        assert stream.positions.tolist() == [list(range(first, first + 7))]
+        assert stream.positions.tolist() == [list(range(start, start + 7))]
         assert stream.documents is not None
-        assert (stream.documents[:, own] == 0).all()
+        assert (stream.documents[:, span] == 0).all()
         assert int((stream.documents < 0).sum()) == 3

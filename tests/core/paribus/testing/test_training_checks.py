@@ -1,182 +1,149 @@
-"""What the kit says of components that cannot be trained with, or resumed."""
+"""Failures of initial weights, training steps, learning rates and measures."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, final
 
-import numpy as np
-import pytest
 import torch
+from torch import Tensor
 
-from paribus import Corpus, Document, Optimizer, Schedule, Tokenizer, Vocabulary, image_document
-from paribus.testing import examine
-from paribus.testing.synthetic_corpus import SyntheticCorpus
+from paribus import (
+    EvaluatedModel,
+    Initialisation,
+    Measure,
+    MeasureTraits,
+    Optimizer,
+    ParameterInfo,
+    Problem,
+    Schedule,
+    SpecError,
+    TrialInfo,
+    Vocabulary,
+)
+from paribus.registry import Registry
+from paribus.testing import conform, examine
 
-Faulty = Callable[..., Any]
-Found = Callable[[type[Any], str], str]
+Factory = Callable[..., Any]
+FailureOf = Callable[[type[Any], str], str]
+SEED = "initial weights depend on the seed only"
+MEASURE = "measured values are reproducible"
+LEARNING_RATES = "learning rates are valid"
+TRAINING = "loss falls on one batch"
+OTHER_WEIGHTS = "other initial weights stay the same"
 LETTERS = Vocabulary(200, {"pad": 128, "mask": 129, "cls": 130, "sep": 131, "eos": 132})
 
 
-def test_an_optimizer_that_changes_nothing_is_shown(filling: Faulty, found: Found) -> None:
+def test_optimizer_without_effect_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
     def build(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD([*matrices, *others], lr=0.0)
 
-    assert "8 steps on one batch leave the loss at" in found(filling(Optimizer, {"build": build}), "training")
+    assert "after 8 steps on one batch the loss is" in failure_of(
+        component_class(Optimizer, {"build": build}), TRAINING
+    )
 
 
-def test_a_loss_that_is_not_finite_is_shown_with_the_last_one_that_was(filling: Faulty, found: Found) -> None:
+def test_non_finite_loss_is_reported_with_the_previous_loss(component_class: Factory, failure_of: FailureOf) -> None:
     def build(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD([*matrices, *others], lr=float("inf"))
 
-    said = found(filling(Optimizer, {"build": build}), "training")
-    assert "the loss of step 1 is nan; before it: [" in said
+    message = failure_of(component_class(Optimizer, {"build": build}), TRAINING)
+    assert "the loss at step 1 is nan; previous loss: " in message
 
 
-def test_a_rate_that_is_not_one_is_shown(filling: Faulty, found: Found) -> None:
-    below = filling(Schedule, {"factor": lambda self, step, steps: -1.0})
-    assert "step 0 of 1 has the factor -1.0" in found(below, "rates")
-    nothing = filling(Schedule, {"factor": lambda self, step, steps: 0.0})
-    assert "all 1 steps of a run have the factor 0" in found(nothing, "rates")
+def test_invalid_learning_rate_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
+    negative = component_class(Schedule, {"factor": lambda self, step, steps: -1.0})
+    assert "the factor at step 0 of 1 is -1.0" in failure_of(negative, LEARNING_RATES)
+    zero = component_class(Schedule, {"factor": lambda self, step, steps: 0.0})
+    assert "the factor of all 1 steps is 0" in failure_of(zero, LEARNING_RATES)
 
 
-def test_a_rate_that_depends_on_how_often_it_was_asked_for_is_shown(filling: Faulty, found: Found) -> None:
+def test_learning_rate_that_depends_on_the_call_count_is_reported(
+    component_class: Factory, failure_of: FailureOf
+) -> None:
     def factor(self: Any, step: int, steps: int) -> float:
-        asked: int = getattr(self, "asked", 0) + 1
-        self.asked = asked
-        return 1.0 / asked
+        calls: int = getattr(self, "calls", 0) + 1
+        self.calls = calls
+        return 1.0 / calls
 
-    assert "has another factor when it is asked for again" in found(filling(Schedule, {"factor": factor}), "rates")
-
-
-def tokenizer(**replaced: Any) -> dict[str, Any]:
-    """A tokenizer of letters, but for what is replaced in it."""
-    return {
-        "traits": {"provides": list(LETTERS.specials)},
-        "train": lambda self, texts, size: None,
-        "encode_batch": lambda self, texts: [[min(ord(letter), 127) for letter in text] for text in texts],
-        "decode": lambda self, ids: "".join(map(chr, ids)),
-        "vocabulary": lambda self: LETTERS,
-        "state": lambda self: b"",
-        "load": lambda self, state: None,
-        **replaced,
-    }
+    assert "give different factors" in failure_of(component_class(Schedule, {"factor": factor}), LEARNING_RATES)
 
 
-def test_a_tokenizer_of_letters_is_as_it_should_be(filling: Faulty, found: Found) -> None:
-    assert found(filling(Tokenizer, tokenizer()), "tokens") == ""
+def test_buffer_from_the_global_generator_is_reported(attention: Factory, failure_of: FailureOf) -> None:
+    def prepare(self: Any, keyed: Any) -> None:
+        self.register_buffer("blocks", torch.randn(3))
+
+    message = failure_of(attention(prepare=prepare), SEED)
+    assert "two models of one seed differ in `body.layers.0.attention.blocks`" in message
 
 
-def test_an_id_that_is_none_of_text_is_shown(filling: Faulty, found: Found) -> None:
-    padding = filling(Tokenizer, tokenizer(encode_batch=lambda self, texts: [[128] for _ in texts]))
-    assert "has the id 128, which is none of text in a vocabulary of 200" in found(padding, "tokens")
+def test_buffer_from_keyed_draws_passes(attention: Factory, failure_of: FailureOf) -> None:
+    def prepare(self: Any, keyed: Any) -> None:
+        self.register_buffer("blocks", keyed("blocks", (3,)))
+
+    assert failure_of(attention(prepare=prepare), SEED) == ""
 
 
-def test_text_that_is_lost_is_shown(filling: Faulty, found: Found) -> None:
-    deaf = filling(Tokenizer, tokenizer(decode=lambda self, ids: "?"))
-    assert "is decoded as '?'" in found(deaf, "tokens")
+def test_changed_initial_weights_are_reported(attention: Factory, failure_of: FailureOf) -> None:
+    def prepare(self: Any, keyed: Any) -> None:
+        self.heads.q.weight.data.mul_(2)
+
+    message = failure_of(attention(prepare=prepare), OTHER_WEIGHTS)
+    assert "`body.layers.0.attention.heads.q.weight` has other initial weights" in message
 
 
-def test_what_was_learned_and_is_not_carried_is_shown(filling: Faulty, found: Found) -> None:
-    def train(self: Any, texts: Iterator[str], size: int | None) -> None:
-        self.learned = 1
-
-    def encode(self: Any, texts: list[str]) -> list[list[int]]:
-        return [[ord(letter) + getattr(self, "learned", 0) for letter in text] for text in texts]
-
-    forgetful = filling(Tokenizer, tokenizer(train=train, encode_batch=encode))
-    assert "has other ids once its state was loaded into another" in found(forgetful, "tokens")
+def test_initialisation_from_the_global_generator_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
+    random = component_class(Initialisation, {"draw": lambda self, unit, info: torch.randn(info.shape)})
+    assert "two models of one seed differ in" in failure_of(random, SEED)
 
 
-def corpus(**documents: list[str]) -> dict[str, Any]:
-    return {
-        "documents": lambda self, split: iter([Document(text, (text,)) for text in documents[split]]),
-        "fingerprint": lambda self: "always",
-    }
+def test_initialisation_that_ignores_the_seed_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
+    def draw(self: Any, unit: Tensor, info: ParameterInfo) -> Tensor:
+        return torch.linspace(-1, 1, unit.numel()).reshape(unit.shape)
 
-
-def test_a_document_in_both_splits_is_shown(filling: Faulty, found: Found) -> None:
-    leaking = filling(Corpus, corpus(train=["a", "b"], val=["b"]))
-    assert "the document 'b' is in both splits" in found(leaking, "documents read")
-
-
-def test_a_split_with_nothing_in_it_is_shown(filling: Faulty, found: Found) -> None:
-    empty = filling(Corpus, corpus(train=["a"], val=[]))
-    assert "the split `val` has no document" in found(empty, "documents read")
-
-
-def test_an_order_that_changes_is_shown(filling: Faulty, found: Found) -> None:
-    texts = iter("abcdefgh")
-    members = {**corpus(), "documents": lambda self, split: iter([Document(split, (next(texts),))])}
-    assert "comes in another order the second time" in found(filling(Corpus, members), "documents read")
-
-
-def test_a_fingerprint_that_changes_is_shown(filling: Faulty, found: Found) -> None:
-    prints = iter("abcdefgh")
-    members = {**corpus(train=["a"], val=["b"]), "fingerprint": lambda self: next(prints)}
-    assert "its fingerprint is another each time" in found(filling(Corpus, members), "documents read")
-
-
-def pictures(values: int, label: int, **traits: Any) -> dict[str, Any]:
-    """A corpus of images of 16 values and 3 classes, if that is what they have."""
-    documents = {
-        split: [image_document(split, np.full(values, at, np.uint8), label)]
-        for at, split in enumerate(("train", "val"))
-    }
-    return {
-        "traits": {"modality": "images", "document_facts": {"image": 4, "channels": 1, "classes": 3, **traits}},
-        "documents": lambda self, split: iter(documents[split]),
-        "fingerprint": lambda self: "always",
-    }
-
-
-def looked(members: dict[str, Any], filling: Faulty, components: Any) -> str:
-    report = examine(
-        filling(Corpus, members), registry=components, only=["images read"], base={"preset": "vit-tiny", **SMALL_IMAGES}
+    assert "and all other parameters are the same for two seeds" in failure_of(
+        component_class(Initialisation, {"draw": draw}), SEED
     )
-    assert report.passed[:2] == ("schema", "construction")
-    return "\n".join(finding.message for finding in report.findings)
 
 
-SMALL_IMAGES = {
-    "dims.width": 8, "dims.length": 5, "embedding.image": 4, "embedding.patch": 2, "objective.classes": 3,
-    "corpus.image": 4, "corpus.classes": 3,
-}  # fmt: skip
+@final
+class GeneratedPairs(Measure):
+    """Number of generated outputs."""
+
+    traits: ClassVar[MeasureTraits] = {"needs": ["pairs"]}
+
+    def names(self, trial: TrialInfo) -> Sequence[str]:
+        return ("pairs",)
+
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        return {"pairs": float(len(model.generate(4, tokens=2)))}
 
 
-def test_images_of_another_size_than_is_told_are_shown(filling: Faulty, components: Any) -> None:
-    assert looked(pictures(16, 2), filling, components) == ""
-    assert looked(pictures(17, 2), filling, components) == "'train' has 17 values, and it tells of 4 x 4"
+@final
+class MissingLibrary(Measure):
+    """Measure whose library is not installed."""
+
+    def names(self, trial: TrialInfo) -> Sequence[str]:
+        raise SpecError(Problem(code="not-installed", message="the library is not installed", valid="another"))
+
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        return dict.fromkeys(self.names(model.trial), 1.0)
 
 
-def test_a_class_that_nobody_told_of_is_shown(filling: Faulty, components: Any) -> None:
-    assert looked(pictures(16, 3), filling, components) == "'train' is of class 3, and it tells of 3"
+@final
+class InvalidOption(Measure):
+    """Measure with an invalid option."""
+
+    def names(self, trial: TrialInfo) -> Sequence[str]:
+        raise SpecError(Problem(code="out-of-range", message="it is 3", valid="2"))
+
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        return dict.fromkeys(self.names(model.trial), 1.0)
 
 
-def test_what_is_no_image_is_shown(filling: Faulty, components: Any) -> None:
-    members = pictures(16, 0) | {"documents": lambda self, split: iter([Document(split, ("text",), ("ab",))])}
-    assert looked(members, filling, components) == "'train' is no image with its label, as `image_document` makes it"
+def test_measure_that_generates_text_is_tested_in_a_seq2seq_model(components: Registry) -> None:
+    report = conform(GeneratedPairs, registry=components, only=[MEASURE])
+    assert MEASURE in report.passed
 
 
-def test_a_corpus_of_files_that_are_not_here_is_not_asked(components: Any) -> None:
-    report = examine("corpus.text", registry=components)
-    assert report.ok
-    assert report.skipped == ("documents read", "images read")
-
-
-def test_the_kits_own_corpus_has_documents_of_sentences_that_no_split_shares() -> None:
-    train, val = ({document.text for document in SyntheticCorpus().documents(split)} for split in ("train", "val"))
-    assert len(train) == 60
-    assert not train & val
-    assert SyntheticCorpus().fingerprint() == SyntheticCorpus().fingerprint()
-
-
-@pytest.mark.parametrize("need", ["labels", "scores", "tags", "answers", "pairs"])
-def test_the_text_to_train_on_has_what_an_objective_needs(need: str) -> None:
-    documents = list(SyntheticCorpus(needs=[need]).documents("train"))
-    assert all(bool(document.target) == (need in {"pairs", "answers"}) for document in documents)
-    assert all(bool(document.labels) == (need != "pairs") for document in documents)
-    assert need == "pairs" or len({document.labels for document in documents}) > 1
-    for document in documents:
-        if need == "tags":
-            assert len(document.labels) == len(document.sentences)
-        if need == "answers":
-            assert 0 <= document.labels[0] <= document.labels[1] < len(document.target)
+def test_measure_without_its_library_is_skipped_and_other_errors_fail(components: Registry) -> None:
+    assert examine(MissingLibrary, registry=components, only=[MEASURE]).skipped == (MEASURE,)
+    assert "it is 3" in examine(InvalidOption, registry=components, only=[MEASURE]).findings[0].message

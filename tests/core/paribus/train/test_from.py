@@ -81,8 +81,8 @@ def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path
     saved_state = paribus.load(saved).state_dict()
     for path in transfer["kept"]:
         assert entry.certificate["tensors"][path]["value"] == tensor_digest(saved_state[path])[:DIGEST_LENGTH]
-    loss = transfer["loss_changes"]["val/clm/loss"]
-    assert loss["before"] == paribus.adapt(saved).report.loss_changes[0].before
+    loss = transfer["damage"]["val/clm/loss"]
+    assert loss["before"] == paribus.adapt(saved).report.damage[0].before
     assert loss["before"] != loss["after"] != loss["fresh"]
 
 

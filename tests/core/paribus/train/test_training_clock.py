@@ -143,7 +143,7 @@ def test_a_trial_ends_at_its_first_step_after_so_many_seconds_its_own_interrupti
     assert LIMIT <= spent < LIMIT + max(0.1, 20 * LIMIT / steps)
     assert len(result["losses"]) == steps
     assert result["tokens"] == steps * 4 * 16
-    assert result["time_budget"] == {"seconds": LIMIT, "clock": "cpu"}
+    assert result["cut"] == {"by": "seconds", "seconds": LIMIT, "clock": "cpu"}
 
 
 def test_the_last_evaluation_is_of_the_last_step(cut_and_resumed: tuple[int, Record]) -> None:
@@ -170,4 +170,4 @@ def test_steps_that_are_fewer_end_it_before_its_time(registry: Registry, tmp_pat
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
     result = run_trial(timed, registry, TrialContext("few", tmp_path))["result"]
     assert result["steps"] == 6
-    assert list(result["certificate"]["batch_digests"]) == ["1", "2", "4"]
+    assert list(result["certificate"]["along"]) == ["1", "2", "4"]

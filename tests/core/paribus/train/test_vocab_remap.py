@@ -63,7 +63,7 @@ def test_the_pretrained_vocabulary_reads_another_corpus(
     begun = record["result"]["from"]
     assert tuned.tokenizer == source.tokenizer
     assert (begun["converted"], begun["new"], begun["dropped"]) == ({}, {}, [])
-    assert begun["loss_changes"]["val/clm/loss"]["before"] == begun["loss_changes"]["val/clm/loss"]["after"]
+    assert begun["damage"]["val/clm/loss"]["before"] == begun["damage"]["val/clm/loss"]["after"]
     alone = load_corpus(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
     assert alone.tokenizer_fingerprint != source.tokenizer  # its own would have been another
     second_spec = resolved({**domain(base, pretrained), "from": str(tmp_path)}, registry=registry)  # and on from there

@@ -1,0 +1,181 @@
+"""Checks of tokenizers and corpora, and the synthetic corpus that models are trained on here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, final
+
+from paribus.assembly.build import as_list
+from paribus.assembly.components import Classes, make
+from paribus.errors import DataError
+from paribus.keyed import key32
+from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
+from paribus.slots.objective import Objective
+from paribus.slots.tokenizer import Tokenizer
+from paribus.storage.atomic import digest
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.train.token_store import EncodedCorpus, encode_corpus
+
+WORDS: Final = tuple(
+    "the cat sat on a mat and then it ran to see what was there for all of us in the old house".split()  # noqa: SIM905  # a sentence is easier to read than a list
+)
+MAX_DOCUMENTS: Final = 20  # documents that a check reads of a corpus
+DOCUMENTS: Final = {"train": 60, "val": 12}
+
+
+@final
+class SyntheticCorpus(Corpus):
+    """Documents of random short sentences, with the targets and labels that objectives need.
+
+    For pairs, answers and tags, a document has a few words, and each word is a sentence.
+    """
+
+    def __init__(self, *, needs: Collection[str] = ()) -> None:
+        self.needs = frozenset(needs)
+
+    def documents(self, split: Split) -> Iterator[Document]:
+        short = not self.needs.isdisjoint({"pairs", "answers", "tags"})
+        for number in range(DOCUMENTS[split]):
+            name = f"{split} {number}"
+            sentences = _words(name, 2, 3) if short else tuple(_sentence(split, number, index) for index in range(4))
+            target = () if self.needs.isdisjoint({"pairs", "answers"}) else _words(f"{name}, target", 3, 2)
+            yield Document(name, sentences, target, labels=self._labels(number, len(sentences)))
+
+    def _labels(self, number: int, sentences: int) -> tuple[float, ...]:
+        if "tags" in self.needs:
+            return tuple((number + index) % 2 for index in range(sentences))
+        if "answers" in self.needs:
+            return (number % 2, 1 + number % 2)
+        if "scores" in self.needs:
+            return (number % 5 / 4,)
+        return (number % 2,) if "labels" in self.needs else ()
+
+    def fingerprint(self) -> str:
+        return digest(repr([document for split in DOCUMENTS for document in self.documents(split)]).encode())  # type: ignore[arg-type]  # a key of DOCUMENTS is a split
+
+
+def _words(name: str, minimum: int, extra: int) -> tuple[str, ...]:
+    """Return `minimum` words and, depending on the name, up to `extra` - 1 more."""
+    return tuple(WORDS[key32(name, index) % len(WORDS)] for index in range(minimum + key32(name) % extra))
+
+
+def _sentence(split: str, document: int, sentence: int) -> str:
+    words = [WORDS[key32(split, document, sentence, word) % len(WORDS)] for word in range(6 + sentence)]
+    return f"{' '.join(words).capitalize()}."
+
+
+def corpus_for_tokenizer(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:
+    """Return a synthetic corpus with the fields that the objectives need, or the spec's corpus if it has no text."""
+    if tokenizer.traits.get("modality", "text") != "text":
+        return make(classes, "corpus", spec["corpus"], kind=Corpus)
+    objectives: list[type[Objective]] = [classes.get("objective", node["name"]) for node in as_list(spec["objective"])]
+    return SyntheticCorpus(needs={need for objective in objectives for need in objective.traits.get("needs", [])})
+
+
+def encode_synthetic_corpus(spec: Any, classes: Classes) -> EncodedCorpus:
+    """Encode the corpus with the tokenizer of the spec."""
+    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    with TemporaryDirectory() as cache:
+        return encode_corpus(
+            corpus_for_tokenizer(spec, classes, tokenizer),
+            tokenizer,
+            spec=spec["tokenizer"],
+            size=spec["dims"]["vocabulary"],
+            cache=Path(cache),
+            allow_overlap=True,
+        )
+
+
+def tokenization(case: Case, host: HostModel) -> Verdict:
+    """Encoded text has valid ids and decodes to itself, also after the tokenizer was saved and loaded."""
+    corpus = corpus_for_tokenizer(host.spec, case.registry, _tokenizer(case, host))
+    texts = [document.text for document in itertools.islice(corpus.documents("train"), MAX_DOCUMENTS)]
+    tokenizer, restored = (_tokenizer(case, host) for _ in range(2))
+    try:
+        tokenizer.train(iter(texts), None)
+    except DataError:  # the tokenizer reads a file that its example options do not have
+        return DOES_NOT_APPLY
+    restored.load(tokenizer.state())
+    vocabulary = tokenizer.vocabulary()
+    special = vocabulary.reserved - {vocabulary.specials.get("unk")}
+    for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+        invalid = [token for token in ids if not 0 <= token < vocabulary.size or token in special]
+        if invalid:
+            return (
+                f"{text!r} is encoded with the id {invalid[0]}; expected an id of text, below the vocabulary size "
+                f"{vocabulary.size}, and no special token"
+            )
+        if restored.encode_batch([text]) != [ids] or restored.vocabulary() != vocabulary:
+            return (
+                f"{text!r} has other ids after `load(state())`. Usual cause: `state` does not contain all that `train` "
+                "learns"
+            )
+        if _comparable_text(tokenizer.decode(ids)) != _comparable_text(text):
+            return f"{text!r} is decoded as {tokenizer.decode(ids)!r}; expected the same text, case and spaces aside"
+    return HOLDS
+
+
+def _tokenizer(case: Case, host: HostModel) -> Tokenizer:
+    return make(case.registry, "tokenizer", host.spec["tokenizer"], kind=Tokenizer)
+
+
+def _comparable_text(text: str) -> str:
+    """Return the text without case and whitespace, which a tokenizer may drop."""
+    return "".join(text.lower().split())
+
+
+def corpus_documents(case: Case, host: HostModel) -> Verdict:
+    """Two passes over a corpus give equal documents in the same order, and no document is in both splits."""
+    corpus, second_corpus = (make(case.registry, "corpus", host.spec["corpus"], kind=Corpus) for _ in range(2))
+    try:
+        first_pass, second_pass = _read_documents(corpus), _read_documents(second_corpus)
+    except DataError:  # the corpus reads files that its example options do not have
+        return DOES_NOT_APPLY
+    for split, documents in first_pass.items():
+        if not documents:
+            return f"the split `{split}` is empty; expected at least one document"
+        if second_pass[split] != documents:
+            return f"a second pass over the split `{split}` gives other documents or another order"
+    shared_texts = {document.text for document in first_pass["train"]} & {
+        document.text for document in first_pass["val"]
+    }
+    if shared_texts:
+        return f"the document {min(shared_texts)[:40]!r} is in both splits, so validation would measure training data"
+    if corpus.fingerprint() != second_corpus.fingerprint():
+        return "two calls of `fingerprint` give different values, so a trial could not be resumed"
+    return HOLDS
+
+
+def corpus_images(case: Case, host: HostModel) -> Verdict:
+    """Each image has the declared size and channels, and one label among the declared classes."""
+    traits = case.entry.traits
+    if traits.get("modality") != "images":
+        return DOES_NOT_APPLY
+    corpus_spec = host.spec["corpus"]
+    facts = {
+        name: corpus_spec[value] if isinstance(value, str) else value
+        for name, value in traits.get("document_facts", {}).items()
+    }
+    try:
+        documents = _read_documents(make(case.registry, "corpus", corpus_spec, kind=Corpus))
+    except DataError:  # the corpus reads files that its example options do not have
+        return DOES_NOT_APPLY
+    for document in (*documents["train"], *documents["val"]):
+        pixels = text_to_pixels(document.text)
+        if pixels.min() < 0 or pixels.max() >= PIXEL_VALUES or len(document.labels) != 1:
+            return f"{document.name!r} is not an image with one label; expected a document of `image_document`"
+        if len(pixels) != facts["image"] ** 2 * facts["channels"]:
+            size = f"{facts['image']} x {facts['image']} x {facts['channels']}"
+            return f"{document.name!r} has {len(pixels):,} values; expected {size}, as `document_facts` declares"
+        if not 0 <= document.labels[0] < facts["classes"]:
+            return f"{document.name!r} has the label {document.labels[0]}; expected 0 to {facts['classes'] - 1}"
+    return HOLDS
+
+
+def _read_documents(corpus: Corpus) -> dict[Split, list[Document]]:
+    """Return the first documents of each split."""
+    splits: tuple[Split, ...] = ("train", "val")
+    return {split: list(itertools.islice(corpus.documents(split), MAX_DOCUMENTS)) for split in splits}
