@@ -53,7 +53,7 @@ def test_every_hook_is_in_the_guide_with_its_exact_signature(signature: str) -> 
     assert f"\n{signature}\n" in (GUIDE / "write-a-plugin.md").read_text()
 
 
-def test_the_guide_has_no_hook_that_is_none() -> None:
+def test_every_hook_in_the_guide_exists() -> None:
     shown_lines = {
         line for block in blocks("write-a-plugin") if block.language == "text" for line in block.text.splitlines()
     }
@@ -71,18 +71,18 @@ def test_the_examples_of_a_page_run(
         if block.file:
             (tmp_path / block.file).write_text(block.text)
         if block.language == "yaml":
-            read(block)
+            check_yaml(block)
         elif block.language == "python" and not block.file:
             exec(compile(block.text, f"{page}.md", "exec"), names)
         elif block.language == "console":
             for command, output_lines in commands(block.text):
-                typed(command, output_lines, capsys)
+                check_command(command, output_lines, capsys)
     for module in [name for name, value in sys.modules.items() if str(tmp_path) in str(getattr(value, "__file__", ""))]:
         monkeypatch.delitem(sys.modules, module)
 
 
-def read(block: Block) -> None:
-    """Plan a study, or check a spec."""
+def check_yaml(block: Block) -> None:
+    """Assert that a study can be planned or a spec resolved."""
     assert block.file, f"a YAML example begins with its file's name: {block.text[:60]}"
     if "\nvary:" in block.text or "\nvariants:" in block.text or "\nchanges:" in block.text:
         assert paribus.study(block.file).plan.trials
@@ -97,7 +97,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
         yield command.partition("  #")[0], [line for line in output_lines if line.strip()]
 
 
-def typed(command: str, output_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def check_command(command: str, output_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Run a `paribus` command, and assert that its output contains each line of the page."""
     import shlex
 
@@ -105,18 +105,18 @@ def typed(command: str, output_lines: list[str], capsys: pytest.CaptureFixture[s
     assert program == "paribus", command
     capsys.readouterr()
     assert main(words) == 0, command
-    output = spaced(capsys.readouterr().out)
+    output = collapse_whitespace(capsys.readouterr().out)
     for line in output_lines:
-        assert spaced(line) in output, f"{command} does not print: {line}\n{output}"
+        assert collapse_whitespace(line) in output, f"{command} does not print: {line}\n{output}"
 
 
-def spaced(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """Return text with whitespace collapsed, since the widths of tables vary."""
     return " ".join(text.split())
 
 
 @pytest.mark.parametrize("page", [*(ROOT / "docs").rglob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert broken == []
 

@@ -1,6 +1,6 @@
 """Plugin sources: an installed distribution, a file on the command line, and a class in Python.
 
-An attention from each source is listed, checked and ablated in a study.
+An attention from each source is list_row, checked and check_study in a study.
 """
 
 import json
@@ -44,7 +44,7 @@ def attention() -> Mapping[str, type[Attention]]:
 
 
 def study(attention: str) -> dict[str, Any]:
-    """A study of one variant that takes seconds."""
+    """Return a study of one variant that takes seconds."""
     small = {"dims.width": 8, "dims.layers": 1, "dims.heads": 2, "dims.length": 16, "data.batch": 4}
     return {
         "base": {"preset": "encoder-tiny", **small, "data.validation": 8},
@@ -55,8 +55,8 @@ def study(attention: str) -> dict[str, Any]:
     }
 
 
-def answer(folder: Path, *words: str, path: Path | None = None) -> Any:
-    """What a verb says as JSON, in a process of its own."""
+def run_json(folder: Path, *words: str, path: Path | None = None) -> Any:
+    """Run a command in a separate process, and return its JSON output."""
     environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
     command = [sys.executable, "-m", "paribus", *words, "--json"]
     process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -64,20 +64,20 @@ def answer(folder: Path, *words: str, path: Path | None = None) -> Any:
     return json.loads(process.stdout)
 
 
-def listed(folder: Path, name: str, *source_options: str, path: Path | None = None) -> dict[str, Any]:
-    rows = answer(folder, "list", "attention", *source_options, path=path)
+def list_row(folder: Path, name: str, *source_options: str, path: Path | None = None) -> dict[str, Any]:
+    rows = run_json(folder, "list", "attention", *source_options, path=path)
     (row,) = [row for row in rows if row["name"] == name]
     return dict(row)
 
 
-def ablated(folder: Path, name: str, *source_options: str, path: Path | None = None) -> None:
+def check_study(folder: Path, name: str, *source_options: str, path: Path | None = None) -> None:
     """Run a study of a component, and assert that it has a verdict."""
     (folder / "study.yaml").write_text(json.dumps(study(name)))  # JSON is YAML
-    table = answer(folder, "run", "study.yaml", "--jobs", "2", *source_options, path=path)
+    table = run_json(folder, "run", "study.yaml", "--jobs", "2", *source_options, path=path)
     (row,) = [row for row in table["rows"] if row["variant"] == f"attention={name}"]
     assert row["n"] == 2
     assert row["verdict"]
-    assert answer(folder, "compare", "study.yaml", *source_options, path=path) == table
+    assert run_json(folder, "compare", "study.yaml", *source_options, path=path) == table
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +94,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_distribution_outside_the_tree_is_listed_checked_and_ablated(site: Path, tmp_path: Path) -> None:
-    row = listed(tmp_path, "qk-norm", path=site)
+def test_an_installed_distribution_is_listed_checked_and_ablated(site: Path, tmp_path: Path) -> None:
+    row = list_row(tmp_path, "qk-norm", path=site)
     assert row["distribution"] == "paribus-sample 0.1.0"
     assert [option["name"] for option in row["options"]] == ["scale", "bias"]
-    checked = answer(tmp_path, "check", "gpt-tiny", "attention=qk-norm", "attention.scale=4", path=site)
+    checked = run_json(tmp_path, "check", "gpt-tiny", "attention=qk-norm", "attention.scale=4", path=site)
     assert checked["spec"]["attention"] == {"name": "qk-norm", "scale": 4.0, "bias": True}
-    ablated(tmp_path, "qk-norm", path=site)
+    check_study(tmp_path, "qk-norm", path=site)
 
 
-def test_the_samples_own_test_passes_where_it_is_installed(site: Path) -> None:
+def test_the_test_of_the_sample_passes_when_installed(site: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(site)]
     done = subprocess.run(
         [*command, str(SAMPLE / "tests")],
@@ -116,13 +116,13 @@ def test_the_samples_own_test_passes_where_it_is_installed(site: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_a_file_at_the_command_line_is_listed_checked_and_ablated(tmp_path: Path) -> None:
+def test_a_plugin_file_is_listed_checked_and_ablated(tmp_path: Path) -> None:
     source = (SAMPLE / "paribus_sample" / "query_key_norm.py").read_text()
     (tmp_path / "mine.py").write_text(source + HOOK)
     source_options = ("--plugin", "./mine.py")
-    assert listed(tmp_path, "mine", *source_options)["distribution"] == "mine.py"
-    assert answer(tmp_path, "check", "gpt-tiny", "attention=mine", *source_options)["ok"]
-    ablated(tmp_path, "mine", *source_options)
+    assert list_row(tmp_path, "mine", *source_options)["distribution"] == "mine.py"
+    assert run_json(tmp_path, "check", "gpt-tiny", "attention=mine", *source_options)["ok"]
+    check_study(tmp_path, "mine", *source_options)
 
 
 @final
@@ -147,7 +147,7 @@ class Capped(Attention):
         return softmax_cost(self.shape, 1, self.attend.visibility, load)
 
 
-def test_a_class_given_in_python_is_listed_checked_and_ablated(tmp_path: Path) -> None:
+def test_a_python_class_is_listed_checked_and_ablated(tmp_path: Path) -> None:
     registry = paribus.installed().with_components(attention={"capped": Capped})
     assert registry.index.find("attention", "capped").summary == (Capped.__doc__ or "")
     assert paribus.spec("gpt-tiny", "attention=capped", registry=registry).attention.name == "capped"

@@ -38,39 +38,39 @@ def canonical(name: str) -> str:
 
 
 @pytest.mark.parametrize("folder", SOURCE_ROOTS)
-def test_a_source_root_is_no_package(folder: str) -> None:
+def test_a_source_root_is_not_a_package(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
 
 
-def test_every_plugin_comes_through_an_entry_point() -> None:
+def test_every_plugin_has_an_entry_point() -> None:
     assert set(pyproject()["project"]["entry-points"]["paribus"].values()) == plugins()
 
 
-def test_import_linter_watches_every_package() -> None:
+def test_import_linter_covers_every_package() -> None:
     linter = pyproject()["tool"]["importlinter"]
     (strangers,) = (contract for contract in linter["contracts"] if contract["id"] == "plugins-are-strangers")
     assert set(strangers["protected_modules"]) == plugins()
     assert set(linter["root_packages"]) == {"paribus"} | plugins()
 
 
-def test_every_package_shows_its_types() -> None:
+def test_every_package_is_typed() -> None:
     assert [package.name for package in packages() if not (package / "py.typed").exists()] == []
 
 
-def test_constraints_pin_whatever_we_name() -> None:
+def test_constraints_pin_every_dependency() -> None:
     project = pyproject()["project"]
     named = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     names = {canonical(re.match(r"[\w.-]+", line)[0]) for line in named} - {"paribus"}  # type: ignore[index]  # each has one
     assert names - set(pins()) == set()
 
 
-def test_constraints_pin_exact_versions_that_every_index_has() -> None:
+def test_constraints_pin_exact_versions() -> None:
     # torch 2.13.0+cpu satisfies ==2.13.0, and not the other way round
     assert {name: version for name, version in pins().items() if not re.fullmatch(r"\d+(\.\w+)*", version)} == {}
 
 
 @pytest.mark.parametrize("folder", SOURCE_ROOTS)
-def test_an_exception_from_a_checker_names_its_rule_and_its_reason(folder: str) -> None:
+def test_every_lint_exception_has_a_rule_and_a_reason(folder: str) -> None:
     exception = re.compile(r"#\s*(noqa|type:\s*ignore)\b(?P<rest>.*)")
     reasoned = re.compile(r"(: [A-Z]+\d+(, ?[A-Z]+\d+)*|\[[\w, -]+\])\W+\w.*")
     bare = [
@@ -93,12 +93,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return set(archive.namelist())
 
 
-def test_the_wheel_installs_our_packages_and_nothing_else(wheel: set[str]) -> None:
+def test_the_wheel_has_only_our_packages(wheel: set[str]) -> None:
     tops = {name.partition("/")[0] for name in wheel if ".dist-info/" not in name}
     assert tops == {package.name for package in packages()}
 
 
-def test_the_wheel_holds_every_source_file(wheel: set[str]) -> None:
+def test_the_wheel_has_every_source_file(wheel: set[str]) -> None:
     sources = {
         path.relative_to(root).as_posix()
         for root in (ROOT / "core", ROOT / "plugins")
@@ -108,7 +108,7 @@ def test_the_wheel_holds_every_source_file(wheel: set[str]) -> None:
     assert sources - wheel == set()
 
 
-def test_the_wheel_holds_every_shipped_study_and_no_record(wheel: set[str]) -> None:
+def test_the_wheel_has_every_shipped_study_and_no_record(wheel: set[str]) -> None:
     studies = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ablations").rglob("study.yaml")}
     shipped = {name.removeprefix("paribus/shipped/") for name in wheel if name.startswith("paribus/shipped/")}
     assert studies - shipped == set()

@@ -45,7 +45,7 @@ def run(checkout: Path, *words: str) -> str:
     path = os.pathsep.join(str(checkout / root) for root in ("core", "plugins"))
     variables = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
-    }  # those of xdist too
+    }  # including those of xdist
     environment = {**variables, "PYTHONPATH": path}
     command = [sys.executable, "-m", *words]
     process = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
@@ -57,7 +57,7 @@ def paribus(checkout: Path, *words: str) -> str:
     return run(checkout, "paribus", *words)
 
 
-def test_it_is_listed_and_explained(checkout: Path) -> None:
+def test_a_new_attention_is_listed_and_explained(checkout: Path) -> None:
     rows = json.loads(paribus(checkout, "list", "attention", "--json"))
     assert {row["name"] for row in rows} >= {"newcomer", "gqa", "mha"}
     output = paribus(checkout, "explain", "attention.newcomer")
@@ -65,24 +65,24 @@ def test_it_is_listed_and_explained(checkout: Path) -> None:
     assert str(checkout / PLUGIN / "newcomers_query.py") in output
 
 
-def test_it_is_checked(checkout: Path) -> None:
+def test_a_new_attention_is_checked(checkout: Path) -> None:
     overrides = ["attention=newcomer", "attention.kv_heads=2"]
     document = json.loads(paribus(checkout, "check", "gpt-tiny", *overrides, "--json"))
     assert document["spec"]["attention"]["name"] == "newcomer"
 
 
-def test_it_is_tested(checkout: Path) -> None:
+def test_a_new_attention_is_tested(checkout: Path) -> None:
     tests = ["tests/core/paribus/testing/test_conform.py", "-q", "-p", "no:cacheprovider", "-k", "attention.newcomer"]
     assert "1 passed" in run(checkout, "pytest", *tests)
 
 
-def test_it_is_benchmarked(checkout: Path) -> None:
+def test_a_new_attention_is_benchmarked(checkout: Path) -> None:
     collect = ["benchmarks/bench_attention.py", "-o", "python_files=bench_*.py", "--collect-only", "-q"]
     output = run(checkout, "pytest", *collect, "-p", "no:cacheprovider", "-k", "newcomer")
     assert "test_time_of_each[newcomer]" in output
 
 
-def test_it_is_in_the_table_of_components(checkout: Path) -> None:
+def test_a_new_attention_is_in_the_table_of_components(checkout: Path) -> None:
     subprocess.run(
         [sys.executable, "docs/components.py"],
         cwd=checkout,
@@ -92,7 +92,7 @@ def test_it_is_in_the_table_of_components(checkout: Path) -> None:
     assert "| `newcomer` |" in (checkout / "docs" / "components.md").read_text()
 
 
-def test_it_is_ablated(checkout: Path, tmp_path: Path) -> None:
+def test_a_new_attention_is_ablated(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
     words = ["run", str(tmp_path / "study.yaml"), "--store", str(tmp_path / "runs"), "--jobs", "2", "--json"]
     (row,) = [row for row in json.loads(paribus(checkout, *words))["rows"] if "newcomer" in row["variant"]]

@@ -22,7 +22,7 @@ from benchmarks.paired import (
 NOISE = np.random.default_rng(3)
 
 
-def test_a_ratio_within_rounds_survives_a_machine_that_slows_down() -> None:
+def test_a_ratio_within_rounds_is_robust_to_a_slowing_machine() -> None:
     slowing = np.linspace(1.0, 3.0, 60)
     measured = ratio(1.1 * slowing * NOISE.lognormal(0, 0.01, 60), slowing * NOISE.lognormal(0, 0.01, 60))
     assert measured.low < 1.1 < measured.high
@@ -39,7 +39,7 @@ def test_a_slow_round_among_many_changes_nothing() -> None:
     assert estimate([*usual, 50.0]).high < 1.02
 
 
-def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+def test_the_interval_has_its_nominal_coverage() -> None:
     estimates = [estimate(NOISE.lognormal(0, 0.3, 40)) for _ in range(200)]
     covered = sum(interval.low <= 1.0 <= interval.high for interval in estimates)
     assert 180 <= covered <= 200
@@ -50,7 +50,7 @@ def test_the_same_rounds_give_the_same_interval() -> None:
     assert estimate(samples) == estimate(samples.copy())
 
 
-def test_rounds_rotate_who_is_first_and_time_each_once() -> None:
+def test_rounds_rotate_the_order_and_time_each_contestant_once() -> None:
     order: list[str] = []
     rounds = Rounds({name: lambda name=name: order.append(name) for name in "abc"})  # type: ignore[misc]  # mypy does not see the default
     for _ in range(3):
@@ -59,20 +59,20 @@ def test_rounds_rotate_who_is_first_and_time_each_once() -> None:
     assert {name: len(times) for name, times in rounds.times.items()} == {"a": 3, "b": 3, "c": 3}
 
 
-def test_rounds_that_warm_up_do_not_count() -> None:
+def test_warm_up_rounds_are_not_recorded() -> None:
     runs: list[int] = []
     rounds = Rounds({"a": lambda: runs.append(1)})
     assert rounds.warm(2) >= 0
     assert (len(runs), rounds.times) == (2, {"a": []})
 
 
-def test_a_contestant_that_runs_elsewhere_says_itself_how_long_it_took() -> None:
+def test_a_contestant_may_return_its_own_time() -> None:
     rounds = Rounds({"a": lambda: 1.5}, lambda run: float(run()))
     rounds()
     assert rounds.times == {"a": [1.5]}
 
 
-def test_waiting_costs_no_cpu_time_and_working_does() -> None:
+def test_cpu_time_excludes_waiting() -> None:
     def work() -> None:
         until = time.process_time() + 0.02
         while time.process_time() < until:
@@ -82,7 +82,7 @@ def test_waiting_costs_no_cpu_time_and_working_does() -> None:
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_nothing_is_collected_while_the_clock_runs_and_all_is_as_before_behind_it(collects: bool) -> None:
+def test_garbage_collection_is_disabled_during_timing(collects: bool) -> None:
     was_enabled = gc.isenabled()
     try:
         (gc.enable if collects else gc.disable)()
@@ -94,14 +94,14 @@ def test_nothing_is_collected_while_the_clock_runs_and_all_is_as_before_behind_i
 
 
 @pytest.mark.parametrize("power", [1.0, 1.5, 2.0])
-def test_an_exponent_is_the_power_that_costs_grow_by(power: float) -> None:
+def test_an_exponent_equals_the_power_of_the_costs(power: float) -> None:
     sizes = (512, 1024, 2048, 4096, 8192)
     rounds = [[1e-9 * size**power * NOISE.lognormal(0, 0.01) for size in sizes] for _ in range(12)]
     assert math.isclose(exponent(sizes, rounds).figure, power, abs_tol=0.02)
     assert all(math.isclose(slope, power, abs_tol=0.1) for slope in local_slopes(sizes, rounds))
 
 
-def test_local_slopes_tell_of_a_bend_that_one_exponent_hides() -> None:
+def test_local_slopes_show_a_change_of_the_exponent() -> None:
     sizes = (1, 2, 4, 8, 16)
     bent = [[1.0, 1.0, 1.0, 4.0, 16.0]]
     assert local_slopes(sizes, bent) == pytest.approx([0.0, 0.0, 2.0, 2.0])
@@ -126,20 +126,20 @@ def test_a_verdict_needs_the_whole_interval_on_one_side(measured: Estimate, expe
     assert verdict(negated, -1.02, at_most=False) == expected
 
 
-def test_a_twin_that_strays_further_than_the_limit_leaves_nothing_to_judge() -> None:
+def test_a_noisy_a_a_comparison_makes_a_verdict_inconclusive() -> None:
     assert verdict(NARROW, 1.02, twin=WIDE) == "inconclusive"
     assert verdict(SLOW, 1.02, twin=WIDE) == "inconclusive"
     assert verdict(NARROW, 1.02, twin=NARROW) == "met"
     assert verdict(Estimate(100, 90, 110), 350, twin=Estimate(3, -20, 20), null_value=0.0) == "met"
 
 
-def test_a_contrast_that_is_not_seen_to_miss_leaves_nothing_to_judge() -> None:
+def test_an_undetected_contrast_makes_a_verdict_inconclusive() -> None:
     assert verdict(NARROW, 1.02, contrast=SLOW) == "met"
     assert verdict(NARROW, 1.02, contrast=NARROW) == "inconclusive"
     assert verdict(NARROW, 1.02, contrast=WIDE) == "inconclusive"
 
 
-def test_a_claim_comes_back_from_its_file_with_its_verdict() -> None:
+def test_claims_round_trip_with_their_verdicts() -> None:
     claims = [
         Claim("P1", "step", NARROW, limit=1.02, twin=NARROW, contrast=SLOW),
         Claim("", "told", WIDE, "ms", note="so"),
@@ -149,5 +149,5 @@ def test_a_claim_comes_back_from_its_file_with_its_verdict() -> None:
     assert [claim.verdict for claim in claims] == ["met", None, "not met"]
 
 
-def test_another_unit_changes_all_three_figures() -> None:
+def test_times_scales_figure_and_interval() -> None:
     assert Estimate(1.0, 0.5, 2.0).times(1e3) == Estimate(1000.0, 500.0, 2000.0)

@@ -177,13 +177,13 @@ def documents(registry: Registry) -> list[str]:
     return [yaml.safe_dump(document, sort_keys=False) for document in (*resolved_specs, *short_specs, *STUDIES)]
 
 
-def fuzz(cli: Cli, documents: list[str], count: int) -> Counter[int]:
+def check_mutated_specs(cli: Cli, documents: list[str], count: int) -> Counter[int]:
     """Check `count` mutated specs and studies, and return the number of each exit code."""
     ends: Counter[int] = Counter()
 
     @settings(MANY, max_examples=count)
     @given(st.integers(0, len(documents) - 1), CHANGES, CORRUPTIONS)
-    def judged(number: int, changes: list[Any], marks: list[Any]) -> None:
+    def check_document(number: int, changes: list[Any], marks: list[Any]) -> None:
         document = yaml.safe_load(documents[number])
         for change in changes[: 1 + changes[0][-1] % 2 * 2]:  # mostly one change, which passes more of the checks
             changed(document, *change)
@@ -201,14 +201,14 @@ def fuzz(cli: Cli, documents: list[str], count: int) -> Counter[int]:
         assert result.code == EXIT_OK or (lines and not result.out), data
         assert all(line.startswith("error[") for line in lines if result.code), (result, data)
 
-    judged()
+    check_document()
     return ends
 
 
 def test_mutated_specs_are_accepted_or_rejected_with_an_error(
     cli: Cli, cached_registry: None, documents: list[str]
 ) -> None:
-    ends = fuzz(cli, documents, 100)
+    ends = check_mutated_specs(cli, documents, 100)
     assert ends[EXIT_SPEC] > 20
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
 
@@ -218,7 +218,7 @@ def test_mutated_specs_are_accepted_or_rejected_with_an_error(
 def test_ten_thousand_mutated_specs_are_accepted_or_rejected_with_an_error(
     cli: Cli, cached_registry: None, documents: list[str], record_property: Callable[[str, object], None]
 ) -> None:
-    ends = fuzz(cli, documents, 10_000)
+    ends = check_mutated_specs(cli, documents, 10_000)
     assert ends.total() >= 9_000  # hypothesis does not repeat an example
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
     record_property("specs and studies fuzzed", ends.total())
@@ -227,15 +227,15 @@ def test_ten_thousand_mutated_specs_are_accepted_or_rejected_with_an_error(
     record_property("tracebacks, hangs and files made by them", 0)
 
 
-class Drawn(NamedTuple):
+class RandomSpec(NamedTuple):
     """Spec that is valid by the schema of the registry."""
 
-    said: str
-    given: dict[str, Any]
+    description: str
+    user_spec: dict[str, Any]
     spec: dict[str, Any]
 
 
-def drawn(registry: Registry, rng: random.Random) -> Iterator[Drawn]:
+def random_specs(registry: Registry, rng: random.Random) -> Iterator[RandomSpec]:
     """Yield specs with random components in models that the rules allow, with options within their limits."""
     preset_specs = base_specs(None, registry)
     slots = (
@@ -258,7 +258,7 @@ def drawn(registry: Registry, rng: random.Random) -> Iterator[Drawn]:
             changes |= case.component_overrides(base, _with_options(entry, preset_specs[base], rng, registry))
         user_spec = {**preset_specs[base], **changes}
         try:
-            yield Drawn(f"{base} {changes}", user_spec, resolved(user_spec, registry=registry))
+            yield RandomSpec(f"{base} {changes}", user_spec, resolved(user_spec, registry=registry))
         except SpecError:
             continue  # a rule or a limit rejects it
 
@@ -276,7 +276,7 @@ def _with_options(entry: Entry, base: Any, rng: random.Random, registry: Registr
     return node
 
 
-def can_build(sample: Drawn, registry: Registry) -> bool:
+def can_build(sample: RandomSpec, registry: Registry) -> bool:
     """Return whether a spec can be built; False if a component rejects it with a `SpecError`."""
     try:
         build(sample.spec, registry, placeholder_vocabulary(sample.spec, registry.index), KERNELS)
@@ -286,8 +286,10 @@ def can_build(sample: Drawn, registry: Registry) -> bool:
 
 
 def test_a_resolved_spec_resolves_to_itself_after_a_round_trip(registry: Registry) -> None:
-    for sample in itertools.islice(drawn(registry, random.Random(1)), 25):
-        assert resolved(yaml.safe_load(yaml.safe_dump(sample.spec)), registry=registry) == sample.spec, sample.said
+    for sample in itertools.islice(random_specs(registry, random.Random(1)), 25):
+        assert resolved(yaml.safe_load(yaml.safe_dump(sample.spec)), registry=registry) == sample.spec, (
+            sample.description
+        )
 
 
 @pytest.mark.faults
@@ -297,7 +299,7 @@ def test_a_thousand_valid_specs_are_accepted_built_and_run(
 ) -> None:
     built = evaluated = refused = 0
     hashes: set[str] = set()
-    for sample in drawn(registry, random.Random(20_260)):
+    for sample in random_specs(registry, random.Random(20_260)):
         if spec_hash(sample.spec) in hashes:
             continue
         hashes.add(spec_hash(sample.spec))
@@ -308,20 +310,20 @@ def test_a_thousand_valid_specs_are_accepted_built_and_run(
         built += 1
         Path("s.yaml").write_text(yaml.safe_dump(sample.spec))
         result = cli("check", "s.yaml")
-        assert (result.code, result.err) == (EXIT_OK, ""), (result, sample.said)
-        assert result.out.startswith(f"# {spec_hash(sample.spec)}\n"), sample.said
+        assert (result.code, result.err) == (EXIT_OK, ""), (result, sample.description)
+        assert result.out.startswith(f"# {spec_hash(sample.spec)}\n"), sample.description
         if built % 5 == 0:
             evaluated += run_forward(sample, registry)
         if built == 1_000:
             break
     assert evaluated >= 200
-    record_property("valid specs drawn from the schema and accepted", built)
+    record_property("valid specs random_specs from the schema and accepted", built)
     record_property("of these given values and run forward", evaluated)
 
 
-def run_forward(sample: Drawn, registry: Registry) -> int:
+def run_forward(sample: RandomSpec, registry: Registry) -> int:
     """Run one forward pass of the model with its initial weights."""
     specimen = SmallModel(sample.spec, registry, perturbed=False)
     with torch.no_grad():
-        assert specimen.hidden(specimen.with_segments(specimen.tokens(1, 8))).isfinite().all(), sample.said
+        assert specimen.hidden(specimen.with_segments(specimen.tokens(1, 8))).isfinite().all(), sample.description
     return 1

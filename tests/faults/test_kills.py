@@ -48,11 +48,11 @@ def test_trials_killed_forty_times_at_random_have_the_same_results(
     rng = random.Random(20_261)
     kills: list[int] = []
 
-    def shot(event: Event) -> None:
+    def kill_later(event: Event) -> None:
         """Kill each process a random time after its start."""
         if event.kind == "started" and len(kills) < KILLS:
             pid = int("".join(filter(str.isdigit, event.text)))
-            threading.Timer(rng.uniform(0.05, 1.0), killed, (pid, kills)).start()
+            threading.Timer(rng.uniform(0.05, 1.0), kill_trial, (pid, kills)).start()
 
     server = ForkServer()
     server.open(Plugins())
@@ -60,7 +60,7 @@ def test_trials_killed_forty_times_at_random_have_the_same_results(
         options = RunOptions(jobs=2, retries=10_000, rehearse=False, trial=TrialOptions(checkpoint_steps=1))
         for number in range(KILLS):  # a fast machine finishes before enough kills, and starts a new study
             store = Store(tmp_path, f"study-{number}")
-            run_trials(trials, store, launcher=server, options=options, on_event=shot)  # type: ignore[arg-type]  # it does what a launcher does
+            run_trials(trials, store, launcher=server, options=options, on_event=kill_later)  # type: ignore[arg-type]  # it has the methods of a launcher
             outcome = [store.record(item.identity) for item in trials]
             assert [canonical_json(record["result"]) for record in outcome if record is not None] == expected
             if len(kills) >= KILLS:
@@ -71,7 +71,7 @@ def test_trials_killed_forty_times_at_random_have_the_same_results(
     record_property("kill -9 survived", len(kills))
 
 
-def killed(pid: int, kills: list[int]) -> None:
+def kill_trial(pid: int, kills: list[int]) -> None:
     """Kill a trial's process; its pid may have been reused, so other processes are left alone."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -83,12 +83,12 @@ def killed(pid: int, kills: list[int]) -> None:
 
 
 @final
-class Instant(Launcher):
+class InstantLauncher(Launcher):
     """Launcher whose trials write a record or a failure at once, and log their identity."""
 
     def __init__(self, ran: Path) -> None:
         self.ran = ran
-        self.news_of: deque[LauncherEvent] = deque()
+        self.events: deque[LauncherEvent] = deque()
 
     def open(self, plugins: Plugins) -> None: ...
 
@@ -103,10 +103,10 @@ class Instant(Launcher):
             write_json(
                 store.folder(request.identity) / RECORD, {"identity": request.identity, "result": {"state": "done"}}
             )
-        self.news_of += [JobStarted(job.name, "here"), JobEnded(job.name, request.spec["seed"] % 2, None, "")]
+        self.events += [JobStarted(job.name, "here"), JobEnded(job.name, request.spec["seed"] % 2, None, "")]
 
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
-        return [self.news_of.popleft()] if self.news_of else []
+        return [self.events.popleft()] if self.events else []
 
     def stop(self, name: str, signal: int) -> None: ...
 
@@ -124,7 +124,7 @@ def study(root: Path, *, kill_at: int | None) -> list[Trial]:
     specs = [{"seed": seed, "trainer": {"max_steps": 1}, "data": {"batch": 4}} for seed in range(4)]
     trials = [Trial(f"base-{seed}", "base", seed, spec, {}, "code", "corpus") for seed, spec in enumerate(specs)]
     store = Store(root, "study", FILES if kill_at is None else FILES.with_callback(kill_at_call))
-    run_trials(trials, store, launcher=Instant(root / "ran"), options=RunOptions(rehearse=False))
+    run_trials(trials, store, launcher=InstantLauncher(root / "ran"), options=RunOptions(rehearse=False))
     return trials
 
 

@@ -34,7 +34,7 @@ Property = Callable[[str, object], None]
 @pytest.mark.faults
 @pytest.mark.held("D5", "D9")
 @pytest.mark.timeout(1800)  # each of its processes imports torch anew
-@pytest.mark.filterwarnings("default")  # of Ray's own making
+@pytest.mark.filterwarnings("default")  # warnings of Ray itself
 def test_trials_killed_ten_times_on_ray_have_the_same_results(
     trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
 ) -> None:
@@ -49,10 +49,10 @@ def test_trials_killed_ten_times_on_ray_have_the_same_results(
     rng = random.Random(20_261)
     kills: list[str] = []
 
-    def shot(event: Event) -> None:
+    def kill_later(event: Event) -> None:
         if event.kind == "started" and len(kills) < KILLS:
             pid, victim = int(event.text.split()[1]), rng.choice(["process", "worker"])
-            threading.Timer(rng.uniform(0.0, LATEST), killed, (pid, victim, kills)).start()
+            threading.Timer(rng.uniform(0.0, LATEST), kill_process, (pid, victim, kills)).start()
 
     launcher = Ray(cpus=0.5)
     launcher.open(Plugins())
@@ -60,7 +60,7 @@ def test_trials_killed_ten_times_on_ray_have_the_same_results(
         options = RunOptions(jobs=2, retries=10_000, rehearse=False, trial=TrialOptions(checkpoint_steps=1))
         for number in range(KILLS):  # a fast machine finishes before enough kills, and starts a new study
             store = Store(tmp_path, f"study-{number}")
-            run_trials(trials, store, launcher=launcher, options=options, on_event=shot)
+            run_trials(trials, store, launcher=launcher, options=options, on_event=kill_later)
             records = [store.record(item.identity) for item in trials]
             assert [canonical_json(record["result"]) for record in records if record is not None] == expected
             if len(kills) >= KILLS:
@@ -72,7 +72,7 @@ def test_trials_killed_ten_times_on_ray_have_the_same_results(
     record_property("kill -9 survived", len(kills))
 
 
-def killed(pid: int, victim: str, kills: list[str]) -> None:
+def kill_process(pid: int, victim: str, kills: list[str]) -> None:
     """Kill a trial's process or its Ray worker; its pid may have been reused, so other processes are left alone."""
     with suppress(OSError):
         if b"paribus" not in Path(f"/proc/{pid}/cmdline").read_bytes():

@@ -330,7 +330,10 @@ STUDIES: list[tuple[str, str, dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize(
     ("folder", "changes", "words"),
-    [pytest.param(*row[1:], id=f"{row[0]}-{at}", marks=pytest.mark.held(row[0])) for at, row in enumerate(STUDIES)],
+    [
+        pytest.param(*row[1:], id=f"{row[0]}-{number}", marks=pytest.mark.held(row[0]))
+        for number, row in enumerate(STUDIES)
+    ],
 )
 def test_an_error_in_a_study_is_one_line_and_runs_no_trial(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, verb: str, folder: str, changes: dict[str, Any], words: list[str]
@@ -388,7 +391,10 @@ DATA: list[tuple[str, dict[str, str], list[str], list[str]]] = [
 
 @pytest.mark.parametrize(
     ("files", "overrides", "words"),
-    [pytest.param(*row[1:], id=f"{row[0]}-{at}", marks=pytest.mark.held(row[0])) for at, row in enumerate(DATA)],
+    [
+        pytest.param(*row[1:], id=f"{row[0]}-{number}", marks=pytest.mark.held(row[0]))
+        for number, row in enumerate(DATA)
+    ],
 )
 def test_an_unusable_corpus_is_reported_before_the_first_step(
     cli: Cli, files: dict[str, str], overrides: list[str], words: list[str]

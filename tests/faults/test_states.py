@@ -1,4 +1,4 @@
-"""What becomes of trials, seen as their user sees it: every state, every signal, and outputs that take nothing."""
+"""States of trials as users see them: every state, every signal, and unwritable outputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def written(folder: Path, **changes: Any) -> str:
+def write_study(folder: Path, **changes: Any) -> str:
     (folder / "mine").mkdir(exist_ok=True)
     (folder / "mine/study.yaml").write_text(json.dumps({**STUDY, **changes}))
     return "mine/study.yaml"
@@ -78,7 +78,7 @@ def states(start: Start, path: str) -> dict[str, str]:
     return {f"{row['variant']} {row['seed']}": row["state"] for row in json.loads(output)}
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 900
     while not condition():
         assert time.monotonic() < end
@@ -87,14 +87,14 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.held("D1", "D4", "D6", "D8")
 def test_every_trial_state_occurs_and_is_reported(start: Start, tmp_path: Path) -> None:
-    path = written(tmp_path, seeds=4, timeout=20)
+    path = write_study(tmp_path, seeds=4, timeout=20)
     pending = {
         f"{variant} {seed}": "pending" for variant in ("baseline", "optimizer.lr=1000000000000.0") for seed in range(4)
     }
     assert states(start, path) == pending
     plan = {seed: {"do": failure, "step": 2} for seed, failure in FAILURES.items()}
     run = start("run", path, "--jobs", "8", plan=plan)
-    until(lambda: len(list(tmp_path.glob("runs/mine/*/progress.jsonl"))) == 8)
+    wait_until(lambda: len(list(tmp_path.glob("runs/mine/*/progress.jsonl"))) == 8)
     assert "running" in states(start, path).values()
     out, err = run.communicate(timeout=900)
     assert run.returncode == EXIT_FAILED
@@ -123,9 +123,9 @@ def test_every_trial_state_occurs_and_is_reported(start: Start, tmp_path: Path) 
 def test_a_signal_leaves_checkpoints_and_prints_the_resume_command(
     start: Start, tmp_path: Path, number: signal.Signals, code: int, name: str
 ) -> None:
-    path = written(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 400})
+    path = write_study(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 400})
     run = start("run", path, "--jobs", "2")
-    until(lambda: any(file.read_text().count("step") > 1 for file in tmp_path.glob("runs/mine/*/progress.jsonl")))
+    wait_until(lambda: any(file.read_text().count("step") > 1 for file in tmp_path.glob("runs/mine/*/progress.jsonl")))
     everybody = family(run.pid)
     os.kill(run.pid, number)
     _, err = run.communicate(timeout=900)
@@ -139,7 +139,7 @@ def test_a_signal_leaves_checkpoints_and_prints_the_resume_command(
 
 @pytest.mark.held("D22")
 def test_an_unwritable_output_loses_no_record(start: Start, tmp_path: Path) -> None:
-    path = written(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 2})
+    path = write_study(tmp_path, seeds=2, vary={"attention": ["mqa"]}, budget={"steps": 2})
     with Path("/dev/full").open("w") as full:
         run = start("run", path, stdout=full)
         _, err = run.communicate(timeout=900)

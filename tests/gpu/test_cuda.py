@@ -52,7 +52,7 @@ def model_and_batch(registry: Registry, *words: str) -> tuple[Model, Any]:
 
 
 @pytest.mark.parametrize("words", CELLS, ids=" ".join)
-def test_a_gpu_computes_the_loss_and_the_gradients_of_a_cpu(registry: Registry, words: list[str]) -> None:
+def test_loss_and_gradients_on_a_gpu_equal_those_on_a_cpu(registry: Registry, words: list[str]) -> None:
     model, batch = model_and_batch(registry, *words)
     model.double()
     loss = model.loss(batch)
@@ -82,7 +82,9 @@ def test_a_gpu_computes_the_loss_and_the_gradients_of_a_cpu(registry: Registry, 
     ],
     ids=str,
 )
-def test_scores_that_are_functions_are_fused_and_train_alike(registry: Registry, words: list[str], kernel: str) -> None:
+def test_score_functions_are_fused_with_equal_loss_and_gradients(
+    registry: Registry, words: list[str], kernel: str
+) -> None:
     model, batch = model_and_batch(registry, *words)
     assert set(model.get_submodule("body").kernels(device="cuda", rows=128)) == {kernel}  # type: ignore[operator]  # a stack
     loss = model.loss(batch)
@@ -110,7 +112,7 @@ def test_bf16_stays_near_float32(registry: Registry, words: list[str]) -> None:
         assert model.loss(to_device(batch, model)).item() == pytest.approx(plain, rel=2**-5)
 
 
-def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
+def test_a_training_step_on_a_gpu_does_not_synchronise(registry: Registry) -> None:
     model, batch = model_and_batch(registry, "gpt-tiny", "dropout=0.1")
     model.to("cuda")
     gpu_batch = to_device(batch, model)
@@ -123,7 +125,7 @@ def test_a_training_step_on_a_gpu_waits_for_nothing(registry: Registry) -> None:
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registry, tmp_path: Path) -> None:
+def test_an_interrupted_trial_on_a_gpu_resumes_bitwise(registry: Registry, tmp_path: Path) -> None:
     words = ["dims.width=32", "dropout=0.1", "trainer.max_steps=12", "trainer.deterministic=true"]
     spec = resolved("gpt-tiny", *words, registry=registry)
     expected = run_trial(spec, registry, TrialContext("trial", tmp_path / "whole"))
@@ -141,9 +143,7 @@ def test_a_trial_that_is_cut_on_a_gpu_goes_on_to_the_same_bits(registry: Registr
     assert resumed["provenance"]["machine"]["device"] == "cuda"
 
 
-def test_the_quickstart_runs_on_a_gpu_and_its_control_is_worse(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_quickstart_on_a_gpu_finds_its_control_worse(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["run", "quickstart", "--store", str(tmp_path), "--jobs", "2", "--json"]) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["position=none"]["verdict"] == "worse"

@@ -35,7 +35,7 @@ def grid() -> dict[str, Cell]:
         chosen = dict(zip(("placement", "norm", "feedforward"), rest, strict=True))
         overrides = [f"attention={attention}", f"position={position}"]
         overrides += [f"{slot}={name}" for slot, name in chosen.items()]
-        if chosen["norm"] == "none":  # large rows, unnormed, have weights of 0 where they may look
+        if chosen["norm"] == "none":  # unnormalised states are large, and some visible weights underflow to 0
             overrides += ["embedding.scale=false"]
         if attention == "restricted":
             overrides += ["attention.window=3"]
@@ -48,7 +48,7 @@ GRID = grid()
 
 
 @pytest.fixture(scope="session")
-def built(assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Callable[[Cell], Model]:
+def model_of_cell(assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Callable[[Cell], Model]:
     """Return the model of a cell, built once for all tests, which do not change it."""
     models: dict[Cell, Model] = {}
 
@@ -60,28 +60,28 @@ def built(assemble: Callable[..., Model], shake: Callable[[Model], Model]) -> Ca
     return build
 
 
-def of(*presets: str) -> list[Any]:
+def cells_of(*presets: str) -> list[Any]:
     return [pytest.param(cell, id=name) for name, cell in GRID.items() if cell[0] in presets]
 
 
-@pytest.fixture(params=of(*PRESETS))
-def cell(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
-    return built(request.param)
+@pytest.fixture(params=cells_of(*PRESETS))
+def cell(request: pytest.FixtureRequest, model_of_cell: Callable[[Cell], Model]) -> Model:
+    return model_of_cell(request.param)
 
 
-@pytest.fixture(params=of("gpt-tiny", "seq2seq-tiny"))
-def causal(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
-    return built(request.param)
+@pytest.fixture(params=cells_of("gpt-tiny", "seq2seq-tiny"))
+def causal(request: pytest.FixtureRequest, model_of_cell: Callable[[Cell], Model]) -> Model:
+    return model_of_cell(request.param)
 
 
-@pytest.fixture(params=of("encoder-tiny"))
-def encoder(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
-    return built(request.param)
+@pytest.fixture(params=cells_of("encoder-tiny"))
+def encoder(request: pytest.FixtureRequest, model_of_cell: Callable[[Cell], Model]) -> Model:
+    return model_of_cell(request.param)
 
 
-@pytest.fixture(params=of("seq2seq-tiny"))
-def crossing(request: pytest.FixtureRequest, built: Callable[[Cell], Model]) -> Model:
-    return built(request.param)
+@pytest.fixture(params=cells_of("seq2seq-tiny"))
+def crossing(request: pytest.FixtureRequest, model_of_cell: Callable[[Cell], Model]) -> Model:
+    return model_of_cell(request.param)
 
 
 @pytest.fixture(scope="session")

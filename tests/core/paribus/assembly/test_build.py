@@ -33,7 +33,7 @@ def names(modules: Any, part: str) -> list[str]:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_model_is_built_without_storage_and_at_once(preset: str, components: Registry) -> None:
+def test_a_model_is_built_on_the_meta_device_within_two_seconds(preset: str, components: Registry) -> None:
     spec = resolved(preset, registry=components)
     spec["dims"]["vocabulary"] = spec["dims"]["vocabulary"] or 400
     began = time.process_time()
@@ -45,9 +45,7 @@ def test_a_model_is_built_without_storage_and_at_once(preset: str, components: R
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
-def test_paths_are_places_and_never_the_names_of_components(
-    preset: str, assemble: Assemble, components: Registry
-) -> None:
+def test_parameter_paths_contain_no_component_names(preset: str, assemble: Assemble, components: Registry) -> None:
     model = assemble(preset)
     assert {path.partition(".")[0] for path in model.state_dict()} <= {"embedding", "body", "encoder", "objectives"}
     slots = ("attention", "position", "norm", "placement", "feedforward", "topology", "embedding")
@@ -78,7 +76,9 @@ def test_a_list_is_cycled_over_the_layers(assemble: Assemble) -> None:
 
 
 @pytest.mark.parametrize(("placements", "expected"), [("[pre, post]", False), ("[post, pre]", True)])
-def test_the_last_layer_says_whether_a_norm_follows(placements: str, expected: bool, assemble: Assemble) -> None:
+def test_the_placement_of_the_last_layer_decides_on_the_final_norm(
+    placements: str, expected: bool, assemble: Assemble
+) -> None:
     assert stack(assemble("gpt-tiny", f"placement={placements}")).normed is expected
 
 
@@ -87,7 +87,7 @@ def test_the_final_norm_is_that_of_the_last_layer(assemble: Assemble) -> None:
     assert type(body.norm).__name__ == "RootMeanSquareNorm"
 
 
-def test_a_part_has_what_stands_under_its_name(assemble: Assemble) -> None:
+def test_a_part_has_its_own_components(assemble: Assemble) -> None:
     model = assemble(
         "seq2seq-tiny",
         "parts.encoder.dims.layers=3",
@@ -107,7 +107,7 @@ def test_a_part_has_what_stands_under_its_name(assemble: Assemble) -> None:
     assert body.layers[0].attention.heads.head_width == 4
 
 
-def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
+def test_a_component_receives_the_shape_of_its_layer(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny", "dims.layers=3", "parts.encoder.dims.layers=2", "dropout=0.1")
     body, encoder = stack(model), stack(model, "encoder")
     sublayers = ("attention", "cross", "feedforward")
@@ -121,7 +121,7 @@ def test_a_component_is_told_where_it_stands(assemble: Assemble) -> None:
     ]
 
 
-def test_a_stack_is_told_how_deep_the_one_that_reads_it_is(assemble: Assemble) -> None:
+def test_the_shape_of_an_encoder_has_the_depth_of_the_decoder(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny", "parts.encoder.dims.layers=1", "parts.decoder.dims.layers=3")
     assert (stack(model, "encoder").shape.cross_layers, stack(model).shape.cross_layers) == (3, 0)
     assert stack(assemble("gpt-tiny")).shape.cross_layers == 0
@@ -139,14 +139,14 @@ def test_heads_may_be_wider_or_narrower_than_the_stream(assemble: Assemble) -> N
     assert heads.o.weight.shape == (16, 18)
 
 
-def test_what_is_only_evaluated_is_built_once_and_not_trained(assemble: Assemble) -> None:
+def test_an_evaluated_objective_is_built_once_and_not_trained(assemble: Assemble) -> None:
     model = assemble("bert-tiny", "evaluate=[mlm]")
     assert list(model.assembled.objectives) == ["mlm", "nsp"]
     assert (model.trained, model.evaluated) == (("mlm", "nsp"), ("mlm",))
     assert model.assembled.trained == ("mlm", "nsp")
 
 
-def test_a_limit_that_only_a_component_can_state_is_a_mistake_of_the_spec(assemble: Assemble) -> None:
+def test_an_error_of_a_constructor_is_a_spec_error(assemble: Assemble) -> None:
     with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `mlp`"):
         assemble("gpt-tiny", "feedforward.inner=5", "feedforward.expand=2")
 
@@ -217,7 +217,7 @@ def sloped(components: Registry) -> Registry:
     return components.with_components(position={"of-layer": OfLayer, "of-stack": OfStack, "of-both": OfBoth})
 
 
-def test_a_position_of_the_layer_is_built_for_each_layer_and_told_which(assemble: Assemble, sloped: Registry) -> None:
+def test_a_position_owned_by_layers_is_built_with_each_layer_index(assemble: Assemble, sloped: Registry) -> None:
     model = assemble("gpt-tiny", "position=[of-layer, learned, of-layer]", "dims.layers=6", registry=sloped)
     body = stack(model)
     position_paths = {path for path in model.state_dict() if ".position." in path}
@@ -239,7 +239,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("preset", PARTS)
-def test_a_position_of_the_stack_may_have_a_part_in_each_layer(
+def test_a_position_owned_by_the_stack_may_have_a_part_per_layer(
     preset: str, assemble: Assemble, sloped: Registry
 ) -> None:
     override, place, index = PARTS[preset]
@@ -253,9 +253,7 @@ def test_a_position_of_the_stack_may_have_a_part_in_each_layer(
     assert all(model.get_parameter(path).grad is not None for path in paths)
 
 
-def test_layers_that_share_their_parameters_share_their_part_of_a_position(
-    assemble: Assemble, sloped: Registry
-) -> None:
+def test_shared_layers_share_their_position_part(assemble: Assemble, sloped: Registry) -> None:
     model = assemble("gpt-tiny", "position=of-both", "dims.layers=4", "dims.groups=1", registry=sloped)
     parts = {path for path in model.state_dict() if path.endswith("position.weight")}
     assert parts == {f"body.layers.{layer}.position.weight" for layer in range(4)}
@@ -270,7 +268,7 @@ CROSS = {
 
 
 @pytest.mark.parametrize(("positions", "paths"), CROSS.items(), ids=CROSS)
-def test_the_position_of_a_cross_attention_belongs_to_whom_it_says(
+def test_the_position_of_a_cross_attention_is_held_by_its_declared_owner(
     positions: str, paths: list[str], assemble: Assemble, sloped: Registry
 ) -> None:
     model = assemble("seq2seq-tiny", f"parts.decoder.cross.position={positions}", registry=sloped)
@@ -284,7 +282,7 @@ def test_the_position_of_a_cross_attention_belongs_to_whom_it_says(
     assert {(position.shape.causal, position.shape.memory_width) for position in built} == {(False, 16)}
 
 
-def test_the_modules_of_a_model_stand_under_the_first_word_of_their_paths(assemble: Assemble) -> None:
+def test_children_of_a_model_are_the_first_words_of_its_paths(assemble: Assemble) -> None:
     assembled: ModelParts = assemble("seq2seq-tiny").assembled
     assert list(assembled.children()) == ["embedding", "body", "encoder", "objectives"]
 

@@ -83,7 +83,9 @@ def anew() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
-def test_a_loss_is_one_graph_without_a_break(spec: list[str], assemble: Assemble, shake: Shake, feed: Feed) -> None:
+def test_a_loss_compiles_into_one_graph_without_a_break(
+    spec: list[str], assemble: Assemble, shake: Shake, feed: Feed
+) -> None:
     model, data, backend = shake(assemble(*spec)), feed(*spec), Counting()
     compiled = torch.compile(model.loss, fullgraph=True, backend=backend)
     for step in range(2):
@@ -98,7 +100,7 @@ def test_a_loss_is_one_graph_without_a_break(spec: list[str], assemble: Assemble
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
-def test_any_number_of_lengths_costs_two_graphs_at_most(spec: list[str], assemble: Assemble) -> None:
+def test_all_lengths_need_at_most_two_graphs(spec: list[str], assemble: Assemble) -> None:
     model, backend = assemble(*spec).eval(), Counting()
     compiled = torch.compile(model.topology.run, fullgraph=True, backend=backend)
     for length in (5, 7, 9, 12, 16):
@@ -111,7 +113,7 @@ def test_any_number_of_lengths_costs_two_graphs_at_most(spec: list[str], assembl
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
-def test_any_number_of_lengths_costs_two_graphs_where_keys_are_gathered(preset: str, assemble: Assemble) -> None:
+def test_all_lengths_need_two_graphs_with_gathered_keys(preset: str, assemble: Assemble) -> None:
     model, backend = assemble(preset, *SPARSE).eval(), Counting()
     assert set(model.topology.get_submodule("body").kernels(rows=80)) == {"gathered"}  # type: ignore[operator]  # a Stack says which
     compiled = torch.compile(model.topology.run, fullgraph=True, backend=backend)
@@ -124,9 +126,7 @@ def test_any_number_of_lengths_costs_two_graphs_where_keys_are_gathered(preset: 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
 @pytest.mark.parametrize("position", ["learned", "rope", "alibi"])
-def test_layers_that_are_compiled_one_by_one_share_a_graph(
-    preset: str, position: str, assemble: Assemble, feed: Feed
-) -> None:
+def test_layers_compiled_separately_share_a_graph(preset: str, position: str, assemble: Assemble, feed: Feed) -> None:
     spec = [preset, "dims.layers=12", f"position={position}", "attention=gqa"]
     model, backend = assemble(*spec), Counting()
     batch: Batch = feed(*spec).step(0)

@@ -14,12 +14,12 @@ from paribus.assembly.components import make
 class Group:
     """Options that a family of components shares."""
 
-    scaled: Annotated[bool, "whether"] = True
+    scaled: Annotated[bool, "whether to scale"] = True
     cap: Annotated[float | None, "at most"] = None
 
 
 @final
-class Every:
+class AllKinds:
     """Component with an option of every kind."""
 
     injects = ("shape",)
@@ -36,8 +36,8 @@ class Every:
         inner: Annotated[Any, "what is inside", Slot("feedforward")] = "plain",
     ) -> None:
         if count == 13:
-            raise ValueError("`count` brings bad luck; valid: 12, 14")
-        self.given = (shape, count, rate, maybe, sizes, group)
+            raise ValueError("`count` is invalid; valid: 12, 14")
+        self.arguments = (shape, count, rate, maybe, sizes, group)
         self.inner = inner
 
 
@@ -48,7 +48,7 @@ class Plain:
     injects = ("shape",)
 
     def __init__(self, shape: str) -> None:
-        self.given = (shape,)
+        self.arguments = (shape,)
 
 
 @final
@@ -57,7 +57,7 @@ class Classes:
 
     def get(self, slot: str, name: str) -> type:
         assert slot == "feedforward"
-        return {"every": Every, "plain": Plain}[name]
+        return {"every": AllKinds, "plain": Plain}[name]
 
 
 def node(**options: Any) -> dict[str, Any]:
@@ -67,38 +67,38 @@ def node(**options: Any) -> dict[str, Any]:
     return {**whole, **options}
 
 
-def made(**options: Any) -> Every:
-    return make(Classes(), "feedforward", node(**options), "here", kind=Every)
+def make_every(**options: Any) -> AllKinds:
+    return make(Classes(), "feedforward", node(**options), "shape", kind=AllKinds)
 
 
-def test_options_come_as_their_annotations_say() -> None:
-    component = made(count=3, rate=2, sizes=[3, 4], group={"scaled": False, "cap": 5})
-    assert component.given == ("here", 3, 2.0, None, (3, 4), Group(scaled=False, cap=5.0))
-    rate, cap = component.given[2], component.given[5].cap
+def test_options_have_the_types_of_their_annotations() -> None:
+    component = make_every(count=3, rate=2, sizes=[3, 4], group={"scaled": False, "cap": 5})
+    assert component.arguments == ("shape", 3, 2.0, None, (3, 4), Group(scaled=False, cap=5.0))
+    rate, cap = component.arguments[2], component.arguments[5].cap
     assert (type(rate), type(cap)) == (float, float)
 
 
-def test_a_component_in_a_component_is_handed_over_as_a_factory() -> None:
-    component = made(inner=node(count=7, inner=node(count=8)))
+def test_a_nested_component_is_passed_as_a_factory() -> None:
+    component = make_every(inner=node(count=7, inner=node(count=8)))
     built = component.inner("inside")
-    assert built.given[:2] == ("inside", 7)
-    assert built.inner("further inside").given[:2] == ("further inside", 8)
-    assert built.inner("further inside").inner("deep").given == ("deep",)
+    assert built.arguments[:2] == ("inside", 7)
+    assert built.inner("further inside").arguments[:2] == ("further inside", 8)
+    assert built.inner("further inside").inner("deep").arguments == ("deep",)
     assert component.inner("again") is not built
 
 
-def test_what_a_component_refuses_is_told_with_its_slot_and_its_name() -> None:
-    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `every` says: `count` brings bad luck; valid"):
-        made(count=13)
+def test_an_error_of_a_constructor_is_reported_with_slot_and_name() -> None:
+    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `every`.*`count` is invalid"):
+        make_every(count=13)
 
 
-def test_what_a_component_within_refuses_is_told_as_well() -> None:
-    inner = made(inner=node(count=13)).inner
-    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `every` says: `count` brings bad luck"):
+def test_an_error_of_a_nested_constructor_is_reported() -> None:
+    inner = make_every(inner=node(count=13)).inner
+    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `every`.*`count` is invalid"):
         inner("inside")
 
 
-def test_an_option_that_the_spec_lost_is_no_default_taken_in_silence() -> None:
+def test_a_missing_option_is_an_error_and_not_the_default() -> None:
     lost = {key: value for key, value in node().items() if key != "rate"}
     with pytest.raises(KeyError, match="rate"):
-        make(Classes(), "feedforward", lost, "here", kind=Every)
+        make(Classes(), "feedforward", lost, "shape", kind=AllKinds)

@@ -61,14 +61,14 @@ MODELS = {
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
-def test_declared_operations_are_those_that_torch_counts(spec: list[str], assemble: Assemble, feed: Feed) -> None:
+def test_declared_flops_equal_those_counted_by_torch(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model = assemble(*spec)
     batch = on_meta(feed(*spec).step(0))
-    counted = count(model.to("meta").assembled, batch)
+    counted = torch_flops(model.to("meta").assembled, batch)
     assert model_cost(model.assembled, int(model.spec["dims"]["length"])).flops * len(batch.index) == counted
 
 
-def count(model: ModelParts, batch: Batch) -> int:
+def torch_flops(model: ModelParts, batch: Batch) -> int:
     """Return torch's FLOP count of one forward pass, on the meta device: on a CPU it skips fused attention."""
     with FlopCounterMode(display=False) as counter:
         run = BatchForward(model.topology, batch, capture=Capture(last_layer_input=True))
@@ -88,7 +88,7 @@ def on_meta(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("window", [1, 3, 8])
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
-def test_a_window_saves_the_pairs_that_it_hides(preset: str, window: int, assemble: Assemble) -> None:
+def test_a_window_reduces_flops_by_its_hidden_pairs(preset: str, window: int, assemble: Assemble) -> None:
     full = model_cost(assemble(preset).assembled, 16)
     windowed = model_cost(assemble(preset, "attention=restricted", f"attention.window={window}").assembled, 16)
     span = window if preset == "gpt-tiny" else 2 * window - 1
@@ -97,7 +97,7 @@ def test_a_window_saves_the_pairs_that_it_hides(preset: str, window: int, assemb
     assert full.state == windowed.state
 
 
-def test_operations_grow_with_the_square_of_the_length_and_with_the_window_alone_where_there_is_one(
+def test_flops_are_quadratic_in_the_length_and_linear_with_a_window(
     components: Registry,
 ) -> None:
     def pairs(length: int, *overrides: str) -> int:
@@ -114,7 +114,7 @@ def test_operations_grow_with_the_square_of_the_length_and_with_the_window_alone
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
-def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str], assemble: Assemble) -> None:
+def test_declared_parameters_equal_those_of_the_model(spec: list[str], assemble: Assemble) -> None:
     model = assemble(*spec)
     cost = model_cost(model.assembled, 16)
     numbers = sum(parameter.numel() for parameter in model.parameters())
@@ -125,9 +125,7 @@ def test_parameters_are_the_distinct_numbers_that_a_model_learns(spec: list[str]
 @pytest.mark.parametrize(
     ("position", "numbers"), [("none", 0), ("learned", 256), ("[shaw, learned]", 256 + 2 * 33 * 4)]
 )
-def test_what_a_position_learns_stands_in_its_own_line_whoever_holds_it(
-    position: str, numbers: int, assemble: Assemble
-) -> None:
+def test_position_parameters_have_their_own_line(position: str, numbers: int, assemble: Assemble) -> None:
     lines = model_cost(assemble("gpt-tiny", f"position={position}").assembled, 16).lines
     assert next(line.parameters for line in lines if line.path == "body.position") == numbers
 
@@ -143,30 +141,30 @@ DECODERS = {
 
 
 @pytest.mark.parametrize("spec", DECODERS.values(), ids=DECODERS)
-def test_declared_state_is_what_decoding_keeps(spec: list[str], assemble: Assemble) -> None:
+def test_declared_state_equals_the_decoding_state(spec: list[str], assemble: Assemble) -> None:
     model = assemble(*spec)
     tokens = torch.arange(16).view(1, 16)
     states = model.start(1)
     model(tokens[:, :3], states, **({"source": tokens} if spec[0] == "seq2seq-tiny" else {}))
-    state_size = sum(tensor.numel() for tensor in kept(states.layers))
+    state_size = sum(tensor.numel() for tensor in state_tensors(states.layers))
     cost = model_cost(model.assembled, 16)
     assert cost.state == state_size
     assert cost.cache_bytes_per_token(2) == state_size * 2 / 16
 
 
-def kept(layers: Any) -> Iterator[Tensor]:
+def state_tensors(layers: Any) -> Iterator[Tensor]:
     for layer in layers:
         for state in layer.values():
             yield from state.values()
 
 
 @pytest.mark.parametrize("preset", ["encoder-tiny", "bert-tiny"])
-def test_what_does_not_decode_keeps_no_state(preset: str, assemble: Assemble) -> None:
+def test_a_bidirectional_model_has_no_decoding_state(preset: str, assemble: Assemble) -> None:
     assert model_cost(assemble(preset).assembled, 16).state == 0
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
-def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assemble: Assemble, feed: Feed) -> None:
+def test_tokens_per_part_equal_those_of_a_batch(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model, batch = assemble(*spec), feed(*spec).step(0)
     counts = tokens_per_part(model.assembled, int(model.spec["dims"]["length"]))
     expected = {
@@ -176,7 +174,7 @@ def test_the_rows_of_each_part_are_those_of_its_batches(spec: list[str], assembl
     assert counts == {path: (stream.tokens.shape[1], expected[path]) for path, stream in batch.streams.items()}
 
 
-def test_an_objective_that_is_only_evaluated_costs_nothing(assemble: Assemble) -> None:
+def test_an_evaluated_objective_has_no_training_cost(assemble: Assemble) -> None:
     trained = model_cost(assemble("bert-tiny", "objective=[mlm, nsp]").assembled, 16)
     assembled = assemble("bert-tiny", "objective=[mlm, nsp]").assembled
     evaluated = model_cost(assembled._replace(trained=("nsp",)), 16)
@@ -193,14 +191,14 @@ PUBLISHED = {"gpt2": 124_439_808, "bert-base": 110_106_428}
 
 
 @pytest.mark.parametrize(("preset", "published"), PUBLISHED.items())
-def test_a_published_model_has_as_many_parameters_as_published(
+def test_a_published_model_has_the_published_number_of_parameters(
     preset: str, published: int, components: Registry
 ) -> None:
     model = meta_model(resolved(preset, registry=components), components)
     assert model_cost(model, 512).parameters == published
 
 
-def test_a_tied_tensor_is_counted_where_it_is_met_first() -> None:
+def test_a_tied_tensor_is_counted_once() -> None:
     one = nn.Linear(3, 2, bias=False)
     second_linear = nn.Linear(3, 2, bias=False)
     second_linear.weight = one.weight

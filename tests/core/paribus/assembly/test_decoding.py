@@ -24,7 +24,7 @@ def source_of(model: Model) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
-def test_decoding_in_any_chunks_gives_what_one_pass_gives(cuts: list[int], causal: Model) -> None:
+def test_decoding_in_any_chunks_equals_one_pass(cuts: list[int], causal: Model) -> None:
     with torch.no_grad():
         expected, none = causal(TOKENS, **source_of(causal))
         states = causal.start(2)
@@ -33,7 +33,7 @@ def test_decoding_in_any_chunks_gives_what_one_pass_gives(cuts: list[int], causa
     same(torch.cat(steps, dim=1), expected)
 
 
-def test_a_source_is_read_once_and_remembered(crossing: Model) -> None:
+def test_a_source_is_encoded_once(crossing: Model) -> None:
     calls: list[object] = []
     hook = crossing.topology.get_submodule("encoder").register_forward_hook(lambda *_: calls.append(object()))
     with torch.no_grad():
@@ -46,7 +46,7 @@ def test_a_source_is_read_once_and_remembered(crossing: Model) -> None:
     assert len(calls) == 2
 
 
-def test_prompts_of_different_lengths_decode_together_as_each_does_alone(causal: Model, hidden: Hidden) -> None:
+def test_prompts_of_different_lengths_decode_as_if_separate(causal: Model, hidden: Hidden) -> None:
     lengths = (3, 6)
     prompt = torch.full((2, 6), 0)
     documents = torch.zeros(2, ROWS, dtype=torch.long)
@@ -69,7 +69,7 @@ def test_prompts_of_different_lengths_decode_together_as_each_does_alone(causal:
         same(together[row, 6 - length :], alone[0])
 
 
-def test_states_of_two_batches_know_nothing_of_each_other(causal: Model) -> None:
+def test_states_of_two_batches_are_independent(causal: Model) -> None:
     with torch.no_grad():
         first_states, second_states = causal.start(1), causal.start(1)
         expected, _ = causal(TOKENS[:1], **{name: value[:1] for name, value in source_of(causal).items()})
@@ -86,7 +86,7 @@ def test_states_of_two_batches_know_nothing_of_each_other(causal: Model) -> None
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
-def test_state_has_the_dtype_and_the_room_that_were_asked_for(preset: str, assemble: Callable[..., Model]) -> None:
+def test_decoding_state_has_the_requested_dtype_and_length(preset: str, assemble: Callable[..., Model]) -> None:
     model = assemble(preset, "attention=gqa").to(torch.bfloat16)
     states = model.start(3, 5)
     for layer in states.layers:
@@ -95,7 +95,7 @@ def test_state_has_the_dtype_and_the_room_that_were_asked_for(preset: str, assem
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
-def test_more_rows_than_there_is_room_for_are_refused_before_anything_is_lost(
+def test_tokens_beyond_the_state_length_are_rejected_without_changing_the_state(
     preset: str, assemble: Callable[..., Model]
 ) -> None:
     model = assemble(preset, "position=rope")
@@ -109,12 +109,12 @@ def test_more_rows_than_there_is_room_for_are_refused_before_anything_is_lost(
     torch.testing.assert_close(output, expected[:, 8:])
 
 
-def test_a_source_that_is_missing_is_asked_for(assemble: Callable[..., Model]) -> None:
+def test_a_missing_source_is_an_error(assemble: Callable[..., Model]) -> None:
     with pytest.raises(ValueError, match=r"this topology reads a source: model\(tokens, source=…\), \(B, S\) for `enc"):
         assemble("seq2seq-tiny")(TOKENS)
 
 
-def test_decoding_past_a_table_is_an_error_and_never_a_clamp(assemble: Callable[..., Model]) -> None:
+def test_decoding_past_a_position_table_is_an_error(assemble: Callable[..., Model]) -> None:
     model = assemble("gpt-tiny", "position=learned")
     states = model.start(2, 20)
     model(TOKENS, states)
@@ -125,7 +125,7 @@ def test_decoding_past_a_table_is_an_error_and_never_a_clamp(assemble: Callable[
 # -- reading another stack ---------------------------------------------------------------------------------------
 
 
-def test_every_row_of_a_decoder_reads_every_row_of_its_source(crossing: Model) -> None:
+def test_every_decoder_token_depends_on_every_source_token(crossing: Model) -> None:
     with torch.no_grad():
         expected = crossing.hidden(TOKENS, source=SOURCE)
         for position in range(SOURCE.shape[1]):
@@ -135,7 +135,7 @@ def test_every_row_of_a_decoder_reads_every_row_of_its_source(crossing: Model) -
             assert (differ > 1e-10).all()
 
 
-def test_a_source_without_positions_is_a_set_and_with_any_scheme_it_is_not(crossing: Model) -> None:
+def test_the_order_of_a_source_matters_only_with_positions(crossing: Model) -> None:
     order = torch.randperm(SOURCE.shape[1], generator=torch.Generator().manual_seed(4))
     with torch.no_grad():
         moved = crossing.hidden(TOKENS, source=SOURCE[:, order]) - crossing.hidden(TOKENS, source=SOURCE)
@@ -143,7 +143,7 @@ def test_a_source_without_positions_is_a_set_and_with_any_scheme_it_is_not(cross
     assert bool((moved.abs() > 1e-10).any()) != blind
 
 
-def test_the_source_of_one_example_does_not_reach_another(crossing: Model) -> None:
+def test_the_source_of_one_example_does_not_change_another(crossing: Model) -> None:
     with torch.no_grad():
         expected = crossing.hidden(TOKENS, source=SOURCE)
         changed = torch.stack([SOURCE[0], SOURCE[1].flip(0)])
@@ -152,7 +152,7 @@ def test_the_source_of_one_example_does_not_reach_another(crossing: Model) -> No
 
 
 @pytest.mark.parametrize("position", ["rope", "alibi"])
-def test_a_position_between_source_and_target_is_read_when_stepping_as_well(
+def test_a_cross_attention_position_works_in_stepwise_decoding(
     position: str, assemble: Callable[..., Model], shake: Callable[[Model], Model]
 ) -> None:
     model = shake(assemble("seq2seq-tiny", f"parts.decoder.cross.position={position}"))

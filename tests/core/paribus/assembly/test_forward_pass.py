@@ -23,16 +23,16 @@ def batch(**targets: dict[str, Tensor]) -> Batch:
     return Batch({"body": Stream(TOKENS), "encoder": Stream(TOKENS + 1)}, targets, torch.arange(2))
 
 
-def counted(module: nn.Module) -> list[object]:
+def record_calls(module: nn.Module) -> list[object]:
     """Return a list that grows by one with each forward pass of the module."""
     calls: list[object] = []
     module.register_forward_hook(lambda *_: calls.append(object()))
     return calls
 
 
-def test_a_sum_of_objectives_costs_one_pass(assemble: Assemble) -> None:
+def test_several_objectives_share_one_pass(assemble: Assemble) -> None:
     model = assemble("bert-tiny")
-    calls, embedded = counted(model.topology.get_submodule("body")), counted(model.topology.embedding)
+    calls, embedded = record_calls(model.topology.get_submodule("body")), record_calls(model.topology.embedding)
     targets = {
         "mlm": {"pick": torch.tensor([[0, 3], [1, 2]]), "labels": torch.tensor([[1, 2], [3, -100]])},
         "nsp": {"labels": torch.tensor([0, 1])},
@@ -45,9 +45,9 @@ def test_a_sum_of_objectives_costs_one_pass(assemble: Assemble) -> None:
     assert (len(calls), len(embedded)) == (1, 1)
 
 
-def test_a_memory_is_computed_once_for_all_that_ask(assemble: Assemble) -> None:
+def test_a_memory_is_computed_once_for_all_objectives(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny")
-    calls = counted(model.topology.get_submodule("encoder"))
+    calls = record_calls(model.topology.get_submodule("encoder"))
     run = BatchForward(model.topology, batch())
     one = run.of("one")
     assert one.hidden("body") is one.hidden()
@@ -55,7 +55,7 @@ def test_a_memory_is_computed_once_for_all_that_ask(assemble: Assemble) -> None:
     assert len(calls) == 1
 
 
-def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_own(assemble: Assemble) -> None:
+def test_an_objective_may_run_a_part_on_its_own_tokens(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
     run = BatchForward(model.topology, batch())
     first_run, second_run = run.of("one"), run.of("other")
@@ -63,7 +63,7 @@ def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_ow
     expected = (
         BatchForward(model.topology, Batch({"body": Stream(replacement)}, {}, torch.arange(2))).output("body").hidden
     )
-    calls = counted(model.topology.get_submodule("body"))
+    calls = record_calls(model.topology.get_submodule("body"))
     rows = first_run.hidden(tokens=replacement, key="turned")
     assert torch.equal(rows, expected)
     assert first_run.hidden(tokens=replacement, key="turned") is rows
@@ -74,7 +74,7 @@ def test_a_part_reads_tokens_that_an_objective_made_and_what_they_gave_is_its_ow
         first_run.hidden(tokens=replacement)
 
 
-def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: Assemble) -> None:
+def test_each_objective_has_its_own_targets_and_cache(assemble: Assemble) -> None:
     run = BatchForward(assemble("encoder-tiny").topology, batch(one={"labels": torch.ones(1)}))
     first_run, second_run = run.of("one"), run.of("other")
     assert (list(first_run.targets), list(second_run.targets)) == (["labels"], [])
@@ -85,7 +85,7 @@ def test_an_objective_sees_its_own_targets_and_remembers_what_it_made(assemble: 
     assert second_run.cached("logits", lambda: torch.ones(1)) is not cached_logits
 
 
-def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assemble: Assemble) -> None:
+def test_cached_logits_are_freed_without_garbage_collection(assemble: Assemble) -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -99,14 +99,14 @@ def test_logits_are_freed_with_the_pass_and_do_not_wait_for_a_collection(assembl
             gc.enable()
 
 
-def test_rows_are_scored_by_the_embedding(assemble: Assemble) -> None:
+def test_unembed_scores_hidden_states_by_the_embedding(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
     run = BatchForward(model.topology, batch()).of("mlm")
     expected = run.hidden() @ model.get_parameter("embedding.tokens.weight").T
     torch.testing.assert_close(run.unembed(run.hidden()), expected)
 
 
-def test_weights_are_captured_of_every_layer_where_somebody_asks(assemble: Assemble) -> None:
+def test_weights_of_every_layer_are_captured_on_request(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "attention=[gqa, mha]")
     run = BatchForward(model.topology, batch(), capture=True)
     captured = run.output("body").captured
@@ -117,12 +117,16 @@ def test_weights_are_captured_of_every_layer_where_somebody_asks(assemble: Assem
     assert not BatchForward(model.topology, batch()).output("body").captured
 
 
-def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_other(assemble: Assemble) -> None:
+def test_hidden_states_and_heads_are_captured_for_requested_layers_only(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "attention=[gqa, mha]", "position=none")
     run = BatchForward(model.topology, batch(), capture=Capture(heads=(-2,), hidden=(0, 1, -1)))
     assert [set(layer) for layer in run.output("body").captured] == [{"input", "q", "k", "v", "hidden"}, {"hidden"}]
     objective_run = run.of("clm")
-    assert [objective_run.captured(1, name).shape[1] for name in "qkv"] == [4, 2, 2]  # heads, and those that they share
+    assert [objective_run.captured(1, name).shape[1] for name in "qkv"] == [
+        4,
+        2,
+        2,
+    ]  # query heads, and shared key/value heads
     norm = model.get_submodule("body.norm")
     torch.testing.assert_close(norm(objective_run.captured(-1, "hidden")), objective_run.hidden())
     torch.testing.assert_close(objective_run.captured(2, "hidden"), objective_run.captured(-1, "hidden"))
@@ -130,7 +134,7 @@ def test_rows_and_heads_are_kept_of_the_layers_that_somebody_asks_for_and_of_no_
     torch.testing.assert_close(objective_run.captured(0, "hidden"), embedded)
 
 
-def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> None:
+def test_captured_queries_and_keys_give_the_captured_weights(assemble: Assemble) -> None:
     model = assemble("gpt-tiny", "position=rope").double()
     forward = BatchForward(model.topology, batch(), capture=Capture(weights=True, heads=(2,)))
     layer = forward.output("body").captured[1]
@@ -141,12 +145,10 @@ def test_queries_meet_keys_and_values_as_they_are_kept(assemble: Assemble) -> No
         BatchForward(model.topology, batch(), capture=Capture(heads=(1,))),
         BatchForward(model.topology, batch()),
     )
-    assert torch.equal(
-        with_heads.output("body").hidden, plain.output("body").hidden
-    )  # on the kernel that it has anyway
+    assert torch.equal(with_heads.output("body").hidden, plain.output("body").hidden)  # on the usual kernel
 
 
-def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble: Assemble) -> None:
+def test_an_unknown_layer_and_a_layer_without_heads_are_rejected(assemble: Assemble) -> None:
     model = assemble("encoder-tiny", "attention=[mha, fourier]", "position=learned")
     with pytest.raises(SpecError, match="unknown layer 3; valid: 0 to 2, or -1 to -2"):
         BatchForward(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
@@ -155,7 +157,7 @@ def test_a_layer_that_is_not_there_is_named_and_so_is_one_without_heads(assemble
         run.captured(2, "q")
 
 
-def test_what_the_last_layer_read_is_kept_for_who_asks_for_it_alone(assemble: Assemble) -> None:
+def test_the_input_of_the_last_layer_is_captured_on_request_only(assemble: Assemble) -> None:
     model = assemble("encoder-tiny")
     assert BatchForward(model.topology, batch()).output("body").last_layer_input is None
     assert (
@@ -164,14 +166,14 @@ def test_what_the_last_layer_read_is_kept_for_who_asks_for_it_alone(assemble: As
     )
 
 
-def test_a_model_captures_what_its_objectives_ask_for(assemble: Assemble) -> None:
+def test_a_model_captures_what_its_objectives_need(assemble: Assemble) -> None:
     assert assemble("encoder-tiny", "objective=emd").run(batch()).capture.last_layer_input
     assert not assemble("encoder-tiny", "objective=emd").run(batch(), []).capture.last_layer_input
     assert not assemble("encoder-tiny").run(batch()).capture.last_layer_input
 
 
 @final
-class Taxed(FeedForward):
+class AuxiliaryFeedForward(FeedForward):
     """Feed-forward that returns zeros and has an auxiliary loss."""
 
     def __init__(self, shape: Shape) -> None:
@@ -186,31 +188,35 @@ class Taxed(FeedForward):
 
 
 @pytest.fixture
-def taxed(assemble: Assemble, components: Registry) -> Model:
-    classes = components.with_components(feedforward={"taxed": Taxed})
-    overrides: list[Any] = ["feedforward=taxed", "parts.encoder.feedforward=[taxed, mlp]", "initialisation=xavier"]
+def auxiliary_model(assemble: Assemble, components: Registry) -> Model:
+    classes = components.with_components(feedforward={"auxiliary": AuxiliaryFeedForward})
+    overrides: list[Any] = [
+        "feedforward=auxiliary",
+        "parts.encoder.feedforward=[auxiliary, mlp]",
+        "initialisation=xavier",
+    ]
     return assemble("seq2seq-tiny", *overrides, registry=classes)
 
 
-def test_what_layers_add_to_the_loss_is_summed_over_the_parts_that_ran(taxed: Model) -> None:
+def test_auxiliary_losses_are_summed_over_the_parts_that_ran(auxiliary_model: Model) -> None:
     with torch.no_grad():
-        for name, parameter in taxed.named_parameters():
+        for name, parameter in auxiliary_model.named_parameters():
             if name.endswith("price"):
                 parameter.fill_(1.0)
-    run = BatchForward(taxed.topology, batch())
+    run = BatchForward(auxiliary_model.topology, batch())
     assert run.auxiliary() is None
     run.output("encoder")
-    assert run.auxiliary() == 3.0  # one layer of the encoder has a price
+    assert run.auxiliary() == 3.0  # one layer of the encoder has an auxiliary loss
     run.output("body")
-    assert run.auxiliary() == 9.0  # and two of the decoder
+    assert run.auxiliary() == 9.0  # and two layers of the decoder
 
 
 @pytest.mark.parametrize("shares", [1, 4])
-def test_each_micro_batch_pays_its_share_of_what_layers_add(shares: int, taxed: Model) -> None:
+def test_auxiliary_losses_are_divided_among_micro_batches(shares: int, auxiliary_model: Model) -> None:
     labels = {"labels": torch.zeros(2, 12, dtype=torch.long)}
     whole = batch(**{"span-corruption": labels})._replace(micro_batches=shares)
-    run = BatchForward(taxed.topology, whole)
-    (term,) = taxed.terms(run, ["span-corruption"]).values()
+    run = BatchForward(auxiliary_model.topology, whole)
+    (term,) = auxiliary_model.terms(run, ["span-corruption"]).values()
     auxiliary = run.auxiliary()
     assert auxiliary is not None
-    torch.testing.assert_close(taxed.loss(whole), term.total / term.count + auxiliary / shares)
+    torch.testing.assert_close(auxiliary_model.loss(whole), term.total / term.count + auxiliary / shares)

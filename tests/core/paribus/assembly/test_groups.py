@@ -46,12 +46,12 @@ def test_each_group_has_one_layer_of_every_kind(groups: int | None, attentions: 
     assert shared_layers(spec, 4) == expected
 
 
-def test_layers_of_a_group_are_one_and_the_others_are_not() -> None:
+def test_layers_of_a_group_share_their_parameters() -> None:
     layers = layers_of(model("dims.groups=2"))
     assert [one is two for one, two in itertools.pairwise(layers)] == [True, False, True]
 
 
-def test_it_computes_what_equal_layers_of_their_own_compute() -> None:
+def test_shared_layers_equal_separate_layers_with_equal_weights() -> None:
     shared, apart = model("dims.groups=1"), model()
     with torch.no_grad():
         for layer in layers_of(apart):
@@ -64,21 +64,21 @@ def test_it_computes_what_equal_layers_of_their_own_compute() -> None:
     assert torch.allclose(layers_of(shared)[0].attention.heads.q.weight.grad, summed, atol=1e-5)
 
 
-def test_step_by_step_each_use_of_a_layer_remembers_for_itself() -> None:
+def test_each_use_of_a_shared_layer_has_its_own_decoding_state() -> None:
     shared = model("dims.groups=1")
     states = shared.start(2, 7)
     steps = [shared.hidden(token, states) for token in tokens().split(1, dim=1)]
     assert torch.allclose(torch.cat(steps, dim=1), shared.hidden(tokens()), atol=1e-5)
 
 
-def test_what_is_shared_starts_as_the_first_layer_does_without_sharing() -> None:
+def test_shared_layers_have_the_initial_weights_of_the_first_layer() -> None:
     shared, apart = model("dims.groups=2"), model()
     for path, tensor in apart.named_parameters():
         if not path.startswith(("body.layers.1", "body.layers.3")):
             assert torch.equal(shared.get_parameter(path), tensor), path
 
 
-def test_weights_are_written_once(tmp_path: Path) -> None:
+def test_shared_weights_are_saved_once(tmp_path: Path) -> None:
     shared = model("dims.groups=1")
     save_weights(tmp_path / "weights.safetensors", shared, {})
     assert (tmp_path / "weights.safetensors").stat().st_size < 1.2 * 4 * sum(
@@ -86,7 +86,7 @@ def test_weights_are_written_once(tmp_path: Path) -> None:
     ) + 9000
 
 
-def test_a_position_of_the_layer_is_shared_with_it() -> None:
+def test_a_position_owned_by_a_layer_is_shared_with_it() -> None:
     costs = {groups: len(list(model(f"dims.groups={groups}", "position=alibi").parameters())) for groups in (1, 4)}
     assert costs[1] < costs[4]
 
@@ -99,6 +99,6 @@ def test_a_position_of_the_layer_is_shared_with_it() -> None:
         (["dims.groups=0"], "≥ 1"),
     ],
 )
-def test_what_cannot_be_shared_evenly_is_refused(overrides: list[str], message: str) -> None:
+def test_an_uneven_sharing_is_rejected(overrides: list[str], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         paribus.spec("gpt-tiny", *TINY, *overrides)

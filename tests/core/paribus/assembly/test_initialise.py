@@ -43,7 +43,7 @@ SWAPS = {
 
 
 @pytest.mark.parametrize(("preset", "overrides", "touched"), SWAPS.values(), ids=SWAPS)
-def test_swapping_a_component_leaves_every_other_tensor_bitwise_equal(
+def test_replacing_a_component_keeps_every_other_tensor_bitwise_equal(
     preset: str, overrides: list[str], touched: str, assemble: Callable[..., Model]
 ) -> None:
     same = [override for override in overrides if override.startswith("initialisation")]
@@ -72,7 +72,7 @@ def tensors(model: Model) -> Iterator[tuple[str, Tensor]]:
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
-def test_a_model_depends_on_its_seed_and_on_nothing_around_it(preset: str, assemble: Callable[..., Model]) -> None:
+def test_initial_weights_depend_on_the_seed_only(preset: str, assemble: Callable[..., Model]) -> None:
     torch.manual_seed(7)
     baseline_tensors = dict(tensors(assemble(preset)))
     generator = torch.get_rng_state()
@@ -88,7 +88,7 @@ def test_a_model_depends_on_its_seed_and_on_nothing_around_it(preset: str, assem
     assert torch.equal(torch.get_rng_state(), generator)
 
 
-def test_seeds_that_share_their_low_bits_give_other_models(assemble: Callable[..., Model]) -> None:
+def test_seeds_with_equal_low_bits_give_different_models(assemble: Callable[..., Model]) -> None:
     models = [assemble("gpt-tiny", f"seed={seed}") for seed in (1, 1 + 2**32, 2, 2**62 + 1)]
     for first_model, second_model in itertools.combinations(models, 2):
         second_tensors = dict(tensors(second_model))
@@ -99,7 +99,7 @@ def test_seeds_that_share_their_low_bits_give_other_models(assemble: Callable[..
         ] == []
 
 
-def test_no_two_tensors_of_a_model_begin_alike(assemble: Callable[..., Model]) -> None:
+def test_all_tensors_of_a_model_have_different_initial_weights(assemble: Callable[..., Model]) -> None:
     model = assemble("seq2seq-tiny", "embedding.tie=false", "embedding.segments=2")
     starts = {
         path: tensor.flatten()[:4].tolist()
@@ -109,7 +109,7 @@ def test_no_two_tensors_of_a_model_begin_alike(assemble: Callable[..., Model]) -
     assert len({tuple(start) for start in starts.values()}) == len(starts)
 
 
-def test_double_models_are_the_float32_draws_and_no_other(assemble: Callable[..., Model]) -> None:
+def test_float64_models_have_the_float32_draws(assemble: Callable[..., Model]) -> None:
     single = dict(tensors(assemble("encoder-tiny")))
     torch.set_default_dtype(torch.float64)
     try:
@@ -128,20 +128,20 @@ def test_draws_are_standard_normal() -> None:
         assert abs(moment - expected) < 4 * deviation
 
 
-def test_draws_of_two_paths_or_of_two_seeds_have_nothing_in_common() -> None:
+def test_draws_of_different_paths_and_seeds_are_independent() -> None:
     keys = [(0, "a"), (1, "a"), (0, "b"), (2**32, "a"), (0, "aa"), (-1, "a"), (0, "0.a")]
     draws = torch.stack([standard_normal(seed, path, (10_000,)) for seed, path in keys]).double()
     apart = torch.corrcoef(draws) - torch.eye(len(keys))
     assert apart.abs().max() < 5 * 10_000**-0.5
 
 
-def test_a_tensor_without_axes_is_drawn_as_well() -> None:
+def test_a_scalar_can_be_drawn() -> None:
     assert standard_normal(0, "gate", ()).shape == ()
 
 
 @pytest.mark.parametrize("scheme", ["normal", "gpt2", "xavier"])
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny", "bert-tiny"])
-def test_a_parameter_is_its_draws_times_one_number_that_its_role_and_shape_decide(
+def test_a_parameter_is_its_draw_scaled_by_role_and_shape(
     preset: str, scheme: str, assemble: Callable[..., Model]
 ) -> None:
     model = assemble(preset, f"initialisation={scheme}", "dims.width=12", "feedforward.expand=3", "seed=5")
@@ -167,7 +167,7 @@ def scale(scheme: str, role: str, shape: tuple[int, ...], crosses: bool, path: s
     return float(shape[1] ** -0.5 if role == "embedding" else (2 / (shape[0] + shape[1])) ** 0.5)
 
 
-def test_every_parameter_has_the_role_that_its_place_asks_for(assemble: Callable[..., Model]) -> None:
+def test_every_parameter_has_the_role_of_its_path(assemble: Callable[..., Model]) -> None:
     model = assemble("bert-tiny", "embedding.tie=false", "placement=pre", "feedforward=glu", "feedforward.bias=true")
     places = {
         r"embedding\.(tokens|segments)\.weight|body\.position\.0\.table\.weight": "embedding",
@@ -184,7 +184,7 @@ def test_every_parameter_has_the_role_that_its_place_asks_for(assemble: Callable
         assert about.role == next(role for place, role in places.items() if re.fullmatch(place, path)), path
 
 
-def test_a_copy_computes_the_same_and_reads_its_own_positions(
+def test_a_deep_copy_is_independent_of_the_original(
     assemble: Callable[..., Model], shake: Callable[[Model], Model]
 ) -> None:
     for preset in ("gpt-tiny", "encoder-tiny", "seq2seq-tiny"):

@@ -52,7 +52,7 @@ class TiedHead(Embedding):
         self.head.weight = self.tokens.weight
 
     def forward(
-        self, stream: Stream, past: int, place: AddPositions, own: nn.ModuleDict | None
+        self, stream: Stream, past: int, place: AddPositions, parts: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         rows = token_layout(stream, past)
         return place(self.tokens(stream.tokens), rows.positions), rows
@@ -74,7 +74,7 @@ def is_tied(model: Model) -> bool:
     return model.get_parameter("embedding.head.weight") is model.get_parameter("embedding.tokens.weight")
 
 
-def test_a_tie_outlives_materialisation_copies_and_casts(tied: Callable[[], Model]) -> None:
+def test_tied_parameters_stay_tied_after_copies_and_casts(tied: Callable[[], Model]) -> None:
     model = tied()
     assert is_tied(model)
     assert is_tied(copy.deepcopy(model))
@@ -90,7 +90,7 @@ def test_a_tied_parameter_is_drawn_once_by_its_first_path(tied: Callable[[], Mod
     assert len(list(model.parameters())) == len({id(parameter) for parameter in model.parameters()})
 
 
-def test_a_step_moves_both_sides_of_a_tie(tied: Callable[[], Model]) -> None:
+def test_an_optimizer_step_changes_both_tied_parameters(tied: Callable[[], Model]) -> None:
     model = tied()
     optimizer = model.optimizer.build(list(model.parameters()), [])
     original = model.get_parameter("embedding.tokens.weight").detach().clone()
@@ -100,7 +100,7 @@ def test_a_step_moves_both_sides_of_a_tie(tied: Callable[[], Model]) -> None:
     assert not torch.equal(model.get_parameter("embedding.head.weight"), original)
 
 
-def test_a_tie_outlives_saving_and_loading(tied: Callable[[], Model], tmp_path: Path) -> None:
+def test_tied_parameters_stay_tied_after_saving_and_loading(tied: Callable[[], Model], tmp_path: Path) -> None:
     model, restored = tied(), tied()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -111,7 +111,7 @@ def test_a_tie_outlives_saving_and_loading(tied: Callable[[], Model], tmp_path: 
     assert all(torch.equal(model.state_dict()[name], value) for name, value in restored.state_dict().items())
 
 
-class Odd(FeedForward):
+class CustomFeedForward(FeedForward):
     """Feed-forward whose `__init__` a test provides."""
 
     fill: ClassVar[Callable[[Any], None]]
@@ -129,12 +129,18 @@ class Odd(FeedForward):
 
 
 @pytest.fixture
-def odd(assemble: Assemble, components: Registry) -> Callable[..., Model]:
+def build_custom(assemble: Assemble, components: Registry) -> Callable[..., Model]:
     """Return a model whose feed-forwards are built by `fill`."""
 
     def build(fill: Callable[[Any], None], **members: Any) -> Model:
-        kind = type("Filled", (Odd,), {"__doc__": Odd.__doc__, "__module__": __name__, "fill": fill, **members})
-        return assemble("gpt-tiny", "feedforward=odd", registry=components.with_components(feedforward={"odd": kind}))
+        kind = type(
+            "Filled",
+            (CustomFeedForward,),
+            {"__doc__": CustomFeedForward.__doc__, "__module__": __name__, "fill": fill, **members},
+        )
+        return assemble(
+            "gpt-tiny", "feedforward=custom", registry=components.with_components(feedforward={"custom": kind})
+        )
 
     return build
 
@@ -149,54 +155,54 @@ FILLS: Mapping[str, Callable[[Any], None]] = {
 
 
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
-def test_a_tensor_that_was_computed_without_storage_is_refused(
-    fill: Callable[[Any], None], odd: Callable[..., Model]
+def test_a_tensor_computed_on_the_meta_device_is_rejected(
+    fill: Callable[[Any], None], build_custom: Callable[..., Model]
 ) -> None:
     match = r"error\[meta-buffer\] body\.layers\.0\.feedforward\.scale: Filled computes a tensor .*valid: make it in"
     with pytest.raises(PluginError, match=match):
-        odd(fill)
+        build_custom(fill)
 
 
-def test_a_buffer_made_in_prepare_is_keyed_by_its_path(odd: Callable[..., Model]) -> None:
+def test_a_buffer_drawn_in_prepare_is_keyed_by_its_path(build_custom: Callable[..., Model]) -> None:
     def prepare(self: Any, keyed: KeyedDraws) -> None:
         self.register_buffer("features", keyed("features", (4, 3)))
 
-    model = odd(lambda module: None, prepare=prepare)
+    model = build_custom(lambda module: None, prepare=prepare)
     for layer in range(2):
         features = model.get_buffer(f"body.layers.{layer}.feedforward.features")
         assert torch.equal(features, standard_normal(0, f"body.layers.{layer}.feedforward.features", (4, 3)))
 
 
-def test_a_vector_without_a_role_is_refused(odd: Callable[..., Model]) -> None:
+def test_a_vector_without_a_role_is_rejected(build_custom: Callable[..., Model]) -> None:
     match = r"error\[no-role\] body\.layers\.0\.feedforward\.temperature: this vector has no role.*\"temperature\": \"g"
     with pytest.raises(PluginError, match=match):
-        odd(lambda module: setattr(module, "temperature", nn.Parameter(torch.ones(3))))
+        build_custom(lambda module: setattr(module, "temperature", nn.Parameter(torch.ones(3))))
 
 
 @pytest.mark.parametrize(("role", "expected"), [("gain", 1.0), ("bias", 0.0)])
-def test_a_vector_with_a_role_starts_as_its_role_says(role: Role, expected: float, odd: Callable[..., Model]) -> None:
+def test_a_vector_is_initialised_by_its_role(role: Role, expected: float, build_custom: Callable[..., Model]) -> None:
     def fill(module: Any) -> None:
         module.temperature = nn.Parameter(torch.full((3,), 7.0))
 
-    model = odd(fill, roles={"temperature": role})
+    model = build_custom(fill, roles={"temperature": role})
     temperature = model.get_parameter("body.layers.1.feedforward.temperature")
     assert torch.equal(temperature, torch.full((3,), expected))
 
 
-def test_an_outer_class_has_the_last_word_on_a_role(odd: Callable[..., Model]) -> None:
-    model = odd(lambda module: None, roles={"outer.weight": "residual"})
+def test_the_outermost_class_decides_a_role(build_custom: Callable[..., Model]) -> None:
+    model = build_custom(lambda module: None, roles={"outer.weight": "residual"})
     assert model.parameter_info["body.layers.0.feedforward.outer.weight"].role == "residual"
-    assert odd(lambda module: None).parameter_info["body.layers.0.feedforward.outer.weight"].role == "weight"
+    assert build_custom(lambda module: None).parameter_info["body.layers.0.feedforward.outer.weight"].role == "weight"
 
 
-def test_a_parameter_that_is_not_trained_stays_so(odd: Callable[..., Model]) -> None:
-    model = odd(lambda module: module.outer.weight.requires_grad_(False))
+def test_a_frozen_parameter_stays_frozen(build_custom: Callable[..., Model]) -> None:
+    model = build_custom(lambda module: module.outer.weight.requires_grad_(False))
     assert not model.get_parameter("body.layers.0.feedforward.outer.weight").requires_grad
     assert model.get_parameter("body.layers.0.feedforward.outer.bias").requires_grad
 
 
 @final
-class Deep(Placement):
+class ScaledPlacement(Placement):
     """x + f(x), with a gain for weights that write into the residual stream."""
 
     traits: ClassVar[PlacementTraits] = {"final_norm": False}
@@ -215,7 +221,7 @@ class Deep(Placement):
 
 @pytest.mark.parametrize("scheme", ["normal", "gpt2", "xavier"])
 def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: Assemble, components: Registry) -> None:
-    classes = components.with_components(placement={"deep": Deep})
+    classes = components.with_components(placement={"deep": ScaledPlacement})
     plain = assemble("gpt-tiny", f"initialisation={scheme}", "placement=post")
     scaled = assemble("gpt-tiny", f"initialisation={scheme}", "placement=deep", registry=classes)
     for path, parameter in scaled.named_parameters():
@@ -226,21 +232,21 @@ def test_a_placement_scales_the_roles_of_its_own_layers(scheme: str, assemble: A
 
 
 @final
-class Told(Initialisation):
+class RecordingInitialisation(Initialisation):
     """Initialisation that records the parameter information it receives."""
 
-    seen: ClassVar[dict[str, ParameterInfo]] = {}
+    infos: ClassVar[dict[str, ParameterInfo]] = {}
 
-    def draw(self, unit: Tensor, about: ParameterInfo) -> Tensor:
-        self.seen[about.path] = about
+    def draw(self, unit: Tensor, info: ParameterInfo) -> Tensor:
+        self.infos[info.path] = info
         return unit
 
 
-def test_a_scheme_is_told_of_the_stack_that_a_parameter_is_in(assemble: Assemble, components: Registry) -> None:
-    classes = components.with_components(initialisation={"told": Told})
-    overrides = ["initialisation=told", "dims.layers=3", "parts.encoder.dims.layers=1"]
+def test_parameter_info_describes_the_stack_of_a_parameter(assemble: Assemble, components: Registry) -> None:
+    classes = components.with_components(initialisation={"recording": RecordingInitialisation})
+    overrides = ["initialisation=recording", "dims.layers=3", "parts.encoder.dims.layers=1"]
     model = assemble("seq2seq-tiny", *overrides, registry=classes)
-    for path, about in Told.seen.items():
+    for path, about in RecordingInitialisation.infos.items():
         part = path.partition(".")[0]
         expected = {"body": (3, 9), "encoder": (1, 2)}.get(part, (0, 0))
         assert (about.layers, about.branches) == expected

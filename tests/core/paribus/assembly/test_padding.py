@@ -15,7 +15,7 @@ ROWS = 9
 TOKENS = torch.stack([torch.arange(15, 15 + ROWS), torch.arange(39, 39 - ROWS, -1)])
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-10)
 
-PLACES = {
+LAYOUTS = {
     "right": [0] * ROWS + [PADDING] * 4,
     "left": [PADDING] * 4 + [0] * ROWS,
     "both sides": [PADDING] + [0] * ROWS + [PADDING] * 2,
@@ -29,27 +29,25 @@ def padded(tokens: Tensor, places: list[int], pad: int) -> tuple[Stream, Tensor]
     (text_positions,) = (documents != PADDING).nonzero(as_tuple=True)
     spread = torch.full((len(tokens), len(places)), pad)
     spread[:, text_positions] = tokens
-    positions = (documents != PADDING).cumsum(0) - 1  # of the text: what is hidden is not counted
+    positions = (documents != PADDING).cumsum(0) - 1  # padding is not counted
     return Stream(spread, documents.expand_as(spread), positions.expand_as(spread)), text_positions
 
 
-@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
-def test_padding_changes_nothing_wherever_it_lies_and_whatever_it_holds(
-    places: list[int], cell: Model, hidden: Hidden
-) -> None:
+@pytest.mark.parametrize("places", LAYOUTS.values(), ids=LAYOUTS)
+def test_padding_does_not_change_the_output(places: list[int], cell: Model, hidden: Hidden) -> None:
     expected = hidden(cell, Stream(TOKENS))
     for pad in (0, 39):
         stream, text_positions = padded(TOKENS, places, pad)
         same(hidden(cell, stream)[:, text_positions], expected)
 
 
-def test_padding_on_the_left_may_have_positions_before_the_first(cell: Model, hidden: Hidden) -> None:
-    stream, text_positions = padded(TOKENS, PLACES["left"], 0)
+def test_left_padding_may_have_negative_positions(cell: Model, hidden: Hidden) -> None:
+    stream, text_positions = padded(TOKENS, LAYOUTS["left"], 0)
     ramp = torch.arange(-4, ROWS).expand_as(stream.tokens)
     same(hidden(cell, stream._replace(positions=ramp))[:, text_positions], hidden(cell, Stream(TOKENS)))
 
 
-def test_an_example_of_nothing_but_padding_is_finite_and_harms_no_other(cell: Model, hidden: Hidden) -> None:
+def test_an_example_of_padding_only_is_finite_and_changes_no_other(cell: Model, hidden: Hidden) -> None:
     documents = torch.zeros_like(TOKENS)
     documents[1] = PADDING
     output = hidden(cell, Stream(TOKENS, documents))
@@ -59,16 +57,16 @@ def test_an_example_of_nothing_but_padding_is_finite_and_harms_no_other(cell: Mo
     assert all(grad.isfinite().all() for grad in grads if grad is not None)
 
 
-def test_no_gradient_comes_from_padding_where_the_loss_asks_for_none(cell: Model, hidden: Hidden) -> None:
-    stream, text_positions = padded(TOKENS[:1], PLACES["right"], 14)
+def test_padding_has_no_gradient(cell: Model, hidden: Hidden) -> None:
+    stream, text_positions = padded(TOKENS[:1], LAYOUTS["right"], 14)
     table = cell.get_parameter("embedding.tokens.weight")
     (grad,) = torch.autograd.grad(hidden(cell, stream)[:, text_positions].square().sum(), table)
     assert not grad[14].any()
     assert grad[TOKENS[0]].any(-1).all()
 
 
-def test_documents_packed_into_one_row_are_as_if_each_were_alone(cell: Model, hidden: Hidden) -> None:
-    sources = torch.tensor([[27, 28, 29], [31, 32, 33]])  # a target's document reads its own of the source
+def test_packed_documents_equal_separate_documents(cell: Model, hidden: Hidden) -> None:
+    sources = torch.tensor([[27, 28, 29], [31, 32, 33]])  # a target document reads its own source document
     expected = hidden(cell, Stream(TOKENS), Stream(sources))
     output = hidden(cell, packed(TOKENS), packed(sources))
     same(output.view_as(expected), expected)
@@ -85,7 +83,7 @@ def test_a_source_may_be_padded(crossing: Model, hidden: Hidden) -> None:
     source = torch.stack([torch.arange(27, 27 + ROWS), torch.arange(20, 20 + ROWS)])
     expected = hidden(crossing, Stream(TOKENS), Stream(source))
     body = Stream(TOKENS, torch.zeros_like(TOKENS))
-    for places in PLACES.values():
+    for places in LAYOUTS.values():
         for pad in (0, 39):
             stream, _ = padded(source, places, pad)
             same(hidden(crossing, Stream(TOKENS), stream), expected)

@@ -23,7 +23,9 @@ def anew() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "bert-tiny", "deberta-tiny"])
-def test_the_loss_is_one_graph(preset: str, assemble: Callable[..., Model], feed: Callable[..., Data]) -> None:
+def test_the_loss_is_traced_into_one_graph(
+    preset: str, assemble: Callable[..., Model], feed: Callable[..., Data]
+) -> None:
     model, batch = assemble(preset), feed(preset).step(0)
     loss: Any = torch.compile(model.loss, backend="eager", fullgraph=True)
     assert torch.equal(loss(batch), model.loss(batch))

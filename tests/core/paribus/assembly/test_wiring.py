@@ -39,7 +39,7 @@ SAME = {
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
 @pytest.mark.parametrize(("first_overrides", "second_overrides"), SAME.values(), ids=SAME)
-def test_two_names_of_one_model_give_the_same_rows(
+def test_equivalent_specs_have_equal_hidden_states(
     first_overrides: list[str],
     second_overrides: list[str],
     preset: str,
@@ -57,7 +57,7 @@ def test_two_names_of_one_model_give_the_same_rows(
 @pytest.mark.parametrize("cap", ["null", "5"])  # of the scores: with one, the eager kernel computes them
 @pytest.mark.parametrize("kv_heads", [1, 2])
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
-def test_shared_heads_are_heads_with_the_same_weights_one_beside_the_other(
+def test_shared_heads_equal_repeated_heads(
     preset: str, kv_heads: int, cap: str, assemble: Assemble, shake: Shake, hidden: Hidden
 ) -> None:
     usual = ["position=rope", f"attention.scores.soft_cap={cap}"]
@@ -76,7 +76,7 @@ def test_shared_heads_are_heads_with_the_same_weights_one_beside_the_other(
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny"])
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "none"])
-def test_pre_norm_layers_that_write_nothing_leave_the_stream_to_the_final_norm(
+def test_zero_pre_norm_layers_equal_the_final_norm_of_the_embedding(
     preset: str, norm: str, assemble: Assemble, shake: Shake, hidden: Hidden
 ) -> None:
     model = shake(assemble(preset, "placement=pre", f"norm={norm}", "position=rope"))
@@ -91,7 +91,7 @@ def test_pre_norm_layers_that_write_nothing_leave_the_stream_to_the_final_norm(
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny"])
 @pytest.mark.parametrize("placement", ["pre", "post"])
-def test_what_comes_out_is_normed(placement: str, preset: str, assemble: Assemble, hidden: Hidden) -> None:
+def test_hidden_states_are_normalised(placement: str, preset: str, assemble: Assemble, hidden: Hidden) -> None:
     overrides = [f"placement={placement}", "initialisation=xavier"]  # gains of 1, biases of 0
     rows = hidden(assemble(preset, *overrides, "norm=layernorm").double(), Stream(TOKENS))
     torch.testing.assert_close(rows.mean(-1), torch.zeros(TOKENS.shape, dtype=torch.float64), rtol=0, atol=1e-9)
@@ -105,9 +105,7 @@ def test_only_a_placement_that_needs_it_has_a_final_norm(assemble: Assemble) -> 
     assert "body.norm.weight" not in assemble("gpt-tiny", "placement=post").state_dict()
 
 
-def test_every_row_of_a_stream_without_segments_is_of_the_first(
-    assemble: Assemble, shake: Shake, hidden: Hidden
-) -> None:
+def test_tokens_without_segments_belong_to_segment_0(assemble: Assemble, shake: Shake, hidden: Hidden) -> None:
     model = shake(assemble("bert-tiny"))
     segments = torch.zeros_like(TOKENS)
     without = hidden(model, Stream(TOKENS))
@@ -116,7 +114,7 @@ def test_every_row_of_a_stream_without_segments_is_of_the_first(
     assert (hidden(model, Stream(TOKENS, segments=segments)) - without).abs().amax(-1).min() > 1e-6
 
 
-def test_scores_are_those_of_the_first_objective(assemble: Assemble, shake: Shake) -> None:
+def test_scores_come_from_the_first_objective(assemble: Assemble, shake: Shake) -> None:
     model = shake(assemble("gpt-tiny"))
     scores, _ = model(TOKENS)
     same(scores, model.hidden(TOKENS) @ model.get_parameter("embedding.tokens.weight").T)

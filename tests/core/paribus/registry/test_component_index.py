@@ -167,8 +167,8 @@ def test_an_unknown_preset_lists_the_valid_ones(tmp_path: Path) -> None:
 
 
 def test_a_conflict_of_presets_names_both_plugins(tmp_path: Path) -> None:
-    first, second = files(tmp_path / "a", "x.yaml", "y.yaml"), files(tmp_path / "b", "x.yaml")
-    small_index = index(PluginManifest(PARIBUS, presets=first), PluginManifest(ACME, presets=second))
+    first_files, second_files = files(tmp_path / "a", "x.yaml", "y.yaml"), files(tmp_path / "b", "x.yaml")
+    small_index = index(PluginManifest(PARIBUS, presets=first_files), PluginManifest(ACME, presets=second_files))
     with pytest.raises(PluginError, match=r"the preset x is claimed by plugin acme of acme 2.0 and plugin norm"):
         small_index.preset("x")
     assert list(small_index.presets) == ["y"]

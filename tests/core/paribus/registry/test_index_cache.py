@@ -117,9 +117,9 @@ def test_a_plugin_that_ends_its_process_is_reported_and_hides_no_other(
     site.add("c-whole-plug", poems)
     index = registry.index()
     assert index.names("corpus") == ("poems",)
-    first, second = index.warnings()
-    assert "a-deadly-plug 1.0 failed to load: the loading process ended with exit code 7" in first
-    assert "b-deadly-plug 1.0 failed to load: the loading process ended with signal 9 (going)" in second
+    first_warning, second_warning = index.warnings()
+    assert "a-deadly-plug 1.0 failed to load: the loading process ended with exit code 7" in first_warning
+    assert "b-deadly-plug 1.0 failed to load: the loading process ended with signal 9 (going)" in second_warning
 
 
 def test_a_plugin_that_never_ends_times_out(site: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

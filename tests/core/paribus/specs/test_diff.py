@@ -17,8 +17,8 @@ specs = st.recursive(
 )
 
 
-def paths(first: Any, second: Any) -> list[str]:
-    return [difference.path for difference in differences(first, second)]
+def paths(left: Any, right: Any) -> list[str]:
+    return [difference.path for difference in differences(left, right)]
 
 
 @given(spec=specs)

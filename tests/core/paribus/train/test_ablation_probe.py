@@ -88,18 +88,18 @@ class Idling(Norm):
         self,
         width: int,
         *,
-        least: Annotated[float, "roots below it are it", Range(above=0)] = 1e-5,
+        minimum: Annotated[float, "roots below it are it", Range(above=0)] = 1e-5,
         unread: Annotated[float, "read here, and nowhere else"] = 1.0,
         chosen: Annotated[int | None, "read here, and nowhere else; null: 1"] = None,
         single: Annotated[float, "what a row by itself is multiplied by"] = 1.0,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width))
-        self.least, self.single = least, single
+        self.minimum, self.single = minimum, single
         self.unread = (unread, chosen)
 
     def forward(self, x: Tensor) -> Tensor:
-        root = x.square().mean(-1, keepdim=True).sqrt().clamp(min=self.least)
+        root = x.square().mean(-1, keepdim=True).sqrt().clamp(min=self.minimum)
         return self.weight * x / root * (self.single if x.shape[-2] == 1 else 1.0)
 
 
@@ -129,10 +129,10 @@ def test_an_option_without_an_effective_value_is_ignored(strange: Registry, text
 
 
 def test_options_for_short_sequences_or_inference_are_distinguished(strange: Registry, text: EncodedCorpus) -> None:
-    varied: dict[str, Any] = {"norm": {"name": "idling", "least": 2e-5, "single": 2.0}, "position": "none"}
+    varied: dict[str, Any] = {"norm": {"name": "idling", "minimum": 2e-5, "single": 2.0}, "position": "none"}
     whole = spec(strange, preset="gpt-tiny", **varied)
     findings = probe_variant(whole, varied, strange, text)
-    assert findings == ProbeResult(asked=("norm.least", "norm.single"), idle=("norm.least", "norm.single"))
+    assert findings == ProbeResult(asked=("norm.minimum", "norm.single"), idle=("norm.minimum", "norm.single"))
 
 
 def test_a_change_hidden_by_another_change_is_dead(components: Registry, text: EncodedCorpus) -> None:

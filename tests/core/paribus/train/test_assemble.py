@@ -38,9 +38,7 @@ SMALL = ("dims.width=8", "dims.layers=1", "dims.heads=2", "dims.length=16", "dat
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_the_public_ways_give_a_model_and_data_that_fit_each_other(
-    preset: str, files: str, components: Registry
-) -> None:
+def test_assemble_and_data_return_a_matching_model_and_data(preset: str, files: str, components: Registry) -> None:
     chosen = spec(preset, *SMALL, files, registry=components)
     model, data = assemble_spec(chosen, registry=components), data_of_spec(chosen, registry=components)
     assert isinstance(model, Model)
@@ -51,7 +49,7 @@ def test_the_public_ways_give_a_model_and_data_that_fit_each_other(
     assert tokens < data.encoded.vocabulary.size <= len(model.get_parameter("embedding.tokens.weight"))
 
 
-def test_a_spec_may_be_a_plain_mapping_and_is_checked_either_way(files: str, components: Registry) -> None:
+def test_a_plain_mapping_is_checked_like_a_spec(files: str, components: Registry) -> None:
     plain = resolved("encoder-tiny", *SMALL, files, registry=components)
     model = assemble_spec(plain, registry=components)
     assert model.spec == plain
@@ -59,7 +57,7 @@ def test_a_spec_may_be_a_plain_mapping_and_is_checked_either_way(files: str, com
         assemble_spec({**plain, "attention": {"name": "mha", "window": 3}}, registry=components)
 
 
-def test_a_vocabulary_may_be_larger_than_the_tokenizers_and_never_smaller(files: str, components: Registry) -> None:
+def test_the_vocabulary_is_at_least_that_of_the_tokenizer(files: str, components: Registry) -> None:
     larger = spec("encoder-tiny", *SMALL, files, "dims.vocabulary=512", registry=components)
     assert assemble_spec(larger, registry=components)(torch.zeros(1, 3, dtype=torch.long))[0].shape == (1, 3, 512)
     smaller = resolved("encoder-tiny", *SMALL, files, "dims.vocabulary=200", registry=components)
@@ -67,7 +65,7 @@ def test_a_vocabulary_may_be_larger_than_the_tokenizers_and_never_smaller(files:
         load_corpus(smaller, components)
 
 
-def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path, components: Registry) -> None:
+def test_languages_are_embedded_and_must_fit_the_table(tmp_path: Path, components: Registry) -> None:
     for language in ("de", "en", "fr"):
         (tmp_path / language).mkdir()
         for number in range(4):
@@ -97,7 +95,7 @@ def test_languages_reach_the_rows_and_each_needs_one_of_the_table(tmp_path: Path
 
 
 @final
-class Stubborn(Tokenizer):
+class LargeTokenizer(Tokenizer):
     """Tokenizer of characters that ignores the requested vocabulary size."""
 
     def train(self, texts: Iterable[str], size: int | None) -> None: ...
@@ -117,19 +115,17 @@ class Stubborn(Tokenizer):
     def load(self, state: bytes) -> None: ...
 
 
-def test_a_tokenizer_that_takes_more_ids_than_it_was_given_is_found_out(files: str, components: Registry) -> None:
-    classes = components.with_components(tokenizer={"stubborn": Stubborn})
-    chosen = resolved("gpt-tiny", *SMALL, files, "tokenizer=stubborn", "dims.vocabulary=200", registry=classes)
-    match = (
-        r"error\[vocabulary-too-small\] dims.vocabulary: it is 200, but the tokenizer `stubborn` has 300 ids; valid: ≥"
-    )
+def test_a_tokenizer_with_too_many_ids_is_rejected(files: str, components: Registry) -> None:
+    classes = components.with_components(tokenizer={"large": LargeTokenizer})
+    chosen = resolved("gpt-tiny", *SMALL, files, "tokenizer=large", "dims.vocabulary=200", registry=classes)
+    match = r"error\[vocabulary-too-small\] dims.vocabulary: it is 200, but the tokenizer `large` has 300 ids; valid: ≥"
     with pytest.raises(SpecError, match=match):
         load_corpus(chosen, classes)
 
 
 @pytest.mark.parametrize("overrides", [[], ["dims.vocabulary=null"], ["dims.vocabulary=999"]], ids=str)
 @pytest.mark.parametrize("preset", TINY)
-def test_a_model_has_the_shapes_that_were_counted(
+def test_a_model_has_the_shapes_of_the_meta_model(
     preset: str, overrides: list[str], files: str, components: Registry
 ) -> None:
     chosen = resolved(preset, *SMALL, files, *overrides, registry=components)
@@ -143,25 +139,25 @@ def test_a_model_has_the_shapes_that_were_counted(
     assert actual_shapes == counted
 
 
-def test_what_was_assembled_says_of_each_parameter_what_it_is(files: str, components: Registry) -> None:
+def test_parameter_info_covers_every_parameter(files: str, components: Registry) -> None:
     model = assemble_spec(spec("bert-tiny", *SMALL, files, registry=components), registry=components)
     assert model.parameter_info.keys() == model.state_dict().keys()
 
 
-def test_a_model_that_no_memory_could_hold_is_refused_before_it_is_made(files: str, components: Registry) -> None:
+def test_a_model_too_large_for_memory_is_rejected_before_it_is_built(files: str, components: Registry) -> None:
     chosen = spec("encoder-tiny", *SMALL, files, "dims.width=1000000", registry=components)
     with pytest.raises(SpecError, match=r"error\[too-large\] dims: this model has [\d,]{15,} parameters: .* GiB"):
         assemble_spec(chosen, registry=components)
 
 
-# -- back from a trial -------------------------------------------------------------------------------------------
+# -- loading of a trial -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def trial(tmp_path: Path, files: str, components: Registry) -> Callable[..., tuple[Path, Model]]:
     """Return the folder of a finished trial and the model that it trained."""
 
-    def leave(state: str = "done", *, weights: bool = True) -> tuple[Path, Model]:
+    def finish_trial(state: str = "done", *, weights: bool = True) -> tuple[Path, Model]:
         chosen = resolved("gpt-tiny", *SMALL, files, registry=components)
         model = assemble_spec(chosen, registry=components)
         with torch.no_grad():
@@ -172,22 +168,22 @@ def trial(tmp_path: Path, files: str, components: Registry) -> Callable[..., tup
             save_weights(tmp_path / WEIGHTS, model, {})
         return tmp_path, model
 
-    return leave
+    return finish_trial
 
 
-def test_a_trained_model_comes_back_as_it_was(trial: Callable[..., Any], components: Registry) -> None:
+def test_a_trained_model_can_be_loaded(trial: Callable[..., Any], components: Registry) -> None:
     folder, model = trial()
     for path in (folder, str(folder)):
         loaded = load(path, registry=components)
         assert all(torch.equal(loaded.state_dict()[name], value) for name, value in model.state_dict().items())
 
 
-def test_a_folder_without_a_record_is_no_trial(tmp_path: Path, components: Registry) -> None:
+def test_a_folder_without_a_record_is_not_loaded(tmp_path: Path, components: Registry) -> None:
     with pytest.raises(StoreError, match=r"error\[no-record\] \(.*\): this folder has no record.*valid: a folder like"):
         load(tmp_path, registry=components)
 
 
-def test_a_trial_that_diverged_has_no_weights_to_load(trial: Callable[..., Any], components: Registry) -> None:
+def test_a_diverged_trial_has_no_weights(trial: Callable[..., Any], components: Registry) -> None:
     folder, _ = trial("diverged", weights=False)
     with pytest.raises(StoreError, match=r"error\[no-weights\] \(.*\): this trial has no weights: it diverged"):
         load(folder, registry=components)

@@ -79,7 +79,9 @@ OPTIMIZERS: dict[str, Make] = {
 }
 
 
-def built(make: Make = OPTIMIZERS["adamw"], *, seed: int = 0, **options: Any) -> tuple[Tiny, torch.optim.Optimizer]:
+def make_model(
+    make: Make = OPTIMIZERS["adamw"], *, seed: int = 0, **options: Any
+) -> tuple[Tiny, torch.optim.Optimizer]:
     torch.manual_seed(seed)
     model = Tiny(**options)
     matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2 and parameter.numel()]
@@ -87,7 +89,7 @@ def built(make: Make = OPTIMIZERS["adamw"], *, seed: int = 0, **options: Any) ->
     return model, make([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}])
 
 
-def trained(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
+def train(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
         tokens = torch.randint(6, (2, 5))
@@ -95,14 +97,14 @@ def trained(model: Tiny, optimizer: torch.optim.Optimizer, steps: int) -> None:
         optimizer.step()
 
 
-def saved(folder: Path, step: int = 1, *, seed: int = 0, **extra_options: Any) -> Path:
+def save_trial(folder: Path, step: int = 1, *, seed: int = 0, **extra_options: Any) -> Path:
     """Save a checkpoint of a trial whose weights are drawn with `seed`."""
-    model, optimizer = built(seed=seed)
+    model, optimizer = make_model(seed=seed)
     options = {"model": model, "optimizer": optimizer, "generators": {}, "extra": {}, "identity": TRIAL}
     return save(folder, step, **{**options, "fingerprint": HERE, **extra_options})
 
 
-def loaded(folder: Path) -> Checkpoint:
+def load_trial(folder: Path) -> Checkpoint:
     checkpoint = load_latest(folder, TRIAL, HERE)
     assert isinstance(checkpoint, Checkpoint)
     return checkpoint
@@ -152,45 +154,45 @@ def into_a_folder(path: Path) -> None:
     path.mkdir()
 
 
-# --- what was saved comes back ---
+# --- round trips ---
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_cut_run_goes_on_bitwise_as_the_one_that_was_never_cut(tmp_path: Path, name: str) -> None:
-    model, optimizer = built(OPTIMIZERS[name])
-    trained(model, optimizer, 3)
+def test_a_resumed_run_is_bitwise_equal_to_an_uninterrupted_one(tmp_path: Path, name: str) -> None:
+    model, optimizer = make_model(OPTIMIZERS[name])
+    train(model, optimizer, 3)
     generators = {"torch": torch.get_rng_state()}
     path = save(
         tmp_path, 3, model=model, optimizer=optimizer, generators=generators, extra={}, identity=TRIAL, fingerprint=HERE
     )
     at_three = digests(model, optimizer)
-    trained(model, optimizer, 3)
+    train(model, optimizer, 3)
     whole = digests(model, optimizer)
 
-    resumed, resumed_optimizer = built(OPTIMIZERS[name], seed=7)
-    trained(resumed, resumed_optimizer, 2)  # stale state is replaced, not added to
-    checkpoint = loaded(tmp_path)
+    resumed, resumed_optimizer = make_model(OPTIMIZERS[name], seed=7)
+    train(resumed, resumed_optimizer, 2)  # stale state is replaced, not added to
+    checkpoint = load_trial(tmp_path)
     assert (checkpoint.path, checkpoint.step, checkpoint.notes) == (path, 3, ())
     restore(checkpoint, resumed, resumed_optimizer)
     assert digests(resumed, resumed_optimizer) == at_three
     assert resumed.head.weight is resumed.embedding.weight
     assert resumed.again is resumed.layers["first"]
     torch.set_rng_state(checkpoint.generators["torch"])
-    trained(resumed, resumed_optimizer, 3)
+    train(resumed, resumed_optimizer, 3)
     assert digests(resumed, resumed_optimizer) == whole
-    restore(checkpoint, resumed, resumed_optimizer)  # what was loaded has not been trained along
+    restore(checkpoint, resumed, resumed_optimizer)  # training did not change the checkpoint
     assert digests(resumed, resumed_optimizer) == at_three
 
 
-def test_the_optimizers_state_is_the_same_in_kind_and_not_only_in_value(tmp_path: Path) -> None:
-    model, optimizer = built()
-    trained(model, optimizer, 1)
+def test_optimizer_state_keeps_its_types_and_groups(tmp_path: Path) -> None:
+    model, optimizer = make_model()
+    train(model, optimizer, 1)
     optimizer.param_groups[0]["initial_lr"] = 0.5
-    saved(tmp_path, model=model, optimizer=optimizer)
-    resumed, resumed_optimizer = built(seed=1)
+    save_trial(tmp_path, model=model, optimizer=optimizer)
+    resumed, resumed_optimizer = make_model(seed=1)
     groups = list(resumed_optimizer.param_groups)
     groups[0]["stale"] = True
-    restore(loaded(tmp_path), resumed, resumed_optimizer)
+    restore(load_trial(tmp_path), resumed, resumed_optimizer)
     assert all(now is then for now, then in zip(resumed_optimizer.param_groups, groups, strict=True))
     for now, then in zip(resumed_optimizer.param_groups, optimizer.param_groups, strict=True):
         assert {**now, "params": 0} == {**then, "params": 0}
@@ -202,14 +204,14 @@ def test_the_optimizers_state_is_the_same_in_kind_and_not_only_in_value(tmp_path
     assert state["exp_avg"].dtype == torch.bfloat16
 
 
-def test_state_belongs_to_the_name_of_a_parameter_and_not_to_its_place(tmp_path: Path) -> None:
-    model, _ = built()
+def test_optimizer_state_is_restored_by_parameter_name(tmp_path: Path) -> None:
+    model, _ = make_model()
     optimizer = torch.optim.AdamW(model.parameters())
-    trained(model, optimizer, 2)
-    saved(tmp_path, model=model, optimizer=optimizer)
-    resumed, _ = built(seed=1)
+    train(model, optimizer, 2)
+    save_trial(tmp_path, model=model, optimizer=optimizer)
+    resumed, _ = make_model(seed=1)
     resumed_optimizer = torch.optim.AdamW(reversed(list(resumed.parameters())))
-    restore(loaded(tmp_path), resumed, resumed_optimizer)
+    restore(load_trial(tmp_path), resumed, resumed_optimizer)
     assert digests(resumed, resumed_optimizer) == digests(model, optimizer)
     torch.testing.assert_close(
         resumed_optimizer.state[resumed.scale]["exp_avg"], optimizer.state[model.scale]["exp_avg"], rtol=0, atol=0
@@ -220,16 +222,16 @@ def test_an_optimizer_without_state_and_a_model_without_tensors_are_saved(tmp_pa
     empty = nn.Identity()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))])
     optimizer.param_groups[0]["params"] = []
-    saved(tmp_path, model=empty, optimizer=optimizer)
-    restore(loaded(tmp_path), empty, optimizer)
-    model, fresh = built()
-    saved(tmp_path / "b", model=model, optimizer=fresh)
-    trained(model, fresh, 1)
-    restore(loaded(tmp_path / "b"), model, fresh)
+    save_trial(tmp_path, model=empty, optimizer=optimizer)
+    restore(load_trial(tmp_path), empty, optimizer)
+    model, fresh = make_model()
+    save_trial(tmp_path / "b", model=model, optimizer=fresh)
+    train(model, fresh, 1)
+    restore(load_trial(tmp_path / "b"), model, fresh)
     assert not fresh.state
 
 
-def test_nan_and_minus_zero_and_every_bit_of_a_payload_survive(tmp_path: Path) -> None:
+def test_nan_payloads_and_minus_zero_are_saved_bitwise(tmp_path: Path) -> None:
     bits = torch.tensor([0x7FC1, 0x7F81, -0x8000, 0x0001, -0x0001], dtype=torch.int16)
     model = nn.ParameterDict({"odd": nn.Parameter(bits.view(torch.bfloat16))})
     save_weights(tmp_path / "w", model, {})
@@ -238,11 +240,11 @@ def test_nan_and_minus_zero_and_every_bit_of_a_payload_survive(tmp_path: Path) -
     assert torch.equal(restored["odd"].view(torch.int16), bits)
 
 
-def test_generators_and_extras_come_back_as_they_were(tmp_path: Path) -> None:
+def test_generators_and_extras_round_trip(tmp_path: Path) -> None:
     generators = {"torch": torch.get_rng_state(), "data": torch.Generator().manual_seed(3).get_state()}
     extra: dict[str, Any] = {"epoch": 2, "best": float("-inf"), "curve": [1.0, None, True], "nested": {"a": "b"}}
-    saved(tmp_path, generators=generators, extra=extra)
-    checkpoint = loaded(tmp_path)
+    save_trial(tmp_path, generators=generators, extra=extra)
+    checkpoint = load_trial(tmp_path)
     assert checkpoint.extra == extra
     assert checkpoint.generators.keys() == generators.keys()
     assert all(torch.equal(checkpoint.generators[name], generators[name]) for name in generators)
@@ -261,7 +263,7 @@ values = st.recursive(
 
 @given(values)
 @settings(max_examples=60)
-def test_packing_keeps_every_value_and_its_kind(value: object) -> None:
+def test_packing_preserves_values_and_types(value: object) -> None:
     packed = pack(value, "here", {})
     canonical_json(packed)
     unpacked = unpack(packed, {}, CPU)
@@ -269,23 +271,23 @@ def test_packing_keeps_every_value_and_its_kind(value: object) -> None:
     assert repr(unpacked) == repr(value)  # (1,) is not [1], and True is not 1
 
 
-def test_a_tensor_goes_back_to_the_device_of_its_parameter_unless_it_was_on_the_cpu() -> None:
+def test_a_tensor_is_restored_on_the_device_it_was_saved_from() -> None:
     tensors = {"moment": torch.ones(2), "step": torch.tensor(3.0)}
     packed = {"dict": {"moment": {"tensor": "moment", "device": "meta"}, "step": {"tensor": "step", "device": "cpu"}}}
-    unpacked = unpack(packed, tensors, torch.device("meta"))  # which stands in for an accelerator
+    unpacked = unpack(packed, tensors, torch.device("meta"))  # in place of an accelerator
     assert (unpacked["moment"].device.type, unpacked["step"].device.type) == ("meta", "cpu")
     assert pack(torch.ones(2, device="meta"), "moment", {}) == packed["dict"]["moment"]
 
 
 @pytest.mark.parametrize("value", [{1: 2}, {"a": [object()]}, torch.float32, b"", {1}])
-def test_what_a_checkpoint_cannot_hold_is_refused_by_its_place(value: object) -> None:
+def test_an_unsupported_value_is_rejected_with_its_path(value: object) -> None:
     with pytest.raises(
         StoreError, match=r"not-saved\] here.*: a checkpoint cannot hold a \w+; valid: tensors, numbers"
     ):
         pack(value, "here", {})
 
 
-def test_the_state_of_a_module_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+def test_extra_state_that_is_not_a_tensor_is_rejected(tmp_path: Path) -> None:
     class Odd(nn.Module):
         def get_extra_state(self) -> object:
             return {"a": 1}
@@ -294,10 +296,10 @@ def test_the_state_of_a_module_that_is_no_tensor_is_refused(tmp_path: Path) -> N
         save_weights(tmp_path / "w", Odd(), {})
 
 
-def test_the_file_opens_with_anybodys_safetensors(tmp_path: Path) -> None:
+def test_the_file_can_be_read_by_safetensors(tmp_path: Path) -> None:
     from safetensors import safe_open
 
-    model, _ = built()
+    model, _ = make_model()
     save_weights(tmp_path / "w.safetensors", model, {"steps": 3})
     with safe_open(tmp_path / "w.safetensors", framework="pt") as file:
         assert torch.equal(file.get_tensor("embedding.weight"), model.embedding.weight)
@@ -308,25 +310,25 @@ def test_the_file_opens_with_anybodys_safetensors(tmp_path: Path) -> None:
 # --- weights alone ---
 
 
-def test_weights_come_back_with_their_document(tmp_path: Path) -> None:
-    model, _ = built()
+def test_weights_are_loaded_with_their_metadata(tmp_path: Path) -> None:
+    model, _ = make_model()
     save_weights(tmp_path / "w", model, {"steps": 3, "loss": float("nan")})
-    restored, _ = built(seed=1)
+    restored, _ = make_model(seed=1)
     assert parameter_digest(restored) != parameter_digest(model)
     assert load_weights(tmp_path / "w", restored) == {"steps": 3, "loss": "nan"}
     assert parameter_digest(restored) == parameter_digest(model)
     assert restored.head.weight is restored.embedding.weight
 
 
-def test_a_checkpoint_is_not_taken_for_weights_nor_weights_for_a_checkpoint(tmp_path: Path) -> None:
-    model, _ = built()
+def test_checkpoints_and_weights_are_distinguished(tmp_path: Path) -> None:
+    model, _ = make_model()
     with pytest.raises(StoreError, match="not-weights"):
-        load_weights(saved(tmp_path), model)
+        load_weights(save_trial(tmp_path), model)
     save_weights(tmp_path / "step-00000009.safetensors", model, {})
-    assert "its contents are not the checkpoint that its file name promises" in loaded(tmp_path).notes[0]
+    assert "its contents are not the checkpoint that its file name promises" in load_trial(tmp_path).notes[0]
 
 
-# --- what does not fit is refused, and changes nothing ---
+# --- mismatches are rejected and change nothing ---
 
 
 @pytest.mark.parametrize(
@@ -341,9 +343,9 @@ def test_a_checkpoint_is_not_taken_for_weights_nor_weights_for_a_checkpoint(tmp_
         ({"names": ("first", "third")}, r"tensors that the model lacks: layers\.second\.bias, layers\.second\.weight"),
     ],
 )
-def test_a_model_that_does_not_fit_is_told_every_tensor(tmp_path: Path, options: dict[str, Any], words: str) -> None:
-    save_weights(tmp_path / "w", built()[0], {})
-    model, _ = built(seed=1, **options)
+def test_a_mismatched_model_is_rejected_with_every_tensor(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    save_weights(tmp_path / "w", make_model()[0], {})
+    model, _ = make_model(seed=1, **options)
     original_digest = parameter_digest(model)
     with pytest.raises(StoreError, match=words) as caught:
         load_weights(tmp_path / "w", model)
@@ -353,12 +355,12 @@ def test_a_model_that_does_not_fit_is_told_every_tensor(tmp_path: Path, options:
 
 
 def test_an_untied_checkpoint_is_not_loaded_into_a_tied_model(tmp_path: Path) -> None:
-    save_weights(tmp_path / "w", built(tied=False)[0], {})
+    save_weights(tmp_path / "w", make_model(tied=False)[0], {})
     with pytest.raises(StoreError, match=r"`head\.weight` is not tied in the file, but tied to `embedding\.weight`"):
-        load_weights(tmp_path / "w", built()[0])
+        load_weights(tmp_path / "w", make_model()[0])
 
 
-def test_another_type_is_not_cast_in_silence(tmp_path: Path) -> None:
+def test_a_tensor_of_another_dtype_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"`weight` is float64 \[1, 2\] in the file; valid: float32 \[1, 2\]"):
         fill_model(nn.Linear(2, 1, bias=False), {"weight": torch.ones(1, 2).double()}, {}, tmp_path)
 
@@ -381,19 +383,19 @@ def test_another_type_is_not_cast_in_silence(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_optimizer_that_does_not_fit_leaves_the_model_as_it_was(
+def test_a_mismatched_optimizer_is_rejected_and_the_model_is_unchanged(
     tmp_path: Path, make: Callable[[Tiny], torch.optim.Optimizer], words: str
 ) -> None:
-    saved(tmp_path)
-    model, _ = built(seed=1)
+    save_trial(tmp_path)
+    model, _ = make_model(seed=1)
     original_digest = parameter_digest(model)
     with pytest.raises(StoreError, match=words):
-        restore(loaded(tmp_path), model, make(model))
+        restore(load_trial(tmp_path), model, make(model))
     assert parameter_digest(model) == original_digest
 
 
-def test_state_of_what_is_no_parameter_is_not_lost_in_silence() -> None:
-    model, optimizer = built()
+def test_optimizer_state_of_an_unknown_tensor_is_rejected() -> None:
+    model, optimizer = make_model()
     optimizer.state[torch.ones(1)] = {"step": 1}
     with pytest.raises(StoreError, match=r"not-saved.*1 objects"):
         optimizer_digest(optimizer, model)
@@ -408,43 +410,43 @@ def test_state_of_what_is_no_parameter_is_not_lost_in_silence() -> None:
         ({"torch": "2.13.0", "threads": "1"}, r"device .*here it is not known.*valid: cpu"),
     ],
 )
-def test_a_trial_is_not_resumed_elsewhere(tmp_path: Path, now: Mapping[str, str], words: str) -> None:
-    path = saved(tmp_path)
+def test_a_trial_is_not_resumed_in_another_environment(tmp_path: Path, now: Mapping[str, str], words: str) -> None:
+    path = save_trial(tmp_path)
     with pytest.raises(StoreError, match=words):
         load_latest(tmp_path, TRIAL, now)
     assert path.exists()
 
 
-def test_the_surroundings_are_those_of_this_process() -> None:
+def test_the_environment_fingerprint_describes_this_process() -> None:
     expected = {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": "cpu"}
     assert environment_fingerprint(CPU) == expected
 
 
-# --- which checkpoint is found ---
+# --- selection of a checkpoint ---
 
 
-def test_none_is_found_only_where_there_was_none(tmp_path: Path) -> None:
+def test_a_folder_without_checkpoints_has_none(tmp_path: Path) -> None:
     assert load_latest(tmp_path / "missing", TRIAL, HERE) is None
     (tmp_path / "step-1.txt").touch()
     (tmp_path / ".paribus-1-ab.tmp").touch()
     assert load_latest(tmp_path, TRIAL, HERE) is None
 
 
-def test_the_newest_two_are_kept_and_strays_are_cleared(tmp_path: Path) -> None:
+def test_the_newest_two_are_retained_and_temporary_files_removed(tmp_path: Path) -> None:
     (tmp_path / ".paribus-1-ab.tmp").touch()
     for step in (0, 5, 10, 123456789):
-        saved(tmp_path, step)
+        save_trial(tmp_path, step)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "step-00000010.safetensors",
         "step-123456789.safetensors",
     ]
-    assert loaded(tmp_path).step == 123456789
+    assert load_trial(tmp_path).step == 123456789
 
 
-def test_a_save_never_removes_what_it_wrote_nor_what_is_newer(tmp_path: Path) -> None:
+def test_saving_an_older_step_removes_no_newer_checkpoint(tmp_path: Path) -> None:
     for step in (10, 20):
-        saved(tmp_path, step)
-    saved(tmp_path, 5)
+        save_trial(tmp_path, step)
+    save_trial(tmp_path, 5)
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -454,7 +456,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "zeroed": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "it has no hash"),
     "a folder": (into_a_folder, "Is a directory"),
     "another trial's": (
-        lambda path: saved(path.parent, 2, identity="b" * 64),
+        lambda path: save_trial(path.parent, 2, identity="b" * 64),
         "other-trial.* the checkpoint of another trial, b{64}; valid: a{64}",
     ),
     "renamed": (
@@ -467,40 +469,40 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_bad_checkpoint_is_set_aside_by_name_and_the_one_before_is_used(tmp_path: Path, kind: str) -> None:
+def test_a_damaged_checkpoint_is_set_aside_and_the_previous_one_is_used(tmp_path: Path, kind: str) -> None:
     spoil, words = BAD[kind]
-    saved(tmp_path, 1, seed=1)
-    path = saved(tmp_path, 2, seed=2)
+    save_trial(tmp_path, 1, seed=1)
+    path = save_trial(tmp_path, 2, seed=2)
     spoil(path)
-    checkpoint = loaded(tmp_path)
+    checkpoint = load_trial(tmp_path)
     assert checkpoint.step == 1
     damage_note, fallback_note = checkpoint.notes
     assert fallback_note == "going on from the checkpoint of step 1"
     assert re.search(words, damage_note)
     (aside,) = tmp_path.glob("step-00000002.safetensors.*.bad")
     assert damage_note.endswith(f"; set aside as {aside.name}")
-    assert loaded(tmp_path).notes == ()
-    saved(tmp_path, 2, seed=2)
-    assert loaded(tmp_path).step == 2
+    assert load_trial(tmp_path).notes == ()
+    save_trial(tmp_path, 2, seed=2)
+    assert load_trial(tmp_path).step == 2
 
 
-def test_where_no_checkpoint_is_whole_that_is_said_and_said_again(tmp_path: Path) -> None:
+def test_unusable_checkpoints_are_reported_on_every_run(tmp_path: Path) -> None:
     for step in (1, 2):
-        path = saved(tmp_path, step)
+        path = save_trial(tmp_path, step)
         path.write_bytes(b"PK")
     first_result = load_latest(tmp_path, TRIAL, HERE)
     assert isinstance(first_result, UnusableCheckpoints)
     assert ["step-00000002" in first_result.notes[0], "step-00000001" in first_result.notes[1]] == [True, True]
     assert first_result.notes[-1] == "no checkpoint of this trial can be used: it begins again at step 0"
-    second_result = load_latest(tmp_path, TRIAL, HERE)  # the run that was told so ended before it had saved
+    second_result = load_latest(tmp_path, TRIAL, HERE)  # the previous run ended before its first save
     assert isinstance(second_result, UnusableCheckpoints)
     assert second_result.notes[0].endswith(".bad was set aside earlier")
     assert second_result.notes[-1] == first_result.notes[-1]
 
 
-def test_a_bad_checkpoint_that_cannot_be_moved_is_still_fallen_back_from(tmp_path: Path) -> None:
-    saved(tmp_path, 1)
-    saved(tmp_path, 2).write_bytes(b"")
+def test_a_damaged_checkpoint_that_cannot_be_moved_is_skipped(tmp_path: Path) -> None:
+    save_trial(tmp_path, 1)
+    save_trial(tmp_path, 2).write_bytes(b"")
     files, _ = next(faults(errno.EROFS))
     result = load_latest(tmp_path, TRIAL, HERE, files=files)
     assert isinstance(result, Checkpoint)
@@ -509,10 +511,8 @@ def test_a_bad_checkpoint_that_cannot_be_moved_is_still_fallen_back_from(tmp_pat
     assert "Read-only file system" in result.notes[0]
 
 
-def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_bad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = saved(tmp_path)
+def test_a_temporarily_unreadable_checkpoint_is_not_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_trial(tmp_path)
 
     def refuse(_: Path) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -523,7 +523,7 @@ def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_bad(
     assert path.exists()
 
 
-def test_a_pickle_under_the_name_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+def test_a_pickle_named_like_a_checkpoint_is_never_executed(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
 
     class Malicious:
@@ -549,7 +549,7 @@ def test_a_pickle_under_the_name_of_a_checkpoint_is_never_run(tmp_path: Path) ->
         b'{"__metadata__":{"paribus":"{\\"body\\":{}}","sha256":"%s"},"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}}',
     ],
 )
-def test_a_forger_who_gets_the_hash_right_gets_no_further(tmp_path: Path, header: bytes) -> None:
+def test_a_forged_header_with_a_correct_hash_is_rejected(tmp_path: Path, header: bytes) -> None:
     blank = header % (b"0" * 64)
     size = len(blank).to_bytes(8, "little")
     path = tmp_path / "forged"
@@ -563,8 +563,8 @@ def test_a_forger_who_gets_the_hash_right_gets_no_further(tmp_path: Path, header
 # --- faults ---
 
 
-def test_every_one_of_300_flipped_bits_and_every_sampled_truncation_is_found(tmp_path: Path) -> None:
-    path = saved(tmp_path)
+def test_every_sampled_flipped_bit_and_truncation_is_detected(tmp_path: Path) -> None:
+    path = save_trial(tmp_path)
     data = path.read_bytes()
     draw = random.Random(0)
     for bit in draw.sample(range(8 * len(data)), 300):
@@ -583,46 +583,46 @@ def test_every_one_of_300_flipped_bits_and_every_sampled_truncation_is_found(tmp
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_whichever_call_fails_a_whole_checkpoint_is_found_and_the_next_save_works(tmp_path: Path, code: int) -> None:
+def test_a_failed_save_leaves_a_valid_checkpoint_and_the_next_save_works(tmp_path: Path, code: int) -> None:
     calls = ["create", "write", "write", "write", "fsync", "close", "rename", "fsync_dir", "unlink"]
     for k, (files, made_calls) in enumerate(faults(code)):
         folder = tmp_path / str(k)
-        saved(folder, 1)
-        saved(folder, 2, seed=2)
+        save_trial(folder, 1)
+        save_trial(folder, 2, seed=2)
         if k < calls.index("unlink"):
             with pytest.raises(StoreError, match=r"step-00000003\.safetensors\): .* bytes could not be written"):
-                saved(folder, 3, seed=3, files=files)
+                save_trial(folder, 3, seed=3, files=files)
         else:
-            saved(folder, 3, seed=3, files=files)
+            save_trial(folder, 3, seed=3, files=files)
             assert made_calls == calls
-        checkpoint = loaded(folder)
+        checkpoint = load_trial(folder)
         assert (checkpoint.step, checkpoint.notes) == (2 if k <= calls.index("rename") else 3, ())
-        model, optimizer = built(seed=9)
+        model, optimizer = make_model(seed=9)
         restore(checkpoint, model, optimizer)
-        assert parameter_digest(model) == parameter_digest(built(seed=checkpoint.step)[0])
-        saved(folder, 3, seed=3)
+        assert parameter_digest(model) == parameter_digest(make_model(seed=checkpoint.step)[0])
+        save_trial(folder, 3, seed=3)
         assert [path.name for path in sorted(folder.iterdir())] == [
             f"step-0000000{step}.safetensors" for step in (2, 3)
         ]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child makes no thread and needs none
-def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child starts no thread
+def test_a_kill_before_any_call_leaves_the_old_or_new_checkpoint(tmp_path: Path) -> None:
     steps: list[int] = []
     for k in itertools.count():
         folder = tmp_path / str(k)
-        saved(folder, 1)
+        save_trial(folder, 1)
         child = os.fork()
         if child == 0:
             try:
-                saved(folder, 2, files=killing_at(k))
+                save_trial(folder, 2, files=killing_at(k))
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
-        checkpoint = loaded(folder)
+        checkpoint = load_trial(folder)
         assert checkpoint.notes == ()
         steps.append(checkpoint.step)
-        saved(folder, 2)
+        save_trial(folder, 2)
         assert len(list(folder.iterdir())) == 2
         if not os.WIFSIGNALED(status):
             break
@@ -632,7 +632,7 @@ def test_a_kill_ahead_of_any_call_leaves_the_old_or_the_new(tmp_path: Path) -> N
 # --- digests ---
 
 
-def test_a_digest_sees_names_types_shapes_ties_and_every_byte() -> None:
+def test_the_parameter_digest_depends_on_names_dtypes_shapes_ties_and_bytes() -> None:
     def weights(**tensors: Tensor) -> str:
         return parameter_digest(nn.ParameterDict({name: nn.Parameter(tensor) for name, tensor in tensors.items()}))
 
@@ -658,10 +658,10 @@ def test_a_digest_sees_names_types_shapes_ties_and_every_byte() -> None:
     assert weights(a=ones.T) == weights(a=ones.T.contiguous())
 
 
-def test_an_optimizers_digest_sees_its_state_and_its_hyperparameters() -> None:
-    model, optimizer = built()
+def test_the_optimizer_digest_depends_on_state_and_hyperparameters() -> None:
+    model, optimizer = make_model()
     digests = {optimizer_digest(optimizer, model)}
-    trained(model, optimizer, 1)
+    train(model, optimizer, 1)
     digests.add(optimizer_digest(optimizer, model))
     optimizer.state[model.scale]["step"] += 1
     digests.add(optimizer_digest(optimizer, model))
@@ -671,13 +671,13 @@ def test_an_optimizers_digest_sees_its_state_and_its_hyperparameters() -> None:
     assert optimizer_digest(optimizer, model) in digests
 
 
-def test_the_parts_of_a_checkpoint_are_those_that_are_checked(tmp_path: Path) -> None:
-    document: Mapping[str, Json] = read_tensors(saved(tmp_path))[1]
+def test_a_checkpoint_has_exactly_the_declared_parts(tmp_path: Path) -> None:
+    document: Mapping[str, Json] = read_tensors(save_trial(tmp_path))[1]
     assert document.keys() == checkpoint._PARTS
 
 
-def test_the_same_weights_are_the_same_file_whenever_they_are_saved(tmp_path: Path) -> None:
+def test_equal_weights_are_saved_as_equal_files(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 2)
-    for number in range(8):  # safetensors orders its metadata otherwise each time
+    for number in range(8):  # safetensors orders its metadata differently each time
         save_weights(tmp_path / f"{number}", model, {"identity": "one"})
     assert len({(tmp_path / f"{number}").read_bytes() for number in range(8)}) == 1

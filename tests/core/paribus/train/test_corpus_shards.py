@@ -39,7 +39,7 @@ WORDS = [
 ]
 
 
-class Made(Corpus):
+class SyntheticCorpus(Corpus):
     """Synthetic documents in a few languages, half of them pairs with labels, and some empty."""
 
     def __init__(self, documents: int = 160, paired: bool = False) -> None:
@@ -48,8 +48,8 @@ class Made(Corpus):
 
     def documents(self, split: Split) -> Iterator[Document]:
         for number in range(self.counts[split]):
-            luck = np.random.default_rng([number, split == "val"])
-            texts = [" ".join(luck.choice(WORDS, size=luck.integers(1, 9))) + f" {number}." for _ in range(3)]
+            rng = np.random.default_rng([number, split == "val"])
+            texts = [" ".join(rng.choice(WORDS, size=rng.integers(1, 9))) + f" {number}." for _ in range(3)]
             language = ("", "de", "en")[number * 3 // self.counts[split]]
             if number % 50 == 49:
                 yield Document(f"{split} {number}", (" ",))
@@ -63,12 +63,12 @@ class Made(Corpus):
 
 
 def build(cache: Path, corpus: Corpus | None = None, **options: Any) -> EncodedCorpus:
-    source_corpus = corpus or Made()
+    source_corpus = corpus or SyntheticCorpus()
     tokenizer = options.pop("tokenizer", None) or Bytes()
     return encode_corpus(source_corpus, tokenizer, spec=None, size=None, cache=cache, allow_overlap=True, **options)
 
 
-def held(encoded: EncodedCorpus) -> list[Any]:
+def contents(encoded: EncodedCorpus) -> list[Any]:
     """Return the contents of an encoded corpus, for comparison."""
     sides = [encoded.train, encoded.val, encoded.train.targets, encoded.val.targets]
     arrays: list[Any] = []
@@ -97,28 +97,28 @@ def alone() -> None:
 
 @pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
 @pytest.mark.parametrize("processes", [1, 3])
-def test_neither_shards_nor_processes_show_in_what_is_built(
+def test_the_result_does_not_depend_on_shards_and_processes(
     paired: bool, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: None
 ) -> None:
-    whole = held(build(tmp_path / "whole", Made(paired=paired)))
+    whole = contents(build(tmp_path / "whole", SyntheticCorpus(paired=paired)))
     monkeypatch.setattr(module, "MAX_CHARACTERS", 1500)
     numbers: list[int] = []
     write = module.ShardWriter.__call__
 
-    def noted(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
+    def record_number(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
         numbers.append(number)
         return write(self, number, documents)
 
-    monkeypatch.setattr(module.ShardWriter, "__call__", noted)
-    assert held(build(tmp_path / "cut", Made(paired=paired), processes=processes)) == whole
-    # Others write into no list of ours; where a test before left a thread, there are none.
+    monkeypatch.setattr(module.ShardWriter, "__call__", record_number)
+    assert contents(build(tmp_path / "cut", SyntheticCorpus(paired=paired), processes=processes)) == whole
+    # Other processes do not write into this list; with a thread left by an earlier test, there are none.
     assert (len(numbers) > 6) == (processes == 1 or not may_fork())
     files = {path.name: path.read_bytes() for path in (tmp_path / "whole").rglob("*") if path.is_file()}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "cut").rglob("*") if path.is_file()}
 
 
-def test_what_was_built_is_what_documents_say(small: None, tmp_path: Path) -> None:
-    corpus = Made(60)
+def test_the_encoded_corpus_equals_its_documents(small: None, tmp_path: Path) -> None:
+    corpus = SyntheticCorpus(60)
     encoded = build(tmp_path, corpus, processes=1)
     texts = [document.text for document in corpus.documents("train") if document.text.strip()]
     bounds = encoded.train.sentences[encoded.train.documents]
@@ -128,40 +128,38 @@ def test_what_was_built_is_what_documents_say(small: None, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("writes_before_stop", [0, 1, 8])
-def test_a_building_that_was_cut_goes_on_where_it_was(
+def test_an_interrupted_build_is_resumed(
     writes_before_stop: int, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = held(build(tmp_path / "whole", tokenizer=WordPiece(), processes=1))
+    whole = contents(build(tmp_path / "whole", tokenizer=WordPiece(), processes=1))
     shard_numbers: list[int] = []
     write = module.ShardWriter.__call__
 
-    def wearily(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
+    def interrupt_write(self: module.ShardWriter, number: int, documents: list[Document]) -> module.Shard:
         if len(shard_numbers) == writes_before_stop:
             raise KeyboardInterrupt("cut")
         shard_numbers.append(number)
         return write(self, number, documents)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.ShardWriter, "__call__", wearily)
+        patch.setattr(module.ShardWriter, "__call__", interrupt_write)
         with pytest.raises(KeyboardInterrupt, match="cut"):
             build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)
     shard_numbers.clear()
     writes_before_stop = -1
-    monkeypatch.setattr(module.ShardWriter, "__call__", wearily)
-    monkeypatch.setattr(WordPiece, "train", lambda self, *rest: pytest.fail("it has learned already"))
+    monkeypatch.setattr(module.ShardWriter, "__call__", interrupt_write)
+    monkeypatch.setattr(WordPiece, "train", lambda self, *rest: pytest.fail("the tokenizer is trained already"))
     shard_count = len(list((tmp_path / "cut").rglob("*.shard")))
-    assert held(build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)) == whole
+    assert contents(build(tmp_path / "cut", tokenizer=WordPiece(), processes=1)) == whole
     assert len(shard_numbers) + shard_count == sum(
-        len(list(module.shard_documents(Made().documents(split)))) for split in SPLITS
+        len(list(module.shard_documents(SyntheticCorpus().documents(split)))) for split in SPLITS
     )
     assert not list((tmp_path / "cut").rglob("building"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "removed", "of another tokenizer"])
-def test_a_shard_that_is_not_what_was_written_is_written_anew(
-    damage: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = held(build(tmp_path / "whole", processes=1))
+def test_a_damaged_shard_is_rebuilt(damage: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = contents(build(tmp_path / "whole", processes=1))
     with monkeypatch.context() as patch:
         patch.setattr(
             "paribus.train.token_store.write_entry", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt("cut"))
@@ -180,7 +178,7 @@ def test_a_shard_that_is_not_what_was_written_is_written_anew(
         case _:
             (state,) = (tmp_path / "cut").rglob("tokenizer")
             state.write_bytes(b"{}")
-    assert held(build(tmp_path / "cut", processes=1)) == whole
+    assert contents(build(tmp_path / "cut", processes=1)) == whole
 
 
 KILLED = """
@@ -195,8 +193,8 @@ t.build(Path(sys.argv[1]), processes=2)
 """
 
 
-def test_what_a_killed_process_left_is_taken_up_and_nobody_outlives_it(tmp_path: Path, small: None) -> None:
-    whole = held(build(tmp_path / "whole", processes=1))
+def test_the_build_of_a_killed_process_is_resumed(tmp_path: Path, small: None) -> None:
+    whole = contents(build(tmp_path / "whole", processes=1))
     code = KILLED.format(here=str(Path(__file__).parent))
     environment = {**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))}
     child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cut")], env=environment)
@@ -207,17 +205,17 @@ def test_what_a_killed_process_left_is_taken_up_and_nobody_outlives_it(tmp_path:
     child.wait()
     shard_count = len(list((tmp_path / "cut").rglob("*.shard")))
     assert 3 <= shard_count < 11
-    assert held(build(tmp_path / "cut", processes=1)) == whole  # which waits for the lock that its workers may hold
+    assert contents(build(tmp_path / "cut", processes=1)) == whole  # waits for the lock of its workers
 
 
-def test_a_word_is_said_for_every_document_that_is_read(tmp_path: Path, small: None) -> None:
+def test_the_build_reports_its_progress(tmp_path: Path, small: None) -> None:
     reports: list[tuple[str, int]] = []
-    build(tmp_path, Made(600), progress=lambda stage, done: reports.append((stage, done)), processes=1)
+    build(tmp_path, SyntheticCorpus(600), progress=lambda stage, done: reports.append((stage, done)), processes=1)
     whole = [256, 512, 600]
     assert reports == [*(("train", done) for done in whole), ("val", 75)]
 
 
-def test_an_id_outside_of_the_vocabulary_is_told_whoever_encoded_it(
+def test_an_id_outside_of_the_vocabulary_is_reported_by_every_process(
     tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch, alone: None
 ) -> None:
     encode = Bytes.encode_batch

@@ -58,7 +58,7 @@ def test_an_epoch_has_each_example_once_in_its_own_order(preset: str, feed: Feed
     assert epochs[0] != epochs[1]
 
 
-def test_an_example_is_hidden_afresh_in_each_epoch_and_alike_in_any_batch(feed: Feed) -> None:
+def test_an_example_is_masked_anew_in_each_epoch_independently_of_its_batch(feed: Feed) -> None:
     data, small = feed("encoder-tiny"), feed("encoder-tiny", "data.batch=2")
 
     def hidden(data: Data, epoch: int) -> dict[int, list[int]]:
@@ -213,7 +213,7 @@ def test_concatenated_examples_have_sentence_numbers_on_request(text: EncodedCor
     assert ConcatenatedDocuments(text.train, text.vocabulary, apart=False).examples(np.array([0]), 16).sentences is None
 
 
-def test_a_draw_knows_how_much_of_the_training_lies_behind_it(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draw_has_the_completed_fraction_of_training(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     progress_values: list[float] = []
     make_batch = Examples.batch
 
@@ -249,7 +249,7 @@ def test_a_tokenizer_without_eos_ends_documents_with_sep(text: EncodedCorpus) ->
         ]
 
 
-def test_a_corpus_that_is_too_small_is_said_to_be(feed: Feed, text: EncodedCorpus) -> None:
+def test_a_corpus_that_is_too_small_is_rejected(feed: Feed, text: EncodedCorpus) -> None:
     small = SplitTokens(np.arange(15, 35), np.array([0, 10, 20]), np.array([0, 2]))
     little = EncodedCorpus(text.tokenizer, text.vocabulary, small, text.val, "", "", {}, 0)
     match = (

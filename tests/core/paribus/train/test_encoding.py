@@ -39,10 +39,10 @@ class Letters(Tokenizer):
 
     def __init__(self, size: int = 128) -> None:
         self.size = size
-        self.seen: list[str] = []
+        self.training_texts: list[str] = []
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
-        self.seen = list(texts)
+        self.training_texts = list(texts)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [[ord(letter) for letter in text if letter != "\a"] for text in texts]
@@ -73,7 +73,7 @@ def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda sta
 
 
 @given(split)
-def test_the_ids_of_a_document_are_those_of_its_text(texts: list[list[str]]) -> None:
+def test_ids_of_a_document_encode_its_text(texts: list[list[str]]) -> None:
     documents = [Document(f"{place}", tuple(text)) for place, text in enumerate(texts)]
     side = encode(Listed(documents, VAL), Letters()).train
     assert len(side.documents) == len(documents) + 1
@@ -86,16 +86,16 @@ def test_the_ids_of_a_document_are_those_of_its_text(texts: list[list[str]]) -> 
         assert sentence_ids[0] == list(map(ord, document.sentences[0]))
 
 
-def test_the_tokenizer_sees_no_text_of_the_validation_split() -> None:
+def test_the_tokenizer_is_trained_on_the_training_split_only() -> None:
     tokenizer = Letters()
     encode(
         Listed([Document("a", ("One.", "Two."), ("Eins.",))], [Document("b", ("Three.",), ("Drei.",))]),
         tokenizer,
     )
-    assert tokenizer.seen == ["One. Two.", "Eins."]
+    assert tokenizer.training_texts == ["One. Two.", "Eins."]
 
 
-def test_a_pair_keeps_its_two_sides_document_for_document() -> None:
+def test_both_sides_of_pairs_are_aligned() -> None:
     documents = [Document("a", ("One.",), ("Eins.",)), Document("b", ("Two.",)), Document("c", ("Three.",), ("Drei.",))]
     encoded = encode(Listed(documents, documents[:1]), Letters())
     assert bytes(encoded.train.ids.astype(np.uint8)) == b"One.Three."
@@ -105,7 +105,7 @@ def test_a_pair_keeps_its_two_sides_document_for_document() -> None:
     assert encoded.dropped["documents with one side among pairs, or with two among others"] == 1
 
 
-def test_labels_stay_with_their_documents_and_languages_with_their_sides() -> None:
+def test_labels_and_languages_are_aligned_with_their_documents() -> None:
     documents = [
         Document("a", ("One.", "Two."), ("Eins.",), "en", (1, 0), "de"),
         Document("b", ("One.", " "), ("Eins.",), "en", (1, 0), "de"),
@@ -125,7 +125,7 @@ def test_labels_stay_with_their_documents_and_languages_with_their_sides() -> No
     assert encoded.train.targets.languages.tolist() == [1, 1]
 
 
-def test_documents_and_sentences_without_ids_are_left_out_and_counted() -> None:
+def test_documents_and_sentences_without_ids_are_skipped_and_counted() -> None:
     documents = [Document("a", ()), Document("b", ("\a",)), Document("c", ("", "One.", " "))]
     encoded = encode(Listed(documents, VAL), Letters())
     assert encoded.train.documents.tolist() == [0, 1]
@@ -134,11 +134,11 @@ def test_documents_and_sentences_without_ids_are_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize(("size", "kind"), [(256, np.uint16), (1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
-def test_ids_take_no_more_room_than_the_vocabulary_asks_for(size: int, kind: type) -> None:
+def test_ids_have_the_smallest_dtype_for_the_vocabulary(size: int, kind: type) -> None:
     assert encode(Listed(VAL, VAL), Letters(size)).val.ids.dtype == kind
 
 
-def test_an_id_outside_of_the_vocabulary_is_named_with_its_place() -> None:
+def test_an_id_outside_of_the_vocabulary_is_reported_with_its_position() -> None:
     corpus = Listed([Document("a", ("abc", "abz"))], VAL)
     with pytest.raises(
         DataError, match=r"document 'a' has the id 122 at position 6, of a vocabulary of 122; valid: ids"
@@ -147,7 +147,7 @@ def test_an_id_outside_of_the_vocabulary_is_named_with_its_place() -> None:
 
 
 @pytest.mark.parametrize("empty", ["train", "val"])
-def test_a_split_without_a_document_is_refused_with_what_was_left_out(empty: Split) -> None:
+def test_an_empty_split_is_rejected_with_the_skipped_documents(empty: Split) -> None:
     corpus = Listed(VAL, VAL)
     corpus.splits[empty] = [Document("a", ())]
     with pytest.raises(
@@ -156,7 +156,7 @@ def test_a_split_without_a_document_is_refused_with_what_was_left_out(empty: Spl
         encode(corpus, Letters())
 
 
-def test_documents_that_are_in_both_splits_are_counted() -> None:
+def test_documents_in_both_splits_are_counted() -> None:
     train = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
     val = [Document("c", ("One. Two.",)), Document("d", ("Four.",)), Document("e", ("Three.",))]
     encoded = encode(Listed(train, val), Letters())
@@ -164,14 +164,14 @@ def test_documents_that_are_in_both_splits_are_counted() -> None:
 
 
 @given(st.lists(st.binary(min_size=16, max_size=16)), st.lists(st.integers(0, 20), min_size=1))
-def test_what_is_shared_is_what_a_search_finds(train: list[bytes], picked: list[int]) -> None:
+def test_overlap_equals_a_linear_search(train: list[bytes], picked: list[int]) -> None:
     val = [train[index] if index < len(train) else bytes([index] * 16) for index in picked]
     first_half, second_half = train[: len(train) // 2], train[len(train) // 2 :]
     keys = [np.frombuffer(b"".join(part), np.uint8).reshape(-1, 16) for part in (first_half, second_half, val)]
     assert overlap(keys[:2], keys[2:]) == sum(key in train for key in val)
 
 
-def test_a_long_reading_tells_how_far_it_is() -> None:
+def test_encoding_reports_its_progress() -> None:
     reports: list[tuple[str, int]] = []
     encode(Listed(VAL * 600, VAL), Letters(), lambda stage, done: reports.append((stage, done)))
     whole = [256, 512, 600]

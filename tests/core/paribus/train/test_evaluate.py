@@ -89,7 +89,7 @@ def test_nan_losses_are_not_skipped(assemble: Assemble, feed: Feed) -> None:
     assert math.isnan(evaluate(model, feed("gpt-tiny"))["val/clm/loss"])
 
 
-def test_a_batch_is_moved_whole(assemble: Assemble, feed: Feed) -> None:
+def test_all_tensors_of_a_batch_are_moved(assemble: Assemble, feed: Feed) -> None:
     batch: Any = feed("bert-tiny").step(0)
     moved = to_device(batch, assemble("bert-tiny").to("meta"))
     assert moved.streams["body"].tokens.is_meta
@@ -119,7 +119,7 @@ def both(preset: str, *overrides: str) -> tuple[Model, Data]:
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "wordpiece"])
-def test_perplexity_and_bits_per_byte_are_of_the_text_and_not_of_its_tokens(tokenizer: str) -> None:
+def test_perplexity_is_per_token_and_bits_per_byte_are_per_byte(tokenizer: str) -> None:
     model, data = both("gpt-tiny", "dims.vocabulary=600", f"tokenizer={tokenizer}")
     with torch.no_grad():
         for parameter in model.parameters():
@@ -140,7 +140,7 @@ def test_perplexity_and_bits_per_byte_are_of_the_text_and_not_of_its_tokens(toke
     assert baselines["val/clm/bits-per-byte"] < metrics["val/clm/bits-per-byte"]
 
 
-def test_bits_per_byte_are_those_of_a_whole_text_where_all_of_it_is_predicted() -> None:
+def test_bits_per_byte_of_a_whole_text_equal_its_loss() -> None:
     _, data = both("gpt-tiny")
     nats = torch.rand(len(data.encoded.val.ids) + len(data.encoded.val.documents) - 1, dtype=torch.float64)
     bits_per_byte = text_metrics("clm", float(nats.mean()), data.encoded)["val/clm/bits-per-byte"]
@@ -153,7 +153,7 @@ def test_a_nan_loss_has_no_perplexity() -> None:
     assert math.isfinite(text_metrics("clm", 1e6, text)["val/clm/perplexity"])
 
 
-def test_images_have_no_bytes_of_text_and_hidden_tokens_no_likelihood() -> None:
+def test_images_and_masked_tokens_have_no_bits_per_byte() -> None:
     metrics = evaluate(*both("gpt-tiny", "corpus={name: shapes, image: 8}", "tokenizer=pixels"))
     assert "val/clm/perplexity" in metrics
     assert "val/clm/bits-per-byte" not in metrics

@@ -9,7 +9,7 @@ from paribus.specs import resolved
 from paribus.train.assemble import build_data, load_corpus
 
 
-def test_validation_examples_are_made_as_evaluate_says_and_training_examples_as_the_objective_says() -> None:
+def test_evaluate_options_apply_to_validation_examples_only() -> None:
     registry = installed()
     batches = []
     for rate in (0.15, 0.4):

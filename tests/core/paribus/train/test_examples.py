@@ -21,7 +21,7 @@ PAIRED = ("bert-tiny", "dims.length=64", "data.batch=4")
 
 
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 9), st.integers(0, 3))
-def test_an_epoch_has_the_same_examples_in_batches_of_like_lengths(
+def test_an_epoch_has_the_same_examples_in_batches_of_similar_lengths(
     count: int, batch: int, window: int, epoch: int
 ) -> None:
     lengths = np.random.default_rng(count).integers(1, 100, count)
@@ -37,7 +37,7 @@ def test_an_epoch_has_the_same_examples_in_batches_of_like_lengths(
     assert bucketed.tolist() == bucket_order(plain, lengths, batch, window, seed=5, epoch=epoch).tolist()
 
 
-def test_batches_of_a_window_do_not_come_by_length() -> None:
+def test_batches_of_a_window_are_not_ordered_by_length() -> None:
     lengths = np.arange(512)
     epoch_batches = bucket_order(order(0, 0, 512), lengths, 4, 64, seed=0, epoch=0).reshape(-1, 4)
     mean_lengths = lengths[epoch_batches[:64]].mean(axis=1)
@@ -47,7 +47,7 @@ def test_batches_of_a_window_do_not_come_by_length() -> None:
 
 
 @pytest.mark.parametrize(("lengths", "limit", "rows"), [([1], 64, 8), ([8, 3], 64, 8), ([9], 64, 16), ([63], 60, 60)])
-def test_a_batch_has_as_many_rows_as_its_longest_example_needs(lengths: list[int], limit: int, rows: int) -> None:
+def test_a_batch_is_padded_to_its_longest_example(lengths: list[int], limit: int, rows: int) -> None:
     assert padded_length(np.array(lengths), limit) == rows
 
 
@@ -71,7 +71,7 @@ def rows(data: Data, steps: int) -> dict[int, tuple[Any, ...]]:
     return examples
 
 
-def test_an_example_is_formed_and_hidden_alike_in_a_shorter_batch(feed: Feed) -> None:
+def test_an_example_is_equal_in_a_shorter_batch(feed: Feed) -> None:
     plain, sorted_ = feed(*PAIRED), feed(*PAIRED, "data.bucket=4")
     steps = plain.steps_an_epoch
     assert steps == sorted_.steps_an_epoch > 4
@@ -79,7 +79,7 @@ def test_an_example_is_formed_and_hidden_alike_in_a_shorter_batch(feed: Feed) ->
     assert plain_rows.keys() == sorted_rows.keys()
     cut = {number for number in plain_rows if plain_rows[number] != sorted_rows[number]}
     assert len(cut) < len(plain_rows) / 4
-    for number in cut:  # a segment from elsewhere that is longer than the one whose place it took
+    for number in cut:  # pairs with a longer random segment
         assert plain_rows[number][2] == sorted_rows[number][2] == 1
         assert len(sorted_rows[number][0]) < len(plain_rows[number][0])
     widths = [sorted_.step(step).streams["body"].tokens.shape[1] for step in range(steps)]
@@ -87,7 +87,7 @@ def test_an_example_is_formed_and_hidden_alike_in_a_shorter_batch(feed: Feed) ->
     assert all(width % 8 == 0 for width in widths)
 
 
-def test_padding_becomes_less(feed: Feed) -> None:
+def test_bucketing_reduces_padding(feed: Feed) -> None:
     def share(data: Data) -> float:
         bodies = [data.step(step).streams["body"].documents for step in range(data.steps_an_epoch)]
         sizes = [(int((body >= 0).sum()), body.numel()) for body in bodies if body is not None]
@@ -96,7 +96,7 @@ def test_padding_becomes_less(feed: Feed) -> None:
     assert share(feed(*PAIRED, "data.bucket=8")) > share(feed(*PAIRED)) + 0.05
 
 
-def test_what_is_evaluated_is_not_sorted(feed: Feed) -> None:
+def test_evaluated_examples_are_not_bucketed(feed: Feed) -> None:
     unsorted, bucketed = (
         [batch_digest(batch) for batch in feed(*PAIRED, option).val_dataloader()]
         for option in ("data.bucket=0", "data.bucket=9")
@@ -111,8 +111,8 @@ SHARED = ("trainer.max_steps=6", "trainer.accumulate_grad_batches=2")
     "spec",
     [(*PAIRED, "data.bucket=3"), ("gpt-tiny", "data.documents=packed"), ("encoder-tiny", "data.documents=packed")],
 )
-@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")  # more than this machine has cores
-def test_workers_change_nothing_of_packed_or_sorted_batches(spec: tuple[str, ...], feed: Feed) -> None:
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker")  # more workers than cores
+def test_batches_do_not_depend_on_the_number_of_workers(spec: tuple[str, ...], feed: Feed) -> None:
     digests = [
         [batch_digest(batch) for batch in feed(*spec, *SHARED, f"data.workers={workers}").train_dataloader()]
         for workers in (0, 1, 3)
@@ -121,7 +121,7 @@ def test_workers_change_nothing_of_packed_or_sorted_batches(spec: tuple[str, ...
     assert len(set(digests[0])) == 12
 
 
-def test_an_objective_that_does_not_say_how_long_its_examples_are_is_refused(feed: Feed) -> None:
+def test_an_objective_without_example_lengths_is_rejected(feed: Feed) -> None:
     data = feed("encoder-tiny")
     match = r"error\[not-read\] data.bucket"
     with pytest.raises(SpecError, match=match):

@@ -130,7 +130,7 @@ def test_a_step_in_several_micro_batches_is_the_same_step(
     assert accumulated_notes.losses == pytest.approx(notes.losses)
 
 
-def test_a_trainer_decides_how_a_step_is_cut_and_not_the_spec(assemble: Assemble, shake: Shake, feed: Feed) -> None:
+def test_the_trainer_decides_on_micro_batches(assemble: Assemble, shake: Shake, feed: Feed) -> None:
     whole, accumulated = shake(assemble("gpt-tiny")), shake(assemble("gpt-tiny"))
     fit(whole, feed("gpt-tiny"), max_steps=3)
     fit(accumulated, feed("gpt-tiny", "trainer.accumulate_grad_batches=4"), max_steps=3)
@@ -195,7 +195,7 @@ def groups() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_two_processes_take_the_steps_that_one_takes(
+def test_two_processes_train_like_one(
     accumulate: int, assemble: Assemble, shake: Shake, feed: Feed, groups: None
 ) -> None:
     alone, both = shake(assemble("bert-tiny")), shake(assemble("bert-tiny"))

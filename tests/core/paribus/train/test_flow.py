@@ -1,4 +1,4 @@
-"""Concatenated documents: examples are read without making the whole concatenation."""
+"""Concatenated documents: examples equal slices of the whole concatenation."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from paribus.train.token_store import SplitTokens
 
 
 def side(lengths: list[int], languages: bool = False) -> SplitTokens:
-    """Return documents of one sentence each; ids count up from 100, so that each shows its place."""
+    """Return documents of one sentence each; ids count up from 100 to show their positions."""
     bounds = np.cumsum([0, *lengths])
     language_numbers = np.arange(len(lengths)) % 3 if languages else None
     return SplitTokens(np.arange(100, 100 + bounds[-1]), bounds, np.arange(len(bounds)), languages=language_numbers)
@@ -19,9 +19,9 @@ def side(lengths: list[int], languages: bool = False) -> SplitTokens:
 
 @pytest.mark.parametrize("length", [1, 2, 5, 16, 50])
 @pytest.mark.parametrize("mark", [7, None])
-def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None) -> None:
-    luck = np.random.default_rng(length)
-    tokens = side(luck.integers(1, 9, size=40).tolist(), languages=True)
+def test_an_example_equals_a_slice_of_the_concatenation(length: int, mark: int | None) -> None:
+    rng = np.random.default_rng(length)
+    tokens = side(rng.integers(1, 9, size=40).tolist(), languages=True)
     whole, owners = [], []
     for number, (start, stop) in enumerate(pairwise(tokens.sentences.tolist())):
         document = [*tokens.ids[start:stop].tolist(), *([] if mark is None else [mark])]
@@ -29,7 +29,7 @@ def test_a_piece_is_what_it_would_be_of_the_whole(length: int, mark: int | None)
         owners += [number] * len(document)
     flow = ConcatenatedDocuments(tokens, Vocabulary(1000, {} if mark is None else {"eos": mark}), apart=True)
     assert (flow.size, flow.count(length)) == (len(whole), len(whole) // length)
-    index = luck.permutation(flow.count(length))
+    index = rng.permutation(flow.count(length))
     cut = flow.examples(index, length)
     assert cut.documents is not None
     assert cut.languages is not None

@@ -73,7 +73,7 @@ def saved(run: Run, folder: Path) -> Path:
     return folder / str(run({}).trial["identity"])
 
 
-def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path) -> None:
+def test_matching_tensors_are_reused_and_reported(run: Run, saved: Path) -> None:
     entry = run({"attention": {"name": "gqa", "kv_heads": 2}}, saved)
     transfer = entry.result["from"]
     assert len(transfer["converted"]) == 4
@@ -86,7 +86,7 @@ def test_what_fits_begins_as_it_was_saved_and_is_called_so(run: Run, saved: Path
     assert loss["before"] != loss["after"] != loss["fresh"]
 
 
-def test_two_variants_of_one_saved_model_get_a_certificate_that_says_what_they_kept(run: Run, saved: Path) -> None:
+def test_the_certificate_of_two_variants_lists_tensors_of_the_saved_model(run: Run, saved: Path) -> None:
     certificate = certify(run({}, saved, "baseline"), run({"attention": {"name": "gqa", "kv_heads": 2}}, saved))
     assert certificate.failures == ()
     assert certificate.equal_tensors == certificate.total_tensors - 4
@@ -99,7 +99,7 @@ def test_two_variants_of_one_saved_model_get_a_certificate_that_says_what_they_k
     )
 
 
-def test_what_one_variant_has_from_the_model_and_another_has_not_is_no_leak(run: Run, saved: Path) -> None:
+def test_a_tensor_reused_by_one_variant_only_is_not_a_leak(run: Run, saved: Path) -> None:
     distances = {"position": {"name": "disentangled", "distance": 8}}  # a table of the same name and shape
     certificate = certify(run({}, saved, "baseline"), run(distances, saved))
     assert certificate.failures == ()
@@ -113,14 +113,14 @@ def test_what_one_variant_has_from_the_model_and_another_has_not_is_no_leak(run:
     assert certificate.tensors["leaked"] == ()
 
 
-def test_a_tensor_of_another_saved_model_is_a_leak_where_that_was_not_varied(run: Run, saved: Path) -> None:
+def test_a_tensor_of_another_saved_model_is_a_leak(run: Run, saved: Path) -> None:
     other_folder = saved.parent / str(run({"seed": 1}).trial["identity"])
     variant = run({"attention": {"name": "gqa", "kv_heads": 2}}, other_folder)
     certificate = certify(run({}, saved, "baseline"), variant)
     assert "another difference" in certificate.reason
 
 
-def test_a_trial_that_is_cut_goes_on_to_the_same_record(
+def test_an_interrupted_trial_has_the_same_result(
     base: dict[str, Any], saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
     spec = resolved({**base, "attention": "mqa", "from": str(saved)}, registry=registry)
@@ -140,7 +140,7 @@ def test_a_trial_that_is_cut_goes_on_to_the_same_record(
     assert results[0] == results[1]
 
 
-def test_an_identity_is_of_what_a_folder_has_in_it_and_not_of_where_it_stands(
+def test_the_identity_depends_on_the_saved_model_and_not_on_its_path(
     base: dict[str, Any], run: Run, saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
     shutil.copytree(saved, tmp_path / "copy")
@@ -154,7 +154,7 @@ def test_an_identity_is_of_what_a_folder_has_in_it_and_not_of_where_it_stands(
     assert identity(saved) != identity_of(resolved(base, registry=registry), "code", "corpus")
 
 
-def test_a_model_is_loaded_where_what_it_began_from_is_gone(run: Run, saved: Path, tmp_path: Path) -> None:
+def test_a_warm_started_model_loads_without_its_source(run: Run, saved: Path, tmp_path: Path) -> None:
     shutil.copytree(saved, tmp_path / "copy")
     entry = run({"attention": "mqa"}, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy")
@@ -163,7 +163,7 @@ def test_a_model_is_loaded_where_what_it_began_from_is_gone(run: Run, saved: Pat
     assert model.spec["attention"]["name"] == "mqa"
 
 
-def test_a_model_that_changed_since_the_spec_was_read_is_refused(
+def test_a_model_that_changed_after_resolution_is_rejected(
     base: dict[str, Any], run: Run, saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
     shutil.copytree(saved, tmp_path / "copy")
@@ -175,7 +175,7 @@ def test_a_model_that_changed_since_the_spec_was_read_is_refused(
         run_trial(spec, registry, TrialContext("trial", tmp_path))
 
 
-def test_a_record_says_what_the_training_took_and_what_it_took_in_all(
+def test_a_record_has_the_flops_of_training_and_of_all_training(
     run: Run, saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
     source_result, warm_result = run({}).result, run({"attention": "mqa"}, saved).result
@@ -188,7 +188,7 @@ def test_a_record_says_what_the_training_took_and_what_it_took_in_all(
     assert model.flops == source_result["total_flops"]
     paribus.save(paribus.adapt(model, ["attention=mqa"]).model, tmp_path / "adapted")
     assert paribus.load(tmp_path / "adapted").flops == source_result["total_flops"]
-    model.on_fit_start()  # somebody else trains it
+    model.on_fit_start()  # trained elsewhere
     paribus.save(model, tmp_path / "theirs")
     assert paribus.load(tmp_path / "theirs").flops is None
     assert "total_flops" not in run({}, tmp_path / "theirs").result

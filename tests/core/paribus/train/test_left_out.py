@@ -34,7 +34,7 @@ def test_pairs_that_do_not_fit_are_counted(overlong: str, action: str, registry:
     assert notes == [f"left out of the examples: {dropped[reason]} {reason}"]
 
 
-def test_where_all_is_in_examples_nothing_is_said(registry: Registry, tmp_path: Path) -> None:
+def test_a_corpus_without_skipped_pairs_logs_nothing(registry: Registry, tmp_path: Path) -> None:
     notes: list[str] = []
     spec = resolved("transformer-tiny", *SMALL, registry=registry)
     record = run_trial(spec, registry, TrialContext("trial", tmp_path, on_message=notes.append))

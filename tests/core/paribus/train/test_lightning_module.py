@@ -78,9 +78,7 @@ def test_unequal_micro_batches_have_the_gradient_of_one_batch(
     same(sum(model.loss(share).detach() for share in shares), model.loss(whole).detach())
 
 
-def test_the_mean_of_the_means_of_unequal_micro_batches_is_another_loss(
-    assemble: Assemble, shake: Shake, feed: Feed
-) -> None:
+def test_averaging_unequal_micro_batches_gives_another_loss(assemble: Assemble, shake: Shake, feed: Feed) -> None:
     model = shake(assemble("gpt-tiny"))
     data = feed("gpt-tiny", "data.documents=apart", "trainer.accumulate_grad_batches=8")
     alone = [model.loss(data.micro_batch(share)._replace(counts=None)).detach() for share in range(8)]
@@ -112,7 +110,7 @@ def padded(batch: Batch, rows: int) -> Batch:
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_a_loss_knows_nothing_of_padding(preset: str, assemble: Assemble, shake: Shake, feed: Feed) -> None:
+def test_a_loss_does_not_depend_on_padding(preset: str, assemble: Assemble, shake: Shake, feed: Feed) -> None:
     model = shake(assemble(preset, "position=sinusoidal"))
     batch = feed(preset).step(0)
     expected, actual = gradients(model, batch), gradients(model, padded(batch, 3))
@@ -122,7 +120,7 @@ def test_a_loss_knows_nothing_of_padding(preset: str, assemble: Assemble, shake:
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_a_batch_with_nothing_to_predict_has_a_loss_of_0_and_no_gradient(
+def test_a_batch_without_labels_has_zero_loss_and_gradient(
     preset: str, assemble: Assemble, shake: Shake, feed: Feed
 ) -> None:
     model, batch = shake(assemble(preset)), feed(preset).step(0)
@@ -136,7 +134,7 @@ def test_a_batch_with_nothing_to_predict_has_a_loss_of_0_and_no_gradient(
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_an_untrained_model_guesses(preset: str, assemble: Assemble, feed: Feed) -> None:
+def test_an_untrained_model_has_the_loss_of_guessing(preset: str, assemble: Assemble, feed: Feed) -> None:
     model = assemble(preset, "initialisation=normal")
     terms = model.terms(BatchForward(model.topology, feed(preset).step(0)), model.trained)
     for name, term in terms.items():
@@ -144,7 +142,9 @@ def test_an_untrained_model_guesses(preset: str, assemble: Assemble, feed: Feed)
         assert float((term.total / term.count).detach()) == pytest.approx(math.log(classes), rel=0.02)
 
 
-def test_a_weight_of_a_term_weighs_it(assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_objectives_scale_their_losses(
+    assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, batch = assemble("bert-tiny"), feed("bert-tiny").step(0)
     terms = model.terms(BatchForward(model.topology, batch), model.trained)
     heavy = {name: term._replace(weight=3.0) if name == "nsp/loss" else term for name, term in terms.items()}
@@ -154,7 +154,7 @@ def test_a_weight_of_a_term_weighs_it(assemble: Assemble, feed: Feed, monkeypatc
 
 
 @pytest.mark.parametrize("preset", ["encoder-tiny", "bert-tiny"])
-def test_a_model_that_sees_what_comes_next_cannot_be_asked_for_it(preset: str, assemble: Assemble) -> None:
+def test_a_bidirectional_model_rejects_decoding(preset: str, assemble: Assemble) -> None:
     match = r"error\[does-not-fit\] objective.*: objective `clm` predicts the next token, which tokens of `encoder` s"
     with pytest.raises(SpecError, match=match):
         assemble(preset, "objective=clm")
@@ -164,7 +164,7 @@ def test_a_model_that_sees_what_comes_next_cannot_be_asked_for_it(preset: str, a
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_only_training_drops_anything(preset: str, assemble: Assemble, feed: Feed) -> None:
+def test_dropout_is_active_in_training_only(preset: str, assemble: Assemble, feed: Feed) -> None:
     model, without, batch = assemble(preset, "dropout=0.2"), assemble(preset), feed(preset).step(0)
     quiet = model.eval().loss(batch)
     assert torch.equal(quiet, model.loss(batch))
@@ -174,7 +174,9 @@ def test_only_training_drops_anything(preset: str, assemble: Assemble, feed: Fee
     assert len({float(model.loss(batch).detach()) for _ in range(3)} | {float(quiet.detach())}) == 4
 
 
-def test_dropout_reaches_rows_weights_and_branches(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_applies_to_embeddings_weights_and_branches(
+    assemble: Assemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dropped: list[tuple[int, ...]] = []
     drop, attend = functional.dropout, functional.scaled_dot_product_attention
 
@@ -199,7 +201,7 @@ AUTOCAST = [(preset, position) for preset in TINY for position in ("learned", "r
 
 
 @pytest.mark.parametrize(("preset", "position"), AUTOCAST)
-def test_half_the_bits_give_about_the_same(preset: str, position: str, assemble: Assemble, feed: Feed) -> None:
+def test_bfloat16_loss_is_close_to_float32(preset: str, position: str, assemble: Assemble, feed: Feed) -> None:
     overrides = [f"position={position}", "initialisation=xavier", "attention=gqa"]
     model, exact, batch = assemble(preset, *overrides), assemble(preset, *overrides).double(), feed(preset).step(0)
     expected = body(exact, batch).detach()
@@ -213,9 +215,7 @@ def test_half_the_bits_give_about_the_same(preset: str, position: str, assemble:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("preset", TINY)
-def test_a_model_keeps_to_the_dtype_that_it_was_cast_to(
-    preset: str, dtype: torch.dtype, assemble: Assemble, feed: Feed
-) -> None:
+def test_a_cast_model_computes_in_its_dtype(preset: str, dtype: torch.dtype, assemble: Assemble, feed: Feed) -> None:
     dtypes: set[torch.dtype] = set()
     for position in ("sinusoidal", "rope", "alibi"):
         model, batch = assemble(preset, f"position={position}").to(dtype), feed(preset).step(0)
@@ -232,7 +232,7 @@ def body(model: Model, batch: Batch) -> Tensor:
 # -- what is optimised -------------------------------------------------------------------------------------------
 
 
-def test_matrices_decay_and_what_is_not_trained_is_left_out(assemble: Assemble) -> None:
+def test_only_trained_matrices_have_weight_decay(assemble: Assemble) -> None:
     model = assemble("bert-tiny", "trainer.max_steps=10", "schedule.warmup=0.2")
     frozen = model.get_parameter("body.layers.0.attention.heads.q.weight").requires_grad_(False)
     configured: Any = model.configure_optimizers()
@@ -244,7 +244,7 @@ def test_matrices_decay_and_what_is_not_trained_is_left_out(assemble: Assemble) 
     assert optimized == {id(parameter) for parameter in model.parameters()} - {id(frozen)}
 
 
-def test_the_rate_of_a_run_that_is_resumed_goes_on_where_it_was(assemble: Assemble) -> None:
+def test_the_learning_rate_of_a_resumed_run_continues(assemble: Assemble) -> None:
     def rates(done: int) -> list[float]:
         model = assemble("gpt-tiny", "trainer.max_steps=10")
         model.completed_steps = done

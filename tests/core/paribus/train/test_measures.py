@@ -43,15 +43,15 @@ class Nine(Measure):
 class Late(Measure):
     """Measure at the end that returns the result of another measure."""
 
-    def __init__(self, *, least: Annotated[int, "of it", Range(0), Example(1)]) -> None:
-        self.least = least
+    def __init__(self, *, minimum: Annotated[int, "of it", Range(0), Example(1)]) -> None:
+        self.minimum = minimum
 
     def names(self, trial: TrialInfo) -> Sequence[str]:
         return ("again", "never", "nan")
 
     def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
         metric = model.learning_curve[-1]["val/nine/is"]
-        return {"again": max(metric, self.least), "never": "nobody knows", "nan": float("nan")}
+        return {"again": max(metric, self.minimum), "never": "nobody knows", "nan": float("nan")}
 
 
 @final
@@ -137,7 +137,7 @@ def registry(components: Registry) -> Registry:
 
 @pytest.fixture(scope="module")
 def record(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    spec = resolved("gpt-tiny", *TINY, "measure=[nine, {name: late, least: 3}]", registry=registry)
+    spec = resolved("gpt-tiny", *TINY, "measure=[nine, {name: late, minimum: 3}]", registry=registry)
     return run_trial(spec, registry, TrialContext("a", tmp_path_factory.mktemp("trial")))
 
 
@@ -171,7 +171,7 @@ def test_a_missing_result_has_a_reason(record: dict[str, Any]) -> None:
 PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, pairs: 40, held_out: 8}")
 
 
-def test_text_generation_needs_a_writer(registry: Registry, tmp_path: Path) -> None:
+def test_text_generation_needs_a_decoder(registry: Registry, tmp_path: Path) -> None:
     measured_model: dict[str, Any] = {}
 
     def writer(model: Model, text: Any, examples: int, **manner: Any) -> list[GeneratedPair]:
@@ -211,7 +211,7 @@ def test_a_study_can_use_a_measure_as_its_metric(registry: Registry, tmp_path: P
     assert all(trial.spec["measure"] == [{"name": "nine"}] for trial in planned.plan.trials)
     with pytest.raises(SpecError, match=r"no variant would measure `val/nine/if`; valid: val/clm/loss.*val/nine/is"):
         paribus.study({**study, "metric": "val/nine/if"}, registry=registry, store=tmp_path)
-    study |= {"vary": {"measure": [["nine", {"name": "late", "least": 2}]]}}
+    study |= {"vary": {"measure": [["nine", {"name": "late", "minimum": 2}]]}}
     with pytest.raises(SpecError, match=r"other-objective.*valid: `evaluate:"):
         paribus.study(study, registry=registry, store=tmp_path)
 
@@ -226,7 +226,7 @@ def test_a_measure_is_part_of_the_identity_of_a_trial(registry: Registry) -> Non
     ("preset", "overrides", "match"),
     [
         ("gpt-tiny", ["measure=[nine, nine]"], r"`nine` is in this list twice; valid: each measure once"),
-        ("gpt-tiny", ["measure=late"], r"error\[missing\] measure.0.least .*`least` is missing: of it"),
+        ("gpt-tiny", ["measure=late"], r"error\[missing\] measure.0.minimum .*`minimum` is missing: of it"),
         (
             "encoder-tiny",
             ["attention=fourier", "position=none", "measure=weighing"],

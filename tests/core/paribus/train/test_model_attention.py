@@ -16,7 +16,7 @@ same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("preset", TINY)
-def test_it_says_how_much_each_row_weighs_each_other(preset: str, assemble: Assemble, shake: Shake) -> None:
+def test_attention_weights_are_returned_per_layer(preset: str, assemble: Assemble, shake: Shake) -> None:
     model, tokens = shake(assemble(preset)), torch.arange(15, 25).view(2, 5)
     source = torch.arange(15, 21).expand(2, 6) if preset == "seq2seq-tiny" else None
     hidden_states = model.hidden(tokens, source=source)
@@ -32,7 +32,7 @@ def test_it_says_how_much_each_row_weighs_each_other(preset: str, assemble: Asse
         assert [layer["weights"].shape for layer in model.attention(source, part="encoder")] == [(2, 4, 6, 6)] * 2
 
 
-def test_a_decoder_says_what_each_step_weighs(assemble: Assemble, shake: Shake) -> None:
+def test_attention_weights_of_a_decoding_step_equal_those_of_one_pass(assemble: Assemble, shake: Shake) -> None:
     model, tokens = shake(assemble("gpt-tiny")), torch.arange(15, 25).view(2, 5)
     whole, states = model.attention(tokens), model.start(2)
     model(tokens[:, :4], states)
@@ -40,7 +40,7 @@ def test_a_decoder_says_what_each_step_weighs(assemble: Assemble, shake: Shake) 
         same(step["weights"], layer["weights"][:, :, 4:])
 
 
-def test_weights_that_there_are_not_are_refused(assemble: Assemble) -> None:
+def test_unavailable_weights_are_rejected(assemble: Assemble) -> None:
     tokens = torch.arange(15, 25).view(2, 5)
     with pytest.raises(ValueError, match="`weights`, got Linear"):
         assemble("gpt-tiny", "attention=linear").attention(tokens)

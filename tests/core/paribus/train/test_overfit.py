@@ -34,9 +34,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
-def test_a_model_learns_one_batch_by_heart(
-    spec: list[str], assemble: Callable[..., Model], feed: Callable[..., Data]
-) -> None:
+def test_a_model_overfits_one_batch(spec: list[str], assemble: Callable[..., Model], feed: Callable[..., Data]) -> None:
     preset, *overrides = spec
     model, batch = assemble(preset, *ROOM, *overrides), feed(preset, *ROOM, *overrides).step(0)
     matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]

@@ -147,7 +147,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_documents_that_share_rows_learn_what_they_would_alone(
+def test_packed_documents_have_the_losses_of_separate_documents(
     case: str, assemble: Assemble, shake: Shake, feed: Feed
 ) -> None:
     spec = [*CASES[case], "data.documents=packed", "dims.length=48"]

@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_terminal_shows_a_bar_without_a_thread(clock: list[float]) -> None:
+def test_a_terminal_shows_a_progress_bar_without_a_thread(clock: list[float]) -> None:
     stream = Terminal()
     with CorpusProgress(stream) as progress:
         progress("tokenizer", 4096)
@@ -49,7 +49,7 @@ def test_a_terminal_shows_a_bar_without_a_thread(clock: list[float]) -> None:
     assert stream.getvalue().rstrip().endswith("\x1b[2K")
 
 
-def test_a_file_gets_a_line_now_and_then(clock: list[float]) -> None:
+def test_a_file_has_progress_lines_at_intervals(clock: list[float]) -> None:
     stream = io.StringIO()
     with CorpusProgress(stream) as progress:
         for second in range(0, 40, 2):

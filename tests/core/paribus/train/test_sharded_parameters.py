@@ -22,7 +22,7 @@ def registry() -> Registry:
     return installed()
 
 
-def cuts(registry: Registry, preset: str, *overrides: str) -> set[str]:
+def unit_paths(registry: Registry, preset: str, *overrides: str) -> set[str]:
     """Return the paths of a preset's units."""
     spec = resolved(preset, *SMALL, *overrides, registry=registry)
     model = nn.ModuleDict(meta_model(spec, registry).children())
@@ -30,15 +30,15 @@ def cuts(registry: Registry, preset: str, *overrides: str) -> set[str]:
     return {name for name, module in model.named_modules() if any(module is unit for unit in units)}
 
 
-def test_a_model_is_cut_into_its_attentions_and_feedforwards(registry: Registry) -> None:
+def test_units_are_attentions_and_feedforwards(registry: Registry) -> None:
     body_units = {f"body.layers.{layer}.{part}" for layer in (0, 1) for part in ("attention", "feedforward")}
-    assert cuts(registry, "gpt-tiny") == body_units
+    assert unit_paths(registry, "gpt-tiny") == body_units
     crossing = body_units | {f"body.layers.{layer}.cross" for layer in (0, 1)}
     encoder = {name.replace("body", "encoder") for name in body_units}
-    assert cuts(registry, "seq2seq-tiny") == crossing | encoder
+    assert unit_paths(registry, "seq2seq-tiny") == crossing | encoder
 
 
-def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> None:
+def test_modules_with_tied_parameters_are_not_units() -> None:
     from paribus.parts.stack import Layer
 
     def layer(attention: Any, feedforward: Any) -> Layer:
@@ -54,18 +54,18 @@ def test_what_shares_a_parameter_with_anything_else_stays_with_the_rest() -> Non
     )
     units = shard_units(nn.ModuleDict({"layers": layers, "head": head}))
     assert len(units) == 2
-    assert units[0] is shared  # one module at work in two layers is gathered for each
+    assert units[0] is shared  # a module shared by two layers is gathered twice
     assert units[1] is unshared
 
 
-def test_a_parameter_that_is_a_single_number_is_named() -> None:
+def test_a_scalar_parameter_is_rejected() -> None:
     model = nn.Module()
     model.gate = nn.Parameter(torch.tensor(0.5))
     with pytest.raises(SpecError, match=r"trainer-refused.*trainer.strategy.*gate"):
         shard(model, torch.device("cpu"))
 
 
-def test_what_is_not_in_pieces_is_itself() -> None:
+def test_an_unsharded_tensor_is_returned_unchanged() -> None:
     model = nn.Linear(2, 2)
     assert full_tensor(model.weight) is model.weight
     assert shard_like(model.bias, model.weight) is model.bias

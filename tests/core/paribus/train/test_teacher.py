@@ -83,7 +83,7 @@ def test_terms_are_weighted_and_added_to_the_others(pair: tuple[Model, Model], f
         assert float(model.loss(batch)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_both_read_what_is_masked_however_the_objectives_are_listed(
+def test_student_and_teacher_read_masked_tokens_for_any_order_of_objectives(
     pair: tuple[Model, Model], feed: Feed, assemble: Assemble
 ) -> None:
     batches = [
@@ -96,7 +96,7 @@ def test_both_read_what_is_masked_however_the_objectives_are_listed(
         assert batch.targets["distill-hidden"]["counted"].shape == batch.streams["body"].tokens.shape
 
 
-def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: Assemble, feed: Feed) -> None:
+def test_the_loss_of_a_model_with_itself_as_teacher_is_zero(assemble: Assemble, feed: Feed) -> None:
     words = ("objective=" + ALL.format("clm"), HASHED)
     model = assemble("gpt-tiny", *words).double().eval()
     model.set_teacher(assemble("gpt-tiny", "objective=clm").double())
@@ -105,7 +105,7 @@ def test_a_model_that_is_its_own_teacher_has_nothing_to_learn_from_it(assemble: 
     assert all(abs(float(terms[f"{name}/loss"].total)) < 1e-9 for name in ("distill-scores", "distill-hidden"))
 
 
-def test_nor_in_its_layers(assemble: Assemble, feed: Feed) -> None:
+def test_layer_losses_of_a_model_with_itself_as_teacher_are_zero(assemble: Assemble, feed: Feed) -> None:
     hidden = "{name: distill-hidden, layers: [0, 1, -1], teacher_layers: [0, 1, -1]}"
     words = (f"objective=[clm, distill-relations, {hidden}]", HASHED)
     model = assemble("gpt-tiny", *words).double().eval()

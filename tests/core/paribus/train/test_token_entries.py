@@ -45,7 +45,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return hashed_sizes
 
 
-def test_arrays_are_where_the_document_says(entry: Path) -> None:
+def test_arrays_are_stored_at_the_documented_offsets(entry: Path) -> None:
     meta, data = read_entry(entry)
     assert (meta["said"], data[: meta["state"]].tobytes()) == (1, b"state")
     (ids, numbers) = (

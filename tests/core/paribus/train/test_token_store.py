@@ -80,7 +80,7 @@ def same(left_corpus: EncodedCorpus, right_corpus: EncodedCorpus) -> bool:
     )
 
 
-def aside(encoded: EncodedCorpus) -> EncodedCorpus:
+def in_memory(encoded: EncodedCorpus) -> EncodedCorpus:
     """Return a copy in memory: truncating a mapped file kills the process."""
     train, val = (
         SplitTokens(side.ids.copy(), side.sentences.copy(), side.documents.copy())
@@ -93,7 +93,7 @@ def files(cache: Path) -> list[Path]:
     return sorted(path for path in cache.rglob("*") if path.is_file())
 
 
-def test_languages_are_kept_with_their_names(tmp_path: Path) -> None:
+def test_languages_are_stored_with_their_names(tmp_path: Path) -> None:
     train = [Document("a", ("One.",), language="en"), Document("b", ("Eins.",), language="de")]
     corpus = Listed(train, [Document("c", ("Zwei.",), language="de")])
     for encoded in (build(tmp_path, corpus), build(tmp_path, corpus)):
@@ -106,7 +106,7 @@ def test_languages_are_kept_with_their_names(tmp_path: Path) -> None:
     assert (alone.languages, alone.train.languages) == ((), None)
 
 
-def test_the_second_reader_reads_no_text(tmp_path: Path) -> None:
+def test_a_cached_corpus_is_not_read_again(tmp_path: Path) -> None:
     corpus = Listed()
     encoded = build(tmp_path, corpus)
     reads = corpus.reads
@@ -117,19 +117,19 @@ def test_the_second_reader_reads_no_text(tmp_path: Path) -> None:
     assert second.vocabulary == encoded.vocabulary
 
 
-def test_what_was_encoded_can_be_shown(tmp_path: Path) -> None:
+def test_encoded_text_can_be_decoded(tmp_path: Path) -> None:
     encoded = build(tmp_path)
     assert encoded.show(encoded.train, slice(0, None)) == "One. Two.Three."
-    assert encoded.show(encoded.val, slice(None)) == "?o?r."  # as its tokenizer, which saw neither F nor u, reads it
+    assert encoded.show(encoded.val, slice(None)) == "?o?r."  # the tokenizer was not trained on F and u
 
 
-def test_ids_are_mapped_and_cannot_be_written(tmp_path: Path) -> None:
+def test_ids_are_memory_mapped_and_read_only(tmp_path: Path) -> None:
     encoded = build(tmp_path)
     with pytest.raises(ValueError, match="read-only"):
         encoded.train.ids[0] = 1
 
 
-def test_the_targets_of_pairs_are_kept(tmp_path: Path) -> None:
+def test_targets_of_pairs_are_stored(tmp_path: Path) -> None:
     pairs = [Document("a", ("One.",), ("Eins.", "Ja.")), Document("b", ("Two.",), ("Zwei.",))]
     encoded = build(tmp_path, Listed(pairs, [Document("c", ("Six.",), ("Sechs.",))]))
     assert encoded.train.targets is not None
@@ -139,7 +139,7 @@ def test_the_targets_of_pairs_are_kept(tmp_path: Path) -> None:
     assert build(tmp_path).train.targets is None
 
 
-def test_labels_and_the_names_of_classes_come_back(tmp_path: Path) -> None:
+def test_labels_and_class_names_are_stored(tmp_path: Path) -> None:
     labelled = [Document("a", ("One.",), labels=(1,)), Document("b", ("Two.",), labels=(0.5, -1))]
     encoded = build(tmp_path, Listed(labelled, [Document("c", ("Six.",), labels=(2,))]))
     assert encoded.train.labels is not None
@@ -150,7 +150,7 @@ def test_labels_and_the_names_of_classes_come_back(tmp_path: Path) -> None:
     assert build(tmp_path).train.labels is None
 
 
-def test_another_corpus_spec_or_size_is_another_entry(tmp_path: Path) -> None:
+def test_another_corpus_spec_or_size_has_another_entry(tmp_path: Path) -> None:
     build(tmp_path)
     changes: list[dict[str, Any]] = [{"corpus": Listed(VAL, TRAIN)}, {"spec": {"a": 1}}, {"size": 5}]
     for count, options in enumerate(changes, start=2):
@@ -158,7 +158,7 @@ def test_another_corpus_spec_or_size_is_another_entry(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == count
 
 
-def test_a_class_without_a_file_is_never_taken_for_one_of_another_time(tmp_path: Path) -> None:
+def test_a_class_without_a_file_is_never_cached(tmp_path: Path) -> None:
     namespace: dict[str, Any] = {"Tokenizer": Tokenizer, "__name__": "notebook"}
     methods = "\n".join(
         f"    {name} = L.{name}" for name in ("train", "encode_batch", "decode", "vocabulary", "state", "load")
@@ -174,10 +174,8 @@ def test_a_class_without_a_file_is_never_taken_for_one_of_another_time(tmp_path:
 
 @pytest.mark.parametrize("name", ["*.tokens", "meta.json"])
 @pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "removed"])
-def test_a_damaged_entry_is_built_anew(
-    tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    encoded = aside(build(tmp_path))
+def test_a_damaged_entry_is_rebuilt(tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    encoded = in_memory(build(tmp_path))
     contents = {path: path.read_bytes() for path in files(tmp_path)}
     (path,) = tmp_path.rglob(name)
     data = path.read_bytes()
@@ -196,7 +194,7 @@ def test_a_damaged_entry_is_built_anew(
     assert {path: path.read_bytes() for path in files(tmp_path)} == contents
 
 
-def test_a_build_that_was_cut_before_its_meta_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_build_leaves_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*arguments: object) -> None:
         raise KeyboardInterrupt("cut")
 
@@ -209,13 +207,13 @@ def test_a_build_that_was_cut_before_its_meta_leaves_no_entry(tmp_path: Path, mo
     assert corpus.reads > 0
 
 
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match=r"file.*Not a directory"):
         build(tmp_path / "file")
 
 
-def test_many_can_build_at_once(tmp_path: Path) -> None:
+def test_several_threads_can_build_one_entry(tmp_path: Path) -> None:
     wait = threading.Barrier(4)
     encoded_corpora: list[EncodedCorpus] = []
 
@@ -233,10 +231,10 @@ def test_many_can_build_at_once(tmp_path: Path) -> None:
     assert len(files(tmp_path)) == 2
 
 
-# --- what is refused ---
+# --- rejected corpora ---
 
 
-def test_a_document_in_both_splits_is_refused_each_time_unless_it_is_allowed(tmp_path: Path) -> None:
+def test_a_document_in_both_splits_is_rejected_unless_allowed(tmp_path: Path) -> None:
     corpus = Listed(TRAIN, [*VAL, TRAIN[0], Document("other name", ("Three.",))])
     for _ in range(2):
         with pytest.raises(
@@ -246,7 +244,7 @@ def test_a_document_in_both_splits_is_refused_each_time_unless_it_is_allowed(tmp
     assert build(tmp_path, corpus, allow_overlap=True).overlap == 2
 
 
-def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept(tmp_path: Path) -> None:
+def test_a_corpus_that_changes_during_reading_is_rejected_and_not_stored(tmp_path: Path) -> None:
     corpus = Listed()
 
     def change(stage: str, done: int) -> None:
@@ -257,10 +255,10 @@ def test_a_corpus_that_changes_while_it_is_read_is_refused_and_not_kept(tmp_path
     assert files(tmp_path) == []
 
 
-# --- the rest ---
+# --- imports ---
 
 
-def test_the_store_needs_no_torch() -> None:
+def test_the_store_imports_no_torch() -> None:
     code = "import sys, paribus.train.token_store; print('torch' in sys.modules)"
     environment = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)

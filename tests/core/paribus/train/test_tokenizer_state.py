@@ -59,7 +59,7 @@ def trial(trained: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_trial_reads_and_writes_text_without_its_corpus(trial: Path) -> None:
+def test_a_trial_encodes_and_decodes_text_without_its_corpus(trial: Path) -> None:
     model = paribus.load(trial)
     assert model.text is not None
     ids = model.text.encode(SENTENCE)
@@ -69,7 +69,7 @@ def test_a_trial_reads_and_writes_text_without_its_corpus(trial: Path) -> None:
     assert model.text.vocabulary.size <= 320
 
 
-def test_what_is_saved_again_has_its_text_as_well(trial: Path, tmp_path: Path) -> None:
+def test_a_saved_copy_has_the_tokenizer(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     paribus.save(model, tmp_path / "again")
     codec = paribus.load(tmp_path / "again").text
@@ -79,7 +79,7 @@ def test_what_is_saved_again_has_its_text_as_well(trial: Path, tmp_path: Path) -
     assert (tmp_path / "again" / TEXT).read_bytes() == (trial / TEXT).read_bytes()
 
 
-def test_a_model_without_text_leaves_none_of_another_beside_its_weights(trial: Path, tmp_path: Path) -> None:
+def test_saving_a_model_without_a_tokenizer_removes_an_older_one(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     paribus.save(model, tmp_path / "again")
     model.text = None
@@ -87,7 +87,7 @@ def test_a_model_without_text_leaves_none_of_another_beside_its_weights(trial: P
     assert not (tmp_path / "again" / TEXT).exists()
 
 
-def test_an_older_trial_is_read_with_its_corpus(corpus: Path, trial: Path) -> None:
+def test_a_trial_without_a_saved_tokenizer_reads_its_corpus(corpus: Path, trial: Path) -> None:
     whole = paribus.load(trial).text
     (trial / TEXT).unlink()
     with pytest.raises(Exception, match=r"corpus\.txt"):
@@ -102,7 +102,7 @@ def test_an_older_trial_is_read_with_its_corpus(corpus: Path, trial: Path) -> No
     assert codec.encode(SENTENCE) == whole.encode(SENTENCE)
 
 
-def test_an_older_saved_model_still_loads_and_has_no_text(trial: Path, tmp_path: Path) -> None:
+def test_a_saved_model_without_a_tokenizer_loads(trial: Path, tmp_path: Path) -> None:
     place = tmp_path / "older"
     paribus.save(paribus.load(trial), place)
     (place / TEXT).unlink()
@@ -111,7 +111,7 @@ def test_an_older_saved_model_still_loads_and_has_no_text(trial: Path, tmp_path:
     assert model.tokenizer != ""
 
 
-def test_a_tokenizer_that_is_damaged_or_of_another_model_is_refused(trial: Path, tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_tokenizer_is_rejected(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     place = tmp_path / "again"
     paribus.save(model, place)
@@ -129,7 +129,7 @@ def test_a_tokenizer_that_is_damaged_or_of_another_model_is_refused(trial: Path,
         paribus.load(place)
 
 
-def test_specials_are_read_as_they_are_shown(trial: Path) -> None:
+def test_special_tokens_are_parsed_by_their_names(trial: Path) -> None:
     text = paribus.load(trial).text
     assert text is not None
     mask, sentinel = text.vocabulary.specials["mask"], text.vocabulary.sentinels[0]
@@ -139,7 +139,7 @@ def test_specials_are_read_as_they_are_shown(trial: Path) -> None:
     assert mask not in text.encode("The <mask> says")
 
 
-def test_a_special_that_is_shown_as_nothing_is_never_read(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_special_token_without_text_is_never_parsed(trial: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = paribus.load(trial).text
     assert text is not None
     ids = text.encode("The 7th")
@@ -148,7 +148,7 @@ def test_a_special_that_is_shown_as_nothing_is_never_read(trial: Path, monkeypat
     assert text.read("The 7th") == ids
 
 
-def test_it_knows_the_languages_and_classes_of_its_corpus_by_their_numbers(trial: Path, tmp_path: Path) -> None:
+def test_languages_and_classes_are_saved_in_order(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     assert model.text is not None
     model.text = TextCodec(model.text.tokenizer, ("de", "en"), ("yes", "no"))

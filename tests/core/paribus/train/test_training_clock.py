@@ -51,36 +51,36 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, Clock]:
     return cpu, wall
 
 
-def test_a_limit_is_held_against_cpu_time_and_not_against_what_others_take(clocks: tuple[Clock, Clock]) -> None:
+def test_the_limit_counts_cpu_time_of_this_process(clocks: tuple[Clock, Clock]) -> None:
     cpu, wall = clocks
-    watch = TrainingClock(10)
-    watch.start(CPU)
-    wall.now += 1000  # somebody else has the core
+    clock = TrainingClock(10)
+    clock.start(CPU)
+    wall.now += 1000  # another process uses the core
     cpu.now += 4
-    assert not watch.is_over()
-    assert watch.fraction() == 0.4
-    watch.pause()
+    assert not clock.is_over()
+    assert clock.fraction() == 0.4
+    clock.pause()
     cpu.now += 50  # an evaluation
-    assert watch.fraction() == 0.4
-    watch.start(CPU)
+    assert clock.fraction() == 0.4
+    clock.start(CPU)
     cpu.now += 6
-    assert watch.is_over()
-    assert watch.schedule_step() == SCHEDULE_STEPS - 1
-    watch.pause()
-    assert (watch.spent, watch.seconds) == (10, 1000)
+    assert clock.is_over()
+    assert clock.schedule_step() == SCHEDULE_STEPS - 1
+    clock.pause()
+    assert (clock.spent, clock.seconds) == (10, 1000)
 
 
-def test_on_an_accelerator_the_clock_is_the_walls(clocks: tuple[Clock, Clock]) -> None:
+def test_the_limit_counts_wall_time_on_an_accelerator(clocks: tuple[Clock, Clock]) -> None:
     cpu, wall = clocks
-    watch = TrainingClock(10)
-    watch.start(torch.device("cuda"))
-    cpu.now += 100  # a thread of its own that waits
-    assert not watch.is_over()
+    clock = TrainingClock(10)
+    clock.start(torch.device("cuda"))
+    cpu.now += 100  # a waiting thread
+    assert not clock.is_over()
     wall.now += 10
-    assert watch.is_over()
+    assert clock.is_over()
 
 
-def test_evaluations_lie_evenly_over_the_time() -> None:
+def test_evaluations_are_evenly_spaced_in_time() -> None:
     done = 0
     fractions = []
     for percent in range(101):
@@ -94,19 +94,17 @@ def test_evaluations_lie_evenly_over_the_time() -> None:
     ("text", "seconds"),
     [({"seconds": 60}, 60), ("00:01:00:01", 3601), (None, None), ({"days": 1, "hours": 1}, 9e4)],
 )  # fmt: skip
-def test_a_time_is_read_as_lightning_reads_it(text: Any, seconds: float | None) -> None:
+def test_max_time_is_parsed_like_that_of_lightning(text: Any, seconds: float | None) -> None:
     assert max_seconds({"max_time": text}) == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "{seconds: 0}", "{weeks: 1}", "60", "{seconds: -1}", "{seconds: true}"])
-def test_what_is_no_time_is_refused(registry: Registry, text: str) -> None:
+def test_an_invalid_time_is_rejected(registry: Registry, text: str) -> None:
     with pytest.raises(SpecError, match=r"wrong-type.*trainer.max_time .*a time > 0; valid: \{seconds: 60\}"):
         spec(registry, f"trainer.max_time={text}")
 
 
-def test_what_changes_as_the_training_goes_on_is_refused_where_time_alone_ends_it(
-    registry: Registry, tmp_path: Path
-) -> None:
+def test_a_schedule_over_steps_is_rejected_with_a_time_limit_only(registry: Registry, tmp_path: Path) -> None:
     changing = spec(
         registry,
         "topology=encoder",
@@ -124,16 +122,16 @@ def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory
     timed = spec(registry, f"trainer.max_time={{seconds: {LIMIT}}}")
     steps = 0
 
-    def tell(step: int, loss: float) -> None:
+    def on_step(step: int, loss: float) -> None:
         nonlocal steps
         steps = step
 
     with pytest.raises(InterruptedTrialError, match="asked to stop"):
-        run_trial(timed, registry, TrialContext("cut", folder, should_stop=lambda: steps >= 5, on_step=tell))
+        run_trial(timed, registry, TrialContext("cut", folder, should_stop=lambda: steps >= 5, on_step=on_step))
     return steps, run_trial(timed, registry, TrialContext("cut", folder))
 
 
-def test_a_trial_ends_at_its_first_step_after_so_many_seconds_its_own_interruptions_included(
+def test_a_resumed_trial_ends_at_the_first_step_after_its_time_limit(
     cut_and_resumed: tuple[int, Record],
 ) -> None:
     interrupted, record = cut_and_resumed
@@ -146,7 +144,7 @@ def test_a_trial_ends_at_its_first_step_after_so_many_seconds_its_own_interrupti
     assert result["cut"] == {"by": "seconds", "seconds": LIMIT, "clock": "cpu"}
 
 
-def test_the_last_evaluation_is_of_the_last_step(cut_and_resumed: tuple[int, Record]) -> None:
+def test_the_last_step_is_evaluated(cut_and_resumed: tuple[int, Record]) -> None:
     _, record = cut_and_resumed
     curve = record["result"]["curve"]
     assert curve[-1]["step"] == record["result"]["steps"]
@@ -154,7 +152,7 @@ def test_the_last_evaluation_is_of_the_last_step(cut_and_resumed: tuple[int, Rec
     assert record["result"]["metrics"]["val/clm/loss"] == curve[-1]["val/clm/loss"]
 
 
-def test_progress_output_takes_nothing_from_the_budget(registry: Registry, tmp_path: Path) -> None:
+def test_progress_output_is_not_counted(registry: Registry, tmp_path: Path) -> None:
     def burn_cpu_time(step: int, loss: float) -> None:
         end = time.process_time() + 0.05
         while time.process_time() < end:
@@ -166,7 +164,7 @@ def test_progress_output_takes_nothing_from_the_budget(registry: Registry, tmp_p
     assert record["provenance"]["spent_seconds"] < time.process_time() - start - 6 * 0.05
 
 
-def test_steps_that_are_fewer_end_it_before_its_time(registry: Registry, tmp_path: Path) -> None:
+def test_a_limit_of_steps_ends_a_trial_before_its_time_limit(registry: Registry, tmp_path: Path) -> None:
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
     result = run_trial(timed, registry, TrialContext("few", tmp_path))["result"]
     assert result["steps"] == 6

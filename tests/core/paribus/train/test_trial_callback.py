@@ -13,7 +13,7 @@ from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import CHECKED_STEPS, parameters_without_gradient, should_check_gradients
 
 
-def test_none_and_zero_throughout_are_no_gradient_and_one_number_is_one() -> None:
+def test_missing_and_zero_gradients_are_reported() -> None:
     model = nn.ParameterDict({name: nn.Parameter(torch.ones(3)) for name in ("none", "zero", "some")})
     model["zero"].grad = torch.zeros(3)
     model["some"].grad = torch.tensor([0.0, 0.0, -1e-30])
@@ -23,14 +23,14 @@ def test_none_and_zero_throughout_are_no_gradient_and_one_number_is_one() -> Non
     assert parameters_without_gradient(model, ["none"]) == ["none"]
 
 
-def test_a_sparse_gradient_is_one() -> None:
+def test_a_sparse_gradient_counts_as_a_gradient() -> None:
     table = nn.Embedding(10, 2, sparse=True)
     assert parameters_without_gradient(table, ["weight"]) == ["weight"]
     table(torch.tensor([3])).sum().backward()
     assert parameters_without_gradient(table, ["weight"]) == []
 
 
-def test_the_first_steps_and_the_last_are_looked_at_and_few_between() -> None:
+def test_gradients_are_checked_in_first_and_last_steps_and_powers_of_two() -> None:
     assert [step for step in range(1000) if should_check_gradients(step, 1000)] == [
         *range(CHECKED_STEPS),
         8,

@@ -20,13 +20,13 @@ from paribus.train.lightning_module import Model
 SMALL = ("dims.width=16", "dims.layers=1", "data.batch=4")
 
 
-def both(preset: str, *overrides: str) -> tuple[Model, Data]:
+def model_and_data(preset: str, *overrides: str) -> tuple[Model, Data]:
     spec = resolved(preset, *SMALL, *overrides)
     text = load_corpus(spec, installed())
     return build_model(spec, installed(), text.vocabulary), build_data(spec, installed(), text)
 
 
-def knowing(model: Model, bias: str, shares: np.ndarray) -> Model:
+def set_unigram(model: Model, bias: str, shares: np.ndarray) -> Model:
     """Return a model whose output is the frequency of each label, for any input."""
     with torch.no_grad():
         for parameter in model.parameters():
@@ -35,16 +35,16 @@ def knowing(model: Model, bias: str, shares: np.ndarray) -> Model:
     return model
 
 
-def test_a_loss_is_held_to_what_a_model_has_that_knows_frequencies_and_nothing_else() -> None:
+def test_the_baseline_equals_the_loss_of_a_unigram_model() -> None:
     """Covers tokens, where the vocabulary is scored, and two labels at even odds."""
-    model, data = both("bert-tiny", "data.validation=16")
+    model, data = model_and_data("bert-tiny", "data.validation=16")
     counts = np.bincount(data.encoded.train.ids, minlength=data.encoded.vocabulary.size) + 1
-    metrics = evaluate(knowing(model, "objectives.mlm.bias", counts / counts.sum()), data)
+    metrics = evaluate(set_unigram(model, "objectives.mlm.bias", counts / counts.sum()), data)
     baselines = unigram_baselines(model, data)
     assert baselines == {"val/mlm/loss": pytest.approx(metrics["val/mlm/loss"], rel=1e-5), "val/nsp/loss": math.log(2)}
 
 
-def test_classes_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> None:
+def test_the_baseline_of_classes_counts_the_evaluated_examples(tmp_path: Path) -> None:
     """Eight examples of one class are evaluated; the remaining validation examples are of the other class."""
     chosen = set(order(0, VALIDATION, 40)[:8].tolist())
     train = [f"row {index} of the text,{int(index < 10)}" for index in range(60)]
@@ -52,30 +52,30 @@ def test_classes_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> N
     for name, rows in (("train", train), ("val", val)):
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *rows, ""]), encoding="utf-8")
     corpus = f"corpus={{name: table, path: ['{tmp_path}/train.csv'], validation: ['{tmp_path}/val.csv'], label: label}}"
-    model, data = both("encoder-tiny", corpus, "objective=classify", "dims.length=32", "data.validation=8")
+    model, data = model_and_data("encoder-tiny", corpus, "objective=classify", "dims.length=32", "data.validation=8")
     shares = np.array([51 / 62, 11 / 62])
-    metrics = evaluate(knowing(model, "objectives.classify.head.scores.bias", shares), data)
+    metrics = evaluate(set_unigram(model, "objectives.classify.head.scores.bias", shares), data)
     baselines = unigram_baselines(model, data)
     assert baselines == {"val/classify/loss": pytest.approx(-math.log(11 / 62))}
     assert baselines["val/classify/loss"] == pytest.approx(metrics["val/classify/loss"], rel=1e-5)
-    _, whole = both("encoder-tiny", corpus, "objective=classify", "dims.length=32")
+    _, whole = model_and_data("encoder-tiny", corpus, "objective=classify", "dims.length=32")
     assert unigram_baselines(model, whole)["val/classify/loss"] == pytest.approx(-np.log(shares) @ [32 / 40, 8 / 40])
 
 
-def test_tokens_are_counted_in_the_share_that_is_evaluated(tmp_path: Path) -> None:
+def test_the_baseline_of_tokens_counts_the_evaluated_examples(tmp_path: Path) -> None:
     """The text starts with one letter and continues with another, and only its first examples are evaluated."""
     (tmp_path / "train.txt").write_text("a" * 900 + "b" * 100, encoding="utf-8")
     (tmp_path / "val.txt").write_text("b" * 300 + "a" * 900, encoding="utf-8")
     corpus = f"corpus={{name: text, path: ['{tmp_path}/train.txt'], validation: ['{tmp_path}/val.txt']}}"
-    model, data = both("gpt-tiny", corpus, "dims.length=32", "data.validation=8")
+    model, data = model_and_data("gpt-tiny", corpus, "dims.length=32", "data.validation=8")
     baseline = unigram_baselines(model, data)["val/clm/loss"]
     assert baseline == pytest.approx(-math.log(101 / (1000 + data.encoded.vocabulary.size)))
-    _, whole = both("gpt-tiny", corpus, "dims.length=32")
+    _, whole = model_and_data("gpt-tiny", corpus, "dims.length=32")
     assert unigram_baselines(model, whole)["val/clm/loss"] < baseline - 1
 
 
-def test_what_stands_for_a_span_is_as_frequent_as_it_is_among_the_labels_of_training() -> None:
-    _, data = both("t5-tiny", "data.validation=16")
+def test_sentinels_have_the_frequency_of_the_training_labels() -> None:
+    _, data = model_and_data("t5-tiny", "data.validation=16")
     name, marks = "span-corruption", data.encoded.vocabulary.reserved
     val_labels = [label for label in validation_targets(data)[name]["labels"].flatten().tolist() if label != IGNORED]
     assert 0.1 < sum(label in marks for label in val_labels) / len(val_labels) < 0.6
@@ -98,14 +98,14 @@ def test_what_stands_for_a_span_is_as_frequent_as_it_is_among_the_labels_of_trai
     assert baseline == pytest.approx(sum(nats) / len(nats), rel=1e-9)
 
 
-def test_nothing_is_told_where_nothing_is_a_label() -> None:
-    _, data = both("gpt-tiny", "data.validation=4")
+def test_there_is_no_baseline_without_labels() -> None:
+    _, data = model_and_data("gpt-tiny", "data.validation=4")
     assert token_unigram_loss(data, "clm", "labels", {"labels": torch.full((4, 8), IGNORED)}) is None
 
 
-def test_images_are_held_against_the_frequencies_of_their_classes() -> None:
+def test_the_baseline_of_images_uses_class_frequencies() -> None:
     """The frequencies of the pixel values do not matter."""
-    model, data = both("vit-tiny", "corpus.images=24", "corpus.held_out=8", "dims.width=8", "data.batch=8")
+    model, data = model_and_data("vit-tiny", "corpus.images=24", "corpus.held_out=8", "dims.width=8", "data.batch=8")
     labels = validation_targets(data)["image-classify"]["labels"].tolist()
     counts = Counter(int(label) for label in data.encoded.train.labels.values)  # type: ignore[union-attr]  # it has
     nats = [-math.log((counts[label] + 1) / (24 + 8)) for label in labels]

@@ -54,25 +54,27 @@ def domain(base: dict[str, Any], pretrained: Path, **options: Any) -> dict[str, 
     return {**base, "corpus": {**base["corpus"], "path": path}, "from": {"name": str(pretrained), **options}}
 
 
-def test_the_pretrained_vocabulary_reads_another_corpus(
+def test_the_pretrained_vocabulary_encodes_another_corpus(
     base: dict[str, Any], pretrained: Path, registry: Registry, tmp_path: Path
 ) -> None:
     spec = resolved(domain(base, pretrained), registry=registry)
     record = run_trial(spec, registry, TrialContext("tuned", tmp_path))
     source, tuned = paribus.load(pretrained), paribus.load(tmp_path)
-    begun = record["result"]["from"]
+    transfer = record["result"]["from"]
     assert tuned.tokenizer == source.tokenizer
-    assert (begun["converted"], begun["new"], begun["dropped"]) == ({}, {}, [])
-    assert begun["damage"]["val/clm/loss"]["before"] == begun["damage"]["val/clm/loss"]["after"]
+    assert (transfer["converted"], transfer["new"], transfer["dropped"]) == ({}, {}, [])
+    assert transfer["damage"]["val/clm/loss"]["before"] == transfer["damage"]["val/clm/loss"]["after"]
     alone = load_corpus(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
-    assert alone.tokenizer_fingerprint != source.tokenizer  # its own would have been another
-    second_spec = resolved({**domain(base, pretrained), "from": str(tmp_path)}, registry=registry)  # and on from there
+    assert alone.tokenizer_fingerprint != source.tokenizer  # its own tokenizer would differ
+    second_spec = resolved(
+        {**domain(base, pretrained), "from": str(tmp_path)}, registry=registry
+    )  # and a second warm start
     assert load_corpus(second_spec, registry).tokenizer_fingerprint == source.tokenizer
     moved = {**spec, "from": {key: value for key, value in spec["from"].items() if key != "learned"}}
-    assert identity_of(moved, "", "") == identity_of(spec, "", "")  # the hash of the model tells of its vocabulary
+    assert identity_of(moved, "", "") == identity_of(spec, "", "")  # the hash of the model includes its vocabulary
 
 
-def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
+def test_rows_of_shared_tokens_are_reused_and_others_are_new(
     base: dict[str, Any], pretrained: Path, registry: Registry
 ) -> None:
     spec = resolved(domain(base, pretrained, vocabulary="new"), registry=registry)
@@ -95,13 +97,15 @@ def test_rows_of_pieces_that_both_have_are_kept_and_the_others_drawn(
     assert descriptions == {"embedding.tokens.weight": description, "objectives.clm.bias": description}
 
 
-def test_what_has_a_row_for_each_id_is_found_whatever_else_is_as_long(base: dict[str, Any], registry: Registry) -> None:
+def test_vocabulary_tensors_are_found_by_their_meaning_and_not_their_size(
+    base: dict[str, Any], registry: Registry
+) -> None:
     spec = resolved({**base, "feedforward.expand": 25, "embedding.tie": False}, registry=registry)  # 16 x 25 = 400
     paths = vocabulary_tensors(spec, registry, load_corpus(spec, registry).vocabulary)
     assert paths == {"embedding.tokens.weight", "embedding.head.weight", "objectives.clm.bias"}
 
 
-def test_another_tokenizer_has_to_be_asked_for(base: dict[str, Any], pretrained: Path, registry: Registry) -> None:
+def test_another_tokenizer_needs_an_explicit_option(base: dict[str, Any], pretrained: Path, registry: Registry) -> None:
     bytes_spec = {**domain(base, pretrained), "tokenizer": "bytes"}
     with pytest.raises(SpecError, match=r"ids would mean other tokens; valid: .*or `from.vocabulary: new`") as caught:
         resolved(bytes_spec, registry=registry)
