@@ -38,7 +38,7 @@ def learning(store: Path, environment: dict[str, str]) -> tuple[float, str]:
     means = {row["variant"]: row["mean"] for row in json.loads(done.stdout)["rows"]}
     worst = max((name for name in means if name.startswith("attention")), key=means.__getitem__)
     record = json.loads(next(store.rglob("record.json")).read_text(encoding="utf-8"))["body"]
-    return record["result"]["frequencies"][METRIC] - means[worst], f"of the attentions, {worst} is the worst"
+    return record["result"]["unigram_baseline"][METRIC] - means[worst], f"of the attentions, {worst} is the worst"
 
 
 def once(figure: float) -> Estimate:

@@ -46,18 +46,18 @@ def collected(study: Path, root: Path, commit: str) -> dict[str, Any]:
     metric = study_spec["metric"]["name"]
     values: dict[str, dict[int, float]] = {}
     seconds: dict[str, list[float]] = {}
-    frequencies = None
+    unigram_baseline = None
     for record in store.records():
         trial, result = store.trial(record["identity"]), record["result"]
         if trial is None or result["state"] != "done":
             continue
         values.setdefault(trial["variant"], {})[trial["seed"]] = result["metrics"][metric]
         seconds.setdefault(trial["variant"], []).append(record["provenance"]["training_seconds"])
-        frequencies = result["frequencies"].get(metric, frequencies)
+        unigram_baseline = result["unigram_baseline"].get(metric, unigram_baseline)
     return {
         "study": study_spec,
         "metric": metric,
-        "frequencies": frequencies,
+        "unigram_baseline": unigram_baseline,
         "machine": machine.described(),
         "commit": commit,
         "collected": str(datetime.datetime.now(tz=datetime.UTC).date()),

@@ -42,11 +42,11 @@ def test_converted_models_can_be_adapted(randomise: Randomise, tmp_path: Path, f
     text = ["tokenizer=bytes", "corpus=python-docs", "data.validation=8", "data.batch=4"]
     same, report = paribus.adapt(tmp_path / "converted", [*text, "attention={name: gqa, kv_heads: 4}"])
     assert report.notes == (UNKNOWN_TOKENIZER,)
-    assert all(entry.before == entry.after for entry in report.damage)
+    assert all(entry.before == entry.after for entry in report.loss_changes)
     tokens = torch.randint(7, 300, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(same.eval()(tokens)[0], converted.eval()(tokens)[0], rtol=0, atol=0)
     _, report = paribus.adapt(tmp_path / "converted", [*text, "attention={name: gqa, kv_heads: 2}"])
     assert len(report.tensors.of("converted")) == 8
     assert report.tensors.of("new") == report.tensors.of("dropped") == ()
-    assert all(entry.before != entry.after for entry in report.damage[:1])
+    assert all(entry.before != entry.after for entry in report.loss_changes[:1])

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 from paribus.analysis.formatting import clean
 from paribus.errors import DataError, NotComparableError, Problem, join_names
+from paribus.specs.tree import flatten
 
 CONTESTANTS: Final = "microseconds"  # in `extra_info`: the rounds of several that took turns, by name
 MOST_BYTES: Final = 2**30
@@ -219,10 +220,15 @@ def _lines(reference: Facts, candidate: Facts) -> list[str]:
     return list(lines.values())
 
 
+def _machine_entries(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the dotted keys and texts of the machine of a report; a list is one text."""
+    return ((key, str(value)) for key, value in flatten(report.machine, has_lists=False))
+
+
 def _machine(report: Report) -> Facts:
     return {
         key: value
-        for key, value in _flat(report.machine)
+        for key, value in _machine_entries(report)
         if not (VERSIONS.search(key) or IGNORED.search(key) or HOST.search(key))
     }
 
@@ -230,7 +236,9 @@ def _machine(report: Report) -> Facts:
 def _versions(report: Report, other: Report) -> Facts:
     """Return the versions of a report, without that of the project that is measured."""
     project_names = {"paribus", *(str(item.commit.get("project")) for item in (report, other))}
-    versions = {key: value for key, value in _flat(report.machine) if VERSIONS.search(key) and not IGNORED.search(key)}
+    versions = {
+        key: value for key, value in _machine_entries(report) if VERSIONS.search(key) and not IGNORED.search(key)
+    }
     return {
         **{key: value for key, value in versions.items() if key.rpartition(".")[2] not in project_names},
         "pytest-benchmark": report.version,
@@ -242,15 +250,7 @@ def _clocks(report: Report, other: Report) -> Facts:
 
 
 def _facts(report: Report, names: re.Pattern[str]) -> Facts:
-    return {key: value for key, value in _flat(report.machine) if names.search(key)}
-
-
-def _flat(value: Any, way: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inside in value.items():
-            yield from _flat(inside, f"{way}.{key}" if way else str(key))
-    else:
-        yield way, str(value)
+    return {key: value for key, value in _machine_entries(report) if names.search(key)}
 
 
 def read_reports(path: Path) -> list[Report] | None:

@@ -92,7 +92,7 @@ def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[st
                 "trains for more steps."
             )
         elif unit == "seconds":
-            clocks = {(entry.result.get("cut") or {}).get("clock") for entry in done}
+            clocks = {(entry.result.get("time_budget") or {}).get("clock") for entry in done}
             clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
             names = join_names(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MOST)
             yield (

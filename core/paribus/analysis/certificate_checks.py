@@ -162,7 +162,7 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     idle = variant.provenance.get("idle") or ()
     for path in idle:
         yield "side effect", f"at its default `{path}` would do the same here"
-    if checked := [path for path in variant.provenance.get("asked") or () if path not in idle]:
+    if checked := [path for path in variant.provenance.get("probed") or () if path not in idle]:
         yield "confirmed", f"{join_names(checked, MOST)} {'changes' if len(checked) == 1 else 'change'} the output"
 
 

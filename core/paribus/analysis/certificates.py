@@ -205,7 +205,7 @@ def _data(pair: TrialPair) -> Iterator[Finding]:
                 )
                 yield ("side effect", text) if excused else ("failure", f"other budget: {text}")
     if not pair.same_length:
-        yield from _along(pair, varied)
+        yield from _common_batches(pair, varied)
         return
     for digest, unit in (("order", "other examples"), ("batches", "other batches")):
         if not pair.equal(digest):
@@ -214,9 +214,9 @@ def _data(pair: TrialPair) -> Iterator[Finding]:
     yield "confirmed", "same batches"
 
 
-def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
+def _common_batches(pair: TrialPair, varied: bool) -> Iterator[Finding]:
     """Compare the batches as far as both ran; digests are recorded at each power of two."""
-    baseline, variant = (entry.certificate.get("along") or {} for entry in pair)
+    baseline, variant = (entry.certificate.get("batch_digests") or {} for entry in pair)
     common_steps = [step for step in baseline if step in variant]
     if not common_steps:
         return
@@ -229,7 +229,7 @@ def _along(pair: TrialPair, varied: bool) -> Iterator[Finding]:
 
 def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """Yield tensors that are trained with another learning rate or weight decay."""
-    baseline, variant = (entry.certificate.get("manners") or {} for entry in pair)
+    baseline, variant = (entry.certificate.get("optimizer_options") or {} for entry in pair)
     if not baseline or not variant or touches(pair.varied, ("optimizer", "schedule", "trainer")):
         return
     differing = [
@@ -240,7 +240,7 @@ def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     if differing:
         yield (
             "failure",
-            f"trained differently: the optimizer treats {short_names(differing)} in another manner than the baseline's",
+            f"trained differently: {short_names(differing)} have other optimizer options than in the baseline",
         )
 
 

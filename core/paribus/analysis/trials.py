@@ -233,7 +233,7 @@ class TrialEntry:
 
     def unigram_baseline(self, metric: str) -> float | None:
         """Return the metric of a model that predicts by frequency only; None where it is unknown."""
-        loss = self.result.get("frequencies", {}).get(metric)
+        loss = self.result.get("unigram_baseline", {}).get(metric)
         return None if loss is None else float(loss)
 
     def diverged(self, metric: str) -> bool:

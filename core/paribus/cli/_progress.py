@@ -123,7 +123,9 @@ class StudyProgress:
         """Return the step of a divergence, which is in the record."""
         record = self.planned.store.record(trial.identity)
         diverged = record["result"].get("diverged") if record is not None else None
-        return "" if diverged is None else f"at step {diverged['step']}; the last finite loss was {diverged['last']}"
+        if diverged is None:
+            return ""
+        return f"at step {diverged['step']}; the last finite loss was {diverged['last_loss']}"
 
     def _print(self, text: str) -> None:
         if self._bar is not None:

@@ -53,7 +53,7 @@ def lines(report: AdaptationReport) -> list[str]:
         for kind, label_text in _LABELS.items()
         for label, fates, paths in _grouped(kind, label_text, report.tensors.of(kind))
     ]
-    return [*table(rows), "", *map(str, report.damage)]
+    return [*table(rows), "", *map(str, report.loss_changes)]
 
 
 _LABELS: dict[Kind, str] = {"kept": "kept bitwise", "converted": "converted", "new": "new", "dropped": "dropped"}

@@ -182,7 +182,7 @@ def warm_start_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"tensors of the saved model: {', '.join(counts)}"
     if not report["kept"] and not report["converted"]:
         yield "! no tensor of the saved model fits, so training started from scratch; compare the dims"
-    for name, change in report["damage"].items():
+    for name, change in report["loss_changes"].items():
         start = "" if change["before"] is None else f"{change['before']:.4f} -> "
         yield f"{name} at step 0  {start}{change['after']:.4f}; from scratch {change['fresh']:.4f}"
 
@@ -191,7 +191,7 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     result = record["result"]
     if result["state"] == "diverged":
         divergence = result["diverged"]
-        out(f"diverged at step {divergence['step']}; the last finite loss was {divergence['last']}")
+        out(f"diverged at step {divergence['step']}; the last finite loss was {divergence['last_loss']}")
     if "from" in result:
         for line in warm_start_lines(result["from"]):
             out(line)
@@ -199,7 +199,7 @@ def _show(record: dict[str, Any], folder: Path) -> None:
         out(f"{name}  {value:.4f}")
     for name, reason in result.get("unmeasured", {}).items():
         out(f"{name}  not measured: {reason}")
-    for name, value in result["frequencies"].items():
+    for name, value in result["unigram_baseline"].items():
         out(f"{name}  {value:.4f} unigram baseline")
     out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens{_flops(result)}")
     out(f"record and weights: {folder}")

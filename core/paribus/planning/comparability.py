@@ -154,7 +154,7 @@ CONDITIONS: Final = (
         "other-validation",
         "the validation text",
         "a `data.validation` of as many examples as the split has: the same text for every tokenizer",
-        recorded=lambda trial: bool(trial.result["data"].get("whole")) or trial.certificate.get("validation"),
+        recorded=lambda trial: bool(trial.result["data"].get("full_validation")) or trial.certificate.get("validation"),
         metrics="per byte",
     ),
     Condition(
@@ -190,7 +190,7 @@ CONDITIONS: Final = (
         "other-host",
         "host",
         "one machine, since the steps of a trial with a time limit depend on it",
-        recorded=lambda trial: str(trial.provenance.get("host")) if trial.result.get("cut") else None,
+        recorded=lambda trial: str(trial.provenance.get("host")) if trial.result.get("time_budget") else None,
         withholds="pair",
     ),
 )

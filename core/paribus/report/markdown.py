@@ -31,7 +31,7 @@ KEPT: Final = (
     "tokens",
     "metrics",
     "unmeasured",
-    "frequencies",
+    "unigram_baseline",
     "parameters",
     "flops_per_token",
     "cache_bytes_per_token",

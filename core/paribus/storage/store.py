@@ -154,12 +154,12 @@ class Store:
     def add_look(self, compared: str, seeds: Sequence[int], stops: Sequence[int] = ()) -> bool:
         """Record the seeds of a verdict that was shown; False where that could not be written.
 
-        `of` identifies the comparison, as studies of one name share a folder. `stops` are the looks of a study that may
-        stop early.
+        `compared` identifies the comparison, as studies of one name share a folder. `stops` are the looks of a study
+        that may stop early.
         """
         if (tuple(seeds), tuple(stops)) in self._looks(compared):
             return True
-        look = {"of": compared, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
+        look = {"comparison": compared, "seeds": list(seeds), **({"stops": list(stops)} if stops else {})}
         return append_line(self.root / LOOKS, json.dumps(look), files=self.files)
 
     def looks(self, compared: str) -> Iterator[tuple[int, ...]]:
@@ -183,7 +183,7 @@ class Store:
             with suppress(ValueError, TypeError, KeyError, RecursionError):
                 look = json.loads(line)
                 seeds, stops = tuple(look["seeds"]), tuple(look.get("stops") or ())
-                if look["of"] == compared and all(isinstance(number, int) for number in (*seeds, *stops)):
+                if look["comparison"] == compared and all(isinstance(number, int) for number in (*seeds, *stops)):
                     yield seeds, stops
 
     def _read(self, path: Path) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from paribus.registry import Index, Registry
 from paribus.schema import Option, Range
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
+from paribus.specs.tree import get_path
 from paribus.train.assemble import build_data, build_model
 from paribus.train.data import VALIDATION
 from paribus.train.digests import tensor_digest
@@ -219,7 +220,7 @@ class Setting(NamedTuple):
 class ProbeResult(NamedTuple):
     """Dotted paths of what a variant sets, by effect."""
 
-    asked: tuple[str, ...] = ()  # all options that could be probed
+    probed: tuple[str, ...] = ()  # all options that could be probed
     ignored: tuple[str, ...] = ()  # options for which no other value makes a difference
     idle: tuple[str, ...] = ()  # options with an effect only at another value or in step-by-step decoding
     dead: tuple[str, ...] = ()  # components that act as the baseline's component does
@@ -248,7 +249,7 @@ def probe_variant(
         effects = {setting.path: prober.effect(setting) for setting in options}
         dead = tuple(setting.path for setting in swaps if prober.is_dead(setting))
     return ProbeResult(
-        asked=tuple(path for path, effect in effects.items() if effect != "unknown"),
+        probed=tuple(path for path, effect in effects.items() if effect != "unknown"),
         ignored=tuple(path for path, effect in effects.items() if effect == "ignored"),
         idle=tuple(path for path, effect in effects.items() if effect == "idle"),
         dead=dead,
@@ -311,9 +312,8 @@ def _changes(varied: Mapping[str, Any]) -> Iterator[str]:
 def _swaps(spec: Spec, baseline_values: Mapping[str, Any]) -> Iterator[Setting]:
     """Yield whole components that were varied, with the baseline's as the alternative."""
     for key, baseline_value in baseline_values.items():
-        words = key.split(".")
-        value = _lookup(spec, words)
-        is_component = words[-1] in SLOTS and words[-1] not in UNPROBED_SLOTS and isinstance(value, Mapping)
+        value, name = get_path(spec, key), key.rpartition(".")[2]
+        is_component = name in SLOTS and name not in UNPROBED_SLOTS and isinstance(value, Mapping)
         if is_component and value != baseline_value:
             yield Setting(key, value, (baseline_value,))
 
@@ -326,7 +326,7 @@ def varied_options(spec: Spec, varied: Mapping[str, Any], index: Index) -> Itera
         if not slots or words[0] in UNPROBED_SLOTS or words[slots[-1]] in UNPROBED_SLOTS:
             continue
         end = slots[-1] + 1
-        node = _lookup(spec, words[:end])
+        node = get_path(spec, ".".join(words[:end]))
         if not isinstance(node, Mapping) or "name" not in node:
             continue
         inside = words[end:]
@@ -336,11 +336,11 @@ def varied_options(spec: Spec, varied: Mapping[str, Any], index: Index) -> Itera
             option = _option(options, option_path)
             if option is None or option.kind.name in ("slot", "group"):
                 continue
-            path = [*words[:end], *option_path]
-            current = _lookup(spec, path)
+            path = ".".join([*words[:end], *option_path])
+            current = get_path(spec, path)
             alternatives = tuple(islice(_alternatives(option, current), MAX_ALTERNATIVES))
             if current != option.sample and any(alternative is not None for alternative in alternatives):
-                yield Setting(".".join(path), current, alternatives)
+                yield Setting(path, current, alternatives)
 
 
 def _alternatives(option: Option, value: Any) -> Iterator[Any]:
@@ -376,14 +376,8 @@ def _option(options: tuple[Option, ...], path: list[str]) -> Option | None:
     return _option(option.kind.options, path[1:]) if option.kind.name == "group" else None
 
 
-def _lookup(spec: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        spec = spec.get(key) if isinstance(spec, Mapping) else None
-    return spec
-
-
 def _with_value(spec: Spec, path: str, value: Any) -> dict[str, Any]:
     changed = copy.deepcopy(dict(spec))
-    *parents, key = path.split(".")
-    _lookup(changed, parents)[key] = copy.deepcopy(value)
+    parent, _, key = path.rpartition(".")
+    (get_path(changed, parent) if parent else changed)[key] = copy.deepcopy(value)
     return changed

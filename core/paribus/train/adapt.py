@@ -50,16 +50,16 @@ class AdaptationReport:
     """Transfer of each tensor, and the loss changes at step 0."""
 
     tensors: WeightTransfer
-    damage: tuple[LossChange, ...]
+    loss_changes: tuple[LossChange, ...]
     notes: tuple[str, ...] = field(default=())
     sha256: str = ""  # of the saved model, if it was read from a folder
 
     def to_json(self) -> dict[str, Any]:
         losses = {
             change.name: {"before": change.before, "after": change.after, "fresh": change.fresh}
-            for change in self.damage
+            for change in self.loss_changes
         }
-        document = {**self.tensors.to_json(), "damage": losses, "notes": list(self.notes)}
+        document = {**self.tensors.to_json(), "loss_changes": losses, "notes": list(self.notes)}
         return {**document, "sha256": self.sha256} if self.sha256 else document
 
 

@@ -11,6 +11,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 
+from paribus.specs.tree import flatten
 from paribus.storage.atomic import parse_number
 from paribus.train.trial_callback import TrialCallback
 from paribus.train.trial_options import LoggerRun, make_logger
@@ -62,7 +63,9 @@ class LoggerCallback(Callback):
 
     def _begin(self, node: Mapping[str, Any]) -> None:
         logger = make_logger(node, self._run)
-        logger.log_hyperparams({"variant": self._run.variant, "identity": self._run.identity, **_flat(self._spec)})
+        logger.log_hyperparams(
+            {"variant": self._run.variant, "identity": self._run.identity, **dict(flatten(self._spec))}
+        )
         self._loggers[node["name"]] = logger
 
     def _write(self) -> None:
@@ -93,14 +96,3 @@ def _log_entries(logger: Logger, entries: Sequence[tuple[dict[str, float], int]]
     for metrics, step in entries:
         logger.log_metrics(metrics, step)
     logger.save()
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return dotted keys and plain values."""
-    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
-    if pairs is None:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, item in pairs:
-        flat |= _flat(item, f"{prefix}.{key}" if prefix else str(key))
-    return flat

@@ -292,7 +292,7 @@ def _result(
         "metrics": {} if diverged else {key: value for key, value in callback.curve[-1].items() if key != "step"},
         "curve": callback.curve,
         "losses": callback.losses,
-        "frequencies": baselines,
+        "unigram_baseline": baselines,
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),
@@ -300,7 +300,7 @@ def _result(
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
             "dropped": data.dropped,
-            "whole": data.val_count == data.val_examples.count,  # whether all of the validation split is evaluated
+            "full_validation": data.val_count == data.val_examples.count,
             **({} if data.fill is None else {"fill": data.fill}),
         },
         "objectives": [node["name"] for node in as_list(spec["objective"])],
@@ -308,18 +308,18 @@ def _result(
             **initial,
             "batches": callback.batches,
             "order": callback.order,
-            "along": callback.batch_digests,
+            "batch_digests": callback.batch_digests,
             "losses": tensor_digest(torch.tensor(callback.losses, dtype=torch.float64)),
             "no_gradient": callback.no_gradient,
-            "manners": callback.optimizer_options,
+            "optimizer_options": callback.optimizer_options,
         },
     }
     if callback.clock.limit is not None:
-        result["cut"] = {"by": "seconds", "seconds": callback.clock.limit, "clock": callback.clock.clock}
+        result["time_budget"] = {"seconds": callback.clock.limit, "clock": callback.clock.clock}
     if callback.unmeasured:
         result["unmeasured"] = callback.unmeasured
     if diverged is not None:
-        return {**result, "diverged": {"step": diverged.step, "last": diverged.last_loss}}
+        return {**result, "diverged": {"step": diverged.step, "last_loss": diverged.last_loss}}
     optimizer = trainer.optimizers[0] if trainer.optimizers else None
     digests = {"parameters": parameter_digest(model), "generators": tensor_digest(torch.get_rng_state())}
     if optimizer is not None:

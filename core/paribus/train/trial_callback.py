@@ -116,7 +116,7 @@ class TrialCallback(Callback):
             "curve": self.curve,
             "batches": self.batches,
             "order": self.order,
-            "along": self.batch_digests,
+            "batch_digests": self.batch_digests,
             "no_gradient": self.no_gradient,
             "seconds": self.clock.seconds,
             "spent": self.clock.spent,
@@ -129,7 +129,7 @@ class TrialCallback(Callback):
         self.losses = checkpoint.extra["losses"].tolist()
         self.curve = list(checkpoint.extra["curve"])
         self.batches, self.order = checkpoint.extra["batches"], checkpoint.extra["order"]
-        self.batch_digests = dict(checkpoint.extra["along"])
+        self.batch_digests = dict(checkpoint.extra["batch_digests"])
         self.no_gradient = list(checkpoint.extra["no_gradient"])
         self.clock.seconds, self.clock.spent = checkpoint.extra["seconds"], checkpoint.extra["spent"]
 

@@ -77,7 +77,7 @@ def test_a_tiny_preset_is_better_than_label_frequencies(
     spec = resolved(*command.split(), registry=registry)
     result: dict[str, Any] = run_trial(spec, registry, TrialContext("tiny", tmp_path))["result"]
     seconds = time.process_time() - started
-    frequency_losses = result["frequencies"] or of_two_networks(spec, registry, result["metrics"])
+    frequency_losses = result["unigram_baseline"] or of_two_networks(spec, registry, result["metrics"])
     for loss, frequencies in frequency_losses.items():
         results.append(MeasuredLoss(command, loss, result["metrics"][loss], frequencies, seconds))
     for entry in results:

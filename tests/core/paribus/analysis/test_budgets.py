@@ -16,7 +16,7 @@ Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
 CERTIFICATE = "result/certificate"
 SECONDS = {"max_time": {"seconds": 60}}
-ALONG = {"1": "a", "2": "b", "64": "c"}
+BATCH_DIGESTS = {"1": "a", "2": "b", "64": "c"}
 
 
 def operations(make: Make, name: str, steps: int, seed: int = 0, **options: Any) -> TrialEntry:
@@ -35,7 +35,7 @@ def seconds(make: Make, name: str, steps: int, seed: int = 0, **options: Any) ->
         "result/steps": steps,
         "result/tokens": 64 * steps,
         "result/curve": [],
-        "result/cut": {"by": "seconds", "seconds": 60.0, "clock": "cpu"},
+        "result/time_budget": {"seconds": 60.0, "clock": "cpu"},
         **options.pop("edits", {}),
     }
     entry = make(name, seed, edits=edits, **options)
@@ -79,7 +79,11 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {f"{CERTIFICATE}/no_gradient": ["body.position.0.table.weight"]},
         "untrained",
     ),
-    "other batches as far as both ran": (MQA, {f"{CERTIFICATE}/along": {**ALONG, "64": "x"}}, "other batches"),
+    "other batches as far as both ran": (
+        MQA,
+        {f"{CERTIFICATE}/batch_digests": {**BATCH_DIGESTS, "64": "x"}},
+        "other batches",
+    ),
     "another difference": (MQA, {"spec/norm": {"name": "rmsnorm"}}, "another difference"),
     "other steps than it was given": (MQA, {"spec/trainer": {"max_steps": 7}}, "ignored option"),
     "nothing but the steps": ({}, {}, "changed nothing"),
@@ -90,7 +94,7 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_a_budget_of_operations_excuses_no_fault(
     make: Make, ask: Ask, varied: dict[str, Any], edits: dict[str, Any], reason: str
 ) -> None:
-    baseline = operations(make, "baseline", 100, edits={f"{CERTIFICATE}/along": ALONG})
+    baseline = operations(make, "baseline", 100, edits={f"{CERTIFICATE}/batch_digests": BATCH_DIGESTS})
     entries = [baseline, operations(make, "it", 120, varied=varied, edits=edits)]
     row = compare(entries, ask(entries, budget={"flops": 1e15})).rows[0]
     assert row.kind == "withheld"
@@ -98,9 +102,11 @@ def test_a_budget_of_operations_excuses_no_fault(
 
 
 def test_batches_are_known_to_be_the_same_as_far_as_both_ran(make: Make, ask: Ask) -> None:
-    along = [{f"{CERTIFICATE}/along": digests} for digests in (ALONG, {**ALONG, "128": "d"})]
-    entries = [operations(make, "baseline", 100, edits=along[0])]
-    entries += [operations(make, "mqa", 130, varied=MQA, edits=along[1])]
+    by_variant = [
+        {f"{CERTIFICATE}/batch_digests": digests} for digests in (BATCH_DIGESTS, {**BATCH_DIGESTS, "128": "d"})
+    ]
+    entries = [operations(make, "baseline", 100, edits=by_variant[0])]
+    entries += [operations(make, "mqa", 130, varied=MQA, edits=by_variant[1])]
     assert "same batches for 64 steps" in compare(entries, ask(entries)).certificates["mqa"].confirmed
 
 

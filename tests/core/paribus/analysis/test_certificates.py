@@ -131,7 +131,7 @@ def test_an_ignored_option_fails_the_certificate(make: Make, changes: Any, actua
 def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
     """Which of several changes of a variant have an effect by themselves."""
     varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
-    probe_keys = {"asked": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
+    probe_keys = {"probed": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
     certificate = pair(make, varied, {f"provenance/{key}": value for key, value in probe_keys.items()})
     assert certificate.ok
     assert "at its default `norm.eps` would do the same here" in certificate.side_effects

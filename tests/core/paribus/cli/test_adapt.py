@@ -34,7 +34,7 @@ def test_a_part_is_swapped_and_the_loss_change_is_printed(cli: Cli, gpt: Path) -
     assert "; from scratch " in lines[3]
     assert paribus.load("gqa").spec["attention"]["name"] == "gqa"
     unchanged = json.loads(cli("adapt", "gqa", "--json").out)
-    assert unchanged["damage"]["val/clm/loss"]["before"] == unchanged["damage"]["val/clm/loss"]["after"]
+    assert unchanged["loss_changes"]["val/clm/loss"]["before"] == unchanged["loss_changes"]["val/clm/loss"]["after"]
     assert not any(unchanged[kind] for kind in ("converted", "new", "dropped"))
 
 

@@ -107,7 +107,7 @@ def test_two_processes_leave_one_record_with_the_loss_of_one(
     assert two["losses"] == pytest.approx(one["losses"], rel=2e-6)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=2e-6)
     assert two["steps"] == 6
-    for name in ("batches", "order", "along", "outputs", "validation", "tensors", "no_gradient"):
+    for name in ("batches", "order", "batch_digests", "outputs", "validation", "tensors", "no_gradient"):
         assert two["certificate"][name] == one["certificate"][name], name  # all of each batch, whoever saw which rows
     assert files(tmp_path) == files(alone)
     (record, said), (reference_record, expected) = (read_tensors(folder / WEIGHTS) for folder in (tmp_path, alone))

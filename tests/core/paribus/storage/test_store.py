@@ -92,7 +92,7 @@ def test_looks_are_stored_once_and_in_order(tmp_path: Path) -> None:
     for comparison, seeds in (("a", (0, 1)), ("a", (0, 1, 2)), ("a", (0, 1)), ("b", (0, 1))):
         store.add_look(comparison, seeds)
     with (store.root / LOOKS).open("a") as file:
-        file.write('{"of": "a", "see\n[1, 2]\n{"of": "a", "seeds": ["x"]}\n')
+        file.write('{"comparison": "a", "see\n[1, 2]\n{"comparison": "a", "seeds": ["x"]}\n')
     assert list(store.looks("a")) == [(0, 1), (0, 1, 2)]
     assert list(store.looks("b")) == [(0, 1)]
     assert [record["identity"] for record in store.records()] == [TRIAL.identity]

@@ -60,7 +60,7 @@ def test_effective_options_are_not_ignored_and_probing_draws_no_random_numbers(
     components: Registry, text: EncodedCorpus, attention: dict[str, Any], ignored_paths: tuple[str, ...]
 ) -> None:
     rng_state = torch.get_rng_state()
-    assert found_of(components, text, attention=attention, norm="rmsnorm") == ProbeResult(asked=ignored_paths)
+    assert found_of(components, text, attention=attention, norm="rmsnorm") == ProbeResult(probed=ignored_paths)
     assert torch.equal(rng_state, torch.get_rng_state())
 
 
@@ -75,7 +75,7 @@ def test_a_value_equal_to_the_default_choice_is_not_ignored(components: Registry
         if parameter_shapes(spec(components, feedforward={**glu, "inner": inner_width}), small) == default
     )
     findings = found_of(components, text, feedforward={**glu, "inner": chosen}, norm="rmsnorm")
-    assert findings == ProbeResult(asked=("feedforward.inner",))
+    assert findings == ProbeResult(probed=("feedforward.inner",))
 
 
 @final
@@ -132,7 +132,7 @@ def test_options_for_short_sequences_or_inference_are_distinguished(strange: Reg
     varied: dict[str, Any] = {"norm": {"name": "idling", "minimum": 2e-5, "single": 2.0}, "position": "none"}
     whole = spec(strange, preset="gpt-tiny", **varied)
     findings = probe_variant(whole, varied, strange, text)
-    assert findings == ProbeResult(asked=("norm.minimum", "norm.single"), idle=("norm.minimum", "norm.single"))
+    assert findings == ProbeResult(probed=("norm.minimum", "norm.single"), idle=("norm.minimum", "norm.single"))
 
 
 def test_a_change_hidden_by_another_change_is_dead(components: Registry, text: EncodedCorpus) -> None:
@@ -151,7 +151,7 @@ def test_schedules_and_optimizers_are_probed_without_a_model(components: Registr
     }
     unread: Any = None
     findings = probe_variant(spec(components, **varied), varied, components, unread)
-    assert findings == ProbeResult(asked=("optimizer.weight_decay", "schedule.warmup"))
+    assert findings == ProbeResult(probed=("optimizer.weight_decay", "schedule.warmup"))
 
 
 def test_shape_changes_are_detected_without_running_a_model(
@@ -159,7 +159,7 @@ def test_shape_changes_are_detected_without_running_a_model(
 ) -> None:
     monkeypatch.setattr(ablation_probe, "build_model", None)
     findings = found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm="rmsnorm")
-    assert findings == ProbeResult(asked=("attention.kv_heads",))
+    assert findings == ProbeResult(probed=("attention.kv_heads",))
 
 
 def test_a_model_that_is_too_large_to_run_has_no_findings(
@@ -169,7 +169,7 @@ def test_a_model_that_is_too_large_to_run_has_no_findings(
     findings = found_of(
         components, text, attention={"name": "gqa", "kv_heads": 1}, norm={"name": "rmsnorm", "eps": 0.5}
     )
-    assert findings == ProbeResult(asked=("attention.kv_heads",))
+    assert findings == ProbeResult(probed=("attention.kv_heads",))
 
 
 def test_most_options_are_probed_with_few_layers(components: Registry, text: EncodedCorpus, monkeypatch: Any) -> None:
@@ -182,5 +182,5 @@ def test_most_options_are_probed_with_few_layers(components: Registry, text: Enc
     monkeypatch.setattr(ablation_probe, "build_model", counting)
     dims = {**SMALL["dims"], "layers": 6}  # type: ignore[dict-item]  # it is a mapping
     findings = found_of(components, text, dims=dims, attention="mqa", norm={"name": "rmsnorm", "eps": 0.5})
-    assert findings == ProbeResult(asked=("norm.eps",))
+    assert findings == ProbeResult(probed=("norm.eps",))
     assert layer_counts == [2, 2]

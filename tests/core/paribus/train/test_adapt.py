@@ -37,7 +37,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_equivalent_conversion_does_not_change_the_loss(gpt: Path) -> None:
     model, report = paribus.adapt(gpt, ["attention={name: gqa, kv_heads: 4}"])
     assert model.spec["attention"]["name"] == "gqa"
-    loss = report.damage[0]
+    loss = report.loss_changes[0]
     assert loss.name == "val/clm/loss"
     assert loss.before == loss.after != loss.fresh
     assert len(report.tensors.of("kept")) == len(dict(model.named_parameters()))
@@ -47,10 +47,10 @@ def test_a_converted_model_is_compared_with_the_original_and_an_untrained_model(
     model, report = paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=2"])
     fresh = paribus.assemble(model.spec)
     same = paribus.adapt(fresh, [])
-    loss = report.damage[0]
+    loss = report.loss_changes[0]
     assert loss.before is not None
     assert loss.before != loss.after
-    assert loss.fresh == same.report.damage[0].after
+    assert loss.fresh == same.report.loss_changes[0].after
     change = loss.after - loss.before
     expected = f"{loss.before:.3f} -> {loss.after:.3f} ({change:+.3f}); from scratch {loss.fresh:.3f}"
     assert str(loss) == f"val/clm/loss {expected}"
@@ -77,15 +77,15 @@ def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Pa
 
 def test_models_are_compared_on_lengths_that_both_support(gpt: Path) -> None:
     _, report = paribus.adapt(tiny("gpt-tiny", "position=learned"), ["dims.length=24"])
-    assert report.damage[0].before == report.damage[0].after
+    assert report.loss_changes[0].before == report.loss_changes[0].after
     assert [fate.how for fate in report.tensors.of("converted")] == ["the first 16 of 16 rows kept, 8 new"]
 
 
 def test_a_new_objective_has_no_metrics_of_the_saved_model(gpt: Path) -> None:
     _, report = paribus.adapt(gpt, ["topology=encoder", "objective=mlm"])
-    assert {change.name: change.before for change in report.damage}["val/mlm/loss"] is None
-    assert str(report.damage[0]).startswith("val/mlm/loss ")
-    assert "->" not in str(report.damage[0])
+    assert {change.name: change.before for change in report.loss_changes}["val/mlm/loss"] is None
+    assert str(report.loss_changes[0]).startswith("val/mlm/loss ")
+    assert "->" not in str(report.loss_changes[0])
 
 
 def test_another_tokenizer_is_rejected(gpt: Path) -> None:

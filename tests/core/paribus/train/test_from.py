@@ -81,8 +81,8 @@ def test_matching_tensors_are_reused_and_reported(run: Run, saved: Path) -> None
     saved_state = paribus.load(saved).state_dict()
     for path in transfer["kept"]:
         assert entry.certificate["tensors"][path]["value"] == tensor_digest(saved_state[path])[:DIGEST_LENGTH]
-    loss = transfer["damage"]["val/clm/loss"]
-    assert loss["before"] == paribus.adapt(saved).report.damage[0].before
+    loss = transfer["loss_changes"]["val/clm/loss"]
+    assert loss["before"] == paribus.adapt(saved).report.loss_changes[0].before
     assert loss["before"] != loss["after"] != loss["fresh"]
 
 

@@ -193,7 +193,7 @@ def test_a_distilled_trial_loads_without_its_teacher(
     (tmp_path / "trial").mkdir()
     record = run_trial(spec, registry, TrialContext("trial", tmp_path / "trial"))
     assert {"val/clm/loss", "val/distill-scores/loss", "val/distill-hidden/loss"} <= record["result"]["metrics"].keys()
-    assert "val/distill-scores/loss" not in record["result"]["frequencies"]
+    assert "val/distill-scores/loss" not in record["result"]["unigram_baseline"]
     alone = paribus.assemble({**taught, "teacher": None, "objective": "clm"}, registry=registry)
     assert record["result"]["parameters"] == sum(item.numel() for item in alone.parameters())
     shutil.rmtree(tmp_path / "teacher")
@@ -201,7 +201,7 @@ def test_a_distilled_trial_loads_without_its_teacher(
     assert model.teacher is None
     assert model.spec["teacher"] == {"sha256": spec["teacher"]["sha256"]}
     adapted = paribus.adapt(model, ["attention=mqa"])
-    assert [item.name for item in adapted.report.damage][:2] == ["val/clm/loss", "val/clm/accuracy"]
+    assert [item.name for item in adapted.report.loss_changes][:2] == ["val/clm/loss", "val/clm/accuracy"]
     with pytest.raises(StoreError, match=r"no-record.*teacher"):
         paribus.assemble(model.spec, registry=registry)
 

@@ -141,7 +141,7 @@ def test_a_resumed_trial_ends_at_the_first_step_after_its_time_limit(
     assert LIMIT <= spent < LIMIT + max(0.1, 20 * LIMIT / steps)
     assert len(result["losses"]) == steps
     assert result["tokens"] == steps * 4 * 16
-    assert result["cut"] == {"by": "seconds", "seconds": LIMIT, "clock": "cpu"}
+    assert result["time_budget"] == {"seconds": LIMIT, "clock": "cpu"}
 
 
 def test_the_last_step_is_evaluated(cut_and_resumed: tuple[int, Record]) -> None:
@@ -168,4 +168,4 @@ def test_a_limit_of_steps_ends_a_trial_before_its_time_limit(registry: Registry,
     timed = spec(registry, "trainer.max_time={seconds: 100}", "trainer.max_steps=6")
     result = run_trial(timed, registry, TrialContext("few", tmp_path))["result"]
     assert result["steps"] == 6
-    assert list(result["certificate"]["along"]) == ["1", "2", "4"]
+    assert list(result["certificate"]["batch_digests"]) == ["1", "2", "4"]

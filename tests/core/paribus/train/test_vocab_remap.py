@@ -63,7 +63,7 @@ def test_the_pretrained_vocabulary_encodes_another_corpus(
     transfer = record["result"]["from"]
     assert tuned.tokenizer == source.tokenizer
     assert (transfer["converted"], transfer["new"], transfer["dropped"]) == ({}, {}, [])
-    assert transfer["damage"]["val/clm/loss"]["before"] == transfer["damage"]["val/clm/loss"]["after"]
+    assert transfer["loss_changes"]["val/clm/loss"]["before"] == transfer["loss_changes"]["val/clm/loss"]["after"]
     alone = load_corpus(resolved({**domain(base, pretrained), "from": None}, registry=registry), registry)
     assert alone.tokenizer_fingerprint != source.tokenizer  # its own tokenizer would differ
     second_spec = resolved(
