@@ -44,7 +44,7 @@ class Convolution(Attention):
         kernel: Annotated[
             int, "tokens in the window of the convolution", Range(2), AtMost("length", "a sequence has no more tokens")
         ] = 7,
-        bias: Annotated[bool, "whether both convolutions have a bias"] = True,
+        bias: Annotated[bool, "add a bias to both convolutions"] = True,
     ) -> None:
         super().__init__()
         self.kernel = kernel

@@ -41,7 +41,7 @@ class Linear(Attention):
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
-        bias: Annotated[bool, "whether the four projections have a bias"] = True,
+        bias: Annotated[bool, "add a bias to the four projections"] = True,
     ) -> None:
         super().__init__()
         self.shape = shape

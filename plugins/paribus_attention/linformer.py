@@ -54,8 +54,8 @@ class Linformer(Attention):
         rank: Annotated[
             int, "projected keys and values", Range(1), AtMost("length", "a sequence has no more tokens"), Example(8)
         ],
-        shared: Annotated[bool, "whether keys and values share one projection"] = False,
-        bias: Annotated[bool, "whether the query, key, value and output projections have a bias"] = True,
+        shared: Annotated[bool, "use one projection for keys and values"] = False,
+        bias: Annotated[bool, "add a bias to the query, key, value and output projections"] = True,
     ) -> None:
         super().__init__()
         self.shape = shape

@@ -36,7 +36,7 @@ class MultiHead(Attention):
         self,
         shape: Shape,
         *,
-        key_bias: Annotated[bool, "whether keys have a bias when `scores.bias` is true (DeBERTa: no)"] = True,
+        key_bias: Annotated[bool, "add a bias to keys if `scores.bias` is true (DeBERTa: no)"] = True,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Restricted(Attention):
         *,
         window: Annotated[
             int,
-            "how far a token sees: |i - j| < window",
+            "size of the window: a token sees the keys with |i - j| < window",
             Range(1),
             AtMost("length", "a longer window is full attention"),
             Example(8),

@@ -34,7 +34,7 @@ class Uniform(Attention):
         "content_based": False,
     }
 
-    def __init__(self, shape: Shape, *, bias: Annotated[bool, "whether the projections have a bias"] = True) -> None:
+    def __init__(self, shape: Shape, *, bias: Annotated[bool, "add a bias to the projections"] = True) -> None:
         super().__init__()
         self.heads = Values(shape, bias=bias)
         self.crosses = shape.memory_width is not None

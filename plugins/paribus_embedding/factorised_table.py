@@ -52,8 +52,8 @@ class FactorisedTable(Embedding, WeightConverter):
         width: Annotated[int, "width of the table, E (ALBERT, ELECTRA small: 128)", Range(1)] = 128,
         segments: Annotated[int, "number of segment embeddings; 0: none (ALBERT: 2)", Range(0)] = 0,
         languages: Annotated[int, "number of language embeddings; 0: none (XLM: 15)", Range(0)] = 0,
-        normed: Annotated[bool, "whether a norm follows the positions (ALBERT: yes)"] = False,
-        tie: Annotated[bool, "whether the table also scores tokens, in place of a separate head"] = True,
+        normed: Annotated[bool, "add a norm after the positions (ALBERT: yes)"] = False,
+        tie: Annotated[bool, "score tokens with the table instead of a separate head"] = True,
     ) -> None:
         super().__init__()
         self.vocabulary, self.width = shape.vocabulary, width

@@ -50,13 +50,11 @@ class TokenTable(Embedding, WeightConverter):
         *,
         segments: Annotated[int, "number of segment embeddings; 0: none (BERT: 2)", Range(0)] = 0,
         languages: Annotated[int, "number of language embeddings; 0: none (XLM: 15)", Range(0)] = 0,
-        normed: Annotated[bool, "whether a norm follows the positions (BERT: yes)"] = False,
-        scale: Annotated[
-            bool, "whether token embeddings are multiplied by the root of the width (Transformer: yes)"
-        ] = False,
-        tie: Annotated[bool, "whether the table also scores tokens, in place of a separate head"] = True,
+        normed: Annotated[bool, "add a norm after the positions (BERT: yes)"] = False,
+        scale: Annotated[bool, "multiply token embeddings by the root of the width (Transformer: yes)"] = False,
+        tie: Annotated[bool, "score tokens with the table instead of a separate head"] = True,
         scale_outputs: Annotated[
-            bool, "whether hidden states are divided by the root of the width before scoring (T5: yes)"
+            bool, "divide hidden states by the root of the width before scoring (T5: yes)"
         ] = False,
     ) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ class GatedLinearUnit(FeedForward):
         activation: Annotated[Activation, "activation of the gate; silu: SwiGLU, gelu: GEGLU, sigmoid: GLU"] = "silu",
         expand: Annotated[float | None, "inner width as a multiple of the model width", Range(above=0)] = EXPAND,
         inner: Annotated[int | None, "inner width; overrides `expand`", Range(1)] = None,
-        bias: Annotated[bool, "whether the three maps have a bias"] = False,
+        bias: Annotated[bool, "add a bias to the three projections"] = False,
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]

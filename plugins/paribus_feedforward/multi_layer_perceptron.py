@@ -30,7 +30,7 @@ class MultiLayerPerceptron(FeedForward):
         activation: Annotated[Activation, "activation between the two maps; gelu is exact (BERT)"] = "gelu",
         expand: Annotated[float | None, "inner width as a multiple of the model width", Range(above=0)] = EXPAND,
         inner: Annotated[int | None, "inner width; overrides `expand`", Range(1)] = None,
-        bias: Annotated[bool, "whether the two maps have a bias"] = True,
+        bias: Annotated[bool, "add a bias to the two projections"] = True,
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]

@@ -27,7 +27,7 @@ class Truncated(Initialisation):
             float, "standard deviation before truncation, except for residual projections", Range(above=0)
         ] = 0.02,
         cutoff: Annotated[float, "standard deviations at which draws are truncated", Range(above=0)] = 2.0,
-        deep: Annotated[bool, "whether residual projections are divided by √branches"] = True,
+        deep: Annotated[bool, "divide residual projections by √branches"] = True,
         head: Annotated[
             float | None,
             "standard deviation of objectives' heads; null: `std` (ModernBERT: std / √branches)",

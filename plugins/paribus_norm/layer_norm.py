@@ -23,7 +23,7 @@ class LayerNorm(Norm):
         width: int,
         *,
         eps: Annotated[float, "added to the variance (BERT: 1e-12)", Range(above=0)] = 1e-5,
-        bias: Annotated[bool, "whether a bias is added (ModernBERT: no)"] = True,
+        bias: Annotated[bool, "add a bias (ModernBERT: no)"] = True,
     ) -> None:
         super().__init__()
         self.eps = eps

@@ -25,7 +25,7 @@ class Parallel(Placement):
         shape: Shape,
         norm: Callable[[], Norm],
         *,
-        shared_norm: Annotated[bool, "whether all sublayers read one norm (GPT-NeoX: no, each has its own)"] = True,
+        shared_norm: Annotated[bool, "use one norm for all sublayers (GPT-NeoX: no, one for each)"] = True,
     ) -> None:
         super().__init__()
         self.norms = nn.ModuleDict({name: norm() for name in (("attention",) if shared_norm else shape.sublayers)})

@@ -26,7 +26,7 @@ class PreNorm(Placement):
         norm: Callable[[], Norm],
         *,
         bare_first: Annotated[
-            bool, "whether the first attention has no norm, because the embedding has one (ModernBERT: yes)"
+            bool, "omit the norm of the first attention, as the embedding has one (ModernBERT: yes)"
         ] = False,
     ) -> None:
         super().__init__()

@@ -39,9 +39,9 @@ class Disentangled(Position):
             Literal["both", "c2p", "p2c"], "c2p: content to position; p2c: position to content; or both"
         ] = "both",
         separate_projections: Annotated[
-            bool, "whether layers project the table separately (v1), and not as they do tokens"
+            bool, "project the table with parameters of its own (v1), not with those of the tokens"
         ] = False,
-        normed: Annotated[bool, "whether the table is normalised before its projection (v3: yes)"] = False,
+        normed: Annotated[bool, "normalise the table before its projection (v3: yes)"] = False,
     ) -> None:
         super().__init__()
         if buckets is not None and distance - 1 <= buckets // 2:

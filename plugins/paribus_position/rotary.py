@@ -32,7 +32,7 @@ class Rotary(Position):
         fraction: Annotated[
             float, "fraction of each head's channels that is rotated, from the first channel", Range(above=0, high=1)
         ] = 1.0,
-        interleaved: Annotated[bool, "whether adjacent channels are paired (GPT-J)"] = False,
+        interleaved: Annotated[bool, "rotate pairs of adjacent channels (GPT-J)"] = False,
         scaling: Scaling = Scaling(),
     ) -> None:
         super().__init__()

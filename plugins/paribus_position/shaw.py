@@ -27,7 +27,7 @@ class Shaw(Position):
         shape: Shape,
         *,
         distance: Annotated[int, "distance beyond which all positions share one vector", Range(1)] = 16,
-        values: Annotated[bool, "whether values have vectors too, and not keys alone"] = True,
+        values: Annotated[bool, "also learn vectors for values, not only for keys"] = True,
     ) -> None:
         super().__init__()
         self.shape = shape

@@ -36,7 +36,7 @@ class Sinusoidal(Position):
         *,
         base: Annotated[float, "base of the wavelengths; the longest is 2 pi * base", Range(above=1)] = 10_000.0,
         layout: Annotated[Layout, "interleaved sines and cosines, or all sines first (CTRL, M2M-100)"] = "interleaved",
-        closed: Annotated[bool, "whether the last frequency is 1 / base (tensor2tensor, M2M-100)"] = False,
+        closed: Annotated[bool, "end at the frequency 1 / base (tensor2tensor, M2M-100)"] = False,
         offset: Annotated[int, "number of the first position (M2M-100: 2)", Range(0)] = 0,
         scale: Annotated[Literal["none", "learned"], "learned: multiply by a learned scalar (crammed BERT)"] = "none",
     ) -> None:

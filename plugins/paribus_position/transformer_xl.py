@@ -31,8 +31,8 @@ class TransformerXL(Position):
         self,
         shape: Shape,
         *,
-        untied: Annotated[bool, "whether each layer has its own u and v (XLNet)"] = False,
-        segments: Annotated[bool, "whether scores depend on whether query and key share a segment (XLNet)"] = False,
+        untied: Annotated[bool, "learn u and v for each layer (XLNet)"] = False,
+        segments: Annotated[bool, "add a score that depends on a shared segment of query and key (XLNet)"] = False,
         base: Annotated[float, "base of the wavelengths; the longest is 2 pi * base", Range(above=1)] = 10_000.0,
     ) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ class GeneratorDiscriminator(Topology):
         *,
         sharing: Annotated[
             Literal["whole", "disentangled"],
-            "whether both stacks train the embedding (whole), or only the generator (v3)",
+            "stacks that train the embedding: both (whole), or only the generator (v3)",
         ] = "whole",
     ) -> None:
         super().__init__()

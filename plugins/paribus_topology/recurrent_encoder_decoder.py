@@ -52,13 +52,11 @@ class RecurrentEncoderDecoder(Topology):
             CellKind,
             "gru: reset gate before the product (RNNsearch); gru-after: after it, as in cuDNN; lstm (Luong)",
         ] = "gru",
-        bidirectional: Annotated[bool, "whether the encoder reads the source in both directions (Luong: no)"] = True,
+        bidirectional: Annotated[bool, "read the source in both directions (Luong: no)"] = True,
         query: Annotated[
             Literal["previous", "current"], "state that attends: the one before a step, or the one after it (Luong)"
         ] = "previous",
-        input_feeding: Annotated[
-            bool, "whether the context, or the output from it, is an input of the next step"
-        ] = True,
+        input_feeding: Annotated[bool, "feed the context, or the output from it, into the next step"] = True,
         readout: Annotated[Literal["maxout", "tanh"], "function of state and context (Luong: tanh)"] = "maxout",
         embedding_width: Annotated[
             int | None, "width of embedded tokens; null: that of a state (RNNsearch: 620)", Range(1)
@@ -66,7 +64,7 @@ class RecurrentEncoderDecoder(Topology):
         readout_width: Annotated[
             int | None, "width of scored vectors; null: that of embedded tokens (RNNsearch: 500)", Range(1)
         ] = None,
-        shared_embedding: Annotated[bool, "whether source and target share an embedding table"] = True,
+        shared_embedding: Annotated[bool, "share one embedding table between source and target"] = True,
     ) -> None:
         super().__init__()
         self.embedding = build.embedding(width=embedding_width, scored=readout_width)

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 @click.command("adapt")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1, metavar="[OVERRIDE]...")
-@click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="Where to write the adapted model.")
+@click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="New folder for the adapted model.")
 @click.option("--json", "as_json", is_flag=True, help="Print every tensor and metric as JSON.")
 @click.pass_obj
 def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Path | None, as_json: bool) -> int:
-    """Swap parts of SOURCE, a saved model; print which tensors are kept and the loss change before any training.
+    """Swap parts of a saved model, and print the loss change.
 
     `paribus adapt runs/gpt attention=gqa attention.kv_heads=2 -o runs/gqa`
+
+    SOURCE is the folder of a trial, or one written by `train --save`. The output lists which tensors are kept,
+    converted, new or dropped, and the loss before and after the swap, without any training.
     """
     import paribus
 

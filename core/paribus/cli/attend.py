@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import STORE, Session, load_named_model, out, out_json, terminal_columns
+from paribus.cli.console import Session, load_named_model, out, out_json, store_option, terminal_columns
 from paribus.errors import EXIT_OK, escape_unprintable
 
 if TYPE_CHECKING:
@@ -33,14 +33,18 @@ _CELL: Final = 2  # characters of a cell: a character is twice as high as wide
 @click.command("attend")
 @click.argument("model")
 @click.argument("text", required=False)
-@click.option("--source", help="Source text of an encoder-decoder; without TEXT the model generates the target.")
-@click.option("--of", type=click.Choice(["own", "cross", "source"]), help="Which attention; cross: the alignment.")
+@click.option("--source", help="Source text of an encoder-decoder.")
+@click.option(
+    "--of",
+    type=click.Choice(["own", "cross", "source"]),
+    help="Self-attention of the body (own) or of the encoder (source), or cross-attention (cross).",
+)
 @click.option("--layer", type=int, help="Layer, from 0; default: the last with weights.")
 @click.option("--head", type=int, help="Head, from 0; default: the mean of all.")
 @click.option("--language", help="Target language, if the corpus has languages.")
-@click.option("--source-language", help="Source language.")
+@click.option("--source-language", help="Source language, if the corpus has languages.")
 @click.option("--all", "every", is_flag=True, help="Print a map for each layer and head.")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the weights as JSON.")
 @click.pass_obj
 def verb(
@@ -55,12 +59,13 @@ def verb(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Show the attention weights of TEXT, or between TEXT and a source.
+    """Print attention maps of a text.
 
     `paribus attend 1f3a9c "The import statement" --layer 0 --head 2`
 
-    MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A
-    darker cell is a larger weight. A map wider than the terminal is printed in pages.
+    MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. Without
+    TEXT, an encoder-decoder generates the target of --source. Darker cells are larger weights. A map wider than the
+    terminal is printed in pages.
     """
     import paribus
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out, out_json, wrapped
+from paribus.cli.console import Session, note, out, out_json, store_option, wrapped
 from paribus.errors import EXIT_OK, NotComparableError, Problem
 
 if TYPE_CHECKING:
@@ -24,12 +24,20 @@ if TYPE_CHECKING:
     default=None,
     help="Difference to detect; default: the study's margin.",
 )
-@click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True)
-@click.option("--pilot", type=click.IntRange(2), default=None, metavar="K", help="First run K seeds of the study.")
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Concurrent trials of the pilot.")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option(
+    "--power",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.8,
+    show_default=True,
+    help="Probability of detecting the effect.",
+)
+@click.option(
+    "--pilot", type=click.IntRange(2), default=None, metavar="K", help="Run the first K seeds of the study before."
+)
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Number of concurrent trials of the pilot.")
+@store_option
 @click.option("--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the estimates as JSON.")
 @click.pass_obj
 def verb(
     session: Session,
@@ -42,9 +50,12 @@ def verb(
     accept_code: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Estimate the noise between seeds of STUDY, the smallest detectable effect, and the seeds that an effect needs.
+    """Estimate the noise between seeds, and the seeds that an effect needs.
 
     `paribus calibrate quickstart --effect 0.02`
+
+    STUDY is the name of an installed study or a path. The smallest effect that the seeds of the study can detect is
+    printed too. `--pilot 5` runs the first 5 seeds first.
     """
     from paribus.analysis.calibrate import calibrate
     from paribus.planning.api import study as planned_of
@@ -71,14 +82,14 @@ def verb(
         for setting in calibration.settings:
             for line in ("", *([setting.setting, ""] if setting.setting else []), *setting.table(), ""):
                 out(line)
-            _say(setting.remarks())
+            _print_wrapped(setting.remarks())
         if calibration.other_settings:
             out()
-        _say(calibration.caption())
+        _print_wrapped(calibration.caption())
     return EXIT_OK
 
 
-def _say(lines: Sequence[str]) -> None:
+def _print_wrapped(lines: Sequence[str]) -> None:
     for line in lines:
         for part in wrapped(line):
             out(part)

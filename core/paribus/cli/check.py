@@ -18,10 +18,12 @@ from paribus.errors import EXIT_OK, Problem, SpecError
 @click.option("--json", "as_json", is_flag=True, help="Print ok, problems, hash and resolved spec as JSON.")
 @click.pass_obj
 def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Check a SPEC, the name of a preset or a path, with OVERRIDES such as attention=gqa attention.kv_heads=2.
+    """Validate a spec or a study, and print the resolved spec.
 
-    Reports all problems at once and writes no file. Prints the resolved spec, which is itself a valid spec. For a
-    study, every variant is checked and listed.
+    `paribus check bert-tiny attention=gqa attention.kv_heads=2`
+
+    SPEC is the name of a preset or study, or a path. All problems are reported at once, and no file is written. The
+    printed spec has every default and is itself a valid spec. For a study, every variant is validated and listed.
     """
     from paribus.specs import resolved, spec_hash
 
@@ -72,21 +74,21 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
         _builds(session, trial.spec)
     settings = [setting.name for setting in planned.plan.settings]
-    left_out = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
+    excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
         settings_entry = {"settings": settings} if len(settings) > 1 else {}
-        document = {"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": left_out}
+        document = {"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": excluded}
         out_json({**document, **settings_entry})
         return EXIT_OK
-    out(f"# a study, {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
+    out(f"# study {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:
         out(variant.name)
     if len(settings) > 1:
         out(f"in {len(settings)} settings: {'; '.join(settings)}")
     for line in unsolved_matches(planned):
         out(line)
-    for exclusion in left_out:
+    for exclusion in excluded:
         out(f"excluded: {exclusion['variant']}: {exclusion['reason']}")
     return EXIT_OK
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out, out_json
+from paribus.cli.console import Session, note, out, out_json, store_option
 from paribus.errors import EXIT_FAILED, EXIT_OK, NotComparableError, Problem, SpecError
 
 if TYPE_CHECKING:
@@ -26,24 +26,37 @@ _VALID: Final = (
 @click.command("compare")
 @click.argument("study")
 @click.argument("other", required=False)
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@store_option
 @click.option(
-    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the table says so."
+    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the table marks them."
 )
-@click.option("--metric", default="", metavar="NAME", help="Metric of two sets of trials: NAME, or NAME:higher.")
-@click.option("--across-machines", is_flag=True, help="Compare runs of different machines or settings, with a warning.")
-@click.option("--fail-if", "fail_if", multiple=True, metavar="GATE", help="Exit with 1 if `slower:5%` or `worse:0.01`.")
-@click.option("--markdown", "shape", flag_value="markdown", help="Markdown, for a README or a pull request.")
-@click.option("--latex", "shape", flag_value="latex", help="LaTeX with booktabs, for a paper.")
-@click.option("--csv", "shape", flag_value="csv", help="CSV, for a spreadsheet.")
 @click.option(
-    "--json", "shape", flag_value="json", help="JSON rows of variant, metric, n, difference, low, high, verdict."
+    "--metric",
+    default="",
+    metavar="NAME",
+    help="Metric for two sets of trials: NAME, or NAME:higher if higher is better.",
+)
+@click.option(
+    "--across-machines", is_flag=True, help="Also compare runs of different machines or settings, with a warning."
+)
+@click.option(
+    "--fail-if",
+    "fail_if",
+    multiple=True,
+    metavar="GATE",
+    help="Exit with 1 if a variant is slower or worse than a limit: slower:5%, worse:0.01.",
+)
+@click.option("--markdown", "shape", flag_value="markdown", help="Print Markdown, for a README or a pull request.")
+@click.option("--latex", "shape", flag_value="latex", help="Print LaTeX with booktabs, for a paper.")
+@click.option("--csv", "shape", flag_value="csv", help="Print CSV, for a spreadsheet.")
+@click.option(
+    "--json", "shape", flag_value="json", help="Print JSON rows of variant, metric, n, difference, low, high, verdict."
 )
 @click.option(
     "--results",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write the table, and one line for each trial, to FOLDER.",
+    help="Write the table and the metrics of each trial to FOLDER.",
 )
 @click.pass_obj
 def verb(
@@ -58,7 +71,11 @@ def verb(
     shape: str | None,
     results: Path | None,
 ) -> int:
-    """Compare each variant of STUDY with its baseline: a verdict with an interval, or the reason for none.
+    """Print the verdict of each variant of a study.
+
+    `paribus compare quickstart`
+
+    STUDY is the name of an installed study or a path. Each verdict has an interval, or a reason why it is withheld.
 
     With OTHER, compare two trials, two folders of trials (NAME@CODE selects one code), or two reports of
     pytest-benchmark (files, or folders with a file for each run).

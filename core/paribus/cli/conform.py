@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.pass_obj
 def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tuple[str, ...], as_json: bool) -> int:
-    """Test a COMPONENT (attention.gqa), or all of a slot (attention), in small models.
+    """Test components against the contract of their slot.
 
-    `paribus conform attention.gqa` · `paribus conform --plugin ./mine.py` tests the components of that file.
+    `paribus conform attention.gqa`
+
+    COMPONENT is a component, or a slot for all of its components. They are tested in small models.
+    `paribus conform --plugin ./mine.py` tests the components of that file.
     """
     from paribus.testing import examine
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from paribus.train.lightning_module import Model
 
 STORE: Final = RUNS  # default folder of trials
+store_option: Final = click.option(
+    "--store", type=click.Path(path_type=Path), default=STORE, show_default=True, help="Folder of the records."
+)
 _NARROWEST = 20  # minimum width of wrapped text
 
 

@@ -14,11 +14,18 @@ from paribus.errors import EXIT_OK, Problem, SpecError
 @click.command("convert")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-o", "--out", "target", type=click.Path(path_type=Path), required=True, help="The folder to write.")
-@click.option("--to", "family", metavar="FAMILY", help="Target family of a Paribus model; default: the one that fits.")
-@click.option("--as", "architecture", metavar="CLASS", help="Target class, if the family has several.")
 @click.option(
-    "--beside", type=click.Path(path_type=Path), multiple=True, help="Second network, trained together with SOURCE."
+    "-o", "--out", "target", type=click.Path(path_type=Path), required=True, help="New folder for the converted model."
+)
+@click.option("--to", "family", metavar="FAMILY", help="Hugging Face family of the result; default: the one that fits.")
+@click.option(
+    "--as", "architecture", metavar="CLASS", help="Hugging Face class of the result, if the family has several."
+)
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Folder of a second network, such as the generator of ELECTRA.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @click.pass_obj
@@ -32,9 +39,12 @@ def verb(
     beside: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Convert SOURCE, a folder with `config.json` and safetensors or a Paribus model, into the other format.
+    """Convert a model between Hugging Face and Paribus.
 
-    KEY=VALUE overrides one key of its configuration: `paribus convert gpt2/ -o ours attn_pdrop=0.1`
+    `paribus convert gpt2/ -o ours attn_pdrop=0.1`
+
+    SOURCE is a folder with `config.json` and safetensors, or a Paribus model; the result is the other one. KEY=VALUE
+    overrides one key of `config.json`.
     """
     from paribus.conversion.source_model import CONFIG
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import STORE, Session, load_named_model, note, out, out_json, read_texts, table
+from paribus.cli.console import Session, load_named_model, note, out, out_json, read_texts, store_option, table
 from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
 
 if TYPE_CHECKING:
@@ -22,11 +22,14 @@ _SHOWN = 4  # numbers of a vector on a line
 @click.option("--file", type=click.Path(path_type=Path), help="File with one text a line; default: stdin.")
 @click.option("--layer", type=int, default=-1, show_default=True, help="0: the token embedding, -1: the last layer.")
 @click.option(
-    "--pool", default="mean", show_default=True, help="mean, first, last, or none for a vector of each token."
+    "--pool",
+    default="mean",
+    show_default=True,
+    help="Pooling over tokens: mean, first, last, or none for a vector for each token.",
 )
-@click.option("--part", help="Another stack of the model, such as the generator.")
-@click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="A .npy or .safetensors file.")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("--part", help="Stack of the model, such as encoder or generator; default: its body.")
+@click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="New .npy or .safetensors file.")
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="Print all numbers and tokens as JSON.")
 @click.pass_obj
 def verb(
@@ -41,12 +44,12 @@ def verb(
     store: Path,
     as_json: bool,
 ) -> int:
-    """Print the embedding of each TEXT from a layer of MODEL, or write it to a file.
+    """Print or save embeddings of texts.
 
     `paribus embed runs/bert "Two texts." "Both at once." --layer 2 -o vectors.npy`
 
     MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A file
-    has one row for each text; with `--pool none` one for each token, and .safetensors also has the lengths.
+    has one row for each text, or with `--pool none` for each token; .safetensors also has the lengths.
     """
     if target is not None:
         _writable(target)

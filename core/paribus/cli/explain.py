@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
 def verb(session: Session, topic: str, as_json: bool) -> int:
-    """Explain a TOPIC: a slot (attention), a component (attention.gqa), or another section of a spec (dims)."""
+    """Explain a component, a slot or a section of a spec.
+
+    `paribus explain attention.gqa`
+
+    TOPIC is a slot (attention), a component (attention.gqa, or gqa), or another section of a spec (dims).
+    """
     from paribus.specs import fields
 
     sections = {"dims": fields.DIMS, "data": fields.DATA, "dropout": (fields.DROPOUT,), "seed": (fields.SEED,)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import STORE, Session, load_named_model, out, out_json, read_texts, table
+from paribus.cli.console import Session, load_named_model, out, out_json, read_texts, store_option, table
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--file", type=click.Path(path_type=Path), help="File with one text a line; default: stdin.")
-@click.option("--top", type=int, default=5, show_default=True, help="Candidates for each mask.")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("--top", type=int, default=5, show_default=True, help="Number of tokens for each mask.")
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="Print candidates with ids and probabilities as JSON.")
 @click.pass_obj
 def verb(
     session: Session, model: str, texts: tuple[str, ...], file: Path | None, top: int, store: Path, as_json: bool
 ) -> int:
-    """Print the most probable tokens for each <mask> of TEXT.
+    """Predict the masked tokens of a text.
 
     `paribus fill-mask 1f3a9c "The <mask> statement" --top 3`
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import STORE, Session, load_named_model, note, out, out_json, read_texts
+from paribus.cli.console import Session, load_named_model, note, out, out_json, read_texts, store_option
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -21,24 +21,36 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]...")
 @click.option("--file", type=click.Path(path_type=Path), help="File with one prompt a line; default: stdin.")
-@click.option("--tokens", type=int, help="Maximum of new tokens; default: up to the model's length.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0: greedy decoding.")
+@click.option("--tokens", type=int, help="Maximum number of new tokens; default: up to the model's length.")
+@click.option(
+    "--temperature", type=float, default=0.0, show_default=True, help="Temperature of sampling; 0: greedy decoding."
+)
 @click.option("--top-k", type=int, help="Sample from the K most probable tokens.")
-@click.option("--top-p", type=float, help="Nucleus sampling: the fewest tokens with this total probability.")
+@click.option("--top-p", type=float, help="Sample from the fewest tokens with this total probability (nucleus).")
 @click.option("--min-p", type=float, help="Sample from tokens with at least this share of the maximum probability.")
-@click.option("--repetition-penalty", type=float, default=1.0, show_default=True, help="CTRL: 1.2.")
+@click.option(
+    "--repetition-penalty",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Divisor of the scores of earlier tokens (CTRL: 1.2).",
+)
 @click.option("--beam", type=int, default=1, show_default=True, help="Width of beam search.")
 @click.option(
-    "--length-penalty", type=float, default=0.0, show_default=True, help="For beam search: Wu et al. 2016, 0.6."
+    "--length-penalty",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Length penalty of beam search (Wu et al. 2016: 0.6).",
 )
-@click.option("-n", "n", type=int, default=1, show_default=True, help="Texts for each prompt.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("-n", "n", type=int, default=1, show_default=True, help="Number of texts for each prompt.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling.")
 @click.option("--language", help="Target language, if the corpus has languages.")
 @click.option("--source-language", help="Language of the prompt, for an encoder-decoder.")
 @click.option("--label", help="Class of the text, by name or number, for a model trained with labels.")
-@click.option("--batch", type=int, default=32, show_default=True, help="Prompts in a batch.")
-@click.option("--no-cache", is_flag=True, help="Recompute all positions for each token.")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("--batch", type=int, default=32, show_default=True, help="Number of prompts in a batch.")
+@click.option("--no-cache", is_flag=True, help="Do not cache keys and values: recompute all positions for each token.")
+@store_option
 @click.option("--json", "as_json", is_flag=True, help="Print texts, ids and scores as JSON.")
 @click.pass_obj
 def verb(
@@ -52,12 +64,13 @@ def verb(
     no_cache: bool,
     **options: Any,
 ) -> int:
-    """Generate a continuation of, or an answer to, each PROMPT.
+    """Generate text with a trained model.
 
     `paribus generate 1f3a9c "The import statement" --temperature 0.8 --top-p 0.9 -n 3`
 
     MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A
-    decoder's continuation is printed after its prompt. Special tokens are written as `<mask>`.
+    decoder continues each PROMPT, and the prompt is printed too. An encoder-decoder prints the target of its source.
+    Special tokens are written as `<mask>`.
     """
     texts = read_texts(prompts, file, "PROMPT")
     loaded = load_named_model(session, model, store)

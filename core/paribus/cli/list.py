@@ -25,9 +25,10 @@ _FILES = ("presets", "studies")
 @click.option("--json", "as_json", is_flag=True, help="Print slot, name, summary, distribution and options as JSON.")
 @click.pass_obj
 def verb(session: Session, slot: str | None, as_json: bool) -> int:
-    """List the installed components of one SLOT, or of all.
+    """List the installed components, presets and studies.
 
-    `presets` and `studies` list the specs and studies that plugins ship.
+    `paribus list attention` lists one slot, `paribus list presets` and `paribus list studies` the specs and studies of
+    the plugins.
     """
     if slot is not None and slot not in (*SLOTS, *_FILES):
         valid_names = (*SLOTS, *_FILES)

@@ -73,14 +73,18 @@ class Verbs(click.Group):
 
 @click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--plugin", "plugins", multiple=True, type=click.Path(path_type=Path), help="Load a plugin from one file."
+    "--plugin",
+    "plugins",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Load a plugin from a Python file; repeatable.",
 )
 @click.option("--no-plugins", is_flag=True, help="Load only the built-in plugins.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(paribus.__version__, prog_name="paribus")
 @click.pass_context
 def group(ctx: click.Context, plugins: tuple[Path, ...], no_plugins: bool, debug: bool) -> None:
-    """Swap one part of a transformer, keep all else equal, and learn whether it mattered."""
+    """Swap one component of a transformer, keep all else equal, and measure the difference."""
     ctx.obj = Session(plugins, no_plugins, debug)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

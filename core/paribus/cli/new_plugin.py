@@ -29,15 +29,16 @@ PREFIX: Final = "paribus-"
 @click.command("new-plugin")
 @click.argument("name")
 @click.option("--slot", required=True, metavar="SLOT", help="Slot of the component: attention, norm, tokenizer …")
-@click.option(
-    "-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write; default: paribus-NAME."
-)
+@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="New folder; default: paribus-NAME.")
 @click.option("--json", "as_json", is_flag=True, help="Print the files and the next commands as JSON.")
 @click.pass_obj
 def verb(session: Session, name: str, slot: str, folder: Path | None, as_json: bool) -> int:
-    """Write a small, complete and tested plugin with a component NAME for SLOT, for you to change.
+    """Write a new plugin with one working component.
 
-    `paribus new-plugin cosine --slot attention` writes the distribution paribus-cosine into a folder of that name.
+    `paribus new-plugin cosine --slot attention`
+
+    The plugin is a small, tested distribution for you to change: paribus-NAME, in a folder of that name, with a
+    component NAME of SLOT.
     """
     plugin = Plugin.named(name, slot)
     _validate_unused(plugin, session.index())

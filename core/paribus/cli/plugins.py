@@ -18,7 +18,7 @@ from paribus.registry import PluginManifest
 )
 @click.pass_obj
 def verb(session: Session, as_json: bool) -> int:
-    """List the plugins with their distribution or file, their components and their errors."""
+    """List the plugins with their components and errors."""
     index = session.index()
     rows = [_row(piece) for piece in index.plugins]
     if as_json:

@@ -6,20 +6,26 @@ from pathlib import Path
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out
+from paribus.cli.console import Session, note, out, store_option
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, StoreError
 
 
 @click.command("report")
 @click.argument("study")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: STUDY.html.")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file; default: STUDY.html.")
+@store_option
 @click.option(
-    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the page says so."
+    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the page marks them."
 )
 @click.pass_obj
 def verb(session: Session, study: str, output: Path | None, store: Path, accept_code: tuple[str, ...]) -> int:
-    """Write the table, intervals, learning curves and certificates of STUDY to one HTML page."""
+    """Write the results of a study to one HTML page.
+
+    `paribus report quickstart`
+
+    STUDY is the name of an installed study or a path. The page has the table with its intervals, the learning curves
+    and the fairness certificates.
+    """
     from paribus.analysis.api import compare, table_trials
     from paribus.planning.api import study as planned_of
     from paribus.report.html import html_page

@@ -1,4 +1,4 @@
-"""`paribus run`: every trial of a study that has no record yet, then the verdict."""
+"""`paribus run`: run the trials of a study that have no record yet, and print the verdicts or the plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from paribus.analysis.formatting import compact
 from paribus.cli._progress import StudyProgress, duration
-from paribus.cli.console import STORE, Session, note, out, out_json, table
+from paribus.cli.console import Session, note, out, out_json, store_option, table, wrapped
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -30,21 +30,25 @@ PLAN_COLUMNS: Final = (
 
 @click.command("run")
 @click.argument("study")
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would run, and how long, and run nothing.")
+@click.option(
+    "--plan", "only_plan", is_flag=True, help="Print the trials that would run and the estimated time, and run nothing."
+)
 @click.option(
     "--jobs",
     type=click.IntRange(1),
     default=None,
-    help="Trials at a time; if not given, as the launcher has it: one for each core, or GPU.",
+    help="Number of concurrent trials; default: that of the launcher, one for each core or GPU.",
 )
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
-@click.option("--max-trials", type=click.IntRange(1), default=MAX_TRIALS, show_default=True)
+@store_option
+@click.option(
+    "--max-trials", type=click.IntRange(1), default=MAX_TRIALS, show_default=True, help="Refuse larger studies."
+)
 @click.option(
     "--timing/--no-timing",
     default=None,
-    help="Time the steps of all variants afterwards, in turns; unless said, where that takes little beside the study.",
+    help="Time the training steps of all variants in turns after the study; default: if that takes little time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The verdicts, or the plan, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts, or the plan, as JSON.")
 @click.pass_obj
 def verb(
     session: Session,
@@ -56,9 +60,12 @@ def verb(
     timing: bool | None,
     as_json: bool,
 ) -> int:
-    """Run STUDY: the name of a shipped one, or a path. What has a record is not run again.
+    """Run the trials of a study, and print its verdicts.
 
     `paribus run quickstart`
+
+    STUDY is the name of an installed study or a path. Trials that have a record are not run again, and interrupted ones
+    resume from their checkpoints.
     """
     from paribus.analysis.api import skipped_trials
     from paribus.api import run
@@ -86,7 +93,7 @@ def verb(
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.reason}")
     if not pending and planned.plan.is_complete:
-        note("every trial has its record already, or is not needed: nothing to run")
+        note("nothing to run: every trial has a record or is not needed")
     if pending or not planned.plan.is_complete or (timing and timing_plan(planned, asked=True)):
         resume_command = session.command("run", study, *options, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
@@ -114,21 +121,21 @@ def _verdict(planned: PlannedStudy, next_commands: str, as_json: bool) -> int:
 
 
 def _fresh_seeds(verdicts: Table) -> str:
-    """Return the suggestion of fresh seeds that would settle an inconclusive verdict."""
+    """Return the number of other seeds that an inconclusive verdict needs, as a suggestion."""
     needs = max(
         (row.needs for table_setting in verdicts.settings for row in table_setting.rows if row.needs is not None),
         default=0,
     )
     first_seed = max(verdicts.seeds) + 1
     return (
-        f" · to settle it: a study of ~{needs} fresh seeds, `seeds: [{first_seed}, {first_seed + 1}, …]`"
+        f" · for a verdict: a study with ~{needs} other seeds, `seeds: [{first_seed}, {first_seed + 1}, …]`"
         if needs
         else ""
     )
 
 
 def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool) -> int:
-    """Print the plan of a study, with the cost that a few steps of each variant estimate; write no record."""
+    """Print the plan of a study, with costs estimated from a few steps of each variant; write no record."""
     from paribus.planning.estimate import estimate
     from paribus.planning.tuning import pending_notes
     from paribus.runner.match_time import earlier_measurements, unsolved_matches
@@ -156,10 +163,13 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     out()
     for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown):
         out(line)
-    out(f"the study is called {planned.name}; its records would be in {planned.store.root}")
-    out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)},")
-    out("with starting and evaluating, from five steps of each variant that were timed now on one thread; memory is")
-    out("the most that this process held meanwhile; nothing was run or written")
+    out(f"study {planned.name}; records in {planned.store.root}")
+    out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)}")
+    for line in wrapped(
+        "The time includes start and evaluation, and is estimated from five steps of each variant on one thread. "
+        "Memory is the maximum of this process. No trial was run, and no file was written."
+    ):
+        out(line)
     return EXIT_OK
 
 

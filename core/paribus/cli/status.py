@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out, out_json, table
+from paribus.cli.console import Session, note, out, out_json, store_option, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -22,12 +22,18 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted", NOT_NEEDED})
 
 @click.command("status")
 @click.argument("study")
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@store_option
 @click.option("--trials", "per_trial", is_flag=True, help="Print a line for each trial, with its folder.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the trials as JSON.")
 @click.pass_obj
 def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bool) -> int:
-    """Print the states of the trials of STUDY: pending, running, done, diverged, failed."""
+    """Print the state of each trial of a study.
+
+    `paribus status quickstart`
+
+    STUDY is the name of an installed study or a path. A trial is pending, running, interrupted, done, diverged, failed,
+    out of memory or timed out.
+    """
     from paribus.analysis.api import skipped_trials
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes

@@ -26,16 +26,20 @@ WHOLE = "whole"
 @click.command("summary")
 @click.argument("spec")
 @click.argument("overrides", nargs=-1)
-@click.option("--versus", multiple=True, metavar="OVERRIDE", help="Compare with the same spec and this override.")
-@click.option("--against", metavar="SPEC", help="Compare with another spec.")
-@click.option("--json", "as_json", is_flag=True)
+@click.option(
+    "--versus", multiple=True, metavar="OVERRIDE", help="Compare with the same spec and this override; repeatable."
+)
+@click.option("--against", metavar="SPEC", help="Compare with this spec.")
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 @click.pass_obj
 def verb(
     session: Session, spec: str, overrides: tuple[str, ...], versus: tuple[str, ...], against: str | None, as_json: bool
 ) -> int:
-    """Count parameters, FLOPs and cache of SPEC without allocating memory.
+    """Count the parameters, FLOPs and cache of a spec.
 
     `paribus summary bert-tiny --versus attention=mqa`
+
+    SPEC is the name of a preset or a path. No memory is allocated for the model.
     """
     registry = session.registry()
     left_summary = _summary(registry, spec, overrides)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import STORE, Session, note, out, out_json, refuse_full
+from paribus.cli.console import Session, note, out, out_json, refuse_full, store_option
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 from paribus.storage.saved_model import find_model
 
@@ -24,22 +24,23 @@ REFRESH_SECONDS: Final = 0.1
 @click.command("train")
 @click.argument("spec")
 @click.argument("overrides", nargs=-1)
-@click.option("--store", type=click.Path(path_type=Path), default=STORE, show_default=True)
+@store_option
 @click.option("--save", "target", type=click.Path(path_type=Path), help="Also save the model to this new folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def verb(
     session: Session, spec: str, overrides: tuple[str, ...], store: Path, target: Path | None, as_json: bool
 ) -> int:
-    """Train SPEC, with OVERRIDES, and store its record.
+    """Train one spec with one seed, and store its record.
 
     `paribus train gpt-tiny position=rope trainer.max_steps=200`
 
-    `from=` starts from a trial (its folder or identity) or a saved model. Without a SPEC, the shape and tokenizer of
-    that model are kept: `paribus train from=1f3a9c objective=sop optimizer.lr=5e-4`
+    SPEC is the name of a preset or a path. `from=` starts from a trial (its folder or identity) or a saved model.
+    Without SPEC, the shape and tokenizer of that model are kept:
+    `paribus train from=1f3a9c objective=sop optimizer.lr=5e-4`
 
-    Training uses one thread, like a trial of a study, so that both give bitwise equal results; OMP_NUM_THREADS sets
-    more. With several devices (trainer.devices=2) each has a process with one thread.
+    Training uses one thread, like a trial of a study, so that both give bitwise equal results; OMP_NUM_THREADS changes
+    that. With several devices (trainer.devices=2) each has a process with one thread.
     """
     from paribus.planning.api import fingerprint
     from paribus.planning.plan import single_trial

@@ -37,14 +37,12 @@ class RootMeanSquare(nn.Module):
 class ScoreOptions:
     """Options of the scores of softmax attention."""
 
-    bias: Annotated[bool, "whether the four projections have a bias"] = True
-    scaled: Annotated[bool, "whether scores are divided by the root of the head width (T5: no)"] = True
-    qk_norm: Annotated[
-        bool, "whether each head's queries and keys are normalised by their root mean square (Qwen 3)"
-    ] = False
-    sinks: Annotated[bool, "whether each head learns a score for attending to nothing (gpt-oss)"] = False
-    value_residual: Annotated[bool, "whether values are mixed with those of the first layer (ResFormer)"] = False
-    soft_cap: Annotated[float | None, "scores are squashed into ± this (Gemma 2)", Range(above=0)] = None
+    bias: Annotated[bool, "add a bias to the four projections"] = True
+    scaled: Annotated[bool, "divide scores by the root of the head width (T5: no)"] = True
+    qk_norm: Annotated[bool, "normalise the queries and keys of each head by their root mean square (Qwen 3)"] = False
+    sinks: Annotated[bool, "learn a score for attending to nothing, one for each head (gpt-oss)"] = False
+    value_residual: Annotated[bool, "mix values with those of the first layer (ResFormer)"] = False
+    soft_cap: Annotated[float | None, "limit of scores, by a tanh (Gemma 2: 50)", Range(above=0)] = None
 
 
 class ContentProjection(Protocol):

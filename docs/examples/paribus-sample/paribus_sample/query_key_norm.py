@@ -46,7 +46,7 @@ class QueryKeyNorm(Attention):
         scale: Annotated[
             float | None, "the scale at first; null: log2(L^2 - L), as in the paper", Range(above=0)
         ] = None,
-        bias: Annotated[bool, "whether the four projections have a bias"] = True,
+        bias: Annotated[bool, "add a bias to the four projections"] = True,
     ) -> None:
         super().__init__()
         self.shape = shape

@@ -62,11 +62,11 @@ def test_all_variants_of_a_study_are_checked_and_listed(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY)
     result = cli("check", "mine.yaml")
     assert (result.code, result.err) == (0, "")
-    assert result.out.splitlines()[:2] == ["# a study, mine: 3 variants, 15 trials", "baseline"]
+    assert result.out.splitlines()[:2] == ["# study mine: 3 variants, 15 trials", "baseline"]
     assert "excluded: attention=mha: the same spec as baseline" in result.out
     document = json.loads(cli("check", "mine.yaml", "--json").out)
     assert document["variants"] == ["baseline", "attention=mqa", "position=rope"]
-    assert cli("check", "quickstart").out.startswith("# a study, quickstart: 5 variants, 25 trials\n")
+    assert cli("check", "quickstart").out.startswith("# study quickstart: 5 variants, 25 trials\n")
 
 
 def test_problems_of_a_study_are_reported_as_of_a_study(cli: Cli) -> None:

@@ -126,7 +126,7 @@ def test_a_withheld_verdict_shows_no_difference(cli: Cli, write_study: WriteStud
 @pytest.mark.parametrize(
     ("needs", "suggestion"),
     [
-        ((None, 7, 23), " · to settle it: a study of ~23 fresh seeds, `seeds: [5, 6, …]`"),
+        ((None, 7, 23), " · for a verdict: a study with ~23 other seeds, `seeds: [5, 6, …]`"),
         ((None,), ""),
         ((), ""),
     ],
@@ -167,7 +167,7 @@ def test_the_error_without_records_names_the_store(cli: Cli, write_study: WriteS
 
 def test_the_plan_prints_the_name_and_store_of_the_study(cli: Cli, write_study: WriteStudy) -> None:
     result = cli("run", str(write_study()), "--plan", "--store", "else")
-    assert "the study is called mine; its records would be in else/mine" in result.out
+    assert "study mine; records in else/mine" in result.out
 
 
 @final

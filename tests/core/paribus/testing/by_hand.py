@@ -56,7 +56,7 @@ class ByHand(Attention):
         *,
         kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2,
         scaled: Annotated[bool, "whether scores are divided by the root of the head width"] = True,
-        bias: Annotated[bool, "whether the projections have a bias"] = True,
+        bias: Annotated[bool, "add a bias to the projections"] = True,
     ) -> None:
         super().__init__()
         self.shape, self.kv_heads = shape, kv_heads
