@@ -25,8 +25,8 @@ from .inference.fill_mask import Candidate as Candidate
 from .inference.fill_mask import fill as fill
 from .inference.generate import GeneratedText as GeneratedText
 from .inference.generate import Generation as Generation
-from .inference.generate import ask as ask
 from .inference.generate import generate as generate
+from .inference.generate import measure as measure
 from .keyed import key32 as key32
 from .parts.attend import Attend as Attend
 from .parts.attention_plan import CrossAttention as CrossAttention

@@ -14,10 +14,10 @@ from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import GenerationConfig
 from paribus.inference.generation_strategies import sample_texts
 from paribus.inference.prompts import (
-    Given,
-    asked,
+    TextOrIds,
     check_room,
     encode_prompts,
+    generation_request,
     generation_target,
     require_text,
     resolve_model,
@@ -62,9 +62,9 @@ class AttentionMaps(NamedTuple):
 
 def attend(
     model: Model | str | Path,
-    text: Given | None = None,
+    text: TextOrIds | None = None,
     *,
-    source: Given | None = None,
+    source: TextOrIds | None = None,
     of: Of | None = None,
     language: str | None = None,
     source_language: str | None = None,
@@ -94,27 +94,29 @@ def attend(
 
 
 def _with_source(
-    model: Model, of: Of, text: Given | None, source: Given, target: GenerationTarget, registry: Registry | None
+    model: Model, of: Of, text: TextOrIds | None, source: TextOrIds, target: GenerationTarget, registry: Registry | None
 ) -> AttentionMaps:
     (source_ids,) = encode_prompts(model, [source], registry)
-    voice, (prompt,), limits = asked(model, [source_ids], GenerationConfig(), target)
-    assert voice.source is not None, "it reads one"
+    decoder, (prompt,), limits = generation_request(model, [source_ids], GenerationConfig(), target)
+    assert decoder.source is not None, "it reads one"
     source_tokens = list(prompt.source or ())
     if of == "source":
-        stream = voice.stream(source_tokens, voice.source_language)
-        return _shown(model, of, source_tokens, source_tokens, _weights(voice.topology, voice.source, stream), registry)
+        stream = decoder.stream(source_tokens, decoder.source_language)
+        return _shown(
+            model, of, source_tokens, source_tokens, _weights(decoder.topology, decoder.source, stream), registry
+        )
     if text is None:
-        reader = Reader(voice, [prompt], limits, cached=voice.steps)
-        ids = list(sample_texts(reader, GenerationConfig(), [0], lambda done, limits: None)[0][0].ids)
+        reader = Reader(decoder, [prompt], limits, cached=decoder.steps)
+        ids = list(sample_texts(reader, GenerationConfig(), [0], lambda done, total: None)[0][0].ids)
     else:
         (ids,) = encode_prompts(model, [text], registry)
     target_tokens = ids if prompt.stop is None else [*ids, prompt.stop]
     input_ids = [*prompt.body, *target_tokens[:-1]]
     check_room(model, input_ids if target_tokens else [])
     memory = memory_of(
-        voice.topology.run({voice.source: voice.stream(source_tokens, voice.source_language)}, voice.source)
+        decoder.topology.run({decoder.source: decoder.stream(source_tokens, decoder.source_language)}, decoder.source)
     )
-    weights = _weights(voice.topology, "body", voice.stream(input_ids, voice.language), memory)
+    weights = _weights(decoder.topology, "body", decoder.stream(input_ids, decoder.language), memory)
     if of == "own":
         return _shown(model, of, input_ids, input_ids, weights, registry)
     return _shown(model, of, [*input_ids[1:], target_tokens[-1]], source_tokens, weights, registry)
@@ -153,7 +155,7 @@ def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple
     return tuple(require_text(model, registry).decode([token]) for token in ids)
 
 
-def _fits(of: Of, source_path: str | None, text: Given | None, source: Given | None) -> None:
+def _fits(of: Of, source_path: str | None, text: TextOrIds | None, source: TextOrIds | None) -> None:
     """Validate `of`, and that text and source match the model."""
     if of not in OF or (source_path is None and of != "own"):
         valid = join_names(OF if source_path is not None else ["own"])

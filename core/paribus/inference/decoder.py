@@ -60,16 +60,16 @@ class Reader:
     def __init__(
         self, decoder: Decoder, prompts: Sequence[Prompt], limits: Sequence[int], *, cached: bool = True
     ) -> None:
-        self.voice = decoder
-        self.prompts, self.most = tuple(prompts), tuple(limits)  # and the maximum number of new tokens of each
+        self.decoder = decoder
+        self.prompts, self.limits = tuple(prompts), tuple(limits)  # and the maximum number of new tokens of each
         self.length = max(len(prompt.body) for prompt in prompts)
         self.memory = self._memory()
         self.states = decoder.topology.start(len(prompts), self.length + max(limits) - 1) if cached else None
         if self.states is not None:
             self.states.memory = self.memory
-        self.stream = self._asked()  # all tokens so far, or only the new ones if there is a cache
+        self.stream = self._prompt_stream()  # all tokens so far, or only the new ones if there is a cache
         self.read = 0
-        self.most_bytes = 0  # peak size of the cache between two steps
+        self.peak_bytes = 0  # peak size of the cache between two steps
 
     def begin(self) -> Tensor:
         """Return the scores (B, V) of the first new tokens."""
@@ -88,7 +88,7 @@ class Reader:
             documents=filled(stream.documents, 0),
             positions=None if stream.positions is None else stream.positions[:, -1:] + 1,
             order=filled(stream.order, self.read),
-            languages=filled(stream.languages, self.voice.language or 0),
+            languages=filled(stream.languages, self.decoder.language or 0),
         )
         if self.states is None:
             pairs = zip(stream, new_stream, strict=True)
@@ -109,28 +109,28 @@ class Reader:
 
     def _scores(self) -> Tensor:
         memory = self.memory if self.states is None else self.states.memory
-        output = self.voice.topology.run({"body": self.stream}, "body", memory=memory, states=self.states)
+        output = self.decoder.topology.run({"body": self.stream}, "body", memory=memory, states=self.states)
         new_tokens = self.stream.tokens.shape[1]
         self.read = new_tokens if self.states is None else self.read + new_tokens
         if self.states is not None:
-            self.most_bytes = max(self.most_bytes, self.states.bytes)
-        return self.voice.head(output.hidden[:, -1])
+            self.peak_bytes = max(self.peak_bytes, self.states.bytes)
+        return self.decoder.head(output.hidden[:, -1])
 
     def _memory(self) -> Memory | None:
         """Encode the sources."""
-        path = self.voice.source
+        path = self.decoder.source
         if path is None:
             return None
         all_sources = [prompt.source for prompt in self.prompts]
         sources = [source for source in all_sources if source]
         assert len(sources) == len(all_sources), "every prompt of such a model has a source"
-        tokens, documents = pad_ids(sources, self.voice.device, on_left=False)
-        stream = Stream(tokens, documents, languages=_all(tokens, self.voice.source_language))
-        return memory_of(self.voice.topology.run({path: stream}, path))
+        tokens, documents = pad_ids(sources, self.decoder.device, on_left=False)
+        stream = Stream(tokens, documents, languages=_all(tokens, self.decoder.source_language))
+        return memory_of(self.decoder.topology.run({path: stream}, path))
 
-    def _asked(self) -> Stream:
+    def _prompt_stream(self) -> Stream:
         """Return the prompts (B, T), padded on the left."""
-        tokens, documents = pad_ids([prompt.body for prompt in self.prompts], self.voice.device, on_left=True)
+        tokens, documents = pad_ids([prompt.body for prompt in self.prompts], self.decoder.device, on_left=True)
         batch, length = tokens.shape
         indices = torch.arange(length, device=tokens.device).expand(batch, -1)
         positions, order = None, None
@@ -139,7 +139,7 @@ class Reader:
         bidirectional = torch.tensor([[prompt.bidirectional] for prompt in self.prompts], device=tokens.device)
         if bidirectional.any():
             order = torch.where(bidirectional, length - 1, indices)
-        return Stream(tokens, documents, positions, order, languages=_all(tokens, self.voice.language))
+        return Stream(tokens, documents, positions, order, languages=_all(tokens, self.decoder.language))
 
 
 def pad_ids(rows: Sequence[Sequence[int]], device: torch.device, *, on_left: bool) -> tuple[Tensor, Tensor | None]:

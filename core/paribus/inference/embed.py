@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.decoder import Decoder, pad_ids
-from paribus.inference.prompts import Given, as_prompts, encode_prompts, position_limit, resolve_model
+from paribus.inference.prompts import TextOrIds, as_prompts, encode_prompts, position_limit, resolve_model
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
@@ -41,7 +41,7 @@ class TextPart(NamedTuple):
 
 def embed(
     model: Model | str | Path,
-    texts: Given | Sequence[Given],
+    texts: TextOrIds | Sequence[TextOrIds],
     *,
     layer: int = -1,
     pool: Pool = "mean",

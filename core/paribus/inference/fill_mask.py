@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.errors import DataError, Problem, SpecError, join_names
-from paribus.inference.prompts import Given, require_text, resolve_model, vocabulary_size, whole
+from paribus.inference.prompts import TextOrIds, require_text, resolve_model, vocabulary_size, whole
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
 from paribus.train.lightning_module import Model
@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
 
 def fill(
-    model: Model | str | Path, text: Given, *, top: int = 5, registry: Registry | None = None
+    model: Model | str | Path, text: TextOrIds, *, top: int = 5, registry: Registry | None = None
 ) -> tuple[tuple[Candidate, ...], ...]:
     """Return the `top` most probable tokens of each `<mask>` of a text, the most probable first.
 
@@ -53,7 +53,7 @@ def fill(
     )
 
 
-def _mask(model: Model, text: Given, registry: Registry | None) -> int:
+def _mask(model: Model, text: TextOrIds, registry: Registry | None) -> int:
     tokenizer = require_text(model, registry) if isinstance(text, str) else model.text
     specials = tokenizer.vocabulary.specials if tokenizer is not None else {}
     if "mask" not in specials:

@@ -14,11 +14,11 @@ from paribus.inference.generation_config import GenerationConfig
 from paribus.inference.generation_strategies import Hypothesis, OnProgress, beam_search, sample_texts
 from paribus.inference.prompts import (
     GenerationRequest,
-    Given,
+    TextOrIds,
     as_prompts,
-    asked,
     build_prompts,
     encode_prompts,
+    generation_request,
     generation_target,
     resolve_model,
 )
@@ -56,7 +56,7 @@ class Generation(NamedTuple):
 
 def generate(  # noqa: PLR0913  # one keyword for each option
     model: Model | str | Path,
-    prompt: Given | Sequence[Given],
+    prompt: TextOrIds | Sequence[TextOrIds],
     *,
     tokens: int | None = None,
     temperature: float = 0.0,
@@ -90,7 +90,7 @@ def generate(  # noqa: PLR0913  # one keyword for each option
         )
     model = resolve_model(model, registry)
     ids = encode_prompts(model, as_prompts(prompt), registry)
-    request = asked(model, ids, config, generation_target(model, language, source_language, label))
+    request = generation_request(model, ids, config, generation_target(model, language, source_language, label))
     lines, cache_bytes = generate_hypotheses(model, request, config, batch=batch, cache=cache, on_progress=on_progress)
     decode = None if model.text is None else model.text.decode
     results = tuple(
@@ -107,7 +107,7 @@ def generate_hypotheses(
     *,
     batch: int = 32,
     cache: bool = True,
-    on_progress: OnProgress = lambda done, limits: None,
+    on_progress: OnProgress = lambda done, total: None,
 ) -> tuple[dict[int, list[Hypothesis]], int]:
     """Return the hypotheses of each prompt, by its index, and the peak size of the cache in bytes."""
     lines: dict[int, list[Hypothesis]] = {}
@@ -118,16 +118,16 @@ def generate_hypotheses(
         with torch.inference_mode():
             for numbers, progress in _batches(request, batch):
                 prompts = [request.prompts[number] for number in numbers]
-                limits = [request.most[number] for number in numbers]
-                reader = Reader(request.voice, prompts, limits, cached=cache and request.voice.steps)
-                report = _told(on_progress, progress)
+                limits = [request.limits[number] for number in numbers]
+                reader = Reader(request.decoder, prompts, limits, cached=cache and request.decoder.steps)
+                report = _batch_progress(on_progress, progress)
                 hypotheses = (
                     beam_search(reader, config, report)
                     if config.beam > 1
                     else sample_texts(reader, config, numbers, report)
                 )
                 lines.update(zip(numbers, hypotheses, strict=True))
-                cache_bytes = max(cache_bytes, reader.most_bytes)
+                cache_bytes = max(cache_bytes, reader.peak_bytes)
     finally:
         model.train(training)
     return lines, cache_bytes
@@ -137,10 +137,10 @@ def _batches(request: GenerationRequest, batch: int) -> Iterator[tuple[list[int]
     """Yield batches of prompts, in order, or of equal length if padding cannot be masked, with their progress."""
     groups: dict[tuple[int, int], list[int]] = {}
     for number, prompt in enumerate(request.prompts):
-        size = (0, 0) if request.voice.pads else (len(prompt.body), len(prompt.source or ()))
+        size = (0, 0) if request.decoder.pads else (len(prompt.body), len(prompt.source or ()))
         groups.setdefault(size, []).append(number)
     parts = [group[start : start + batch] for group in groups.values() for start in range(0, len(group), batch)]
-    sizes = [max(request.most[number] for number in part) for part in parts]
+    sizes = [max(request.limits[number] for number in part) for part in parts]
     for index, part in enumerate(parts):
         yield part, Progress(sum(sizes[:index]), sum(sizes))
 
@@ -148,12 +148,12 @@ def _batches(request: GenerationRequest, batch: int) -> Iterator[tuple[list[int]
 class Progress(NamedTuple):
     """Number of steps of previous batches, and of all."""
 
-    before: int
-    all: int
+    done: int
+    total: int
 
 
-def _told(on_progress: OnProgress, progress: Progress) -> OnProgress:
-    return lambda done, limit: on_progress(progress.before + done, progress.all)
+def _batch_progress(on_progress: OnProgress, progress: Progress) -> OnProgress:
+    return lambda done, _: on_progress(progress.done + done, progress.total)
 
 
 class _Pair(NamedTuple):
@@ -164,10 +164,10 @@ class _Pair(NamedTuple):
     languages: GenerationTarget
 
 
-def ask(model: Model, data: Data, *, registry: Registry | None = None) -> MeasureResults:
+def measure(model: Model, data: Data, *, registry: Registry | None = None) -> MeasureResults:
     """Evaluate the measures of a model's spec: `metrics`, and in `unmeasured` the reason for each missing number.
 
-    `paribus.ask(paribus.load(trial), paribus.data(spec))`
+    `paribus.measure(paribus.load(trial), paribus.data(spec))`
     """
     measures = measure_runner(model.spec, registry or installed(), model, data, translate_validation)
     return measures() if measures is not None else MeasureResults({}, {})
@@ -193,7 +193,7 @@ def translate_validation(
     pairs = _fitting(model, text.val, text.val.targets, examples)
     outputs: dict[int, Sequence[int]] = {}
     for languages, numbers in _by_languages(pairs).items():  # one batch for each pair of languages
-        request = asked(model, [pairs[number].source for number in numbers], config, languages)
+        request = generation_request(model, [pairs[number].source for number in numbers], config, languages)
         lines, _ = generate_hypotheses(model, request, config)
         outputs |= {number: lines[index][0].ids for index, number in enumerate(numbers)}
     decode = text.tokenizer.decode

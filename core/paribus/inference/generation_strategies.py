@@ -106,16 +106,16 @@ def sample_texts(
         scores = scores[index]
     samples = torch.arange(config.n).repeat(len(numbers))
     draw_keys = torch.tensor(numbers).repeat_interleave(config.n) + (samples << 32)
-    open_texts = _Open(stop_tokens(reader)[index], torch.tensor(reader.most, device=index.device)[index])
-    for step in range(max(reader.most)):
+    open_texts = _OpenTexts(stop_tokens(reader)[index], torch.tensor(reader.limits, device=index.device)[index])
+    for step in range(max(reader.limits)):
         scores = penalty.discouraged(scores)
         tokens = (
-            sample_tokens(scores, config, draw_keys[open_texts.where.cpu()], step)
+            sample_tokens(scores, config, draw_keys[open_texts.indices.cpu()], step)
             if config.draws
             else scores.argmax(-1)
         )
         indices = open_texts.add(tokens, scores.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1))
-        on_progress(step + 1, max(reader.most))
+        on_progress(step + 1, max(reader.limits))
         if not len(indices):
             break
         if len(indices) < len(tokens):
@@ -129,29 +129,29 @@ def sample_texts(
 
 def stop_tokens(reader: Reader) -> Tensor:
     """Return the stop token of each prompt (B,), or -1."""
-    return torch.tensor([-1 if p.stop is None else p.stop for p in reader.prompts], device=reader.voice.device)
+    return torch.tensor([-1 if p.stop is None else p.stop for p in reader.prompts], device=reader.decoder.device)
 
 
 @final
-class _Open:
+class _OpenTexts:
     """Unfinished hypotheses. Finished ones are removed from the batch, since they may exceed the positions."""
 
     def __init__(self, stops: Tensor, limits: Tensor) -> None:
         self.lines = [Hypothesis((), 0.0, ended=False)] * len(stops)
-        self.stops, self.most = stops, limits
-        self.where = torch.arange(len(stops), device=stops.device)  # index of the hypothesis of each sequence
+        self.stops, self.limits = stops, limits
+        self.indices = torch.arange(len(stops), device=stops.device)  # index of the hypothesis of each sequence
         self.length = 0
 
     def add(self, tokens: Tensor, logarithms: Tensor) -> Tensor:
         """Append tokens (N,) with log-probabilities (N,), and return the indices (N',) of unfinished sequences."""
         self.length += 1
         stopped = tokens == self.stops
-        columns = (column.tolist() for column in (self.where, tokens, logarithms, stopped))
+        columns = (column.tolist() for column in (self.indices, tokens, logarithms, stopped))
         for number, token, logarithm, stop in zip(*columns, strict=True):
             line = self.lines[number]
             self.lines[number] = Hypothesis(line.ids if stop else (*line.ids, token), line.score + logarithm, stop)
-        remaining = (~stopped & (self.length < self.most)).nonzero().squeeze(1)
-        self.where, self.stops, self.most = self.where[remaining], self.stops[remaining], self.most[remaining]
+        remaining = (~stopped & (self.length < self.limits)).nonzero().squeeze(1)
+        self.indices, self.stops, self.limits = self.indices[remaining], self.stops[remaining], self.limits[remaining]
         return remaining
 
 
@@ -163,14 +163,14 @@ def beam_search(reader: Reader, config: GenerationConfig, on_progress: OnProgres
     """
     scores = reader.begin()
     penalty = RepetitionPenalty(reader, config, scores)
-    search = _Search(config, reader.most, stop_tokens(reader))
+    search = _Search(config, reader.limits, stop_tokens(reader))
     index = torch.arange(len(scores), device=scores.device).repeat_interleave(config.beam)
     reader.take(index)  # prompts are computed once
     penalty.take(index)
     scores = scores[index]
-    for step in range(max(reader.most)):
+    for step in range(max(reader.limits)):
         tokens, index = search.step(penalty.discouraged(scores).log_softmax(-1))
-        on_progress(step + 1, max(reader.most))
+        on_progress(step + 1, max(reader.limits))
         if not len(index):
             break
         reader.take(index)
@@ -185,7 +185,7 @@ class _Search:
     """Open hypotheses of each prompt, W of each, and the finished ones."""
 
     def __init__(self, config: GenerationConfig, limits: Sequence[int], stops: Tensor) -> None:
-        self.manner, self.most, self.stops = config, limits, stops
+        self.config, self.limits, self.stops = config, limits, stops
         prompts = len(limits)
         self.lines: list[list[Hypothesis]] = [[] for _ in range(prompts)]
         self.open = torch.arange(prompts, device=stops.device)  # (P,): indices of unfinished prompts
@@ -195,7 +195,7 @@ class _Search:
 
     def step(self, logarithms: Tensor) -> tuple[Tensor, Tensor]:
         """Extend the beams by log-probabilities (P*W, V); return new tokens (N,) and their hypotheses (N,)."""
-        width, size = self.manner.beam, logarithms.shape[-1]
+        width, size = self.config.beam, logarithms.shape[-1]
         sums = self.totals.unsqueeze(-1) + logarithms.view(*self.totals.shape, size)  # (P, W, V)
         totals, flat_index = sums.flatten(1).topk(width, dim=1)
         parents, tokens = flat_index // size, flat_index % size
@@ -203,33 +203,33 @@ class _Search:
         self.ids = torch.cat([previous_ids, tokens.unsqueeze(-1)], dim=-1)
         stopped = (tokens == self.stops[self.open].unsqueeze(1)) & totals.isfinite()
         self._finish(totals, stopped, ended=True)
-        full = [self.most[prompt] == self.ids.shape[-1] for prompt in self.open.tolist()]
+        full = [self.limits[prompt] == self.ids.shape[-1] for prompt in self.open.tolist()]
         is_full = torch.tensor(full, device=totals.device).unsqueeze(1) & totals.isfinite() & ~stopped
         self._finish(totals, is_full, ended=False)
         self.totals = totals.masked_fill(stopped | is_full, -torch.inf)
-        active = self._going()
+        active = self._active_prompts()
         rows = active.unsqueeze(1) * width + parents[active]
         self.open, self.totals, self.ids = self.open[active], self.totals[active], self.ids[active]
         return tokens[active].flatten(), rows.flatten()
 
     def best(self) -> list[list[Hypothesis]]:
-        return [sorted(lines, key=lambda line: -line.score)[: self.manner.n] for lines in self.lines]
+        return [sorted(lines, key=lambda line: -line.score)[: self.config.n] for lines in self.lines]
 
     def _finish(self, totals: Tensor, mask: Tensor, *, ended: bool) -> None:
         """Finish the hypotheses of a mask (P, W)."""
         length = self.ids.shape[-1]
-        penalty = self.manner.penalty(length)
+        penalty = self.config.penalty(length)
         for index, column in mask.nonzero().tolist():
             ids = self.ids[index, column].tolist()
             line = Hypothesis(tuple(ids[:-1] if ended else ids), float(totals[index, column]) / penalty, ended)
             self.lines[int(self.open[index])].append(line)
 
-    def _going(self) -> Tensor:
+    def _active_prompts(self) -> Tensor:
         """Return the prompts with an open hypothesis that may still exceed the worst finished one."""
         active = []
         for index, (prompt, total) in enumerate(zip(self.open.tolist(), self.totals.amax(1).tolist(), strict=True)):
-            bound = total / self.manner.penalty(self.most[prompt])  # the largest divisor
-            scores = sorted((line.score for line in self.lines[prompt]), reverse=True)[: self.manner.n]
-            if bound > -torch.inf and (len(scores) < self.manner.n or bound > scores[-1]):
+            bound = total / self.config.penalty(self.limits[prompt])  # the largest divisor
+            scores = sorted((line.score for line in self.lines[prompt]), reverse=True)[: self.config.n]
+            if bound > -torch.inf and (len(scores) < self.config.n or bound > scores[-1]):
                 active.append(index)
         return torch.tensor(active, dtype=torch.long, device=self.open.device)

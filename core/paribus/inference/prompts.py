@@ -23,16 +23,16 @@ from paribus.train.assemble import load_corpus, load_model
 from paribus.train.lightning_module import Model
 from paribus.train.tokenizer_state import TextCodec
 
-Given = str | Sequence[int]
+TextOrIds = str | Sequence[int]
 """Text or token ids."""
 
 
 class GenerationRequest(NamedTuple):
     """Decoder, prompts, and the maximum number of new tokens of each."""
 
-    voice: Decoder
+    decoder: Decoder
     prompts: tuple[Prompt, ...]
-    most: tuple[int, ...]
+    limits: tuple[int, ...]
 
 
 def require_text(model: Model, registry: Registry | None = None) -> TextCodec:
@@ -58,18 +58,18 @@ def resolve_model(model: Model | str | Path, registry: Registry | None = None) -
     return model if isinstance(model, Model) else load_model(read_model(model), registry or installed())
 
 
-def as_prompts(prompt: Given | Sequence[Given]) -> list[Given]:
+def as_prompts(prompt: TextOrIds | Sequence[TextOrIds]) -> list[TextOrIds]:
     """Return one prompt or several as a list."""
     if isinstance(prompt, str):
         return [prompt]
-    items: list[int | Given] = list(prompt)
+    items: list[int | TextOrIds] = list(prompt)
     whole = [item for item in items if isinstance(item, int)]
     if whole and len(whole) == len(items):
         return [whole]
     return [item for item in items if not isinstance(item, int)]
 
 
-def encode_prompts(model: Model, prompts: Sequence[Given], registry: Registry | None) -> list[list[int]]:
+def encode_prompts(model: Model, prompts: Sequence[TextOrIds], registry: Registry | None) -> list[list[int]]:
     """Return the ids of each prompt, after checking that the vocabulary contains them."""
     ids = [
         require_text(model, registry).read(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts
@@ -92,7 +92,7 @@ def encode_prompts(model: Model, prompts: Sequence[Given], registry: Registry | 
     return ids
 
 
-def asked(
+def generation_request(
     model: Model, ids: Sequence[Sequence[int]], config: GenerationConfig, target: GenerationTarget = GenerationTarget()
 ) -> GenerationRequest:
     """Return the request to continue `ids`."""
@@ -249,7 +249,7 @@ def position_limit(topology: Topology, path: str) -> int | None:
     return min(limits, default=None)
 
 
-def whole(model: Model, text: Given, registry: Registry | None = None, *, joined: int | None = None) -> list[int]:
+def whole(model: Model, text: TextOrIds, registry: Registry | None = None, *, joined: int | None = None) -> list[int]:
     """Return the ids of a text, between the special tokens of one segment if the model was trained with them.
 
     Where words carry the space before them, the one before a `joined` token, which stands for a word, is its own.

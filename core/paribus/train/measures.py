@@ -162,7 +162,7 @@ class MeasuredModel:
     ) -> Sequence[GeneratedPair]:
         if self._writer is None:
             message = "text generation is not available here"
-            valid = "paribus.ask, `paribus train` or a study"
+            valid = "paribus.measure, `paribus train` or a study"
             raise SpecError(Problem(code="no-writer", path="measure", message=message, valid=valid))
         return self._writer(
             self.model, self.data.encoded, examples, beam=beam, length_penalty=length_penalty, tokens=tokens

@@ -47,7 +47,7 @@ def measure_model(registry: Registry) -> MeasureModel:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
                 if uniform and "heads.q" in path:
                     parameter.zero_()
-        values = paribus.ask(model, paribus.data(spec, registry=registry), registry=registry)
+        values = paribus.measure(model, paribus.data(spec, registry=registry), registry=registry)
         return {**values.metrics, **values.unmeasured}
 
     return measure_model

@@ -100,10 +100,10 @@ def test_a_model_or_corpus_without_translations_is_refused() -> None:
 
 def test_ask_reports_the_translation_metrics() -> None:
     model, data = make_model(EXACT)
-    evaluation = paribus.ask(model, data)
+    evaluation = paribus.measure(model, data)
     assert evaluation.metrics == {"val/translation/exact": 0.0, "val/translation/pairs": 12.0}
     assert not evaluation.unmeasured
-    assert paribus.ask(*make_model()).metrics == {}
+    assert paribus.measure(*make_model()).metrics == {}
 
 
 def test_exact_matches_of_greedy_decoding_equal_the_metric_of_the_objective() -> None:
@@ -120,6 +120,6 @@ def test_exact_matches_of_greedy_decoding_equal_the_metric_of_the_objective() ->
         optimizer.step()
         if step % 10 == 9:
             shares.append(evaluate(model, data)["val/seq2seq/exact"])
-            assert paribus.ask(model, data).metrics["val/translation/exact"] == pytest.approx(shares[-1])
+            assert paribus.measure(model, data).metrics["val/translation/exact"] == pytest.approx(shares[-1])
     assert max(shares) == 1
     assert any(0 < share < 1 for share in shares)
