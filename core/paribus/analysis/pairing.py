@@ -167,12 +167,17 @@ def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
 
 
 def _baseline_label(trials: Sequence[TrialEntry], question: ComparisonSpec) -> str:
-    """`baseline (attention=mha)`: the values of the baseline in everything that its variants change."""
+    """`baseline (attention=mha)`: the values of the baseline in everything that its variants change.
+
+    An argument of the trainer that the baseline does not set has the default of Lightning.
+    """
     keys = dict.fromkeys(key for changes in question.variants.values() for key in changes)
     if not trials:
         return question.baseline
     spec = trials[0].spec
-    values = [f"{key}={_short_value(value)}" for key in keys if (value := get_path(spec, key, MISSING)) is not MISSING]
+    defaults = {key: "default" if key.startswith("trainer.") else MISSING for key in keys}
+    baseline_values = {key: get_path(spec, key, default) for key, default in defaults.items()}
+    values = [f"{key}={_short_value(value)}" for key, value in baseline_values.items() if value is not MISSING]
     return f"{question.baseline} ({join_names(values, MAX_LABEL)})" if values else question.baseline
 
 

@@ -56,8 +56,9 @@ def _pieces(word: str, width: int) -> list[str]:
     """Return a word whole where it fits, else its parts between dots, hyphens and underscores, else pieces that fit."""
     if len(word.rstrip()) <= width:
         return [word]
-    chunks = [f"{chunk} " for chunk in textwrap.wrap(word, width, break_long_words=False, break_on_hyphens=False)]
-    parts = [part for chunk in chunks for part in (PARTS.findall(chunk) if len(chunk) > width + 1 else [chunk])]
+    *starts, end = textwrap.wrap(word, width, break_long_words=False, break_on_hyphens=False)
+    chunks = [*(f"{start} " for start in starts), end + word[len(word.rstrip()) :]]
+    parts = [part for chunk in chunks for part in (PARTS.findall(chunk) if len(chunk.rstrip()) > width else [chunk])]
     return [part[start : start + width] for part in parts for start in range(0, len(part.rstrip()), width)]
 
 

@@ -362,3 +362,8 @@ def test_the_baseline_is_shown_with_its_values_of_what_is_varied(study: Study, a
     table = compare(entries, ask(entries))
     assert table.baseline.name == "baseline (attention=mha, norm=layernorm, optimizer.lr=0.002)"
     assert table.baseline.to_json(table.metric)["variant"] == "baseline"
+
+
+def test_the_baseline_is_shown_with_the_default_of_a_trainer_argument(make: Make, ask: Ask) -> None:
+    entries = [make(), make("bf16", varied={"trainer.precision": "bf16-mixed", "attention.window": 4})]
+    assert compare(entries, ask(entries)).baseline.name == "baseline (trainer.precision=default)"

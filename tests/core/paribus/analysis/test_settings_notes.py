@@ -333,8 +333,8 @@ def test_a_look_that_could_not_be_recorded_is_noted(
 
 
 def add_stale_record(planned: PlannedStudy) -> None:
-    """Copy the first record as one of an older code."""
-    store, trial = planned.store, planned.plan.trials[0]
+    """Copy a record as one of an older code."""
+    store, trial = planned.store, next(trial for trial in planned.plan.trials if trial.seed == 0)
     stale = replace(trial, identity="0" * len(trial.identity), code="old")
     document = dict(store.record(trial.identity) or {}) | {"identity": stale.identity}
     write_json(store.create_folder(stale) / RECORD, document)

@@ -62,6 +62,17 @@ def test_queries_do_not_prevent_acquiring(tmp_path: Path) -> None:
             thread.join()
 
 
+def test_acquiring_waits_until_a_query_ends(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open() as query:
+        fcntl.flock(query, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        end_of_query = threading.Timer(0.05, fcntl.flock, (query, fcntl.LOCK_UN))
+        end_of_query.start()
+        assert Lock(path).try_acquire()
+        end_of_query.join()
+
+
 def test_a_query_does_not_hide_the_lock_from_another_query(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()

@@ -74,11 +74,14 @@ def test_a_resumed_trial_logs_all_values_again(train: Train, tmp_path: Path) -> 
 def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[str] = []
     monkeypatch.setattr(CSVLogger, "finalize", lambda logger, status: statuses.append(status))
+    csv_logger = loggers.LOGGERS["csv"]
+    monkeypatch.setattr(loggers, "LOGGERS", {"csv": csv_logger, "mlflow": csv_logger})
+    nodes = [{"name": "csv"}, {"name": "mlflow"}]
     stop_answers = iter([False, True])
     with pytest.raises(InterruptedTrialError, match="checkpoint"):
-        train("a", [{"name": "csv"}], should_stop=lambda: next(stop_answers))
-    train("a", [{"name": "csv"}])
-    assert statuses == ["aborted", "success"]
+        train("a", nodes, should_stop=lambda: next(stop_answers))
+    train("a", nodes)
+    assert statuses == ["aborted", "KILLED", "success", "success"]  # `KILLED` is the status that mlflow accepts
 
 
 def test_a_logger_that_fails_or_draws_does_not_stop_the_trial(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

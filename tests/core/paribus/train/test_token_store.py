@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, final
 
 import numpy as np
@@ -158,7 +159,15 @@ def test_another_corpus_spec_or_size_has_another_entry(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == count
 
 
-def test_a_class_without_a_file_is_never_cached(tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", [None, "<stdin>"])
+def test_a_class_without_a_file_is_never_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str | None
+) -> None:
+    monkeypatch.chdir(Path(__file__).parent)  # its Python files are not those of the class
+    if file is not None:
+        module = ModuleType("notebook")
+        module.__file__ = file
+        monkeypatch.setitem(sys.modules, "notebook", module)
     namespace: dict[str, Any] = {"Tokenizer": Tokenizer, "__name__": "notebook"}
     methods = "\n".join(
         f"    {name} = L.{name}" for name in ("train", "encode_batch", "decode", "vocabulary", "state", "load")
