@@ -144,10 +144,15 @@ def _check_store_path(store: Path) -> None:
 
 
 def records(planned: PlannedStudy | str | Path) -> list[dict[str, Any]]:
-    """Return one row for each evaluation of each finished trial: variant, seed, step and metrics."""
+    """Return one row for each evaluation of each finished trial: variant, seed, step and metrics.
+
+    A trial that several settings share has rows in each of them.
+    """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
-    return [row for trial in planned.plan.trials for row in _rows(trial, planned.store.record(trial.identity))]
+    shared = [trial for setting in planned.plan.settings for trials in setting.trials.values() for trial in trials]
+    unique = {(trial.setting, trial.identity): trial for trial in (*planned.plan.trials, *shared)}
+    return [row for trial in unique.values() for row in _rows(trial, planned.store.record(trial.identity))]
 
 
 def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:

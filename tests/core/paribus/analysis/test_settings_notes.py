@@ -356,3 +356,12 @@ def test_a_page_has_the_trials_of_every_setting_and_no_stale_record(tmp_path: Pa
     count = len({entry.identity for entries in trials.values() for entry in entries})
     assert f"trials: {count} of {count}," in text
     assert text.count("<polyline") == 2 * 9  # with the baseline's in both settings, which share its trials
+
+
+def test_rows_of_a_shared_trial_are_in_each_of_its_settings(tmp_path: Path, record: Record) -> None:
+    planned = plan_of({**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}, tmp_path)
+    fill(planned, record, lambda trial: 2.0 + jitter(trial))
+    rows = paribus.records(planned.replan())
+    for setting in (SAME, BEST):  # the values of the base are the best, so that all trials are shared
+        names = [(row["variant"], row["seed"], row["step"]) for row in rows if row["setting"] == setting]
+        assert len(names) == len(set(names)) == 3 * 3 * 2
