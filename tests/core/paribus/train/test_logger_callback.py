@@ -74,8 +74,8 @@ def test_a_resumed_trial_logs_all_values_again(train: Train, tmp_path: Path) -> 
 def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[str] = []
     monkeypatch.setattr(CSVLogger, "finalize", lambda logger, status: statuses.append(status))
-    csv_logger = loggers.LOGGERS["csv"]
-    monkeypatch.setattr(loggers, "LOGGERS", {"csv": csv_logger, "mlflow": csv_logger})
+    csv_logger = trial_options.LOGGERS["csv"]
+    monkeypatch.setattr(trial_options, "LOGGERS", {"csv": csv_logger, "mlflow": csv_logger})
     nodes = [{"name": "csv"}, {"name": "mlflow"}]
     stop_answers = iter([False, True])
     with pytest.raises(InterruptedTrialError, match="checkpoint"):
