@@ -32,13 +32,17 @@ ROUND = 32  # batches in each round: a single one is too short to time, and seve
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_collator_against_theirs(bench: Any, objective: str) -> None:
     data = paribus.data(paribus.spec(OBJECTIVES[objective], f"data.batch={BATCH}", f"dims.length={LENGTH}"))
-    theirs = HfCollator(objective, data)
-    ours = batches(data)
-    times = bench.rounds({"ours": ours, "twin": ours, "theirs": theirs, "theirs again": theirs}, minimum=8, maximum=60)
+    hf_collator = HfCollator(objective, data)
+    paribus_batches = batches(data)
+    times = bench.rounds(
+        {"ours": paribus_batches, "twin": paribus_batches, "theirs": hf_collator, "theirs again": hf_collator},
+        minimum=8,
+        maximum=60,
+    )
     bench.claim(
         Claim(
             "P9",
-            f"{type(theirs.collate).__name__} / {objective}, {BATCH} examples of {LENGTH} rows",
+            f"{type(hf_collator.collate).__name__} / {objective}, {BATCH} examples of {LENGTH} rows",
             ratio(times["theirs"], times["ours"]),
             limit=FASTER,
             at_most=False,
@@ -51,8 +55,8 @@ def test_a_collator_against_theirs(bench: Any, objective: str) -> None:
 
 def test_a_collator_against_theirs_at_its_best(bench: Any) -> None:
     data = paribus.data(paribus.spec("encoder-tiny", f"data.batch={BATCH}", f"dims.length={LENGTH}"))
-    theirs = HfCollator("mlm", data, tensors=True)
-    times = bench.rounds({"ours": batches(data), "theirs": theirs}, minimum=8, maximum=60)
+    hf_collator = HfCollator("mlm", data, tensors=True)
+    times = bench.rounds({"ours": batches(data), "theirs": hf_collator}, minimum=8, maximum=60)
     claim_name = "the same, where it is handed tensors and told which tokens are special / mlm"
     bench.claim(Claim("", claim_name, ratio(times["theirs"], times["ours"])))
 
@@ -62,8 +66,8 @@ def test_the_share_of_data_in_a_step(bench: Any, preset: str) -> None:
     spec = paribus.spec(preset, "trainer.max_steps=100000")
     model, data = paribus.assemble(spec), paribus.data(spec)
     train = Training(model, data)
-    theirs = HfCollator("mlm", data, count=1)
-    contestants = {"batches": batches(data), "step": train, "twin": train, "theirs": theirs}
+    hf_collator = HfCollator("mlm", data, count=1)
+    contestants = {"batches": batches(data), "step": train, "twin": train, "theirs": hf_collator}
     times = bench.rounds(contestants, minimum=20, maximum=200)
     batch, step = (float(np.median(times[name])) for name in ("batches", "step"))
     bench.claim(

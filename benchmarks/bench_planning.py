@@ -16,7 +16,10 @@ from paribus.specs.tree import plain_tree
 from paribus.studies.study import parse_study
 
 LIMIT = 0.1  # CPU seconds
-NUMBERS = {"optimizer.lr": [1e-4 * (1 + at) for at in range(20)], "dropout": [0.01 * (1 + at) for at in range(10)]}
+NUMBERS = {
+    "optimizer.lr": [1e-4 * (1 + step) for step in range(20)],
+    "dropout": [0.01 * (1 + step) for step in range(10)],
+}
 COMPONENTS = {
     "attention": ["mqa", "mha", {"name": "gqa", "kv_heads": 2}, {"name": "restricted", "window": 8}],
     "position": ["rope", "alibi", "none", "sinusoidal", "learned"],

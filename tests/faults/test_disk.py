@@ -113,7 +113,7 @@ def test_a_failing_write_is_reported_and_the_next_run_has_the_same_result(
         temporary_files = [path.name for path in store.root.rglob("*") if path.name.startswith(".paribus-")]
         assert temporary_files == [], k
     assert reported > calls // 2
-    record_property("writes that were made to fail", calls)
+    record_property("writes with an injected error", calls)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_full_disk_is_reported_and_the_trial_resumes_once_there_is_space(
     resumed = run()
     assert resumed.returncode == EXIT_OK, resumed.stderr
     assert json.loads(run().stdout) == json.loads(resumed.stdout)
-    record_property("writes that were made to fail", 1)
+    record_property("writes with an injected error", 1)
 
 
 @pytest.mark.faults

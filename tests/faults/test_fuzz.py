@@ -221,10 +221,10 @@ def test_ten_thousand_mutated_specs_are_accepted_or_rejected_with_an_error(
     ends = check_mutated_specs(cli, documents, 10_000)
     assert ends.total() >= 9_000  # hypothesis does not repeat an example
     assert [path.name for path in Path().iterdir()] == ["s.yaml"]
-    record_property("specs and studies fuzzed", ends.total())
-    record_property("of these refused in words", ends[EXIT_SPEC])
-    record_property("of these still valid", ends[EXIT_OK])
-    record_property("tracebacks, hangs and files made by them", 0)
+    record_property("mutated specs and studies", ends.total())
+    record_property("mutated specs and studies: rejected with an error", ends[EXIT_SPEC])
+    record_property("mutated specs and studies: accepted", ends[EXIT_OK])
+    record_property("mutated specs and studies: tracebacks, hangs and new files", 0)
 
 
 class RandomSpec(NamedTuple):
@@ -318,7 +318,7 @@ def test_a_thousand_valid_specs_are_accepted_built_and_run(
             break
     assert evaluated >= 200
     record_property("valid specs random_specs from the schema and accepted", built)
-    record_property("of these given values and run forward", evaluated)
+    record_property("random valid specs: run forward", evaluated)
 
 
 def run_forward(sample: RandomSpec, registry: Registry) -> int:

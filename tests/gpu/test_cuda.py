@@ -120,9 +120,11 @@ def test_a_training_step_on_a_gpu_does_not_synchronise(registry: Registry) -> No
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        model.loss(gpu_batch).backward()
+        loss = model.loss(gpu_batch)
+        loss.backward()  # a synchronisation would raise
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert loss.isfinite()
 
 
 def test_an_interrupted_trial_on_a_gpu_resumes_bitwise(registry: Registry, tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def reference_stack(specimen: SmallModel, x: Tensor, rows: TokenLayout, keys: To
                 for h in range(shape.heads if visible_keys else 0):
                     k = [heads.k(x[b, j]).view(shape.heads, -1)[h] for j in visible_keys]
                     v = [heads.v(x[b, j]).view(shape.heads, -1)[h] for j in visible_keys]
-                    scores = torch.stack([q[h] @ each for each in k]) / math.sqrt(shape.head_width)
-                    head_outputs[h] = sum(weight * each for weight, each in zip(scores.softmax(0), v, strict=True))
+                    scores = torch.stack([q[h] @ key for key in k]) / math.sqrt(shape.head_width)
+                    head_outputs[h] = sum(weight * value for weight, value in zip(scores.softmax(0), v, strict=True))
                 mixed[b, i] = heads.o(head_outputs.flatten())
         x = norms["attention"](x + mixed)
         x = norms["feedforward"](x + layer.feedforward(x)[0])

@@ -1,4 +1,4 @@
-"""Mistakes in a class are reported to its author, at registration."""
+"""Errors in a component class are reported at registration."""
 
 import re
 import subprocess
@@ -84,24 +84,25 @@ def odd(base: type, traits: Any) -> type:
     return type("Odd", (base,), members)
 
 
-def rejected(component: Any, words: str, slot: str = "schedule") -> None:
+def check_rejected(component: Any, words: str, slot: str = "schedule") -> None:
+    """Assert that a class is rejected with an error that contains `words`."""
     with pytest.raises(SchemaError, match=words):
         read(component, slot=slot)
 
 
 def test_an_instance_is_rejected() -> None:
-    rejected(Steady(), "expected a class, got")
+    check_rejected(Steady(), "expected a class, got")
 
 
 def test_a_class_of_another_slot_is_rejected() -> None:
-    rejected(Steady, "expected a subclass of Attention for the slot attention, got a Schedule", "attention")
+    check_rejected(Steady, "expected a subclass of Attention for the slot attention, got a Schedule", "attention")
 
 
 def test_an_abstract_class_is_rejected() -> None:
     class Half(Schedule):
         """Half done."""
 
-    rejected(Half, "is abstract: it does not implement factor")
+    check_rejected(Half, "is abstract: it does not implement factor")
 
 
 def test_a_class_with_other_injections_is_rejected() -> None:
@@ -110,14 +111,14 @@ def test_a_class_with_other_injections_is_rejected() -> None:
 
         injects: ClassVar[tuple[str, ...]] = ("shape",)
 
-    rejected(Greedy, r"injects: expected \(\), as the slot schedule injects, got \(shape\)")
+    check_rejected(Greedy, r"injects: expected \(\), as the slot schedule injects, got \(shape\)")
 
 
 def test_a_class_without_a_docstring_is_rejected() -> None:
     class Silent(Steady):
         pass
 
-    rejected(Silent, "has no docstring")
+    check_rejected(Silent, "has no docstring")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_an_unknown_trait_of_a_slot_is_rejected_with_the_nearest_valid_one(
     slot: str, base: type, trait: str, hint: str
 ) -> None:
     words = f'unknown trait "{trait}" for the slot {slot}; {re.escape(hint)}'
-    rejected(odd(base, {trait: True}), words, slot)
+    check_rejected(odd(base, {trait: True}), words, slot)
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), object()])
@@ -143,7 +144,7 @@ def test_a_trait_that_is_not_a_literal_is_rejected(value: object) -> None:
 
         traits: ClassVar[Any] = {"compiles": value}
 
-    rejected(Odd, "traits must be literals")
+    check_rejected(Odd, "traits must be literals")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ def test_a_trait_that_is_not_a_literal_is_rejected(value: object) -> None:
     ],
 )
 def test_a_trait_of_another_kind_is_rejected(slot: str, base: type, traits: Any, words: str) -> None:
-    rejected(odd(base, traits), words, slot)
+    check_rejected(odd(base, traits), words, slot)
 
 
 def steady(init: Any) -> type:
@@ -203,7 +204,7 @@ def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "roun
     ],
 )
 def test_an_invalid_option_is_rejected(init: Any, message: str) -> None:
-    rejected(steady(init), message)
+    check_rejected(steady(init), message)
 
 
 def test_a_nested_component_of_a_slot_is_an_option() -> None:
@@ -268,7 +269,7 @@ def test_the_entry_of_a_topology_has_its_parts_and_slots() -> None:
     ],
 )
 def test_an_inconsistent_topology_is_rejected(body: dict[str, Any], words: str) -> None:
-    rejected(topology(**body), words, "topology")
+    check_rejected(topology(**body), words, "topology")
 
 
 def test_a_class_without_a_file_is_registered_without_one() -> None:

@@ -57,12 +57,17 @@ def test_malformed_lines_are_skipped(tmp_path: Path, line: str) -> None:
 
 
 def test_a_full_disk_costs_the_display_and_nothing_else(tmp_path: Path) -> None:
+    calls: list[str] = []
+
     def full(name: str) -> None:
+        calls.append(name)
         raise OSError(28, os.strerror(28))
 
     writer = ProgressWriter(tmp_path / "progress.jsonl", 1, files=FILES.with_callback(full))
     writer.write_step(1, 1.0)
     writer.write_message("lost")
+    assert calls
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_read_has_nothing_new(tmp_path: Path) -> None:
