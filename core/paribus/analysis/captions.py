@@ -49,7 +49,7 @@ def caption_lines(
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
     randomness = "order of the data, initial weights of new tensors" if begun else "initial weights, order of the data"
-    model = "the saved model that all begin from, " if begun else ""
+    model = "the saved model that all start from, " if begun else ""
     yield (
         f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
@@ -58,7 +58,7 @@ def caption_lines(
     if question.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from question.throughput.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
-        yield f"Each trial begins from {join_names(stages)} of the same variant and seed, and its costs include both."
+        yield f"Each trial starts from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from _pairing_gain(rows)
 
 

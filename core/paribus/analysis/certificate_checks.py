@@ -12,13 +12,13 @@ from paribus.errors import join_names
 from paribus.specs.diff import MISSING, touches
 from paribus.specs.tree import get_path
 
-Tensors = Mapping[str, Mapping[str, Any]]  # path -> shape, origin, draws, shaped, value, signs: as the record has them
+Tensors = Mapping[str, Mapping[str, Any]]  # path -> the tensor as the record describes it
 
-KINDS: Final = ("equal", "scaled", "schemed", "derived", "reshaped", "removed", "added", "begun", "leaked")
+KINDS: Final = ("equal", "scaled", "reinitialised", "recomputed", "reshaped", "removed", "added", "loaded", "leaked")
 MOST: Final = 6  # names in a line
 _LEAVES: Final = ("weight", "bias")
 _SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
-_PLACES: Final = ("attention", "cross", "feedforward")  # these alone would read as the whole component
+_PLACES: Final = ("attention", "cross", "feedforward")  # alone, these would name the whole component
 
 
 @final
@@ -28,13 +28,13 @@ class TensorComparison:
 
     equal: tuple[str, ...]  # bitwise
     scaled: tuple[str, ...]  # the same draws at another scale
-    schemed: tuple[str, ...]  # the same draws, as another scheme of initialisation shapes them
-    derived: tuple[str, ...]  # buffers, computed with other options
+    reinitialised: tuple[str, ...]  # the same draws, with another initialisation scheme
+    recomputed: tuple[str, ...]  # buffers, computed with other options
     reshaped: tuple[str, ...]
     removed: tuple[str, ...]
     added: tuple[str, ...]
-    begun: tuple[str, ...]  # one of the two is of a saved model, or both are in another way
-    leaked: tuple[str, ...]  # other values for no reason that the two records know of
+    loaded: tuple[str, ...]  # from a saved model in one trial only, or converted in another way
+    leaked: tuple[str, ...]  # other values without a reason in the records
     total: int  # tensors of the baseline
 
     @property
@@ -45,7 +45,7 @@ class TensorComparison:
     @property
     def shared(self) -> frozenset[str]:
         """The tensors that both have, in one shape."""
-        return frozenset((*self.equal, *self.scaled, *self.schemed, *self.derived, *self.begun, *self.leaked))
+        return frozenset((*self.equal, *self.scaled, *self.reinitialised, *self.recomputed, *self.loaded, *self.leaked))
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -55,9 +55,9 @@ class TensorComparison:
             (self.added, "added"),
             (self.removed, "removed"),
             (self.scaled, "at another scale"),
-            (self.schemed, "initialised differently"),
-            (self.derived, "computed differently"),
-            (self.begun, "loaded differently"),
+            (self.reinitialised, "initialised differently"),
+            (self.recomputed, "computed differently"),
+            (self.loaded, "loaded differently"),
         )
         counts = Counter(name for paths, _ in groups for name in _short(paths))
         twice = {name for name, count in counts.items() if count > 1}
@@ -69,7 +69,7 @@ def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> Ten
 
     With `scheme`, both have the same initialisation scheme, so that only a scale may differ. A tensor of the same
     path, seed and shape has the same draws. So it has the same value, unless its role, the gain of the placement or
-    the size of its stack differs: these are in `shaped`, and may only scale the draws.
+    the size of its stack differs: these are in `initialisation`, and may only scale the draws.
     """
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in baseline.keys() | variant.keys():
@@ -83,10 +83,10 @@ def _kind(baseline: Mapping[str, Any] | None, variant: Mapping[str, Any] | None,
     if baseline["shape"] != variant["shape"]:
         return "reshaped"
     if baseline.get("origin") != variant.get("origin"):
-        return "equal" if baseline["value"] == variant["value"] else "begun"
+        return "equal" if baseline["value"] == variant["value"] else "loaded"
     if baseline["value"] == variant["value"]:
         return "leaked" if baseline["draws"] != variant["draws"] else "equal"
-    if baseline["draws"] != variant["draws"] or baseline["shaped"] == variant["shaped"]:
+    if baseline["draws"] != variant["draws"] or baseline["initialisation"] == variant["initialisation"]:
         return "leaked"
     return _reason(baseline, variant, scheme)
 
@@ -94,9 +94,9 @@ def _kind(baseline: Mapping[str, Any] | None, variant: Mapping[str, Any] | None,
 def _reason(baseline: Mapping[str, Any], variant: Mapping[str, Any], scheme: bool) -> str:
     """Return how two values of the same draws came to differ."""
     if baseline.get("buffer") or variant.get("buffer"):
-        return "derived"
+        return "recomputed"
     if not scheme:
-        return "schemed"
+        return "reinitialised"
     is_drawn = baseline["signs"] and variant["signs"]  # a tensor that begins as one number was not drawn
     return "leaked" if is_drawn and baseline["signs"] != variant["signs"] else "scaled"
 
@@ -132,7 +132,7 @@ def effect_findings(pair: TrialPair) -> Iterator[Finding]:
     if measured_alike and not pair.equal("outputs"):
         yield "confirmed", "outputs differ"
     elif pair.same_length and pair.equal("losses") and not _ends_otherwise(pair):
-        yield "failure", "changed nothing: the outputs at step 0 and the loss of every step are the baseline's"
+        yield "failure", "changed nothing: the outputs at step 0 and the loss of every step equal the baseline's"
     elif touches(pair.varied, TRAINING) or not measured_alike:
         yield "confirmed", "training differs" if pair.same_length else "same outputs at step 0"
     else:
@@ -152,17 +152,20 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
             value = get_path(entry.spec, path, MISSING)
             yield (
                 "failure",
-                f"ignored option: `{path}` is {value} in {entry.variant}, and another value changes nothing",
+                f"ignored option: `{path}` is {value} in {entry.variant}, but other values have the same effect",
             )
     variant = pair.variant
-    for path in variant.provenance.get("dead") or ():
+    for path in variant.provenance.get("same_as_baseline") or ():
         variant_value = (variant.trial.get("baseline_values") or {}).get(path, MISSING)
         if path in pair.varied and get_path(pair.baseline.spec, path, MISSING) == variant_value:
-            yield "failure", f"changed nothing: `{path}` does what the baseline's does, and other changes are beside it"
-    idle = variant.provenance.get("idle") or ()
-    for path in idle:
-        yield "side effect", f"at its default `{path}` would do the same here"
-    if checked := [path for path in variant.provenance.get("probed") or () if path not in idle]:
+            yield (
+                "failure",
+                f"changed nothing: `{path}` has the same effect as the baseline's, and only the other changes remain",
+            )
+    neutral = variant.provenance.get("neutral") or ()
+    for path in neutral:
+        yield "side effect", f"`{path}` has the same effect here as its default"
+    if checked := [path for path in variant.provenance.get("probed") or () if path not in neutral]:
         yield "confirmed", f"{join_names(checked, MOST)} {'changes' if len(checked) == 1 else 'change'} the output"
 
 
@@ -182,11 +185,11 @@ def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Fin
     if variant - baseline - frozen:
         yield "side effect", f"no gradient reaches {short_names(variant - baseline - frozen)}"
     if variant & baseline:
-        yield "side effect", f"in both no gradient reaches {short_names(variant & baseline)}"
+        yield "side effect", f"no gradient in either trial reaches {short_names(variant & baseline)}"
     if shared.introduced and shared.introduced <= variant and not excused:
         yield (
             "failure",
-            f"untrained: no gradient reaches anything that the swap brought: {short_names(shared.introduced)}",
+            f"untrained: no gradient reaches any tensor that the swap added: {short_names(shared.introduced)}",
         )
 
 

@@ -141,13 +141,13 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
     """Yield differences of the resolved specs beyond what the study varied, or from those of the trials."""
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
-            yield "failure", f"another spec: {entry.variant} ran with another than its trial's: {difference}"
+            yield "failure", f"another spec: the spec of {entry.variant} differs from that of its trial: {difference}"
         for key, expected in {**entry.overrides, **entry.budget_overrides}.items():
             value = get_path(entry.spec, key, MISSING)
             if value is MISSING and expected is not None:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
             elif not holds(value, expected):
-                yield "failure", f"ignored option: `{key}` was to be {expected}, but {entry.variant} ran with {value}"
+                yield "failure", f"ignored option: expected {expected} for `{key}` in {entry.variant}, got {value}"
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
     found_differences = [item for item in differences(pair.baseline.spec, pair.variant.spec) if item.path != "seed"]
@@ -169,7 +169,8 @@ def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
         count = f"{len(shared.leaked)} of {shared.total} tensors"
         yield (
             "failure",
-            f"leaked seed: {count} begin otherwise, though path, seed and shape agree: {short_names(shared.leaked)}",
+            f"leaked seed: {count} have other initial weights, although path, seed and shape agree: "
+            f"{short_names(shared.leaked)}",
         )
     for change in shared.changes:
         yield "side effect", change
@@ -180,14 +181,14 @@ def _begun(pair: TrialPair) -> Iterator[Finding]:
     begun = pair.variant.result.get("from")
     if begun is None:
         return
-    yield "confirmed", f"{len(begun['kept'])} tensors of the saved model"
+    yield "confirmed", f"{len(begun['kept'])} tensors loaded from the saved model"
     ways: dict[str, list[str]] = {}
     for path, conversion in begun["converted"].items():
         ways.setdefault(conversion, []).append(path)
     for conversion, paths in ways.items():
         yield "side effect", f"{short_names(paths)} converted ({conversion})"
     if begun["new"]:
-        yield "side effect", f"{short_names(begun['new'])} not of the saved model"
+        yield "side effect", f"{short_names(begun['new'])} not in the saved model"
 
 
 def _data(pair: TrialPair) -> Iterator[Finding]:
@@ -201,7 +202,7 @@ def _data(pair: TrialPair) -> Iterator[Finding]:
                 text = (
                     f"{baseline:,} {unit} against {variant:,}"
                     if LASTING not in pair.budget_overrides
-                    else "cut by time, at other steps"
+                    else "stopped by time, after different steps"
                 )
                 yield ("side effect", text) if excused else ("failure", f"other budget: {text}")
     if not pair.same_length:
@@ -209,7 +210,7 @@ def _data(pair: TrialPair) -> Iterator[Finding]:
         return
     for digest, unit in (("order", "other examples"), ("batches", "other batches")):
         if not pair.equal(digest):
-            yield ("side effect", unit) if varied else ("failure", f"{unit}: not those of the baseline at each step")
+            yield (("side effect", unit) if varied else ("failure", f"{unit}: not equal at each step"))
             return
     yield "confirmed", "same batches"
 
@@ -224,7 +225,9 @@ def _common_batches(pair: TrialPair, varied: bool) -> Iterator[Finding]:
     if baseline[last_step] == variant[last_step]:
         yield "confirmed", f"same batches for {int(last_step):,} steps"
     else:
-        yield ("side effect", "other batches") if varied else ("failure", "other batches: not those of the baseline")
+        yield (
+            ("side effect", "other batches") if varied else ("failure", "other batches: not equal to the baseline's")
+        )
 
 
 def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:

@@ -192,7 +192,7 @@ def _decode(model: Model, batch: Batch) -> Iterator[Tensor]:
 
 
 Probe = Callable[[Spec, ProbeContext], str | None]
-OptionEffect = Literal["has", "idle", "ignored", "unknown"]
+OptionEffect = Literal["has", "neutral", "ignored", "unknown"]
 
 SLOT_PROBES: Final[Mapping[str, tuple[Probe, ...]]] = {
     "optimizer": (optimizer_updates,),
@@ -222,8 +222,8 @@ class ProbeResult(NamedTuple):
 
     probed: tuple[str, ...] = ()  # all options that could be probed
     ignored: tuple[str, ...] = ()  # options for which no other value makes a difference
-    idle: tuple[str, ...] = ()  # options with an effect only at another value or in step-by-step decoding
-    dead: tuple[str, ...] = ()  # components that act as the baseline's component does
+    neutral: tuple[str, ...] = ()  # options with an effect only at another value or in step-by-step decoding
+    same_as_baseline: tuple[str, ...] = ()  # components that act as the baseline's component does
 
     def to_json(self) -> dict[str, list[str]]:
         return {key: list(paths) for key, paths in self._asdict().items() if paths}
@@ -247,12 +247,12 @@ def probe_variant(
     with torch.random.fork_rng():
         prober = _Prober(spec, ProbeContext(classes, text))
         effects = {setting.path: prober.effect(setting) for setting in options}
-        dead = tuple(setting.path for setting in swaps if prober.is_dead(setting))
+        unchanged = tuple(setting.path for setting in swaps if prober.acts_as_baseline(setting))
     return ProbeResult(
         probed=tuple(path for path, effect in effects.items() if effect != "unknown"),
         ignored=tuple(path for path, effect in effects.items() if effect == "ignored"),
-        idle=tuple(path for path, effect in effects.items() if effect == "idle"),
-        dead=dead,
+        neutral=tuple(path for path, effect in effects.items() if effect == "neutral"),
+        same_as_baseline=unchanged,
     )
 
 
@@ -275,14 +275,14 @@ class _Prober:
         others_differ = self._differs(probes, setting.path, alternatives)
         no_default = differs is None or default is None  # null may stand for the value that was set
         if others_differ:
-            return "has" if no_default else "idle"
+            return "has" if no_default else "neutral"
         if others_differ is None and no_default:
             return "unknown"
         if setting.slot in SLOT_PROBES:
             return "ignored"
-        return "idle" if self._differs((inference_behavior,), setting.path, setting.alternatives) else "ignored"
+        return "neutral" if self._differs((inference_behavior,), setting.path, setting.alternatives) else "ignored"
 
-    def is_dead(self, setting: Setting) -> bool:
+    def acts_as_baseline(self, setting: Setting) -> bool:
         """Return True if a component acts as the baseline's does in training."""
         probes = SLOT_PROBES.get(setting.slot, MODEL_PROBES)
         return self._differs(probes, setting.path, setting.alternatives) is False

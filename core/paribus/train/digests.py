@@ -35,7 +35,7 @@ def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
             "shape": list(info.shape),
             "origin": origin,
             "draws": digest_json([origin or model.seed, path, list(info.shape)])[:DIGEST_LENGTH],
-            "shaped": digest_json([_scheme(model), info._replace(path="", shape=())])[:DIGEST_LENGTH],
+            "initialisation": digest_json([_scheme(model), info._replace(path="", shape=())])[:DIGEST_LENGTH],
             "value": tensor_digest(named[path])[:DIGEST_LENGTH],
             "signs": _signs(named[path]),
         }
@@ -53,7 +53,7 @@ def _buffer(model: Model, path: str, buffer: Tensor) -> dict[str, Any]:
         "shape": shape,
         "origin": "",
         "draws": digest_json([model.seed, path, shape])[:DIGEST_LENGTH],
-        "shaped": digest_json([options, model.spec["dims"], model.spec["topology"]])[:DIGEST_LENGTH],
+        "initialisation": digest_json([options, model.spec["dims"], model.spec["topology"]])[:DIGEST_LENGTH],
         "value": tensor_digest(buffer)[:DIGEST_LENGTH],
         "signs": "",
         "buffer": True,

@@ -60,7 +60,7 @@ def test_trials_that_were_cut_by_time_stand_in_one_table_and_are_said_to_be(make
     entries += [seconds(make, "baseline", 97, 1), seconds(make, "mqa", 99, 1, varied=MQA)]
     table = compare(entries, ask(entries, budget={"seconds": 60}))
     assert table.certificates["mqa"].ok
-    assert table.certificates["mqa"].side_effects.count("cut by time, at other steps") == 1
+    assert table.certificates["mqa"].side_effects.count("stopped by time, after different steps") == 1
     caption = " ".join(table.caption)
     assert "stopped after 60 CPU seconds of training on a processor" in caption
     assert "a repetition gives other numbers" in caption

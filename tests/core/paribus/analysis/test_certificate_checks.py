@@ -10,22 +10,25 @@ LAYERS = [f"body.layers.{layer}.attention.heads" for layer in range(3)]
 
 
 def begins(**changes: Any) -> dict[str, Any]:
-    return {"shape": [2, 2], "draws": "d", "shaped": "s", "value": "v", "signs": "+", **changes}
+    return {"shape": [2, 2], "draws": "d", "initialisation": "s", "value": "v", "signs": "+", **changes}
 
 
 @pytest.mark.parametrize(
     ("variant", "expected"),
     [
         ({}, "equal"),
-        ({"shaped": "other"}, "equal"),  # a bias is 0 at any scale
-        ({"shaped": "other", "value": "other"}, "scaled"),
-        ({"shaped": "other", "value": "other", "signs": ""}, "scaled"),  # one number throughout: nothing was drawn
+        ({"initialisation": "other"}, "equal"),  # a bias is 0 at any scale
+        ({"initialisation": "other", "value": "other"}, "scaled"),
+        (
+            {"initialisation": "other", "value": "other", "signs": ""},
+            "scaled",
+        ),  # one number throughout: nothing was drawn
         ({"shape": [2, 4], "draws": "other", "value": "other"}, "reshaped"),
         ({"value": "other"}, "leaked"),
         ({"value": "other", "signs": "-"}, "leaked"),
         ({"draws": "other", "value": "other"}, "leaked"),
         ({"draws": "other"}, "leaked"),
-        ({"shaped": "other", "value": "other", "signs": "-"}, "leaked"),
+        ({"initialisation": "other", "value": "other", "signs": "-"}, "leaked"),
     ],
 )
 def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[str, Any], expected: str) -> None:
@@ -36,7 +39,7 @@ def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[s
 
 def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
     rescaled = {"a.weight": begins(shaped="other", value="other", signs="-")}
-    assert compare_tensors({"a.weight": begins()}, rescaled, scheme=False).schemed == ("a.weight",)
+    assert compare_tensors({"a.weight": begins()}, rescaled, scheme=False).reinitialised == ("a.weight",)
 
 
 def test_what_only_one_has_was_added_or_removed() -> None:

@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "draws of another seed": ({"attention": "mqa"}, {f"{Q}/draws": "x", f"{Q}/value": "y"}, "leaked seed"),
     "draws that are not only scaled": (
         {"placement": "deepnorm"},
-        {f"{Q}/shaped": "x", f"{Q}/value": "y", f"{Q}/signs": "z"},
+        {f"{Q}/initialisation": "x", f"{Q}/value": "y", f"{Q}/signs": "z"},
         "leaked seed",
     ),
     "an option that the engine dropped": ({"dims.layers": 1}, {"spec/dims/layers": 2}, "another spec"),
@@ -116,8 +116,8 @@ def test_the_share_of_equal_tensors_is_of_the_baselines(make: Make) -> None:
     ("changes", "actual", "reason"),
     [
         ({"attention.window": 4}, {}, "`attention.window` is not in the resolved spec of it"),
-        ({"attention": {"name": "gqa", "kv_heads": 2}}, {"attention": {"name": "gqa", "kv_heads": 4}}, "ran with"),
-        ({"norm": "rmsnorm"}, {"norm": {"name": "layernorm", "eps": 1e-3}}, "`norm` was to be rmsnorm"),
+        ({"attention": {"name": "gqa", "kv_heads": 2}}, {"attention": {"name": "gqa", "kv_heads": 4}}, "got "),
+        ({"norm": "rmsnorm"}, {"norm": {"name": "layernorm", "eps": 1e-3}}, "expected rmsnorm for `norm`"),
     ],
 )
 def test_an_ignored_option_fails_the_certificate(make: Make, changes: Any, actual: dict[str, Any], reason: str) -> None:
@@ -131,23 +131,23 @@ def test_an_ignored_option_fails_the_certificate(make: Make, changes: Any, actua
 def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
     """Which of several changes of a variant have an effect by themselves."""
     varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
-    probe_keys = {"probed": ["attention.kv_heads", "norm.eps"], "idle": ["norm.eps"]}
+    probe_keys = {"probed": ["attention.kv_heads", "norm.eps"], "neutral": ["norm.eps"]}
     certificate = pair(make, varied, {f"provenance/{key}": value for key, value in probe_keys.items()})
     assert certificate.ok
-    assert "at its default `norm.eps` would do the same here" in certificate.side_effects
+    assert "`norm.eps` has the same effect here as its default" in certificate.side_effects
     assert "attention.kv_heads changes the output" in certificate.confirmed
     ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
-    assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, and another value changes nothing",)
+    assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, but other values have the same effect",)
 
 
 def test_a_swap_that_hides_behind_another_fails_against_what_it_is_like_and_nothing_else(make: Make) -> None:
     varied = {"attention": {"name": "restricted", "window": 99}, "norm": {"name": "rmsnorm"}}
-    variant = make("it", varied=varied, edits={"provenance/dead": ["attention"]})
+    variant = make("it", varied=varied, edits={"provenance/same_as_baseline": ["attention"]})
     variant = dataclasses.replace(
         variant, trial={**variant.trial, "baseline_values": {"attention": make().spec["attention"]}}
     )
     assert certify(make(), variant).failures == (
-        "changed nothing: `attention` does what the baseline's does, and other changes are beside it",
+        "changed nothing: `attention` has the same effect as the baseline's, and only the other changes remain",
     )
     below = make("below", varied={"attention": {"name": "gqa", "kv_heads": 2}})
     assert certify(below, variant).ok  # it is not like what this one has
@@ -203,7 +203,7 @@ def test_tensors_without_a_gradient_are_told_apart_by_who_has_them(make: Make) -
         make("it", varied={"position": "learned"}, edits={f"{CERTIFICATE}/no_gradient": [*untrained, TABLE]}),
     )
     assert "no gradient reaches position.table" in certificate.side_effects
-    assert "in both no gradient reaches q.bias" in certificate.side_effects
+    assert "no gradient in either trial reaches q.bias" in certificate.side_effects
     partial = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.k.bias"]})
     assert partial.ok
     assert "no gradient reaches k.bias" in partial.side_effects

@@ -125,22 +125,22 @@ def test_an_option_without_an_effective_value_is_ignored(strange: Registry, text
     norm = {"name": "idling", "unread": 3.0, "chosen": 2}
     findings = found_of(strange, text, norm=norm, attention="mqa", optimizer={"name": "plain", "nesterov": True})
     assert findings.ignored == ("norm.unread", "norm.chosen", "optimizer.nesterov")  # a null default is no way out
-    assert findings.idle == ()
+    assert findings.neutral == ()
 
 
 def test_options_for_short_sequences_or_inference_are_distinguished(strange: Registry, text: EncodedCorpus) -> None:
     varied: dict[str, Any] = {"norm": {"name": "idling", "minimum": 2e-5, "single": 2.0}, "position": "none"}
     whole = spec(strange, preset="gpt-tiny", **varied)
     findings = probe_variant(whole, varied, strange, text)
-    assert findings == ProbeResult(probed=("norm.minimum", "norm.single"), idle=("norm.minimum", "norm.single"))
+    assert findings == ProbeResult(probed=("norm.minimum", "norm.single"), neutral=("norm.minimum", "norm.single"))
 
 
-def test_a_change_hidden_by_another_change_is_dead(components: Registry, text: EncodedCorpus) -> None:
+def test_a_change_hidden_by_another_change_acts_as_baseline(components: Registry, text: EncodedCorpus) -> None:
     instead = {key: spec(components)[key] for key in ("attention", "norm")}
     wide: dict[str, Any] = {"attention": {"name": "restricted", "window": 16}, "norm": "rmsnorm"}
-    assert found_of(components, text, instead, **wide).dead == ("attention",)
+    assert found_of(components, text, instead, **wide).same_as_baseline == ("attention",)
     narrow: dict[str, Any] = {"attention": {"name": "restricted", "window": 2}, "norm": "rmsnorm"}
-    assert found_of(components, text, instead, **narrow).dead == ()
+    assert found_of(components, text, instead, **narrow).same_as_baseline == ()
 
 
 def test_schedules_and_optimizers_are_probed_without_a_model(components: Registry, monkeypatch: Any) -> None:

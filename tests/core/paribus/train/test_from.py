@@ -93,7 +93,7 @@ def test_the_certificate_of_two_variants_lists_tensors_of_the_saved_model(run: R
     conversion = "k, v converted (4 heads averaged in groups of 2)"
     assert certificate.side_effects == ("k, v reshaped", conversion)
     assert certificate.confirmed == (
-        f"{certificate.equal_tensors} tensors of the saved model",
+        f"{certificate.equal_tensors} tensors loaded from the saved model",
         "same batches",
         "outputs differ",
     )
@@ -103,13 +103,13 @@ def test_a_tensor_reused_by_one_variant_only_is_not_a_leak(run: Run, saved: Path
     distances = {"position": {"name": "disentangled", "distance": 8}}  # a table of the same name and shape
     certificate = certify(run({}, saved, "baseline"), run(distances, saved))
     assert certificate.failures == ()
-    assert certificate.tensors["begun"] == ("body.position.0.table.weight",)
-    assert any("table" in line and line.endswith("not of the saved model") for line in certificate.side_effects)
+    assert certificate.tensors["loaded"] == ("body.position.0.table.weight",)
+    assert any("table" in line and line.endswith("not in the saved model") for line in certificate.side_effects)
     entry = run({}, variant="baseline")
     warm_entry = run({"from": str(saved)})
     certificate = certify(entry, warm_entry)
     assert certificate.failures == ()
-    assert certificate.tensors["begun"]
+    assert certificate.tensors["loaded"]
     assert certificate.tensors["leaked"] == ()
 
 
