@@ -38,7 +38,7 @@ def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[s
 
 
 def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
-    rescaled = {"a.weight": begins(shaped="other", value="other", signs="-")}
+    rescaled = {"a.weight": begins(initialisation="other", value="other", signs="-")}
     assert compare_tensors({"a.weight": begins()}, rescaled, scheme=False).reinitialised == ("a.weight",)
 
 
