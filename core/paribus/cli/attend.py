@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paribus.inference.attention_maps import AttentionMaps
 
 _AXES = {
-    "own": "rows are queries, columns are keys",
+    "self": "rows are queries, columns are keys",
     "cross": "rows are generated tokens, columns are source tokens",
     "source": "rows are queries of the source, columns are keys of the source",
 }
@@ -35,8 +35,8 @@ _CELL: Final = 2  # characters of a cell: a character is twice as high as wide
 @click.argument("text", required=False)
 @click.option("--source", help="Source text of an encoder-decoder.")
 @click.option(
-    "--of",
-    type=click.Choice(["own", "cross", "source"]),
+    "--kind",
+    type=click.Choice(["self", "cross", "source"]),
     help="Self-attention of the body (own) or of the encoder (source), or cross-attention (cross).",
 )
 @click.option("--layer", type=int, help="Layer, from 0; default: the last with weights.")
@@ -83,8 +83,8 @@ def verb(
             if requested_head is not None
             else f"the mean of {len(heads)} heads"
         )
-        out(f"layer {layer_index} of {len(maps.layers)}, {named}: {_AXES[maps.of]}")
-        for line in heatmap_lines(weights.tolist(), maps.rows, maps.columns):
+        out(f"layer {layer_index} of {len(maps.layers)}, {named}: {_AXES[maps.kind]}")
+        for line in heatmap_lines(weights.tolist(), maps.query_tokens, maps.key_tokens):
             out(line)
         out()
     return EXIT_OK
@@ -105,7 +105,11 @@ def _selected_maps(
 
 
 def _document(maps: AttentionMaps, layer: int | None, head: int | None) -> dict[str, Any]:
-    document: dict[str, Any] = {"of": maps.of, "rows": list(maps.rows), "columns": list(maps.columns)}
+    document: dict[str, Any] = {
+        "kind": maps.kind,
+        "query_tokens": list(maps.query_tokens),
+        "key_tokens": list(maps.key_tokens),
+    }
     if layer is None and head is None:
         layers = [None if weights is None else weights.tolist() for weights in maps.layers]
         return {**document, "layers": layers}

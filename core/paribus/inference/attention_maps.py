@@ -17,11 +17,11 @@ from paribus.inference.prompts import (
     TextOrIds,
     check_room,
     encode_prompts,
+    encode_text,
     generation_request,
     generation_target,
     require_text,
     resolve_model,
-    whole,
 )
 from paribus.parts.batch import Stream
 from paribus.parts.context import Memory
@@ -30,16 +30,16 @@ from paribus.slots.objective import GenerationTarget
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.lightning_module import Model
 
-Of = Literal["own", "cross", "source"]
-OF: Final[tuple[Of, ...]] = ("own", "cross", "source")
+Kind = Literal["self", "cross", "source"]
+KINDS: Final[tuple[Kind, ...]] = ("self", "cross", "source")
 
 
 class AttentionMaps(NamedTuple):
     """Attention weights of each layer, with the tokens of queries and keys."""
 
-    of: Of  # self-attention of the text, cross-attention, or self-attention of the source
-    rows: tuple[str, ...]  # query tokens; for `cross`, the tokens that each query predicts
-    columns: tuple[str, ...]
+    kind: Kind  # self-attention of the text, cross-attention, or self-attention of the source
+    query_tokens: tuple[str, ...]  # for `cross`, the tokens that each query predicts
+    key_tokens: tuple[str, ...]
     layers: tuple[Tensor | None, ...]  # (H, T, S) each; None: the layer has no weights
 
     def map(self, layer: int | None = None, head: int | None = None) -> tuple[int, Tensor]:
@@ -65,7 +65,7 @@ def attend(
     text: TextOrIds | None = None,
     *,
     source: TextOrIds | None = None,
-    of: Of | None = None,
+    kind: Kind | None = None,
     language: str | None = None,
     source_language: str | None = None,
     registry: Registry | None = None,
@@ -76,37 +76,42 @@ def attend(
     """
     model = resolve_model(model, registry)
     source_path = next(part.cross for part in model.topology.parts if part.path == "body")
-    of = of or ("own" if source_path is None else "cross")
-    _fits(of, source_path, text, source)
+    kind = kind or ("self" if source_path is None else "cross")
+    _check_inputs(kind, source_path, text, source)
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
             if source is not None:
                 target = generation_target(model, language, source_language)
-                return _with_source(model, of, text, source, target, registry)
+                return _with_source(model, kind, text, source, target, registry)
             assert text is not None, "there is a text where there is no source"
-            ids = whole(model, text, registry)
-            rows = Stream(torch.tensor([ids], device=model.device))
-            return _shown(model, of, ids, ids, _weights(model.topology, "body", rows), registry)
+            ids = encode_text(model, text, registry)
+            stream = Stream(torch.tensor([ids], device=model.device))
+            return _attention_maps(model, kind, ids, ids, _weights(model.topology, "body", stream), registry)
     finally:
         model.train(training)
 
 
 def _with_source(
-    model: Model, of: Of, text: TextOrIds | None, source: TextOrIds, target: GenerationTarget, registry: Registry | None
+    model: Model,
+    kind: Kind,
+    text: TextOrIds | None,
+    source: TextOrIds,
+    target: GenerationTarget,
+    registry: Registry | None,
 ) -> AttentionMaps:
     (source_ids,) = encode_prompts(model, [source], registry)
     decoder, (prompt,), limits = generation_request(model, [source_ids], GenerationConfig(), target)
     assert decoder.source is not None, "it reads one"
     source_tokens = list(prompt.source or ())
-    if of == "source":
+    if kind == "source":
         stream = decoder.stream(source_tokens, decoder.source_language)
-        return _shown(
-            model, of, source_tokens, source_tokens, _weights(decoder.topology, decoder.source, stream), registry
+        return _attention_maps(
+            model, kind, source_tokens, source_tokens, _weights(decoder.topology, decoder.source, stream), registry
         )
     if text is None:
-        reader = Reader(decoder, [prompt], limits, cached=decoder.steps)
+        reader = Reader(decoder, [prompt], limits, cached=decoder.has_cache)
         ids = list(sample_texts(reader, GenerationConfig(), [0], lambda done, total: None)[0][0].ids)
     else:
         (ids,) = encode_prompts(model, [text], registry)
@@ -117,9 +122,9 @@ def _with_source(
         decoder.topology.run({decoder.source: decoder.stream(source_tokens, decoder.source_language)}, decoder.source)
     )
     weights = _weights(decoder.topology, "body", decoder.stream(input_ids, decoder.language), memory)
-    if of == "own":
-        return _shown(model, of, input_ids, input_ids, weights, registry)
-    return _shown(model, of, [*input_ids[1:], target_tokens[-1]], source_tokens, weights, registry)
+    if kind == "self":
+        return _attention_maps(model, kind, input_ids, input_ids, weights, registry)
+    return _attention_maps(model, kind, [*input_ids[1:], target_tokens[-1]], source_tokens, weights, registry)
 
 
 def _weights(
@@ -131,22 +136,22 @@ def _weights(
         raise SpecError(Problem(code="no-weights", path="attention", message=str(error))) from error
 
 
-def _shown(
+def _attention_maps(
     model: Model,
-    of: Of,
-    rows: Sequence[int],
-    columns: Sequence[int],
+    kind: Kind,
+    query_ids: Sequence[int],
+    key_ids: Sequence[int],
     weights: Sequence[Mapping[str, Tensor]],
     registry: Registry | None,
 ) -> AttentionMaps:
-    key = "cross" if of == "cross" else "weights"
+    key = "cross" if kind == "cross" else "weights"
     layers = tuple(layer[key][0] if key in layer else None for layer in weights)
     if all(layer is None for layer in layers):
         message = "this model has no attention weights"
-        other_kinds = [kind for kind in OF if kind != of] if any(weights) else []
-        raise SpecError(Problem(code="no-weights", path="of", message=message, valid=join_names(other_kinds)))
-    names = _names(model, rows, registry), _names(model, columns, registry)
-    return AttentionMaps(of, *names, layers)
+        other_kinds = [other_kind for other_kind in KINDS if other_kind != kind] if any(weights) else []
+        raise SpecError(Problem(code="no-weights", path="kind", message=message, valid=join_names(other_kinds)))
+    names = _names(model, query_ids, registry), _names(model, key_ids, registry)
+    return AttentionMaps(kind, *names, layers)
 
 
 def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple[str, ...]:
@@ -155,11 +160,13 @@ def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple
     return tuple(require_text(model, registry).decode([token]) for token in ids)
 
 
-def _fits(of: Of, source_path: str | None, text: TextOrIds | None, source: TextOrIds | None) -> None:
-    """Validate `of`, and that text and source match the model."""
-    if of not in OF or (source_path is None and of != "own"):
-        valid = join_names(OF if source_path is not None else ["own"])
-        raise SpecError(Problem(code="no-weights", path="of", message=f"this model has no `{of}` weights", valid=valid))
+def _check_inputs(kind: Kind, source_path: str | None, text: TextOrIds | None, source: TextOrIds | None) -> None:
+    """Validate `kind`, and that text and source match the model."""
+    if kind not in KINDS or (source_path is None and kind != "self"):
+        valid = join_names(KINDS if source_path is not None else ["self"])
+        raise SpecError(
+            Problem(code="no-weights", path="kind", message=f"this model has no `{kind}` weights", valid=valid)
+        )
     if (source is None) != (source_path is None):
         message = "expected a source" if source_path else "this model has no source"
         raise SpecError(

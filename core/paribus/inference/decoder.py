@@ -38,13 +38,13 @@ class Decoder(NamedTuple):
         return Stream(tokens, languages=_all(tokens, language))
 
     @property
-    def pads(self) -> bool:
+    def can_mask_padding(self) -> bool:
         """Whether all attentions can mask padding, so that prompts of different lengths fit in one batch."""
         attentions = [module for module in self.topology.modules() if isinstance(module, Attention)]
         return all(attention.traits.get("documents") or attention.traits.get("padding") for attention in attentions)
 
     @property
-    def steps(self) -> bool:
+    def has_cache(self) -> bool:
         """Whether all attentions of the body have a cache."""
         body = self.topology.get_submodule("body")
         return all(m.traits.get("decodes") for m in body.modules() if isinstance(m, Attention))

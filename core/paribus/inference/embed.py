@@ -30,13 +30,13 @@ class Embeddings(NamedTuple):
     layer: int  # index of the layer; 0 is the embedding
 
 
-class TextPart(NamedTuple):
-    """Part of a model, and the special tokens around its texts."""
+class TextEncoder(NamedTuple):
+    """Part of a model that encodes texts, and the special tokens before and after a text."""
 
     model: Model
     path: str
-    before: tuple[int, ...]
-    behind: tuple[int, ...]
+    prefix: tuple[int, ...]
+    suffix: tuple[int, ...]
 
 
 def embed(
@@ -59,18 +59,18 @@ def embed(
     """
     _known(pool, batch)
     model = resolve_model(model, registry)
-    around = _around(model, part)
-    number = _layer(around, layer)
+    encoder = _text_encoder(model, part)
+    number = _layer(encoder, layer)
     ids = encode_prompts(model, as_prompts(texts), registry)
-    _fitting(around, ids)
+    _check_lengths(encoder, ids)
     vectors: dict[int, Tensor] = {}
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            for numbers in _batches(around, ids, batch):
+            for numbers in _batches(encoder, ids, batch):
                 vectors.update(
-                    zip(numbers, _read(around, [ids[index] for index in numbers], number, pool), strict=True)
+                    zip(numbers, _read(encoder, [ids[index] for index in numbers], number, pool), strict=True)
                 )
     finally:
         model.train(training)
@@ -90,7 +90,7 @@ def _known(pool: str, batch: int) -> None:
         )
 
 
-def _around(model: Model, part: str | None) -> TextPart:
+def _text_encoder(model: Model, part: str | None) -> TextEncoder:
     """Return the requested part; the default is the encoder, if the body attends to one."""
     if model.topology.embedding.values_per_example is not None:
         message = "expected a model of text, got one of images"
@@ -106,28 +106,28 @@ def _around(model: Model, part: str | None) -> TextPart:
         model.text.vocabulary.specials if model.text is not None and uses_marks and not parts[path].causal else {}
     )
     prefix, suffix = ((specials[name],) if name in specials else () for name in ("cls", "sep"))
-    return TextPart(model, path, prefix, suffix)
+    return TextEncoder(model, path, prefix, suffix)
 
 
-def _layer(around: TextPart, layer: int) -> int:
+def _layer(encoder: TextEncoder, layer: int) -> int:
     """Return the index of a layer, from 0, the embedding, to the number of layers."""
-    stage = around.model.topology.stage(around.path)
+    stage = encoder.model.topology.stage(encoder.path)
     layers = len(stage.layers) if isinstance(stage, Stack) else None
     if layers is None and layer != -1:
-        message = f"the part `{around.path}` has no layers, got layer {layer}"
+        message = f"the part `{encoder.path}` has no layers, got layer {layer}"
         raise SpecError(Problem(code="no-layer", path="layer", message=message, valid="-1, its output"))
     layers = layers or 0
     if not -layers - 1 <= layer <= layers:
-        message = f"unknown layer {layer} of `{around.path}`, which has {layers}"
+        message = f"unknown layer {layer} of `{encoder.path}`, which has {layers}"
         valid = f"from 0, the embedding's rows, to {layers}; or from -1, the last, to {-layers - 1}"
         raise SpecError(Problem(code="no-layer", path="layer", message=message, valid=valid))
     return layer if layer >= 0 else layers + 1 + layer
 
 
-def _fitting(around: TextPart, ids: Sequence[Sequence[int]]) -> None:
+def _check_lengths(encoder: TextEncoder, ids: Sequence[Sequence[int]]) -> None:
     """Raise an error for texts that are empty or longer than the positions."""
-    limit = position_limit(around.model.topology, around.path)
-    mark_count = len(around.before) + len(around.behind)
+    limit = position_limit(encoder.model.topology, encoder.path)
+    mark_count = len(encoder.prefix) + len(encoder.suffix)
     problems: list[Problem] = []
     for index, row in enumerate(ids):
         path = f"text {index + 1}"
@@ -148,55 +148,53 @@ def _fitting(around: TextPart, ids: Sequence[Sequence[int]]) -> None:
         raise DataError(*problems)
 
 
-def _batches(around: TextPart, ids: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
+def _batches(encoder: TextEncoder, ids: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
     """Yield batches of texts of similar length, or of equal length if padding cannot be masked."""
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     groups: dict[int, list[int]] = {}
-    pads = Decoder(around.model.topology, nn.Identity()).pads
+    can_mask_padding = Decoder(encoder.model.topology, nn.Identity()).can_mask_padding
     for index in order:
-        groups.setdefault(0 if pads else len(ids[index]), []).append(index)
+        groups.setdefault(0 if can_mask_padding else len(ids[index]), []).append(index)
     for group in groups.values():
         yield from (group[index : index + batch] for index in range(0, len(group), batch))
 
 
-def _read(around: TextPart, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
+def _read(encoder: TextEncoder, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
     """Return the vectors of one batch of texts."""
-    rows = [(*around.before, *row, *around.behind) for row in ids]
-    device = next(around.model.parameters()).device
-    hidden = _hidden(around, Stream(*pad_ids(rows, device, on_left=False)), layer)
+    rows = [(*encoder.prefix, *row, *encoder.suffix) for row in ids]
+    device = next(encoder.model.parameters()).device
+    hidden = _hidden(encoder, Stream(*pad_ids(rows, device, on_left=False)), layer)
     hidden_states: list[Tensor] = []
     for text_states, row in zip(hidden, rows, strict=True):
         if pool in ("first", "last"):
             hidden_states.append(text_states[0 if pool == "first" else len(row) - 1].clone())
             continue
-        text = text_states[len(around.before) : len(row) - len(around.behind)]
+        text = text_states[len(encoder.prefix) : len(row) - len(encoder.suffix)]
         hidden_states.append(text.mean(0) if pool == "mean" else text.clone())
     return hidden_states
 
 
-def _hidden(around: TextPart, stream: Stream, layer: int) -> Tensor:
+def _hidden(encoder: TextEncoder, stream: Stream, layer: int) -> Tensor:
     """Return the output (B, T, D) of one layer, captured by a hook."""
-    stage = around.model.topology.stage(around.path)
-    taken: list[Tensor] = []
-    met = 0
+    stage = encoder.model.topology.stage(encoder.path)
+    captured: list[Tensor] = []
+    call_count = 0
 
-    def take(module: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
-        nonlocal met
-        met += 1
-        if met == 1 and layer == 0:
-            taken.append(inputs[0])
-        elif met == layer:
-            taken.append(outputs[0])
+    def capture(module: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
+        nonlocal call_count
+        call_count += 1
+        if call_count == 1 and layer == 0:
+            captured.append(inputs[0])
+        elif call_count == layer:
+            captured.append(outputs[0])
 
     layers: list[nn.Module] = []
     if isinstance(stage, Stack) and layer < len(stage.layers):
-        layers = list(
-            {id(part_stream): part_stream for part_stream in stage.layers}.values()
-        )  # one that is met again is one
-    handles = [part_stream.register_forward_hook(take) for part_stream in layers]
+        layers = list({id(module): module for module in stage.layers}.values())  # layers may share a module
+    handles = [module.register_forward_hook(capture) for module in layers]
     try:
-        hidden = around.model.topology.run({around.path: stream}, around.path).hidden
+        hidden = encoder.model.topology.run({encoder.path: stream}, encoder.path).hidden
     finally:
         for handle in handles:
             handle.remove()
-    return taken[0] if taken else hidden
+    return captured[0] if captured else hidden

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.errors import DataError, Problem, SpecError, join_names
-from paribus.inference.prompts import TextOrIds, require_text, resolve_model, vocabulary_size, whole
+from paribus.inference.prompts import TextOrIds, encode_text, require_text, resolve_model, vocabulary_size
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
 from paribus.train.lightning_module import Model
@@ -37,7 +37,7 @@ def fill(
         )
     model = resolve_model(model, registry)
     mask = _mask(model, text, registry)
-    ids = whole(model, text, registry, joined=mask)
+    ids = encode_text(model, text, registry, joined=mask)
     positions = [position for position, token in enumerate(ids) if token == mask]
     if not positions:
         message = "expected at least one `<mask>`, got none"

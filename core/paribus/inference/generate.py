@@ -119,7 +119,7 @@ def generate_hypotheses(
             for numbers, progress in _batches(request, batch):
                 prompts = [request.prompts[number] for number in numbers]
                 limits = [request.limits[number] for number in numbers]
-                reader = Reader(request.decoder, prompts, limits, cached=cache and request.decoder.steps)
+                reader = Reader(request.decoder, prompts, limits, cached=cache and request.decoder.has_cache)
                 report = _batch_progress(on_progress, progress)
                 hypotheses = (
                     beam_search(reader, config, report)
@@ -137,7 +137,7 @@ def _batches(request: GenerationRequest, batch: int) -> Iterator[tuple[list[int]
     """Yield batches of prompts, in order, or of equal length if padding cannot be masked, with their progress."""
     groups: dict[tuple[int, int], list[int]] = {}
     for number, prompt in enumerate(request.prompts):
-        size = (0, 0) if request.decoder.pads else (len(prompt.body), len(prompt.source or ()))
+        size = (0, 0) if request.decoder.can_mask_padding else (len(prompt.body), len(prompt.source or ()))
         groups.setdefault(size, []).append(number)
     parts = [group[start : start + batch] for group in groups.values() for start in range(0, len(group), batch)]
     sizes = [max(request.limits[number] for number in part) for part in parts]

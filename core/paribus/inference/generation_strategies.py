@@ -12,10 +12,10 @@ from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import GenerationConfig
 from paribus.parts.draw import Draw
 
-WRITING: Final = -2  # epoch in the keys of these draws, which no epoch of training has
+GENERATION_EPOCH: Final = -2  # epoch in the keys of these draws, which no epoch of training has
 
 
-def discouraged(scores: Tensor, used: Tensor, penalty: float) -> Tensor:
+def penalize(scores: Tensor, used: Tensor, penalty: float) -> Tensor:
     """Divide the scores (N, V) of used tokens, (N, V) bool, by the penalty (Keskar et al. 2019, section 4.1).
 
     A score below 0 is multiplied by it: to divide that would encourage it.
@@ -23,7 +23,7 @@ def discouraged(scores: Tensor, used: Tensor, penalty: float) -> Tensor:
     return torch.where(used, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
 
 
-def cut(scores: Tensor, config: GenerationConfig) -> Tensor:
+def filter_scores(scores: Tensor, config: GenerationConfig) -> Tensor:
     """Return the scores (N, V), with -inf for tokens that top-k, top-p and min-p exclude, in this order."""
     scores = scores / config.temperature
     if config.top_k is not None and config.top_k < scores.shape[-1]:
@@ -50,9 +50,9 @@ def sample_tokens(scores: Tensor, config: GenerationConfig, rows: Tensor, step: 
 
     Draws are keyed by (seed, row, step), so that the rest of the batch does not matter.
     """
-    probable = cut(scores.double(), config).softmax(-1).cpu()
+    probable = filter_scores(scores.double(), config).softmax(-1).cpu()
     upto = probable.cumsum(-1)
-    index = Draw(config.seed, WRITING, rows.cpu()).uniform(f"token {step}", 1).double() * upto[:, -1:]
+    index = Draw(config.seed, GENERATION_EPOCH, rows.cpu()).uniform(f"token {step}", 1).double() * upto[:, -1:]
     tokens = torch.searchsorted(upto, index, right=True).squeeze(-1)
     lower = (probable > 0).long().mul(torch.arange(probable.shape[-1])).amax(-1)  # against rounding
     return torch.minimum(tokens, lower).to(scores.device)
@@ -71,9 +71,9 @@ class RepetitionPenalty:
             for row, prompt in enumerate(reader.prompts):
                 self.table[row, list(prompt.body)] = True
 
-    def discouraged(self, scores: Tensor) -> Tensor:
+    def penalize(self, scores: Tensor) -> Tensor:
         """(N, V) -> (N, V)."""
-        return scores if self.table is None else discouraged(scores, self.table, self.penalty)
+        return scores if self.table is None else penalize(scores, self.table, self.penalty)
 
     def take(self, index: Tensor) -> None:
         self.table = None if self.table is None else self.table[index]
@@ -108,7 +108,7 @@ def sample_texts(
     draw_keys = torch.tensor(numbers).repeat_interleave(config.n) + (samples << 32)
     open_texts = _OpenTexts(stop_tokens(reader)[index], torch.tensor(reader.limits, device=index.device)[index])
     for step in range(max(reader.limits)):
-        scores = penalty.discouraged(scores)
+        scores = penalty.penalize(scores)
         tokens = (
             sample_tokens(scores, config, draw_keys[open_texts.indices.cpu()], step)
             if config.draws
@@ -169,7 +169,7 @@ def beam_search(reader: Reader, config: GenerationConfig, on_progress: OnProgres
     penalty.take(index)
     scores = scores[index]
     for step in range(max(reader.limits)):
-        tokens, index = search.step(penalty.discouraged(scores).log_softmax(-1))
+        tokens, index = search.step(penalty.penalize(scores).log_softmax(-1))
         on_progress(step + 1, max(reader.limits))
         if not len(index):
             break

@@ -249,7 +249,9 @@ def position_limit(topology: Topology, path: str) -> int | None:
     return min(limits, default=None)
 
 
-def whole(model: Model, text: TextOrIds, registry: Registry | None = None, *, joined: int | None = None) -> list[int]:
+def encode_text(
+    model: Model, text: TextOrIds, registry: Registry | None = None, *, joined: int | None = None
+) -> list[int]:
     """Return the ids of a text, between the special tokens of one segment if the model was trained with them.
 
     Where words carry the space before them, the one before a `joined` token, which stands for a word, is its own.

@@ -137,7 +137,7 @@ def test_attention_maps_are_printed(cli: Cli, models: Path, gpt: str) -> None:
     every = [line for line in cli("attend", gpt, "The", "--all").out.splitlines() if line.startswith("layer")]
     assert len(every) == 8
     document = json.loads(cli("attend", gpt, "The", "--json").out)
-    assert (document["of"], document["rows"], len(document["layers"])) == ("own", ["T", "h", "e"], 2)
+    assert (document["kind"], document["query_tokens"], len(document["layers"])) == ("self", ["T", "h", "e"], 2)
     one = json.loads(cli("attend", gpt, "The", "--layer", "1", "--head", "2", "--json").out)
     assert one["weights"] == document["layers"][1][2]
     result = cli("attend", str(models / "rnnsearch-tiny"), "ab", "--source", "The 3")

@@ -20,7 +20,7 @@ def test_a_decoder_returns_its_self_attention(assembled: Assembled) -> None:
     model = assembled("gpt-tiny")
     assert model.text is not None
     maps = paribus.attend(model, TEXT)
-    assert (maps.of, maps.rows, maps.columns) == ("own", tuple(TEXT), tuple(TEXT))
+    assert (maps.kind, maps.query_tokens, maps.key_tokens) == ("self", tuple(TEXT), tuple(TEXT))
     with torch.inference_mode():
         expected = model.eval().attention(torch.tensor([model.text.encode(TEXT)]))
     for weights, layer in zip(maps.layers, expected, strict=True):
@@ -38,7 +38,7 @@ def test_a_decoder_returns_its_self_attention(assembled: Assembled) -> None:
 def test_rows_of_cross_attention_are_named_by_the_predicted_tokens(assembled: Assembled, preset: str) -> None:
     model = assembled(preset, "objective=span-corruption")
     maps = paribus.attend(model, TEXT, source=SOURCE)
-    assert (maps.of, maps.rows, maps.columns) == ("cross", (*TEXT, "<eos>"), (*SOURCE, "<eos>"))
+    assert (maps.kind, maps.query_tokens, maps.key_tokens) == ("cross", (*TEXT, "<eos>"), (*SOURCE, "<eos>"))
     assert model.text is not None
     pad, eos = (model.text.vocabulary.specials[name] for name in ("pad", "eos"))
     body, source = torch.tensor([[pad, *model.text.encode(TEXT)]]), torch.tensor([[*model.text.encode(SOURCE), eos]])
@@ -49,20 +49,22 @@ def test_rows_of_cross_attention_are_named_by_the_predicted_tokens(assembled: As
         torch.testing.assert_close(weights, layer["cross"][0], rtol=0, atol=0)
     generated = paribus.generate(model, SOURCE)
     maps_of_generated = paribus.attend(model, source=SOURCE)
-    assert maps_of_generated.rows[:-1] == tuple(model.text.decode([token]) for token in generated.results[0][0].ids)
+    assert maps_of_generated.query_tokens[:-1] == tuple(
+        model.text.decode([token]) for token in generated.results[0][0].ids
+    )
 
 
 def test_an_encoder_decoder_returns_all_three_attentions(assembled: Assembled) -> None:
     model = assembled("seq2seq-tiny")
     sizes: dict[Any, Any] = {}
-    for kind in ("own", "cross", "source"):
-        maps = paribus.attend(model, TEXT, source=SOURCE, of=kind)
+    for kind in ("self", "cross", "source"):
+        maps = paribus.attend(model, TEXT, source=SOURCE, kind=kind)
         assert maps.layers[0] is not None
         sizes[kind] = tuple(maps.layers[0].shape[1:])
-        assert sizes[kind] == (len(maps.rows), len(maps.columns))
+        assert sizes[kind] == (len(maps.query_tokens), len(maps.key_tokens))
         torch.testing.assert_close(maps.layers[0].sum(-1), torch.ones_like(maps.layers[0][..., 0]))
-    assert sizes == {"own": (8, 8), "cross": (8, 12), "source": (12, 12)}
-    assert paribus.attend(model, TEXT, source=SOURCE, of="own").rows == ("<pad>", *TEXT)
+    assert sizes == {"self": (8, 8), "cross": (8, 12), "source": (12, 12)}
+    assert paribus.attend(model, TEXT, source=SOURCE, kind="self").query_tokens == ("<pad>", *TEXT)
 
 
 def test_layers_without_weights_are_skipped(assembled: Assembled) -> None:
@@ -83,13 +85,13 @@ def test_an_invalid_selection_is_refused(assembled: Assembled) -> None:
     cases: list[tuple[Model, str | None, dict[str, Any], str]] = [
         (gpt, TEXT, {"source": SOURCE}, "error[source] source: this model has no source; valid: none"),
         (gpt, None, {}, "error[no-text] text: expected a text; valid: a text"),
-        (gpt, TEXT, {"of": "cross"}, "error[no-weights] of: this model has no `cross` weights; valid: own"),
+        (gpt, TEXT, {"kind": "cross"}, "error[no-weights] kind: this model has no `cross` weights; valid: self"),
         (seq2seq, TEXT, {}, "error[source] source: expected a source; valid: a text"),
         (
             seq2seq,
             TEXT,
-            {"source": SOURCE, "of": "all"},
-            "error[no-weights] of: this model has no `all` weights",
+            {"source": SOURCE, "kind": "all"},
+            "error[no-weights] kind: this model has no `all` weights",
         ),
         (
             assembled("gpt-tiny", "attention=linear", "position=none"),
@@ -100,8 +102,8 @@ def test_an_invalid_selection_is_refused(assembled: Assembled) -> None:
         (
             assembled("rnnsearch-tiny", "objective=span-corruption"),
             TEXT,
-            {"source": SOURCE, "of": "own"},
-            "error[no-weights] of: this model has no attention weights; valid: cross, source",
+            {"source": SOURCE, "kind": "self"},
+            "error[no-weights] kind: this model has no attention weights; valid: cross, source",
         ),
     ]
     for model, text, options, message in cases:

@@ -184,7 +184,7 @@ def test_languages_are_selected_by_name_and_the_second_of_two_is_inferred(locale
     assert all(run == runs[0] for run in runs)
     hook.remove()
     maps = paribus.attend(model, "1.", source="1/2/2021", language="de", source_language="en-us")
-    assert maps.rows == ("1", ".", "<eos>")
+    assert maps.query_tokens == ("1", ".", "<eos>")
     languages = ", ".join(model.text.languages)
     assert_refused(
         model,

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from paribus.inference.generation_config import GenerationConfig
-from paribus.inference.generation_strategies import cut, discouraged, sample_tokens
+from paribus.inference.generation_strategies import filter_scores, penalize, sample_tokens
 
 Array = np.ndarray[Any, Any]
 SCORES = torch.randn(50, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
@@ -69,7 +69,7 @@ CONFIGS = [
 @pytest.mark.parametrize("options", CONFIGS, ids=str)
 def test_truncated_probabilities_equal_the_reference(options: dict[str, Any]) -> None:
     config = GenerationConfig(**{"temperature": 1.0, **options})
-    actual = cut(SCORES, config).softmax(-1).numpy()
+    actual = filter_scores(SCORES, config).softmax(-1).numpy()
     expected = np.stack([reference(row, config) for row in SCORES.numpy()])
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
@@ -86,7 +86,7 @@ def test_truncation_equals_that_of_transformers(options: dict[str, Any]) -> None
         scores = hf_processors.TopPLogitsWarper(config.top_p)(torch.empty(0), scores)
     if config.min_p is not None:
         scores = hf_processors.MinPLogitsWarper(config.min_p)(torch.empty(0), scores)
-    torch.testing.assert_close(cut(SCORES, config).softmax(-1), scores.softmax(-1), rtol=0, atol=1e-12)
+    torch.testing.assert_close(filter_scores(SCORES, config).softmax(-1), scores.softmax(-1), rtol=0, atol=1e-12)
 
 
 def test_the_repetition_penalty_lowers_scores_of_either_sign() -> None:
@@ -94,7 +94,7 @@ def test_the_repetition_penalty_lowers_scores_of_either_sign() -> None:
 
     ids = torch.randint(12, (50, 5), generator=torch.Generator().manual_seed(5))
     is_present = torch.zeros_like(SCORES, dtype=torch.bool).scatter(1, ids, value=True)
-    actual = discouraged(SCORES, is_present, 1.2)
+    actual = penalize(SCORES, is_present, 1.2)
     expected = SCORES.tolist()
     for row, present_ids in zip(expected, ids.tolist(), strict=True):
         for token in set(present_ids):
