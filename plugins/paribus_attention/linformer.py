@@ -83,7 +83,7 @@ class Linformer(Attention):
         if tokens > length:
             raise DataError(
                 Problem(
-                    code="past-the-table",
+                    code="position-out-of-range",
                     path="dims.length",
                     message=f"`linformer` projects at most `dims.length` ({length}) tokens, got {tokens}",
                     valid=f"at most {length} tokens, or a `dims.length` of at least {tokens}",

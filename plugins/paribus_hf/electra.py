@@ -82,7 +82,7 @@ class Electra(Family):
                 message = f"`{key}` differs: {body[key]} in the discriminator, {generator[key]} in the generator"
                 raise SpecError(
                     Problem(
-                        code="no-pair",
+                        code="not-a-pair",
                         path=key,
                         message=message,
                         valid="a generator and a discriminator that were trained together",

@@ -52,7 +52,9 @@ class Translation(Measure):
         if beam == 1 and length_penalty:
             message = "the penalty has no effect with one hypothesis"
             raise SpecError(
-                Problem(code="unread", path="measure.length_penalty", message=message, valid="a beam of at least 2")
+                Problem(
+                    code="unused-option", path="measure.length_penalty", message=message, valid="a beam of at least 2"
+                )
             )
         self.examples = examples
         self.scores = tuple(dict.fromkeys(scores))

@@ -85,7 +85,9 @@ class ImageClassification(Objective):
         sizes = np.unique(image_sizes)
         if len(sizes) > 1:
             message = f"expected images of one size, got {sizes[0]:,} and {sizes[-1]:,} values in one batch"
-            raise DataError(Problem(code="uneven-images", path="corpus", message=message, valid="images of one size"))
+            raise DataError(
+                Problem(code="image-size-mismatch", path="corpus", message=message, valid="images of one size")
+            )
         values = np.asarray(tokens.ids)[start[:, None] + np.arange(sizes[0])]
         pixels = torch.from_numpy(values.astype(np.uint8))  # an eighth of the memory of 64-bit ids
         return TrainingExamples({"body": Stream(pixels)}, {"labels": torch.from_numpy(labels_of(tokens, index))})

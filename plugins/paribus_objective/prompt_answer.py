@@ -180,7 +180,9 @@ class PromptAnswerPairs:
         if len(values) != len(sentences) - 1:
             message = f"{self.component} expects a mark for each of {len(sentences) - 1:,} sentences of the targets"
             message += f"; the corpus has {len(values):,}"
-            raise DataError(Problem(code="no-marks", path="objective.marks", message=message, valid="false"))
+            raise DataError(
+                Problem(code="wrong-number-of-marks", path="objective.marks", message=message, valid="false")
+            )
         return np.repeat(values != 0, np.diff(sentences))
 
     def _too_long(self, full_lengths: Array) -> DataError:

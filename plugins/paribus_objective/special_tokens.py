@@ -16,7 +16,7 @@ def require(vocabulary: Vocabulary, name: str, component: str) -> int:
     if name not in vocabulary.specials:
         available = ", ".join(sorted(vocabulary.specials)) or "none"
         message = f"{component} needs the special token `{name}`; the tokenizer has {available}"
-        raise SpecError(Problem(code="no-special", path="tokenizer", message=message))
+        raise SpecError(Problem(code="missing-special-token", path="tokenizer", message=message))
     return vocabulary.specials[name]
 
 

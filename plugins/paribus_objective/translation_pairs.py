@@ -157,7 +157,7 @@ class TranslationPairs:
             given = "none" if language is None else f"{language}"
             message = f"{self.component} needs the {side} language; got {given}"
             valid = f"0 to {len(self.language_tokens) - 1}"
-            raise SpecError(Problem(code="no-language", path="language", message=message, valid=valid))
+            raise SpecError(Problem(code="missing-language", path="language", message=message, valid=valid))
         return int(self.language_tokens[language])
 
     def _full_lengths(self, tokens: Tokens) -> Array:
@@ -211,7 +211,7 @@ class TranslationPairs:
         if any(languages is None for languages in sides):
             message = f"{self.component} has tokens for {supported} languages; the corpus has no language labels"
             valid = "null, or a corpus with languages"
-            raise DataError(Problem(code="no-languages", path=path, message=message, valid=valid))
+            raise DataError(Problem(code="missing-languages", path=path, message=message, valid=valid))
         count = 1 + max(int(languages.max(initial=-1)) for languages in sides if languages is not None)
         if count > supported:
             message = f"{self.component} has tokens for {supported} languages; the corpus has {count}"

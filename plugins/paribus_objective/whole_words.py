@@ -40,7 +40,9 @@ class WordSelection:
     def __init__(self, spans: Spans, vocabulary: Vocabulary) -> None:
         if vocabulary.word_starts is None:
             message = "whole-word masking needs a tokenizer that marks the starts of words"
-            raise SpecError(Problem(code="no-words", path="tokenizer", message=message, valid="`whole_words: false`"))
+            raise SpecError(
+                Problem(code="missing-words", path="tokenizer", message=message, valid="`whole_words: false`")
+            )
         self.length_cdf = spans.length_probabilities().cumsum()[:-1]
         self.max_length, self.joint_replacement = spans.max_length, spans.joint_replacement
         self.word_starts = np.zeros(max(vocabulary.size, 1), dtype=bool)

@@ -45,7 +45,7 @@ class Extrapolatable(Position):
         if shape.head_width % 2:
             message = f"rotation needs an even head width, got {shape.head_width}"
             raise SpecError(
-                Problem(code="odd-rotation", path="position", message=message, valid="an even dims.head_width")
+                Problem(code="odd-rotated-width", path="position", message=message, valid="an even dims.head_width")
             )
         self.theta = theta
         self.gamma = gamma

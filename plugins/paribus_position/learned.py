@@ -61,7 +61,7 @@ class Learned(Position, WeightConverter):
         if highest >= self.length:
             raise DataError(
                 Problem(
-                    code="past-the-table",
+                    code="position-out-of-range",
                     path="position.length",
                     message=f"`learned` has a table of {self.length} positions, got position {highest}",
                     valid=f"positions up to {self.length - 1}, or a `length` of at least {highest + 1}",

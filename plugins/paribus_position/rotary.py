@@ -68,7 +68,9 @@ class Rotary(Position):
         message = f"`fraction` * head width ({self.fraction:g} * {width}) must be an even number, "
         valid_fractions = [f"{even / width:g}" for even in range(2, width + 1, 2)]
         valid = ", ".join(valid_fractions) or "a head width of at least 2"
-        raise SpecError(Problem(code="odd-rotation", path="position", message=f"{message}got {rotated:g}", valid=valid))
+        raise SpecError(
+            Problem(code="odd-rotated-width", path="position", message=f"{message}got {rotated:g}", valid=valid)
+        )
 
     def position_limit(self) -> int | None:
         return None

@@ -59,7 +59,7 @@ def matching_catalogues(patterns: Sequence[str], problems: list[Problem]) -> lis
             if files:
                 message = f"expected a catalogue, got {files[0]}"
             valid = "a pattern of .mo and .po files, such as 'po/*.po'"
-            problems.append(Problem(code="no-file", path="corpus.path", message=message, valid=valid))
+            problems.append(Problem(code="missing-file", path="corpus.path", message=message, valid=valid))
         catalogues.update(matches)
     return sorted(catalogues)
 

@@ -71,13 +71,13 @@ class Columns(NamedTuple):
         if number is not None:
             return (number,)
         if self.score:
-            files.add_problem("no-number", location, f"the score is {value!r}", "a finite number")
+            files.add_problem("not-a-number", location, f"the score is {value!r}", "a finite number")
         else:
             valid = f"an integer from 0 to {self.classes - 1} (corpus.classes), or names in corpus.names"
             if self.names:
                 valid = f"{', '.join(self.names)}, or an integer from 0 to {self.classes - 1}"
             message = f"unknown label {value!r}; the corpus has {self.classes} classes"
-            files.add_problem("no-label", location, message, valid)
+            files.add_problem("missing-label", location, message, valid)
         return None
 
     def _class(self, value: Any) -> float | None:

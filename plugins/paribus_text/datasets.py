@@ -53,7 +53,7 @@ class _Reader:
             if missing:
                 keys = ", ".join(map(repr, list(values)[:8]))
                 valid = f"a field of the rows: {keys}"
-                self.files.add_problem("no-field", location, f"unknown field {missing[0]!r}", valid)
+                self.files.add_problem("missing-field", location, f"unknown field {missing[0]!r}", valid)
                 return
             yield from self.columns.documents(self.files, location, values)
 
@@ -141,5 +141,5 @@ class Datasets(Corpus):
             reason = next(iter(str(error).splitlines()), "")
             message = f"cannot load the data set {self._source['path']!r}: {type(error).__name__}: {reason}"
             valid = "an existing data set, files and split"
-            raise DataError(Problem(code="no-dataset", path=option, message=message, valid=valid)) from error
+            raise DataError(Problem(code="missing-dataset", path=option, message=message, valid=valid)) from error
         return islice(rows, self._max_rows) if self._max_rows is not None else rows

@@ -93,7 +93,7 @@ class MessageCatalogues(Corpus):
         if unknown:
             message = f"no installed catalogue for {join_names(unknown)}"
             valid = join_names(available, 40)
-            raise DataError(Problem(code="no-language", path="corpus.languages", message=message, valid=valid))
+            raise DataError(Problem(code="missing-language", path="corpus.languages", message=message, valid=valid))
         requested = self._languages or available
         return [file for file in files if file.parent.parent.name in requested]
 
@@ -138,7 +138,7 @@ class MessageCatalogues(Corpus):
 def _no_catalogues() -> DataError:
     message = "no message catalogues are installed (share/locale/*/LC_MESSAGES/*.mo)"
     valid = "`path` with .mo or .po files; or an installed program with translations, such as Debian's iso-codes"
-    return DataError(Problem(code="no-catalogues", path="corpus.path", message=message, valid=valid))
+    return DataError(Problem(code="missing-catalogues", path="corpus.path", message=message, valid=valid))
 
 
 def _too_few(count: int, languages: tuple[str, ...] | None, dropped: Mapping[str, int]) -> DataError:

@@ -55,6 +55,6 @@ def _values(text: str) -> list[int]:
     if wrong.size:
         letter = text[int(wrong[0])]
         message = f"the tokenizer `pixels` expects images, got a document with the character {letter!r}"
-        raise DataError(Problem(code="no-image", path="tokenizer", message=message, valid="a corpus of images"))
+        raise DataError(Problem(code="not-an-image", path="tokenizer", message=message, valid="a corpus of images"))
     ids: list[int] = values.tolist()
     return ids

@@ -118,7 +118,7 @@ def _has_fields(values: dict[str, Any], fields: Sequence[str], location: object,
     missing = [field for field in fields if field not in values]
     keys = ", ".join(map(repr, list(values)[:8])) or "none"
     for field in missing:
-        add_problem("no-field", location, f"unknown field {field!r}", f"a field of the rows: {keys}")
+        add_problem("missing-field", location, f"unknown field {field!r}", f"a field of the rows: {keys}")
     return not missing
 
 

@@ -44,7 +44,7 @@ class FileSet(NamedTuple):
                 if is_folder:
                     message = f"the folder {pattern!r} contains no file"
                 valid = f"a file, a folder, or a pattern that files match, such as 'corpus/**/*{self.kinds[0]}'"
-                self.add_problem("no-file", "", message, valid)
+                self.add_problem("missing-file", "", message, valid)
             elif not readable:
                 message = f"unknown kind of file {files[0].suffix!r}"
                 self.add_problem("file-kind", files[0], message, ", ".join(self.kinds))

@@ -144,7 +144,9 @@ class TokenizerFile(Tokenizer):
             spelling = self._spellings[name]
             if spelling is not None and spelling not in vocabulary:
                 message = f"unknown token {spelling!r} in {self._path}"
-                raise SpecError(Problem(code="no-special", path=f"tokenizer.specials.{name}", message=message))
+                raise SpecError(
+                    Problem(code="missing-special-token", path=f"tokenizer.specials.{name}", message=message)
+                )
             candidates = (spelling,) if spelling else usual
             token = next((candidate for candidate in candidates if candidate in vocabulary), None)
             if token is not None:

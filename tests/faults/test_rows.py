@@ -71,7 +71,7 @@ SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     ("A22", "a: [1\n", [], ["(s.yaml:2:1)", "error[syntax]"]),
     ("A22", "a:\n\tb: 1\n", [], ["(s.yaml:2:1)", "indent with spaces"]),
     ("A22", "preset: encoder-tiny\nseed: 1\nseed: 2\n", [], ["seed (s.yaml:3:1)", "error[duplicate-key]"]),
-    ("A22", "preset: encoder-tiny\n---\nseed: 2\n", [], ["(s.yaml:2:1)", "error[two-documents]"]),
+    ("A22", "preset: encoder-tiny\n---\nseed: 2\n", [], ["(s.yaml:2:1)", "error[multiple-documents]"]),
     ("A22", b"\xef\xbb\xbfpreset: encoder-tiny\n", [], ["(s.yaml:1:1)", "byte-order mark"]),
     ("A22", b"preset: encoder\x00tiny\n", [], ["(s.yaml:1:16)", "control character"]),
     ("A22", b"preset: \xff\n", [], ["(s.yaml:1:9)", "expected UTF-8"]),

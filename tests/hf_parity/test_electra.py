@@ -74,7 +74,7 @@ def test_networks_of_different_models_are_rejected(randomise: Randomise) -> None
     body, generator = pair(randomise)
     with torch.no_grad():
         generator.electra.embeddings.position_embeddings.weight[3, 2] += 1
-    with pytest.raises(paribus.StoreError, match=r"wrongly-tied. body.position.0.table.weight"):
+    with pytest.raises(paribus.StoreError, match=r"tied-weights-differ. body.position.0.table.weight"):
         paribus.convert([body, generator])
     with pytest.raises(paribus.SpecError, match="`embedding` differs"):
         paribus.convert(pair(randomise, type_vocab_size=3))

@@ -170,7 +170,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _wrong(path: Path, message: str, valid: str = _VALID) -> DataError:
-    return DataError(Problem(code="no-report", location=str(path), message=message, valid=valid))
+    return DataError(Problem(code="missing-report", location=str(path), message=message, valid=valid))
 
 
 def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> list[str]:
@@ -276,7 +276,7 @@ def read_both_sides(baseline: Path, candidate: Path) -> tuple[list[Report], list
             problem = "this is no benchmark report" if path.exists() else "there is no such file"
             message = f"{problem}, but the other side is a report"
             raise DataError(
-                Problem(code="no-report", location=str(path), message=message, valid="two reports, or two studies")
+                Problem(code="missing-report", location=str(path), message=message, valid="two reports, or two studies")
             )
     assert sides[0] is not None
     assert sides[1] is not None

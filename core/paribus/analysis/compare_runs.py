@@ -143,21 +143,23 @@ def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
         if not losses:
             valid = join_names(measured) or "none was measured"
             raise NotComparableError(
-                Problem(code="no-metric", path="--metric", message="there is no loss", valid=valid)
+                Problem(code="unknown-metric", path="--metric", message="there is no loss", valid=valid)
             )
         return losses.most_common(1)[0][0], "lower"
     name, _, better = requested.partition(":")
     if name not in measured:
         message, near = f"no trial measured `{name}`", closest_match(name, measured)
         raise SpecError(
-            Problem(code="no-metric", path="--metric", message=message, valid=join_names(measured), suggestion=near)
+            Problem(
+                code="unknown-metric", path="--metric", message=message, valid=join_names(measured), suggestion=near
+            )
         )
     if not better and name.rpartition("/")[2] in LOWER:
         better = "lower"
     if better not in ("lower", "higher"):
         message = f"the direction of `{name}` is not known"
         valid = f"`{name}:lower`, `{name}:higher`"
-        raise SpecError(Problem(code="no-metric", path="--metric", message=message, valid=valid))
+        raise SpecError(Problem(code="unknown-metric", path="--metric", message=message, valid=valid))
     return name, "higher" if better == "higher" else "lower"
 
 

@@ -100,7 +100,9 @@ def _gate(text: str) -> Gate:
 
 
 def _wrong(message: str, valid: str, near: str = "") -> SpecError:
-    return SpecError(Problem(code="no-gate", path="--fail-if", message=message, valid=valid, suggestion=near))
+    return SpecError(
+        Problem(code="invalid-fail-condition", path="--fail-if", message=message, valid=valid, suggestion=near)
+    )
 
 
 def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
@@ -108,12 +110,12 @@ def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[
     worse = [gate for gate in gates if gate.kind == "worse"]
     if worse:
         message = f"`{worse[0].text}` limits a metric, but benchmarks only have times"
-        raise SpecError(Problem(code="no-gate", path="--fail-if", message=message, valid="`slower:5%`"))
+        raise SpecError(Problem(code="invalid-fail-condition", path="--fail-if", message=message, valid="`slower:5%`"))
     if gates and all(row.speed.low is None for row in table.rows):
         reasons = "; ".join(dict.fromkeys(row.speed.reason for row in table.rows))
         valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
         message = f"no benchmark has an interval, so no gate can trip ({reasons})"
-        raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=message, valid=valid))
+        raise NotComparableError(Problem(code="missing-interval", path="--fail-if", message=message, valid=valid))
     return [_held(gate, table.rows) for gate in gates]
 
 

@@ -182,13 +182,13 @@ def _metric_problems(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> I
         have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
         message = f"{join_names(missing, 8)} did not measure `{metric}`"
         yield Problem(
-            code="no-metric", path=_path(missing), message=message, valid=join_names(have) or "none was measured"
+            code="unknown-metric", path=_path(missing), message=message, valid=join_names(have) or "none was measured"
         )
     early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
     if early:
         message = f"{join_names(early, 8)} was measured before its last step, where others were not"
         yield Problem(
-            code="not-the-last", path=_path(early), message=message, valid="the metric of the last step, for all"
+            code="no-final-metric", path=_path(early), message=message, valid="the metric of the last step, for all"
         )
 
 

@@ -28,7 +28,7 @@ def make(classes: Classes, slot: str, node: Node, *injected: object, kind: type[
     try:
         instance = component(*injected, **values)
     except (ValueError, OverflowError) as error:  # a limit across options, which only the component can state
-        raise SpecError(Problem(code="refused", path=slot, message=f"`{node['name']}` says: {error}")) from error
+        raise SpecError(Problem(code="component-error", path=slot, message=f"`{node['name']}`: {error}")) from error
     assert isinstance(instance, kind)
     return instance
 

@@ -56,7 +56,7 @@ class BatchForward:
         try:
             return self.capture.resolve(len(stack.layers)) if isinstance(stack, Stack) else self.capture
         except ValueError as error:
-            raise SpecError(Problem(code="no-layer", path="objective", message=str(error))) from None
+            raise SpecError(Problem(code="unknown-layer", path="objective", message=str(error))) from None
 
     def captured(self, layer: int, name: str) -> Tensor:
         """Return a captured tensor of a layer of the body."""
@@ -101,7 +101,9 @@ class BatchForward:
             return unembed(hidden)
         if name not in self.heads:
             message = f"unknown head `{name}` for distillation"
-            raise SpecError(Problem(code="no-head", path="objective", message=message, valid=join_names(self.heads)))
+            raise SpecError(
+                Problem(code="unknown-head", path="objective", message=message, valid=join_names(self.heads))
+            )
         return self.heads[name].logits(hidden, unembed)
 
     def of(self, name: str) -> ObjectiveRun:
@@ -157,7 +159,7 @@ class ObjectiveRun:
     def teacher(self) -> ObjectiveRun:
         if self.shared.teacher is None:
             message = "the teacher's folder is not set, so the model cannot be distilled from it"
-            raise SpecError(Problem(code="no-teacher", path="teacher", message=message, valid="teacher: FOLDER"))
+            raise SpecError(Problem(code="missing-teacher", path="teacher", message=message, valid="teacher: FOLDER"))
         return self.shared.teacher.of("")
 
 

@@ -102,7 +102,7 @@ def _default_role(path: str, owner: nn.Module, name: str, parameter: nn.Paramete
         return "weight"
     raise PluginError(
         Problem(
-            code="no-role",
+            code="missing-role",
             path=path,
             message="this vector has no role, so its initial value is not known",
             valid=f'`roles = {{"{name}": "gain"}}` (starts at 1) or `"bias"` (starts at 0) on the class that owns it',
@@ -131,7 +131,7 @@ def _check_no_meta_tensors(root: nn.Module) -> None:
             if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(value)):
                 raise PluginError(
                     Problem(
-                        code="meta-buffer",
+                        code="tensor-in-init",
                         path=f"{prefix}.{name}",
                         message=f"{type(module).__name__} computes a tensor in __init__, where there is no storage yet",
                         valid="make it in `prepare(keyed)`, or derive it in `forward`",

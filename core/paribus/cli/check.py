@@ -68,7 +68,12 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     if overrides:
         message = f"{source} is a study, and a study takes no overrides"
         raise SpecError(
-            Problem(code="no-overrides", path=overrides[0], message=message, valid="no overrides; edit the study file")
+            Problem(
+                code="overrides-not-allowed",
+                path=overrides[0],
+                message=message,
+                valid="no overrides; edit the study file",
+            )
         )
     planned = paribus.study(source, registry=session.index())
     for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():

@@ -188,7 +188,7 @@ def _compare_sides(
         if gates:
             message = "two single trials have no interval, so no gate can fail"
             valid = "two folders of trials, with several seeds each"
-            raise NotComparableError(Problem(code="no-interval", path="--fail-if", message=message, valid=valid))
+            raise NotComparableError(Problem(code="missing-interval", path="--fail-if", message=message, valid=valid))
         comparison = compare_trials(baseline_side, variant_side, elsewhere=across)
         _print_grid(shape, comparison.grid(), comparison.to_json, "trials")
         return EXIT_OK

@@ -86,7 +86,7 @@ def _write(
 
     if changes:
         message = f"`{changes[0]}` overrides a Hugging Face configuration, but SOURCE is a Paribus model"
-        raise SpecError(Problem(code="not-read", location=str(source), message=message))
+        raise SpecError(Problem(code="unused-option", location=str(source), message=message))
     model = paribus.load(source, registry=session.registry())
     exported = paribus.export(model, family, architecture=architecture, registry=session.registry())
     exported.save(target)
@@ -103,7 +103,9 @@ def _changes(words: tuple[str, ...]) -> dict[str, Any]:
         key, sign, value = word.partition("=")
         if not sign or not key:
             message = f"expected KEY=VALUE, got `{word}`"
-            raise SpecError(Problem(code="no-override", message=message, valid="KEY=VALUE, such as attn_pdrop=0.1"))
+            raise SpecError(
+                Problem(code="invalid-override", message=message, valid="KEY=VALUE, such as attn_pdrop=0.1")
+            )
         changes[key] = yaml.safe_load(value)
     return changes
 

@@ -153,7 +153,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             state = "contains files" if folder.is_dir() else "is a file"
             message = f"expected a new or empty folder, but this {state}"
             valid = "a new or an empty folder, named with -o"
-            raise SpecError(Problem(code="folder-taken", location=str(folder), message=message, valid=valid))
+            raise SpecError(Problem(code="folder-not-empty", location=str(folder), message=message, valid=valid))
         for name, text in files.items():
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)

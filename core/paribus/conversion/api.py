@@ -76,7 +76,7 @@ def _of_all(
             if path in tensors and not torch.equal(tensors[path], tensor):
                 message = f"all of {join_names(specs)} have `{path}`, but their values differ"
                 raise StoreError(
-                    Problem(code="wrongly-tied", path=name, message=message, valid="networks trained together")
+                    Problem(code="tied-weights-differ", path=name, message=message, valid="networks trained together")
                 )
             tensors[path] = tensor
     assert tensors.keys() == shapes.keys(), "every tensor of the whole is in one of its networks"

@@ -52,7 +52,7 @@ def read_source(source: Any) -> SourceModel:
     if not hasattr(source, "state_dict") or not hasattr(source, "config"):
         message = f"a {type(source).__name__} is not a supported model"
         raise StoreError(
-            Problem(code="no-model", message=message, valid="a folder with config.json, or a model in memory")
+            Problem(code="missing-model", message=message, valid="a folder with config.json, or a model in memory")
         )
     return SourceModel(source.config.to_dict(), type(source).__name__, source.state_dict())
 
@@ -60,14 +60,14 @@ def read_source(source: Any) -> SourceModel:
 def _folder(folder: Path) -> SourceModel:
     if not (folder / CONFIG).is_file():
         message = f"expected a file `{CONFIG}`"
-        raise _wrong("no-model", folder, message, "a folder as `save_pretrained` writes it")
+        raise _wrong("missing-model", folder, message, "a folder as `save_pretrained` writes it")
     config = _document(folder / CONFIG)
     if not isinstance(config, dict):
-        raise _wrong("no-model", folder / CONFIG, f"expected a mapping, got a {type(config).__name__}")
+        raise _wrong("missing-model", folder / CONFIG, f"expected a mapping, got a {type(config).__name__}")
     architectures = config.get("architectures")
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         message = f"`architectures` is {architectures!r}, expected the name of one class"
-        raise _wrong("no-model", folder / CONFIG, message, 'a list of one class, such as ["GPT2LMHeadModel"]')
+        raise _wrong("missing-model", folder / CONFIG, message, 'a list of one class, such as ["GPT2LMHeadModel"]')
     return SourceModel(config, architectures[0], _tensors(folder))
 
 
@@ -87,11 +87,11 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
             raise _wrong(
                 "pickle", folder, message, "safetensors: load it in a safe environment and `save_pretrained` it again"
             )
-        raise _wrong("no-weights", folder, f"expected a file `{WEIGHTS}`")
+        raise _wrong("missing-weights", folder, f"expected a file `{WEIGHTS}`")
     tensors: dict[str, Tensor] = {}
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
-            raise _wrong("no-weights", folder, f"expected a file `{name}`, which the index names")
+            raise _wrong("missing-weights", folder, f"expected a file `{name}`, which the index names")
         try:
             tensors.update(safetensors.torch.load(read_bytes(folder / name)))
         except (SafetensorError, ValueError) as error:

@@ -39,7 +39,7 @@ def convert_tensors(
         part = _part(tensor, move, shape)
         if part is None or part.shape != shape:
             message = f"expected the shape {tuple(shape)} of `{move.ours}`, got {tuple(tensor.shape)}"
-            problems.append(_problem("misshapen", move.theirs, message))
+            problems.append(_problem("wrong-shape", move.theirs, message))
             continue
         tensors[move.ours] = part
     problems = list(dict.fromkeys(problems))  # a tensor of three parts has one problem
@@ -126,7 +126,9 @@ def _shown(constant: Tensor) -> str:
 def _untied(move: Move, hf_tensors: Tensors) -> list[Problem]:
     """Return a problem for each tied tensor with another value."""
     return [
-        _problem("wrongly-tied", name, f"expected a tensor equal to `{move.theirs}`, as the configuration ties them")
+        _problem(
+            "tied-weights-differ", name, f"expected a tensor equal to `{move.theirs}`, as the configuration ties them"
+        )
         for name in move.also
         if name in hf_tensors and not torch.equal(hf_tensors[name], hf_tensors[move.theirs])
     ]

@@ -133,7 +133,7 @@ def _weights(
     try:
         return topology.run({part: stream}, part, memory=memory, capture=True).captured
     except ValueError as error:
-        raise SpecError(Problem(code="no-weights", path="attention", message=str(error))) from error
+        raise SpecError(Problem(code="missing-weights", path="attention", message=str(error))) from error
 
 
 def _attention_maps(
@@ -149,7 +149,7 @@ def _attention_maps(
     if all(layer is None for layer in layers):
         message = "this model has no attention weights"
         other_kinds = [other_kind for other_kind in KINDS if other_kind != kind] if any(weights) else []
-        raise SpecError(Problem(code="no-weights", path="kind", message=message, valid=join_names(other_kinds)))
+        raise SpecError(Problem(code="missing-weights", path="kind", message=message, valid=join_names(other_kinds)))
     names = _names(model, query_ids, registry), _names(model, key_ids, registry)
     return AttentionMaps(kind, *names, layers)
 
@@ -165,12 +165,12 @@ def _check_inputs(kind: Kind, source_path: str | None, text: TextOrIds | None, s
     if kind not in KINDS or (source_path is None and kind != "self"):
         valid = join_names(KINDS if source_path is not None else ["self"])
         raise SpecError(
-            Problem(code="no-weights", path="kind", message=f"this model has no `{kind}` weights", valid=valid)
+            Problem(code="missing-weights", path="kind", message=f"this model has no `{kind}` weights", valid=valid)
         )
     if (source is None) != (source_path is None):
         message = "expected a source" if source_path else "this model has no source"
         raise SpecError(
-            Problem(code="source", path="source", message=message, valid="a text" if source_path else "none")
+            Problem(code="invalid-source", path="source", message=message, valid="a text" if source_path else "none")
         )
     if source_path is None and text is None:
         raise SpecError(Problem(code="no-text", path="text", message="expected a text", valid="a text"))

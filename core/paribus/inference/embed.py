@@ -100,7 +100,7 @@ def _text_encoder(model: Model, part: str | None) -> TextEncoder:
     if path not in parts or parts[path].cross is not None:
         message = "this part needs a source" if path in parts else "unknown part"
         valid = join_names(name for name, stack_part in parts.items() if stack_part.cross is None)
-        raise SpecError(Problem(code="no-part", path="part", message=f"`{path}`: {message}", valid=valid))
+        raise SpecError(Problem(code="unknown-part", path="part", message=f"`{path}`: {message}", valid=valid))
     uses_marks = any(model.objective(name).traits.get("segments") for name in model.trained)
     specials = (
         model.text.vocabulary.specials if model.text is not None and uses_marks and not parts[path].causal else {}
@@ -115,12 +115,12 @@ def _layer(encoder: TextEncoder, layer: int) -> int:
     layers = len(stage.layers) if isinstance(stage, Stack) else None
     if layers is None and layer != -1:
         message = f"the part `{encoder.path}` has no layers, got layer {layer}"
-        raise SpecError(Problem(code="no-layer", path="layer", message=message, valid="-1, its output"))
+        raise SpecError(Problem(code="unknown-layer", path="layer", message=message, valid="-1, its output"))
     layers = layers or 0
     if not -layers - 1 <= layer <= layers:
         message = f"unknown layer {layer} of `{encoder.path}`, which has {layers}"
         valid = f"from 0, the embedding's rows, to {layers}; or from -1, the last, to {-layers - 1}"
-        raise SpecError(Problem(code="no-layer", path="layer", message=message, valid=valid))
+        raise SpecError(Problem(code="unknown-layer", path="layer", message=message, valid=valid))
     return layer if layer >= 0 else layers + 1 + layer
 
 
@@ -142,7 +142,9 @@ def _check_lengths(encoder: TextEncoder, ids: Sequence[Sequence[int]]) -> None:
                 f"it has {len(row):,} tokens and {mark_count} marks, but the positions of this model end at {limit:,}"
             )
             problems.append(
-                Problem(code="past-the-table", path=path, message=message, valid=f"≤ {limit - mark_count:,} tokens")
+                Problem(
+                    code="position-out-of-range", path=path, message=message, valid=f"≤ {limit - mark_count:,} tokens"
+                )
             )
     if problems:
         raise DataError(*problems)

@@ -41,7 +41,9 @@ def fill(
     positions = [position for position, token in enumerate(ids) if token == mask]
     if not positions:
         message = "expected at least one `<mask>`, got none"
-        raise DataError(Problem(code="no-mask", path="text", message=message, valid="`<mask>` in place of a token"))
+        raise DataError(
+            Problem(code="missing-mask", path="text", message=message, valid="`<mask>` in place of a token")
+        )
     best = _scores(model, ids, positions).double().softmax(-1).topk(min(top, vocabulary_size(model)), dim=-1)
     decode = None if model.text is None else model.text.decode
     return tuple(
@@ -58,7 +60,9 @@ def _mask(model: Model, text: TextOrIds, registry: Registry | None) -> int:
     specials = tokenizer.vocabulary.specials if tokenizer is not None else {}
     if "mask" not in specials:
         message = f"its special tokens are {join_names(specials) or 'not known'}, without a mask"
-        raise DataError(Problem(code="no-mask", path="tokenizer", message=message, valid="a tokenizer with a mask"))
+        raise DataError(
+            Problem(code="missing-mask", path="tokenizer", message=message, valid="a tokenizer with a mask")
+        )
     return specials["mask"]
 
 

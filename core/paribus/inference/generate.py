@@ -189,7 +189,7 @@ def translate_validation(
     config = GenerationConfig(tokens=tokens, beam=beam, length_penalty=length_penalty)
     if text.val.targets is None:
         message = "expected a corpus of pairs"
-        raise DataError(Problem(code="no-pairs", path="corpus", message=message, valid="a corpus of pairs"))
+        raise DataError(Problem(code="missing-pairs", path="corpus", message=message, valid="a corpus of pairs"))
     pairs = _fitting(model, text.val, text.val.targets, examples)
     outputs: dict[int, Sequence[int]] = {}
     for languages, numbers in _by_languages(pairs).items():  # one batch for each pair of languages

@@ -68,13 +68,13 @@ def _unread(config: GenerationConfig) -> Iterator[Problem]:
         for name in _CUTS:
             if getattr(config, name) is not None:
                 message = "it has no effect at temperature 0"
-                yield Problem(code="unread", path=name, message=message, valid="a temperature above 0")
+                yield Problem(code="unused-option", path=name, message=message, valid="a temperature above 0")
     if config.beam > 1 and config.draws:
         message = "beam search does not sample, so a temperature has no effect"
-        yield Problem(code="unread", path="temperature", message=message, valid="0, or a beam of 1")
+        yield Problem(code="unused-option", path="temperature", message=message, valid="0, or a beam of 1")
     if config.beam == 1 and config.length_penalty:
         message = "it has no effect without beam search"
-        yield Problem(code="unread", path="length_penalty", message=message, valid="a beam of at least 2")
+        yield Problem(code="unused-option", path="length_penalty", message=message, valid="a beam of at least 2")
     if config.n > 1 and not config.draws and config.n > config.beam:
         message = f"expected at most {config.beam} texts from a beam of {config.beam}, got {config.n}"
         yield Problem(code="too-many", path="n", message=message, valid="as many as `beam`, or a temperature above 0")

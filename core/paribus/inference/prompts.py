@@ -41,7 +41,7 @@ def require_text(model: Model, registry: Registry | None = None) -> TextCodec:
         if not model.tokenizer:
             message = "this model has no tokenizer: it was converted or made without one"
             valid = "ids in place of text, or a model that was trained or adapted here"
-            raise DataError(Problem(code="no-tokenizer", path="tokenizer", message=message, valid=valid))
+            raise DataError(Problem(code="missing-tokenizer", path="tokenizer", message=message, valid=valid))
         classes = registry or installed()
         read = load_corpus(resolved(model.spec, registry=classes), classes)
         if read.tokenizer_fingerprint != model.tokenizer:
@@ -77,7 +77,7 @@ def encode_prompts(model: Model, prompts: Sequence[TextOrIds], registry: Registr
     size = vocabulary_size(model)
     problems = [
         Problem(
-            code="id-outside",
+            code="id-out-of-range",
             path=f"prompt {index + 1}",
             message=f"unknown id {token} at position {position}, of a vocabulary of {size:,}",
             valid=f"ids from 0 to {size - 1:,}",
@@ -118,7 +118,7 @@ def build_prompts(
         if len(prompts) == len(results):
             if target.label is not None and not uses_labels:
                 message = f"a model that writes as it was trained for {name} has no classes, so this has no effect"
-                raise SpecError(Problem(code="not-read", path="label", message=message, valid="none"))
+                raise SpecError(Problem(code="unused-option", path="label", message=message, valid="none"))
             return objective, prompts
     scores = any(scores_the_vocabulary(model.objective(name), model.assembled) for name in model.trained)
     reason = "it was not trained to predict the next token" if scores else "its head does not score next tokens"
@@ -236,7 +236,7 @@ def _too_long(
 
 def _past(path: str, message: str, limit: int, valid: str) -> Problem:
     text = f"{message}, but the positions of this model end at {limit:,}"
-    return Problem(code="past-the-table", path=path, message=text, valid=valid)
+    return Problem(code="position-out-of-range", path=path, message=text, valid=valid)
 
 
 def position_limit(topology: Topology, path: str) -> int | None:

@@ -139,7 +139,7 @@ def _check_store_path(store: Path) -> None:
     if existing.exists() and not existing.is_dir():
         message = "this is a file, so trials cannot be saved in it"
         raise StoreError(
-            Problem(code="no-folder", location=str(existing), message=message, valid="a folder, existing or new")
+            Problem(code="not-a-folder", location=str(existing), message=message, valid="a folder, existing or new")
         )
 
 

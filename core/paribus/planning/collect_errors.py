@@ -26,7 +26,7 @@ from paribus.studies.conditions import Conditions
 from paribus.studies.designs import BASELINE, PRODUCTS, Variant, listed_variants, one_at_a_time
 from paribus.studies.study import METRIC, Study
 
-WRONG_CONDITION: Final = ("no-axis", "never-applies")  # codes of conditions that no cell can meet
+WRONG_CONDITION: Final = ("unknown-axis", "never-applies")  # codes of conditions that no cell can meet
 _LINE: Final = re.compile(r"(.*?):(\d+)")
 
 

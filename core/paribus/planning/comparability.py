@@ -269,7 +269,7 @@ def metric_problems(
     if missing:
         subject = "no variant would" if len(missing) == len(trials) else f"{join_names(missing, MAX_NAMES)} would not"
         yield Problem(
-            code="no-metric",
+            code="unknown-metric",
             path="metric.name",
             location=study.location(("metric", "name")),
             message=f"{subject} measure `{metric}`",

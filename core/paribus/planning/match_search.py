@@ -120,7 +120,7 @@ def _lattice(count: Count, target: int, start: int) -> tuple[int, int, int]:
     step = next((step for step in range(1, start + 1) if _is_valid(count, start + step, start + 2 * step)), 1)
     low = (start - 1) % step + 1
     if any(_is_valid(count, value) for value in range(1, low)):
-        raise SpecError(Problem(code="sparse", message="the valid values are not evenly spaced"))
+        raise SpecError(Problem(code="uneven-values", message="the valid values are not evenly spaced"))
     high = start + step
     while count(high) <= target and high < MAX_WHOLE:
         high = low + 2 * (high - low)

@@ -250,4 +250,4 @@ def _duplicate_name(study: Study, variant: Variant) -> Problem:
     message = f"two different variants are both called `{variant.name}`"
     location = study.location_of(variant.changes[0][0])
     valid = "variants that differ in their beginning"
-    return Problem(code="one-name", path="vary", location=location, message=message, valid=valid)
+    return Problem(code="duplicate-variant", path="vary", location=location, message=message, valid=valid)

@@ -18,7 +18,7 @@ from paribus.keyed import key32
 from paribus.schema import JSON, Option, from_json, to_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "claimed-twice"})  # problems that a plugin causes
+PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "duplicate-name"})  # problems that a plugin causes
 
 
 @final
@@ -240,7 +240,7 @@ class Index:
             return None
         if claimants:
             message = _conflict(f"{slot}.{name}", [entry.source for entry in claimants])
-            return Problem(code="claimed-twice", path=path, location=location, message=message)
+            return Problem(code="duplicate-name", path=path, location=location, message=message)
         failures = [failure for failure in self.broken if failure.may_contain(slot, name)]
         return Problem(
             code="plugin-failed" if failures else "unknown-component",
@@ -283,7 +283,7 @@ class Index:
             return files[0][1]
         if files:
             message = _conflict(f"the {kind} {name}", [source for source, _ in files])
-            raise error_from([Problem(code="claimed-twice", message=message)])
+            raise error_from([Problem(code="duplicate-name", message=message)])
         valid = f"{join_names(files_by_name) or 'none is installed'}, or a path that ends in .yaml"
         message, near = f'unknown {kind} "{name}"', closest_match(name, files_by_name)
         raise SpecError(Problem(code=f"unknown-{kind}", message=message, valid=valid, suggestion=near))

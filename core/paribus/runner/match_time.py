@@ -217,5 +217,7 @@ def _timing_plan(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seco
 
 def _measurement_error(reason: str) -> ParibusError:
     return ParibusError(
-        Problem(code="not-timed", path="match", message=f"cannot match on time, as the measurement failed: {reason}")
+        Problem(
+            code="timing-failed", path="match", message=f"cannot match on time, as the measurement failed: {reason}"
+        )
     )

@@ -130,7 +130,9 @@ def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry
     groups = [[name for name in group if name not in left_out] for group in turns["groups"]]
     groups = [found for found, group in zip(groups, turns["groups"], strict=True) if found[:1] == group[:1]]
     if left_out and "into" in turns:
-        raise SpecError(*(Problem(code="not-timed", path="match.on", message=why) for why in set(left_out.values())))
+        raise SpecError(
+            *(Problem(code="timing-failed", path="match.on", message=why) for why in set(left_out.values()))
+        )
     if not groups:
         return
     threads = torch.get_num_threads()

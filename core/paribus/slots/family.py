@@ -178,7 +178,7 @@ class Family(ABC):
         """Return the spec of a model of several networks, from the spec of each class."""
         message = f"{join_names(specs)} of the family `{self.kind}` are not networks of one model"
         raise SpecError(
-            Problem(code="no-pair", path="architectures", message=message, valid="one model, or a pair of two")
+            Problem(code="not-a-pair", path="architectures", message=message, valid="one model, or a pair of two")
         )
 
     def spec_of(self, hf_config: Mapping[str, Any], architecture: str) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def examples_can_be_sorted(facts: SpecView) -> Iterator[Violation]:
         return
     one = facts.objectives[0]
     message = f"data.bucket groups examples by length, but those of {one} all have the same length"
-    yield Violation("not-read", ("data", "bucket"), message, "0, or an objective that pads its examples")
+    yield Violation("unused-option", ("data", "bucket"), message, "0, or an objective that pads its examples")
 
 
 def _packs(objective: Entry) -> bool:

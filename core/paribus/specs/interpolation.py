@@ -27,7 +27,7 @@ def resolve_references(tree: Tree) -> None:
         messages[next(iter(references))] = f"expected at most {MAX_REFERENCES} references, got {len(references)}"
     for keys, message in messages.items():
         problem = Problem(
-            code="reference", path=join_keys(keys), location=tree.location(keys), message=message, valid=valid
+            code="invalid-reference", path=join_keys(keys), location=tree.location(keys), message=message, valid=valid
         )
         tree.problems.append(problem)
     values = dict.fromkeys(references, UNREAD) if messages else _Expansion(tree, references).values()

@@ -48,7 +48,7 @@ def _read(source: Source, index: Index) -> Tree:
 
         value = OmegaConf.to_container(value, resolve=False)
     if not isinstance(value, Mapping):
-        raise SpecError(Problem(code="no-mapping", message=f"expected a mapping, got {value_text(value)}"))
+        raise SpecError(Problem(code="not-a-mapping", message=f"expected a mapping, got {value_text(value)}"))
     return plain_tree(value)
 
 
@@ -91,7 +91,7 @@ def _preset(name: Any, spec: Tree, index: Index, above: tuple[str, ...]) -> Tree
     if name in above or len(above) >= _DEEPEST:
         path = " → ".join((*above, name))
         message = f"presets that are based on each other: {path}"
-        raise SpecError(*spec.problems, Problem(code="preset", path="preset", location=location, message=message))
+        raise SpecError(*spec.problems, Problem(code="preset-cycle", path="preset", location=location, message=message))
     return _based(read_file(index.preset(name), f"{name}.yaml"), index, (*above, name))
 
 
@@ -107,11 +107,11 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
         if not equals or not _PATH.fullmatch(path) or path.count(".") >= _MAX_KEYS:
             message = f'expected key=value, got "{str(override)[:200]}"'
             valid = "key=value with dots between keys: attention=gqa attention.kv_heads=2 attention.0=mqa"
-            tree.problems.append(Problem(code="no-override", location=location, message=message, valid=valid))
+            tree.problems.append(Problem(code="invalid-override", location=location, message=message, valid=valid))
         elif not text:
             message, valid = "expected a value after `=`", f"{path}=null for none, {path}='\"\"' for empty text"
             tree.problems.append(
-                Problem(code="no-override", path=path, location=location, message=message, valid=valid)
+                Problem(code="invalid-override", path=path, location=location, message=message, valid=valid)
             )
         else:
             set_path(tree, path, _value(text, location), location)
@@ -128,7 +128,7 @@ def set_path(tree: Tree, path: str, value: Tree, location: str) -> None:
                 message = f"`{join_keys(keys)}` is a list of {len(node)} items; unknown index `{word}`"
                 valid = f"0 to {len(node) - 1}" if node else f"{join_keys(keys)}=[…], as it is empty"
                 tree.problems.append(
-                    Problem(code="no-place", path=path, location=location, message=message, valid=valid)
+                    Problem(code="unknown-index", path=path, location=location, message=message, valid=valid)
                 )
                 return
             key = int(word)

@@ -66,7 +66,7 @@ def _there(
     expected_hash = node.get("sha256")
     if expected_hash is not None and expected_hash != model.sha256:
         message = f"`{node['name']}` has changed since this spec was resolved: {model.sha256}"
-        validator.add_error("changed", (key, "sha256"), message, f"{key}={node['name']}, for the current model")
+        validator.add_error("model-changed", (key, "sha256"), message, f"{key}={node['name']}, for the current model")
     return {
         "name": str(model.folder),
         "sha256": model.sha256,

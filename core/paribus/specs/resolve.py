@@ -230,7 +230,7 @@ def _is_read(validator: Validator, data: Mapping[str, Any], slot: str, topology:
     if present and not read:
         assert topology is not None, "only a known topology reads less than all"
         message = f"the topology `{topology.name}` does not use `{slot}`"
-        validator.add_error("not-read", (slot,), message, f"{slot}=null; it uses {join_names(topology.reads)}")
+        validator.add_error("unused-option", (slot,), message, f"{slot}=null; it uses {join_names(topology.reads)}")
     if read and not present and (slot in ALWAYS or topology is not None):
         reason = "every spec needs one" if slot in ALWAYS or topology is None else f"`{topology.name}` uses it"
         names = join_names(validator.index.names(slot))

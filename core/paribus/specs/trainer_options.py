@@ -122,7 +122,7 @@ def check_header(validator: Validator, data: Mapping[str, Any]) -> None:
         validator.add_error("schema", ("paribus",), message, str(SCHEMA))
     if "preset" in data:
         message = "an override cannot change the preset"
-        validator.add_error("preset", ("preset",), message, "the name of the preset in place of the spec")
+        validator.add_error("preset-override", ("preset",), message, "the name of the preset in place of the spec")
     plugins = data.get("plugins") or []
     if not isinstance(plugins, list) or not all(isinstance(name, str) for name in plugins):
         validator.add_error("wrong-type", ("plugins",), f"expected a list of names, got {value_text(plugins)}")
@@ -170,7 +170,7 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
     check_max_time(validator, options)
     if uses_sharding(options) or (requested_processes(options) or 1) > 1 or options.get("num_nodes", 1) != 1:
         for key, message, valid in trainer_problems(options):
-            validator.add_error("trainer-refused", ("trainer", key), message, valid)
+            validator.add_error("trainer-error", ("trainer", key), message, valid)
     return dict(options)
 
 

@@ -163,7 +163,10 @@ def teacher_is_used(facts: SpecView) -> Iterator[Violation]:
         message = "no objective uses a teacher"
         fitting = [entry.name for entry in facts.entries("objective") if TEACHER in entry.traits.get("needs", [])]
         yield Violation(
-            "not-read", ("teacher",), message, f"teacher=null; objective {join_names(fitting) or '(none uses one)'}"
+            "unused-option",
+            ("teacher",),
+            message,
+            f"teacher=null; objective {join_names(fitting) or '(none uses one)'}",
         )
 
 

@@ -173,7 +173,7 @@ def plain_tree(value: Any, name: str = "spec") -> Tree:
     def _wrong(message: str, keys: Keys) -> Any:
         valid = "mappings, lists, text, numbers, true, false, null"
         tree.problems.append(
-            Problem(code="not-plain", path=join_keys(keys), location=name, message=message, valid=valid)
+            Problem(code="unsupported-value", path=join_keys(keys), location=name, message=message, valid=valid)
         )
         return UNREAD
 

@@ -254,7 +254,7 @@ def resolve_components(validator: Validator, slot: str, value: Any, keys: Keys, 
     layers = dims["layers"]
     if slot in CYCLED and isinstance(layers, int) and len(components) > layers:
         message = f"a list of {len(components)} is cycled over {layers} layers, so its last items would be ignored"
-        validator.add_error("not-read", keys, message, f"a list of at most {layers}")
+        validator.add_error("unused-option", keys, message, f"a list of at most {layers}")
     if slot in (*SUMMED, *MEASURED):
         _once(validator, slot, components, keys)
     return components
@@ -263,7 +263,7 @@ def resolve_components(validator: Validator, slot: str, value: Any, keys: Keys, 
 def _once(validator: Validator, slot: str, components: list[Any], keys: Keys) -> None:
     names = [node["name"] for node in components if node is not UNREAD]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        validator.add_error("twice", keys, f"`{name}` is in this list twice", f"each {slot} once")
+        validator.add_error("duplicate-item", keys, f"`{name}` is in this list twice", f"each {slot} once")
 
 
 def check_sizes(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:

@@ -123,7 +123,9 @@ def read_file(path: Path, name: str = "") -> Tree:
     tree = read_yaml(decode_text(data, name), name)
     if not isinstance(tree.data, dict):
         kind = "empty" if tree.data is None else value_text(tree.data)
-        raise SpecError(Problem(code="no-mapping", location=f"{name}:1:1", message=f"expected a mapping, got {kind}"))
+        raise SpecError(
+            Problem(code="not-a-mapping", location=f"{name}:1:1", message=f"expected a mapping, got {kind}")
+        )
     return tree
 
 
@@ -169,7 +171,9 @@ class _Reader:
         next(self.events)  # the document ends
         event = next(self.events)
         if isinstance(event, DocumentStartEvent):
-            self.wrong("two-documents", event, (), "expected one document, got a second one", "one document a file")
+            self.wrong(
+                "multiple-documents", event, (), "expected one document, got a second one", "one document a file"
+            )
         return self.tree
 
     def next(self) -> NodeEvent:
@@ -221,7 +225,7 @@ class _Reader:
         values: dict[str, Any] = {}
         while not isinstance(event := self.next(), MappingEndEvent):
             if not isinstance(event, ScalarEvent):
-                self.wrong("no-key", event, keys, "expected text as a key")
+                self.wrong("missing-key", event, keys, "expected text as a key")
                 self.node(event, (*keys, "?"))
                 self.node(self.next(), (*keys, "?"))
                 continue

@@ -219,7 +219,7 @@ class Lease:
         """Raise an error if the folder was removed: then no process took over."""
         if not self._numbers():
             message = "this folder was removed; restore it, and run the study again"
-            raise StoreError(Problem(code="no-folder", location=str(self.folder), message=message))
+            raise StoreError(Problem(code="missing-folder", location=str(self.folder), message=message))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"lease-{number:06d}"

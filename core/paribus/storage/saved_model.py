@@ -85,9 +85,9 @@ def read_model(folder: str | Path) -> SavedModel:
     result = document.get("result") if is_trial else None
     if is_trial and not (place / WEIGHTS).is_file():
         state = f": it {result.get('state')}" if isinstance(result, dict) else ""
-        raise _problem("no-weights", place, f"this trial has no weights{state}", "a trial that is done")
+        raise _problem("missing-weights", place, f"this trial has no weights{state}", "a trial that is done")
     if not (place / WEIGHTS).is_file():
-        raise _problem("no-weights", place, f"missing `{WEIGHTS}` in this folder", _VALID)
+        raise _problem("missing-weights", place, f"missing `{WEIGHTS}` in this folder", _VALID)
     data = result.get("data") if isinstance(result, dict) else None
     tokenizer = data.get("tokenizer", "") if isinstance(data, dict) else document.get("tokenizer", "")
     spec, dtype = document.get("spec"), document.get("dtype", "float32")
@@ -152,18 +152,18 @@ def _ends(header: Any) -> Iterator[int]:
 def _no_model(place: Path) -> StoreError:
     """Return the error for a folder without a model: its content, and what to do."""
     if not place.exists():
-        return _problem("no-record", place, "this folder does not exist", _VALID)
+        return _problem("missing-record", place, "this folder does not exist", _VALID)
     if not place.is_dir():
-        return _problem("no-record", place, "expected a folder with a model, got a file", _VALID)
+        return _problem("missing-record", place, "expected a folder with a model, got a file", _VALID)
     if (place / "config.json").is_file():
         message = "this is a model of another library"
-        return _problem("no-record", place, message, f"`paribus convert {place} -o ours` converts it")
+        return _problem("missing-record", place, message, f"`paribus convert {place} -o ours` converts it")
     pickled = next((name for name in PICKLES if (place / name).exists()), None)
     if pickled:
         message = f"its weights are a pickle, `{pickled}`, which may run code, so it was not opened"
         return _problem("pickle", place, message, _VALID)
     message = "this folder has no record, so it is not a trial that has ended"
-    return _problem("no-record", place, message, _VALID)
+    return _problem("missing-record", place, message, _VALID)
 
 
 def _problem(code: str, path: Path, message: str, valid: str = "") -> StoreError:

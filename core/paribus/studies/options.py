@@ -147,7 +147,7 @@ def check_scale_keys(
                 validator.add_error("varied-twice", keys, message, "a key that no variant changes")
             elif stage is not None:
                 message = f"the stage `{stage.name}` sets `{key}`, so the scale's value would be ignored"
-                validator.add_error("not-read", keys, message, "a key that no stage sets")
+                validator.add_error("unused-option", keys, message, "a key that no stage sets")
 
 
 # --- tune ---
@@ -235,10 +235,10 @@ def parse_looks(validator: Validator, study: Mapping[str, Any], design: str, see
         return ()
     if study.get("tune") is not None:
         message = "early stopping looks at all tables at once, and a tuned table has no trials until tuning has ended"
-        validator.add_error("not-together", ("stop",), message, "`stop` in a study without `tune`")
+        validator.add_error("incompatible-options", ("stop",), message, "`stop` in a study without `tune`")
     if design not in ONE_TABLE:
         message = f"the design `{design}` also compares variants with each other, so it needs all seeds of each"
-        validator.add_error("not-together", ("stop",), message, join_names(ONE_TABLE))
+        validator.add_error("incompatible-options", ("stop",), message, join_names(ONE_TABLE))
     if isinstance(stop, Mapping):
         for key in stop:
             if key not in ("when", "looks"):
@@ -258,7 +258,7 @@ def _default_looks(validator: Validator, seeds: int) -> tuple[int, ...]:
     early = tuple(look for look in DEFAULT_LOOKS if look <= LAST_EARLY_LOOK * seeds)
     if not early:
         message = f"{seeds} seeds are too few to stop early"
-        validator.add_error("not-read", ("stop",), message, "seeds: 4, or more")
+        validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
     return (*early, seeds)
 
 

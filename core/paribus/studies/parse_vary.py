@@ -106,7 +106,7 @@ def _check_design_keys(validator: Validator, design: str, varied: Variation) -> 
         if key not in reads:
             message = f"the design `{design}` reads {either}, so `{key}` would be ignored"
             designs = [name for name, keys in READS.items() if key in keys]
-            validator.add_error("not-read", (key,), message, f"design: {join_names(designs)}")
+            validator.add_error("unused-option", (key,), message, f"design: {join_names(designs)}")
     if len(reads) > 1 and set(reads) <= set(sections):
         message = f"the design `{design}` reads {either}, and this study has both"
         validator.add_error("too-many", (reads[0],), message, "one of them")
@@ -115,7 +115,7 @@ def _check_design_keys(validator: Validator, design: str, varied: Variation) -> 
     if varied.when and design in REFUSES_CONDITIONS:
         key = next(iter(varied.when))
         message = f"the design `{design}` {REFUSES_CONDITIONS[design]}"
-        validator.add_error("not-read", ("vary", key), message, "design: grid")
+        validator.add_error("unused-option", ("vary", key), message, "design: grid")
     if design == "leave-one-out":
         for key, values in varied.vary.items():
             if len(values) > 1:
@@ -133,12 +133,12 @@ def _parse_fraction(validator: Validator, value: Any, design: str, varied: Varia
     keys = ("fraction",)
     if design != "factorial":
         message = f"the design `{design}` has no factors, so it has no fraction"
-        validator.add_error("not-read", keys, message, "design: factorial")
+        validator.add_error("unused-option", keys, message, "design: factorial")
         return 1
     multilevel = next((levels for levels in varied.factors if len(levels) > 1), None)
     if multilevel is not None:
         message = f"a fraction needs two levels, and `{multilevel[0].changes[0][0]}` has {len(multilevel) + 1}"
-        validator.add_error("no-fraction", keys, message, "one value for each axis, besides the base's")
+        validator.add_error("invalid-fraction", keys, message, "one value for each axis, besides the base's")
         return 1
     factors = len(varied.factors)
     valid = [1 << halvings for halvings in range(1, factors) if is_possible(factors, halvings)]
@@ -148,7 +148,7 @@ def _parse_fraction(validator: Validator, value: Any, design: str, varied: Varia
         fraction = Fraction(0)
     if fraction.numerator != 1 or fraction.denominator not in valid:
         message = f"got {value_text(value)}, and {factors} factors have no such fraction that tells main effects apart"
-        validator.add_error("no-fraction", keys, message, join_names(f"1/{it}" for it in valid) or "all of them")
+        validator.add_error("invalid-fraction", keys, message, join_names(f"1/{it}" for it in valid) or "all of them")
         return 1
     return fraction.denominator
 
@@ -201,7 +201,7 @@ def parse_exclusions(validator: Validator, value: Any, design: str) -> tuple[Exc
         return ()
     if design and design not in PRODUCTS:
         message = f"the design `{design}` has only the variants that are listed, so `exclude` would be ignored"
-        validator.add_error("not-read", ("exclude",), message, f"design: {join_names(PRODUCTS)}")
+        validator.add_error("unused-option", ("exclude",), message, f"design: {join_names(PRODUCTS)}")
     return tuple(_parse_exclusion(validator, cell, ("exclude", index)) for index, cell in enumerate(value))
 
 
@@ -225,7 +225,9 @@ def idle_levels(
             key = levels[name].changes[0][0]
             message = f"`{name}` is the value of the base, which is a level of every factor already"
             valid = "values that the base does not have"
-            yield Problem(code="idle-level", path=key, location=location_of(key), message=message, valid=valid)
+            yield Problem(
+                code="level-without-effect", path=key, location=location_of(key), message=message, valid=valid
+            )
 
 
 @final
@@ -256,7 +258,7 @@ class ExclusionFilter:
             if exclusion.keys not in self.used:
                 name = named_variant(*exclusion.holds.items()).name
                 yield Problem(
-                    code="no-cell",
+                    code="exclusion-without-match",
                     path=join_keys(exclusion.keys),
                     location=location(exclusion.keys),
                     message=f"no cell has {name}, so this excludes nothing",

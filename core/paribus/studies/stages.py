@@ -108,7 +108,7 @@ def _parse_stage(
         for key in ("from", "tasks"):
             if key in mapping:
                 message = f"`{key}` belongs to the stage, not to a task"
-                validator.add_error("not-read", (*task_keys, key), message, "budget, and keys of a spec")
+                validator.add_error("unused-option", (*task_keys, key), message, "budget, and keys of a spec")
         tree = Tree({**stage.overrides.data}, dict(stage.overrides.locations))
         task_spec = {key: value for key, value in mapping.items() if key not in STAGE_KEYS}
         overrides = _subtree(validator, task_spec, task_keys)
@@ -176,7 +176,7 @@ def parse_metric_stage(validator: Validator, metric: Mapping[str, Any], stages: 
     given_key = "stage" if "stage" in metric else "task"
     if names == [""]:
         message = "this study has no stages, so this would be ignored"
-        validator.add_error("not-read", ("metric", given_key), message, "stages: {…}")
+        validator.add_error("unused-option", ("metric", given_key), message, "stages: {…}")
         return ""
     query = "/".join(map(str, words))
     if metric.get("stage") is None:
@@ -218,7 +218,7 @@ def check_stage_keys(validator: Validator, stages: Sequence[Stage], varied: Sequ
             stage_key = key_in_stage(key, stage, stages) or ""
             if stage.parent and stage_key.partition(".")[0] == "from":
                 message = f"the stage `{stage.name}` starts from `{stage.parent}` in every variant, so this is ignored"
-                validator.add_error("not-read", keys, message, "another study, whose stage has `from: null`")
+                validator.add_error("unused-option", keys, message, "another study, whose stage has `from: null`")
                 break
             if key_in_stage(key, stage, stages) != key or not stage.name:
                 continue

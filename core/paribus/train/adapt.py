@@ -168,7 +168,7 @@ def _load_source(spec: Spec, key: str, classes: Registry, text: EncodedCorpus) -
     """Load the saved model that a spec names, if it has not changed and reads the same tokens."""
     if "name" not in spec[key]:
         message = "this spec has the hash of a model, but not its folder"
-        raise StoreError(Problem(code="no-record", path=key, message=message, valid=f"{key}=FOLDER"))
+        raise StoreError(Problem(code="missing-record", path=key, message=message, valid=f"{key}=FOLDER"))
     saved_model = read_model(spec[key]["name"])
     if "trial" in spec[key] and saved_model.identity != spec[key]["trial"]:
         message = f"`{saved_model.folder}` is not the trial {spec[key]['trial']}, from which this one starts"
@@ -177,7 +177,10 @@ def _load_source(spec: Spec, key: str, classes: Registry, text: EncodedCorpus) -
         message = f"`{saved_model.folder}` has changed since the spec was resolved"
         raise StoreError(
             Problem(
-                code="changed", path=key, message=message, valid="the original model, or a spec that is resolved again"
+                code="model-changed",
+                path=key,
+                message=message,
+                valid="the original model, or a spec that is resolved again",
             )
         )
     if spec[key].get("vocabulary") == "new":

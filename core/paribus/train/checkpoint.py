@@ -166,7 +166,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     tensors, document = read_tensors(path)
     if document.get("kind") != "weights":
         message = f"expected a file of weights, got one of kind {document.get('kind')!r}"
-        raise StoreError(Problem(code="not-weights", location=str(path), message=message, valid="weights"))
+        raise StoreError(Problem(code="not-a-weights-file", location=str(path), message=message, valid="weights"))
     fill_model(model, tensors, document["aliases"], path)
     metadata: dict[str, Any] = document["metadata"]
     return metadata

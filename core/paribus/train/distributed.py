@@ -187,7 +187,7 @@ def _process_group_environment(count: int) -> Iterator[None]:
 
 
 def _refused(key: str, message: str, valid: str) -> SpecError:
-    return SpecError(Problem(code="trainer-refused", path=f"trainer.{key}", message=message, valid=valid))
+    return SpecError(Problem(code="trainer-error", path=f"trainer.{key}", message=message, valid=valid))
 
 
 # -- sharded parameters -------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def shard(model: nn.Module, device: torch.device) -> None:
     """Shard the parameters of a model over all processes."""
     if scalars := [name for name, parameter in model.named_parameters() if not parameter.ndim]:
         message = f"parameters without dimensions cannot be sharded: {join_names(scalars)}"
-        raise SpecError(Problem(code="trainer-refused", path="trainer.strategy", message=message, valid="ddp"))
+        raise SpecError(Problem(code="trainer-error", path="trainer.strategy", message=message, valid="ddp"))
     mesh = _mesh(device)
     for unit in shard_units(model):
         unit.register_forward_hook(_copy_views)

@@ -171,4 +171,6 @@ class _FlatBuilder:
 
 def _id_outside(name: str, position: int, token: int, size: int) -> DataError:
     message = f"document {name!r} has the id {token} at position {position}, of a vocabulary of {size:,}"
-    return DataError(Problem(code="id-outside", path="tokenizer", message=message, valid=f"ids from 0 to {size - 1:,}"))
+    return DataError(
+        Problem(code="id-out-of-range", path="tokenizer", message=message, valid=f"ids from 0 to {size - 1:,}")
+    )

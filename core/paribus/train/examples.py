@@ -107,7 +107,7 @@ class Examples:
 def _equal_lengths(objective: str) -> SpecError:
     message = f"data.bucket sorts examples by length, but all examples of `{objective}` have the same length"
     return SpecError(
-        Problem(code="not-read", path="data.bucket", message=message, valid="0, or examples that are padded")
+        Problem(code="unused-option", path="data.bucket", message=message, valid="0, or examples that are padded")
     )
 
 

@@ -163,7 +163,7 @@ class MeasuredModel:
         if self._writer is None:
             message = "text generation is not available here"
             valid = "paribus.measure, `paribus train` or a study"
-            raise SpecError(Problem(code="no-writer", path="measure", message=message, valid=valid))
+            raise SpecError(Problem(code="generation-unavailable", path="measure", message=message, valid=valid))
         return self._writer(
             self.model, self.data.encoded, examples, beam=beam, length_penalty=length_penalty, tokens=tokens
         )

@@ -22,7 +22,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     for name, value in model.state_dict(keep_vars=True).items():
         if not isinstance(value, Tensor):
             message = f"the model's state_dict contains a {type(value).__name__}"
-            raise StoreError(Problem(code="not-saved", path=name, message=message, valid="tensors only"))
+            raise StoreError(Problem(code="cannot-save", path=name, message=message, valid="tensors only"))
         named[name] = value
     return named
 
@@ -61,7 +61,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: 
     unknown = [key for key in optimizer.state if key not in names]
     if unknown:
         message = f"the optimizer has state for {len(unknown)} objects that are not its parameters"
-        raise StoreError(Problem(code="not-saved", message=message))
+        raise StoreError(Problem(code="cannot-save", message=message))
     options = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     state = {name: optimizer.state[parameter] for parameter, name in names.items() if parameter in optimizer.state}
     state = {
@@ -137,7 +137,7 @@ def _named_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[di
         if foreign:
             shapes = join_names(foreign)
             message = f"group {index} of the optimizer has parameters that are not the model's, of shapes {shapes}"
-            raise StoreError(Problem(code="foreign-parameter", message=message))
+            raise StoreError(Problem(code="unknown-parameter", message=message))
         groups.append({names[id(parameter)]: parameter for parameter in group["params"]})
     return groups
 

@@ -109,7 +109,7 @@ def pack(value: object, path: str, tensors: dict[str, Tensor]) -> Json:
         return {"dict": {key: pack(item, f"{path}/{key}", tensors) for key, item in value.items()}}
     message = f"a checkpoint cannot hold a {type(value).__name__}"
     valid = "tensors, numbers, strings, None, and lists, tuples and string-keyed mappings of these"
-    raise StoreError(Problem(code="not-saved", path=path, message=message, valid=valid))
+    raise StoreError(Problem(code="cannot-save", path=path, message=message, valid=valid))
 
 
 def unpack(packed: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:

@@ -228,7 +228,7 @@ def _trainer(spec: Spec, steps: int, callbacks: Sequence[Callback], context: Tri
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         message = f"Lightning rejects these options: {reason}"
         valid = "options that Lightning supports on this machine"
-        raise SpecError(Problem(code="trainer-refused", path="trainer", message=message, valid=valid)) from error
+        raise SpecError(Problem(code="trainer-error", path="trainer", message=message, valid=valid)) from error
 
 
 def _fit(

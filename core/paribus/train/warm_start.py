@@ -164,7 +164,7 @@ def _check_shapes(converted: Mapping[str, ConvertedTensor], named: Mapping[str, 
         if shape != tuple(tensor.value.shape):
             message = f"`convert_weights` made a tensor of the shape {tuple(tensor.value.shape)}"
             valid = "a tensor that the module has" if shape is None else f"the shape of the module's tensor, {shape}"
-            raise PluginError(Problem(code="misshapen", path=path, message=message, valid=valid))
+            raise PluginError(Problem(code="wrong-shape", path=path, message=message, valid=valid))
 
 
 def _initial_values(tensor: Tensor) -> str:

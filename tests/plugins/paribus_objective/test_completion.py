@@ -80,7 +80,7 @@ def test_given_tokens_of_an_answer_are_not_labels(build: Build, vocabulary: Voca
     objective = build("completion", vocabulary, marks=True, separator=False, stop=False)
     labels = all_of(objective, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
     assert [[label for label in row if label != IGNORED] for row in labels.tolist()] == [[20, 21], [], [23, 26]]
-    with pytest.raises(DataError, match=r"error\[no-marks\] .* 5 sentences .* has 2;"):
+    with pytest.raises(DataError, match=r"error\[wrong-number-of-marks\] .* 5 sentences .* has 2;"):
         all_of(objective, corpus(PAIRS, [1, 0]), 6)
 
 

@@ -119,7 +119,7 @@ def test_more_classes_than_sentinels_are_refused(build: Build, tokens: Any) -> N
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match=r"error\[no-special\] .*`eos`"):
+    with pytest.raises(SpecError, match=r"error\[missing-special-token\] .*`eos`"):
         build("control", Vocabulary(5000, {"pad": 0}, CODES))
 
 

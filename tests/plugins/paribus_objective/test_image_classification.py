@@ -113,7 +113,7 @@ def test_the_model_sees_no_label(build: Build, vocabulary: Vocabulary) -> None:
 def test_images_of_different_sizes_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     objective, tokens = build("image-classify", vocabulary), corpus([0, 1, 2], [12, 12, 9])
     assert form(objective, tokens, [0, 1]).streams["body"].tokens.shape == (2, 12)
-    with pytest.raises(DataError, match=r"error\[uneven-images\] .* 9 and 12 values"):
+    with pytest.raises(DataError, match=r"error\[image-size-mismatch\] .* 9 and 12 values"):
         form(objective, tokens, [1, 2])
 
 

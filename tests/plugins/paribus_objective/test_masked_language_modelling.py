@@ -102,7 +102,7 @@ def test_shares_that_sum_to_more_than_1_are_refused(build: Build, vocabulary: Vo
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match=r"error\[no-special\] .*`mask`"):
+    with pytest.raises(SpecError, match=r"error\[missing-special-token\] .*`mask`"):
         build("mlm", Vocabulary(100, {"pad": 0}))
 
 

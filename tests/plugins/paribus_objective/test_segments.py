@@ -181,7 +181,7 @@ def test_too_few_rows_for_a_pair_are_refused(vocabulary: Vocabulary) -> None:
 @pytest.mark.parametrize("missing", ["cls", "sep"])
 def test_a_tokenizer_without_cls_or_sep_is_refused(missing: str, vocabulary: Vocabulary) -> None:
     has = {name: token for name, token in vocabulary.specials.items() if name != missing}
-    with pytest.raises(SpecError, match=rf"error\[no-special\] .*`{missing}`"):
+    with pytest.raises(SpecError, match=rf"error\[missing-special-token\] .*`{missing}`"):
         SegmentLayout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(100, has), "sop")
 
 

@@ -202,7 +202,7 @@ def test_too_few_sentinels_for_the_languages_are_refused(build: Build, vocabular
 
 def test_too_few_or_too_many_languages_are_refused(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, languages=2)
-    with pytest.raises(DataError, match=r"error\[no-languages\] objective.languages"):
+    with pytest.raises(DataError, match=r"error\[missing-languages\] objective.languages"):
         objective.example_count(pairs([[3]], [[2]]), 32)
     with pytest.raises(DataError, match=r"error\[too-few\] objective.languages: .* corpus has 3; valid: ≥ 3"):
         objective.example_count(pairs([[3]], [[2]], ([0], [2])), 32)
@@ -231,11 +231,13 @@ def test_a_prompt_among_three_languages_needs_both(build: Build, vocabulary: Voc
     prompt: Any = objective.prompt
     assert prompt([9], GenerationTarget(2, 1)).source == (FIRST + 1, 9, EOS)
     assert prompt([FIRST, 9], GenerationTarget(2)).source == (FIRST, 9, EOS)
-    with pytest.raises(SpecError, match=r"error\[no-language\] language: .* source language; got none; valid: 0 to 2"):
+    with pytest.raises(
+        SpecError, match=r"error\[missing-language\] language: .* source language; got none; valid: 0 to 2"
+    ):
         prompt([9], GenerationTarget(2))
-    with pytest.raises(SpecError, match=r"error\[no-language\] language: .* target language; got none"):
+    with pytest.raises(SpecError, match=r"error\[missing-language\] language: .* target language; got none"):
         prompt([9])
-    with pytest.raises(SpecError, match=r"error\[no-language\] language: .* target language; got 3"):
+    with pytest.raises(SpecError, match=r"error\[missing-language\] language: .* target language; got 3"):
         prompt([9], GenerationTarget(3))
 
 

@@ -140,7 +140,7 @@ def test_too_few_sentinels_are_refused_with_the_minimum(build: Build) -> None:
 
 
 def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match=r"error\[no-special\] .*`eos`"):
+    with pytest.raises(SpecError, match=r"error\[missing-special-token\] .*`eos`"):
         build("span-corruption", Vocabulary(1300, {"pad": 0}, tuple(SENTINELS)), 64)
 
 

@@ -11,7 +11,9 @@ def test_a_special_token_is_found_by_its_name() -> None:
 
 
 def test_a_missing_special_token_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SpecError, match=r"error\[no-special\] tokenizer: .*`mask`; the tokenizer has eos, pad"):
+    with pytest.raises(
+        SpecError, match=r"error\[missing-special-token\] tokenizer: .*`mask`; the tokenizer has eos, pad"
+    ):
         special_tokens.require(Vocabulary(9, {"pad": 0, "eos": 1}), "mask", "masking")
     with pytest.raises(SpecError, match="the tokenizer has none"):
         special_tokens.require(Vocabulary(9, {}), "mask", "masking")

@@ -194,5 +194,5 @@ def test_one_draw_decides_for_a_whole_run() -> None:
 
 
 def test_a_tokenizer_without_word_beginnings_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"error\[no-words\] tokenizer: "):
+    with pytest.raises(SpecError, match=r"error\[missing-words\] tokenizer: "):
         selection(LAWS["words"], 0.15, VOCABULARY._replace(word_starts=None))

@@ -63,10 +63,10 @@ def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
 @pytest.mark.extras
 def test_load_errors_of_the_library_are_reported() -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
-    match = r"error\[no-dataset\] corpus.split: .*'json'"
+    match = r"error\[missing-dataset\] corpus.split: .*'json'"
     with pytest.raises(DataError, match=match):
         Datasets(dataset="json", files=("none.jsonl",)).fingerprint()
     with pytest.raises(
-        DataError, match=r"error\[no-field\] .*\(json train, row 0\): .*'body'; valid: a field of the rows: 't"
+        DataError, match=r"error\[missing-field\] .*\(json train, row 0\): .*'body'; valid: a field of the rows: 't"
     ):
         Datasets(dataset="json", files=("a.jsonl",), text="body").fingerprint()

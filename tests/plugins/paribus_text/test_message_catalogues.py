@@ -163,14 +163,14 @@ def test_the_fingerprint_depends_on_the_messages(folder: Path) -> None:
 
 def test_a_machine_without_catalogues_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_catalogues, "installed_catalogues", list)
-    match = r"error\[no-catalogues\] corpus.path: .*; valid: `path` with .mo or"
+    match = r"error\[missing-catalogues\] corpus.path: .*; valid: `path` with .mo or"
     with pytest.raises(DataError, match=match):
         MessageCatalogues().fingerprint()
 
 
 def test_an_unavailable_language_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(folder, ["fr", "nl"], monkeypatch)
-    with pytest.raises(DataError, match=r"error\[no-language\] corpus.languages: .* de; valid: fr, nl"):
+    with pytest.raises(DataError, match=r"error\[missing-language\] corpus.languages: .* de; valid: fr, nl"):
         MessageCatalogues().fingerprint()
 
 
@@ -199,7 +199,7 @@ def test_a_broken_catalogue_of_the_machine_is_left_out(folder: Path, monkeypatch
             b'msgid "x"\nmsgstr "y"\n',
             r"error\[no-documents\] .* got 0 .*not requested",
         ),
-        ("a.txt", b"text", r"error\[no-file\] corpus.path: .*a.txt"),
+        ("a.txt", b"text", r"error\[missing-file\] corpus.path: .*a.txt"),
     ],
 )
 def test_a_broken_catalogue_of_the_user_is_reported(name: str, data: bytes, match: str, folder: Path) -> None:

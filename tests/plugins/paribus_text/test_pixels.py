@@ -16,7 +16,7 @@ def test_a_value_is_its_own_id() -> None:
 
 @pytest.mark.parametrize("text", ["a", "⠀⠀b", "\ud800", "\u27ff", "\u2900"])
 def test_a_text_that_is_not_an_image_is_refused(text: str) -> None:
-    with pytest.raises(DataError, match="no-image"):
+    with pytest.raises(DataError, match="not-an-image"):
         Pixels().encode_batch([text])
 
 

@@ -87,14 +87,14 @@ def test_rows_may_be_json_lines() -> None:
 def test_an_unknown_label_is_reported_with_its_row(label: str, options: dict[str, Any], expected: str) -> None:
     table(("One.", 1), ("Two.", label), ("Three.", 0))
     message = refusal(label="label", **options)
-    assert message.startswith("error[no-label] corpus.path (a.csv:3): ")
+    assert message.startswith("error[missing-label] corpus.path (a.csv:3): ")
     assert expected in message
 
 
 @pytest.mark.parametrize("score", ["much", "inf", "1_000"])
 def test_a_score_that_is_not_a_number_is_reported_with_its_row(score: str) -> None:
     table(("One.", 1), ("Two.", score))
-    expected = f"error[no-number] corpus.path (a.csv:3): the score is {score!r}; valid: a finite number"
+    expected = f"error[not-a-number] corpus.path (a.csv:3): the score is {score!r}; valid: a finite number"
     assert expected in refusal(score="label")
 
 

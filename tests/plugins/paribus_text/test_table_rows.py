@@ -52,7 +52,7 @@ def test_long_fields_of_csv_are_read() -> None:
     ("text", "start"),
     [
         ("text,label\none\n", "broken-csv a.csv:2: expected 2 fields, as in the header, got 1;"),
-        ("label\n1\n", "no-field a.csv:1: unknown field 'text'; a field of the rows: 'label'"),
+        ("label\n1\n", "missing-field a.csv:1: unknown field 'text'; a field of the rows: 'label'"),
         ('text\n"one\n', "broken-csv a.csv:2: invalid CSV: unexpected end of data;"),
         ('text\n"one"x\n', "broken-csv a.csv:2: invalid CSV: "),
     ],
@@ -97,7 +97,7 @@ def test_rows_of_parquet_are_numbered() -> None:
     assert problems == []
     assert table[2] == Row("a.parquet, row 3", {"text": "three", "label": 2})
     assert read(Path("a.parquet"), "body")[1] == [
-        "no-field a.parquet: unknown field 'body'; a field of the rows: 'text', 'label'"
+        "missing-field a.parquet: unknown field 'body'; a field of the rows: 'text', 'label'"
     ]
     corpus = Text(path=("a.parquet",))
     assert sorted(document.text for split in ("train", "val") for document in corpus.documents(split)) == [

@@ -174,12 +174,12 @@ def test_a_single_document_is_refused(folder: Path) -> None:
 
 def test_a_missing_file_is_reported_with_the_searched_folder(folder: Path) -> None:
     message = refusal(path=("missing.txt",))
-    assert message.startswith(f"error[no-file] corpus.path: no file matches 'missing.txt' in {folder}")
+    assert message.startswith(f"error[missing-file] corpus.path: no file matches 'missing.txt' in {folder}")
 
 
 def test_an_empty_folder_is_refused(folder: Path) -> None:
     (folder / "in").mkdir()
-    assert "error[no-file] corpus.path: the folder 'in' contains no file" in refusal(path=("in",))
+    assert "error[missing-file] corpus.path: the folder 'in' contains no file" in refusal(path=("in",))
 
 
 def test_an_unknown_file_type_is_refused(folder: Path) -> None:
@@ -232,11 +232,18 @@ def test_an_unreadable_file_is_reported(folder: Path, monkeypatch: pytest.Monkey
 def test_all_problems_are_reported_and_repeated_ones_are_counted(folder: Path) -> None:
     (folder / "a.jsonl").write_text("nonsense\n" * 30)
     message = refusal(path=("a.jsonl", "missing.txt"), validation=("gone.txt",)).splitlines()
-    assert [line.split(" ")[0] for line in message] == ["error[no-file]", "error[broken-json]", "error[no-file]"]
+    assert [line.split(" ")[0] for line in message] == [
+        "error[missing-file]",
+        "error[broken-json]",
+        "error[missing-file]",
+    ]
     assert "(a.jsonl:1): invalid JSON: Expecting value: line 1 column 1 (char 0)" in message[1]
     assert "; 29 more like it (a.jsonl:2, a.jsonl:3, a.jsonl:4, …)" in message[1]
     few = refusal(path=("missing.txt",), validation=("gone.txt",)).splitlines()
-    assert [line.split(":")[0] for line in few] == ["error[no-file] corpus.path", "error[no-file] corpus.validation"]
+    assert [line.split(":")[0] for line in few] == [
+        "error[missing-file] corpus.path",
+        "error[missing-file] corpus.validation",
+    ]
 
 
 def test_a_file_that_changed_since_the_first_reading_is_refused(folder: Path) -> None:

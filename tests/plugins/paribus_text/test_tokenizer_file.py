@@ -76,7 +76,7 @@ def test_special_tokens_are_found_by_their_usual_names(tmp_path: Path) -> None:
 def test_special_tokens_may_be_given_and_missing_ones_are_refused(tmp_path: Path) -> None:
     path = byte_pair(tmp_path / "tokenizer.json", ["<|endoftext|>", "<hole>"])
     assert read(path, Specials(mask="<hole>")).vocabulary().specials["mask"] == 1
-    with pytest.raises(SpecError, match=r"error\[no-special\] tokenizer\.specials\.mask.*'<gap>'"):
+    with pytest.raises(SpecError, match=r"error\[missing-special-token\] tokenizer\.specials\.mask.*'<gap>'"):
         read(path, Specials(mask="<gap>"))
 
 

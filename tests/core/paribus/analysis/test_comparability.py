@@ -29,8 +29,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "E2 fewer examples": ({"data.validation": 8}, {}, "other-validation", "differ in the validation examples"),
     "E3 other steps": (ATTENTION, {"result/steps": 50, "result/curve": []}, "other-steps", "the number of steps"),
     "E3 other tokens": (ATTENTION, {"result/tokens": 50}, "other-tokens", "the number of tokens"),
-    "E6 best of": (ATTENTION, {"result/curve": [{"step": 25}]}, "not-the-last", "before its last step"),
-    "E10 no metric": (ATTENTION, {"result/metrics": {"val/x": 1.0}}, "no-metric", "did not measure `val/mlm/loss`"),
+    "E6 best of": (ATTENTION, {"result/curve": [{"step": 25}]}, "no-final-metric", "before its last step"),
+    "E10 no metric": (ATTENTION, {"result/metrics": {"val/x": 1.0}}, "unknown-metric", "measure `val/mlm/loss`"),
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_every_reason_is_told_at_once(make: Make, ask: Ask) -> None:
     with pytest.raises(NotComparableError, match="it, other and baseline") as caught:
         compare(entries, ask(entries))
     codes = [problem.code for problem in caught.value.problems]
-    assert codes == ["other-corpus", "other-tokenizer", "other-tokens", "no-metric"]
+    assert codes == ["other-corpus", "other-tokenizer", "other-tokens", "unknown-metric"]
 
 
 @pytest.mark.parametrize("varied", [{"trainer.max_steps": 50}, {"data.batch": 8}])

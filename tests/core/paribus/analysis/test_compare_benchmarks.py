@@ -75,7 +75,7 @@ def test_without_rounds_there_is_a_ratio_and_no_interval_and_it_says_what_would_
     assert row.speed.ratio == pytest.approx(1.5, abs=0.02)
     assert (row.speed.low, row.speed.noise) == (None, None)
     assert "--benchmark-save-data" in comparison.caption[0]
-    with pytest.raises(NotComparableError, match="no-interval"):
+    with pytest.raises(NotComparableError, match="missing-interval"):
         check_benchmarks(parse_gates(["slower:5%"]), comparison)
 
 

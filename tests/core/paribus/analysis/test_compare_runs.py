@@ -168,7 +168,7 @@ def test_another_metric_says_which_way_is_better(keep: Keep) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": BASE}, VARIED)
     assert table(old, new).metric == "val/mlm/loss"
     assert table(old, new, metric="val/mlm/accuracy:higher").better == "higher"
-    with pytest.raises(SpecError, match=r"no-metric.*direction of `val/mlm/accuracy`"):
+    with pytest.raises(SpecError, match=r"unknown-metric.*direction of `val/mlm/accuracy`"):
         table(old, new, metric="val/mlm/accuracy")
     with pytest.raises(SpecError, match=r"no trial measured `val/mlm/los`; did you mean \"val/mlm/loss\". valid: .*"):
         table(old, new, metric="val/mlm/los")

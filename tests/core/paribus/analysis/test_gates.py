@@ -37,7 +37,7 @@ def test_what_is_no_gate_is_refused_with_what_is_one(text: str, words: str) -> N
 
 
 def test_all_wrong_gates_are_reported_at_once() -> None:
-    with pytest.raises(SpecError, match="no-gate") as caught:
+    with pytest.raises(SpecError, match="invalid-fail-condition") as caught:
         parse_gates(["slower", "worse:0.1", "worse:x"])
     assert len(caught.value.problems) == 2
 

@@ -147,7 +147,7 @@ def test_an_evaluated_objective_is_built_once_and_not_trained(assemble: Assemble
 
 
 def test_an_error_of_a_constructor_is_a_spec_error(assemble: Assemble) -> None:
-    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `mlp`"):
+    with pytest.raises(SpecError, match=r"error\[component-error\] feedforward: `mlp`"):
         assemble("gpt-tiny", "feedforward.inner=5", "feedforward.expand=2")
 
 
@@ -314,8 +314,8 @@ class Overflowing(Sloped):
 @pytest.mark.parametrize(
     ("failure", "error", "code", "path"),
     [
-        ("arithmetic", SpecError, "refused", "position"),
-        ("value", SpecError, "refused", "position"),
+        ("arithmetic", SpecError, "component-error", "position"),
+        ("value", SpecError, "component-error", "position"),
         ("storage", SpecError, "too-large", "dims"),
         ("size", SpecError, "too-large", "dims"),
         ("runtime", RuntimeError, "", ""),

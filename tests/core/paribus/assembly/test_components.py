@@ -88,13 +88,13 @@ def test_a_nested_component_is_passed_as_a_factory() -> None:
 
 
 def test_an_error_of_a_constructor_is_reported_with_slot_and_name() -> None:
-    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `every`.*`count` is invalid"):
+    with pytest.raises(SpecError, match=r"error\[component-error\] feedforward: `every`.*`count` is invalid"):
         make_every(count=13)
 
 
 def test_an_error_of_a_nested_constructor_is_reported() -> None:
     inner = make_every(inner=node(count=13)).inner
-    with pytest.raises(SpecError, match=r"error\[refused\] feedforward: `every`.*`count` is invalid"):
+    with pytest.raises(SpecError, match=r"error\[component-error\] feedforward: `every`.*`count` is invalid"):
         inner("inside")
 
 

@@ -118,7 +118,7 @@ def test_decoding_past_a_position_table_is_an_error(assemble: Callable[..., Mode
     model = assemble("gpt-tiny", "position=learned")
     states = model.start(2, 20)
     model(TOKENS, states)
-    with pytest.raises(DataError, match=r"error\[past-the-table\] position.length: .* position 16"):
+    with pytest.raises(DataError, match=r"error\[position-out-of-range\] position.length: .* position 16"):
         model(TOKENS[:, :1], states)
 
 

@@ -76,7 +76,7 @@ def test_problems_of_a_study_are_reported_as_of_a_study(cli: Cli) -> None:
     assert 'did you mean "mqa"' in result.err
     assert "dims" not in result.err
     Path("mine.yaml").write_text(STUDY)
-    assert "no-overrides" in cli("check", "mine.yaml", "norm=rmsnorm").err
+    assert "overrides-not-allowed" in cli("check", "mine.yaml", "norm=rmsnorm").err
 
 
 @pytest.mark.parametrize("verb", ["check", "run", "status"])

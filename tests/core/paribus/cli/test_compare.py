@@ -89,7 +89,7 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
         (
             ["a.json", "a.json", "--fail-if", "slower"],
             EXIT_SPEC,
-            "error[no-gate] --fail-if: expected a gate, got `slower`",
+            "error[invalid-fail-condition] --fail-if: expected a gate, got `slower`",
         ),
     ],
 )

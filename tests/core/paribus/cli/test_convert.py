@@ -85,10 +85,10 @@ def test_a_configuration_key_can_be_overridden(cli: Cli, gpt: Path, tmp_path: Pa
         ({"add_cross_attention": True}, 2, "error[unsupported-option] add_cross_attention"),
         ({"activation_function": "mish"}, 2, "error[unsupported-option] activation_function"),
         ({"architectures": ["GPT2ForQuestionAnswering"]}, 2, "error[unknown-architecture] architectures"),
-        ({"architectures": None}, 5, "error[no-model]"),
+        ({"architectures": None}, 5, "error[missing-model]"),
         ({"n_layer": 3}, 5, "error[missing-tensor] transformer.h.2.attn.c_attn.weight"),
         ({"n_layer": 1}, 5, "error[extra-tensor] transformer.h.1.attn.c_attn.bias"),
-        ({"n_embd": 24}, 5, "error[misshapen] transformer.wte.weight: expected the shape (300, 24)"),
+        ({"n_embd": 24}, 5, "error[wrong-shape] transformer.wte.weight: expected the shape (300, 24)"),
         ({"n_head": 5}, 2, "error[not-divisible] dims.heads"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -130,7 +130,7 @@ def test_sharded_weights_are_read_from_inside_the_folder_only(cli: Cli, gpt: Pat
     assert cli("convert", str(folder), "-o", "ours").code == 0
     index.write_text(json.dumps({"weight_map": {"transformer.wte.weight": "../pieces/model-00001.safetensors"}}))
     result = cli("convert", str(folder), "-o", "others")
-    assert (result.code, "error[no-weights]" in result.err) == (5, True)
+    assert (result.code, "error[missing-weights]" in result.err) == (5, True)
 
 
 def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_head_that_the_family_does_not_have_is_refused() -> None:
 
 def test_an_empty_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
     result = cli("convert", str(tmp_path), "-o", "ours")
-    assert (result.code, "error[no-record]" in result.err) == (5, True)
+    assert (result.code, "error[missing-record]" in result.err) == (5, True)
 
 
 def test_a_folder_without_a_model_is_refused() -> None:

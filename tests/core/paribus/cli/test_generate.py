@@ -123,7 +123,7 @@ def test_masks_are_filled(cli: Cli, models: Path) -> None:
     assert both[5:7] == ["", "A<mask>"]
     document = json.loads(cli("fill-mask", name, "The <mask>th", "--top", "3", "--json").out)
     assert document == [{"text": "The <mask>th", "masks": [[candidate._asdict() for candidate in expected]]}]
-    assert "error[no-mask] text: expected at least one `<mask>`, got none" in cli("fill-mask", name, "The").err
+    assert "error[missing-mask] text: expected at least one `<mask>`, got none" in cli("fill-mask", name, "The").err
 
 
 def test_attention_maps_are_printed(cli: Cli, models: Path, gpt: str) -> None:

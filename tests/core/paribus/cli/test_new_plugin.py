@@ -186,7 +186,7 @@ def test_files_of_the_user_are_never_overwritten(cli: Cli) -> None:
     for folder, reason in (("full", "contains files"), ("file", "is a file")):
         result = cli("new-plugin", "x", "--slot", "norm", "-o", folder)
         assert result.code == 2
-        assert f"error[folder-taken] ({folder}): expected a new or empty folder, but this {reason}" in result.err
+        assert f"error[folder-not-empty] ({folder}): expected a new or empty folder, but this {reason}" in result.err
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
     Path("empty").mkdir()
     assert cli("new-plugin", "x", "--slot", "norm", "-o", "empty").code == 0

@@ -156,7 +156,7 @@ def test_a_store_that_is_a_file_is_refused_at_once(
     Path("afile").write_text("")
     result = cli(verb[0], str(write_study()), *verb[1:], "--store", store)
     assert result.code == EXIT_STORE
-    assert "error[no-folder] (afile): this is a file, so trials cannot be saved in it" in result.err
+    assert "error[not-a-folder] (afile): this is a file, so trials cannot be saved in it" in result.err
 
 
 def test_the_error_without_records_names_the_store(cli: Cli, write_study: WriteStudy) -> None:

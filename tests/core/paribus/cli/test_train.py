@@ -62,7 +62,7 @@ def test_a_trial_that_diverges_is_reported_with_its_step(capsys: pytest.CaptureF
     [
         ("trainer.max_step=5", 'unknown argument "max_step" of lightning.Trainer'),
         ("trainer.max_step=5", 'did you mean "max_steps"?'),
-        ("trainer.accelerator=abacus", "error[trainer-refused] trainer"),
+        ("trainer.accelerator=abacus", "error[trainer-error] trainer"),
     ],
 )
 def test_an_option_that_lightning_refuses_is_a_spec_error(
@@ -117,7 +117,10 @@ def test_a_trial_starts_from_another_by_its_identity(capsys: pytest.CaptureFixtu
     ("words", "message"),
     [
         (["optimizer.lr=1"], "error[missing]: missing SPEC before the override `optimizer.lr=1`"),
-        (["from=abcdef"], "error[no-record] from (abcdef): this folder does not exist; valid: a folder like runs/"),
+        (
+            ["from=abcdef"],
+            "error[missing-record] from (abcdef): this folder does not exist; valid: a folder like runs/",
+        ),
     ],
 )
 def test_without_a_spec_an_initial_model_is_required(

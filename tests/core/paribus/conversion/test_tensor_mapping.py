@@ -43,13 +43,13 @@ def test_a_tied_tensor_may_be_saved_once() -> None:
             torch.zeros(1),
             r"error\[extra-tensor\] more: unexpected tensor, which the configuration does not explain",
         ),
-        ("wte", torch.zeros(6, 2), r"error\[misshapen\] wte: expected the shape \(5, 2\) of `table`, got \(6, 2\)"),
-        ("fused", torch.zeros(2, 11), r"error\[misshapen\] fused: expected the shape \(4, 2\) of `q`, got \(2, 11\)"),
+        ("wte", torch.zeros(6, 2), r"error\[wrong-shape\] wte: expected the shape \(5, 2\) of `table`, got \(6, 2\)"),
+        ("fused", torch.zeros(2, 11), r"error\[wrong-shape\] fused: expected the shape \(4, 2\) of `q`, got \(2, 11\)"),
         ("fused", torch.full((2, 12), torch.nan), r"error\[not-finite\] fused"),
         (
             "head",
             torch.zeros(5, 2),
-            r"error\[wrongly-tied\] head: expected a tensor equal to `wte`, as the configuration",
+            r"error\[tied-weights-differ\] head: expected a tensor equal to `wte`, as the configuration",
         ),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_matrix_may_have_an_axis_for_heads_on_either_side(turned: bool) -> Non
     matrix = convert_tensors([move], {"heads": hf_tensor}, {"q": torch.Size([4, 2])})["q"]
     assert torch.equal(matrix, hf_tensor.view(2, 4).T if turned else hf_tensor.view(4, 2))
     assert torch.equal(export_tensors([move], {"q": matrix})["heads"], hf_tensor)
-    with pytest.raises(StoreError, match=r"error\[misshapen\] heads"):
+    with pytest.raises(StoreError, match=r"error\[wrong-shape\] heads"):
         convert_tensors([move], {"heads": torch.randn(2, 4)}, {"q": torch.Size([4, 2])})
 
 

@@ -83,27 +83,27 @@ def test_layers_without_weights_are_skipped(assembled: Assembled) -> None:
 def test_an_invalid_selection_is_refused(assembled: Assembled) -> None:
     gpt, seq2seq = assembled("gpt-tiny"), assembled("seq2seq-tiny")
     cases: list[tuple[Model, str | None, dict[str, Any], str]] = [
-        (gpt, TEXT, {"source": SOURCE}, "error[source] source: this model has no source; valid: none"),
+        (gpt, TEXT, {"source": SOURCE}, "error[invalid-source] source: this model has no source; valid: none"),
         (gpt, None, {}, "error[no-text] text: expected a text; valid: a text"),
-        (gpt, TEXT, {"kind": "cross"}, "error[no-weights] kind: this model has no `cross` weights; valid: self"),
-        (seq2seq, TEXT, {}, "error[source] source: expected a source; valid: a text"),
+        (gpt, TEXT, {"kind": "cross"}, "error[missing-weights] kind: this model has no `cross` weights; valid: self"),
+        (seq2seq, TEXT, {}, "error[invalid-source] source: expected a source; valid: a text"),
         (
             seq2seq,
             TEXT,
             {"source": SOURCE, "kind": "all"},
-            "error[no-weights] kind: this model has no `all` weights",
+            "error[missing-weights] kind: this model has no `all` weights",
         ),
         (
             assembled("gpt-tiny", "attention=linear", "position=none"),
             TEXT,
             {},
-            "error[no-weights] attention: expected an attention with the trait `weights`, got Linear",
+            "error[missing-weights] attention: expected an attention with the trait `weights`, got Linear",
         ),
         (
             assembled("rnnsearch-tiny", "objective=span-corruption"),
             TEXT,
             {"source": SOURCE, "kind": "self"},
-            "error[no-weights] kind: this model has no attention weights; valid: cross, source",
+            "error[missing-weights] kind: this model has no attention weights; valid: cross, source",
         ),
     ]
     for model, text, options, message in cases:

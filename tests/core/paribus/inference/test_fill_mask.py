@@ -81,7 +81,7 @@ def test_a_mask_of_a_whole_word_includes_the_space_before_it(assembled: Assemble
 def test_an_invalid_text_model_or_option_is_refused(assembled: Assembled) -> None:
     encoder, gpt = assembled("encoder-tiny"), assembled("gpt-tiny")
     with pytest.raises(
-        DataError, match=r"error\[no-mask\] text: expected at least one `<mask>`, got none; valid: `<mask>`"
+        DataError, match=r"error\[missing-mask\] text: expected at least one `<mask>`, got none; valid: `<mask>`"
     ):
         paribus.fill(encoder, "The statement")
     with pytest.raises(SpecError, match=r"error\[out-of-range\] top: expected at least 1, got 0; valid: ≥ 1"):
@@ -91,8 +91,8 @@ def test_an_invalid_text_model_or_option_is_refused(assembled: Assembled) -> Non
     ):
         paribus.fill(gpt, TEXT)
     learned = assembled("encoder-tiny", "position=learned")
-    with pytest.raises(DataError, match=r"error\[past-the-table\] text: it has 41 tokens, but the posit"):
+    with pytest.raises(DataError, match=r"error\[position-out-of-range\] text: it has 41 tokens, but the posit"):
         paribus.fill(learned, "<mask>" + "x" * 40)
     learned.text, learned.tokenizer = None, ""
-    with pytest.raises(DataError, match=r"error\[no-mask\] tokenizer: its special tokens are not known"):
+    with pytest.raises(DataError, match=r"error\[missing-mask\] tokenizer: its special tokens are not known"):
         paribus.fill(learned, [1, 2])

@@ -179,7 +179,7 @@ def test_languages_are_selected_by_name_and_the_second_of_two_is_inferred(locale
             paribus.generate(model, "1/2/2021", **options)
             runs.append(list(inputs))
         else:
-            with pytest.raises(SpecError, match=r"error\[no-language\]"):
+            with pytest.raises(SpecError, match=r"error\[missing-language\]"):
                 paribus.generate(model, "1/2/2021", **options)
     assert all(run == runs[0] for run in runs)
     hook.remove()
@@ -215,19 +215,19 @@ def test_a_prompt_that_is_too_long_is_refused_with_the_limit(gpt: Model, assembl
     assert len(paribus.generate(gpt, long_prompt, tokens=3).results[0][0].ids) == 3
     limit = "but the positions of this model end at 32; valid"
     assert_refused(
-        learned, long_prompt, f"error[past-the-table] prompt 1: it has 40 tokens, {limit}: ≤ 32 tokens", tokens=3
+        learned, long_prompt, f"error[position-out-of-range] prompt 1: it has 40 tokens, {limit}: ≤ 32 tokens", tokens=3
     )
     assert_refused(
         learned,
         "x" * 30,
-        f"error[past-the-table] prompt 1: it has 30 tokens, and 4 new ones are requested, {limit}: `tokens` ≤ 3",
+        f"error[position-out-of-range] prompt 1: it has 30 tokens, and 4 new ones are requested, {limit}: `tokens` ≤ 3",
         tokens=4,
     )
     assert len(paribus.generate(learned, ["x" * 30, "x"], tokens=3).results[0][0].ids) == 3
     assert [len(w[0].ids) for w in paribus.generate(learned, ["x" * 30, "x"]).results] == [3, 32]
     source = assembled("seq2seq-tiny", "position=learned")
     source_length = "its source has 41 tokens"
-    assert_refused(source, long_prompt, f"error[past-the-table] prompt 1: {source_length}, {limit}: ≤ 32 tokens")
+    assert_refused(source, long_prompt, f"error[position-out-of-range] prompt 1: {source_length}, {limit}: ≤ 32 tokens")
 
 
 def test_an_empty_prompt_needs_a_special_token_to_start_from(gpt: Model) -> None:
@@ -246,7 +246,8 @@ def test_an_unknown_token_id_is_refused_with_its_position(gpt: Model) -> None:
     assert_refused(
         gpt,
         [[1, 2], [3, 999, -1]],
-        "error[id-outside] prompt 2: unknown id 999 at position 1, of a vocabulary of 294; valid: ids from 0 to 293",
+        "error[id-out-of-range] prompt 2: unknown id 999 at position 1, of a vocabulary of 294; "
+        "valid: ids from 0 to 293",
     )
 
 
@@ -303,7 +304,7 @@ def test_a_class_is_refused_by_a_model_without_classes(gpt: Model) -> None:
     assert_refused(
         gpt,
         "A",
-        "error[not-read] label: a model that writes as it was trained for clm has no classes, so this has no "
+        "error[unused-option] label: a model that writes as it was trained for clm has no classes, so this has no "
         "effect; valid: none",
         label="1",
     )
@@ -315,7 +316,7 @@ def test_a_model_without_a_tokenizer_accepts_token_ids(assemble_bare: Model) -> 
     assert_refused(
         assemble_bare,
         "A",
-        "error[no-tokenizer] tokenizer: this model has no tokenizer: it was converted "
+        "error[missing-tokenizer] tokenizer: this model has no tokenizer: it was converted "
         "or made without one; valid: ids in place of text, or a model that was trained or adapted here",
     )
 

@@ -47,7 +47,7 @@ def test_a_number_out_of_range_is_refused_with_its_limits(name: str) -> None:
     ],
 )
 def test_an_option_without_effect_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=rf"(?m)^error\[(unread|too-many)\] {re.escape(message)}"):
+    with pytest.raises(SpecError, match=rf"(?m)^error\[(unused-option|too-many)\] {re.escape(message)}"):
         GenerationConfig(**options)
 
 

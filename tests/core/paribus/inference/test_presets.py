@@ -12,7 +12,7 @@ from paribus.errors import ParibusError
 from paribus.registry import installed
 from paribus.train.lightning_module import Model
 
-NEITHER: Final = {"no-image", "cannot-write", "cannot-fill"}
+NEITHER: Final = {"not-an-image", "cannot-write", "cannot-fill"}
 TINY: Final = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
 
 
@@ -39,6 +39,6 @@ def test_a_preset_generates_fills_or_refuses_and_returns_attention_maps(name: st
     assert {generate_error, fill_error} - {""} <= NEITHER
     source = "One" if has_cross_attention else None
     attend_error = error_code(lambda: paribus.attend(model, "The", source=source, **language_options).map())
-    assert attend_error in ("", "no-weights", "no-image")
+    assert attend_error in ("", "missing-weights", "not-an-image")
     if next(part.causal for part in model.topology.parts if part.path == "body"):
         assert generate_error == ""

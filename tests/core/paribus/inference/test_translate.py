@@ -91,7 +91,7 @@ def test_a_decoder_only_model_continues_the_source() -> None:
 def test_a_model_or_corpus_without_translations_is_refused() -> None:
     model, _ = make_model()
     _, alone = make_model(preset="gpt-tiny", corpus="corpus=python-docs")
-    with pytest.raises(DataError, match=r"error\[no-pairs\] corpus"):
+    with pytest.raises(DataError, match=r"error\[missing-pairs\] corpus"):
         translate_validation(model, alone.encoded, 1)
     encoder, data = make_model("objective=mlm", preset="encoder-tiny")
     with pytest.raises(SpecError, match=r"error\[cannot-write\] objective: .* trained for mlm"):

@@ -73,8 +73,10 @@ MISTAKES = [
     Mistake("base", lambda tree: tree.pop("base"), r"`base` is missing"),
     Mistake("vary", lambda tree: tree["vary"]["attention"].append("mqqa"), r"unknown attention \"mqqa\".*mean \"mqa\""),
     Mistake("vary", lambda tree: tree["vary"].update(position=["ropee"]), r"unknown position \"ropee\""),
-    Mistake("when", lambda tree: tree["vary"]["norm"][1].update(when={"nrom": "mqa"}), r"no-axis\].*\"nrom\""),
-    Mistake("exclude", lambda tree: tree["exclude"][0].update(attention="mha"), r"no-cell\]", spec=True),
+    Mistake("when", lambda tree: tree["vary"]["norm"][1].update(when={"nrom": "mqa"}), r"unknown-axis\].*\"nrom\""),
+    Mistake(
+        "exclude", lambda tree: tree["exclude"][0].update(attention="mha"), r"exclusion-without-match\]", spec=True
+    ),
     Mistake("exclude", lambda tree: tree.update(exclude=["mqa"]), r"wrong-type\] exclude"),
     Mistake("seeds", lambda tree: tree.update(seeds=0), r"seeds .*the number 0"),
     Mistake("budget", lambda tree: tree.update(budget={"stepz": 9}), r"budget.stepz .*did you mean \"steps\""),

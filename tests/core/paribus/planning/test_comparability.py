@@ -29,11 +29,19 @@ STUDY: dict[str, Any] = {
 
 # What is changed in the study, the code of the problem, words of it.
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "a metric that nothing has": ({"metric": "val/mlm/perplexity"}, "no-metric", "valid: val/mlm/loss, val/mlm/acc"),
-    "another objective's metric": ({"metric": "val/clm/loss"}, "no-metric", "no variant would measure `val/clm/loss`"),
+    "a metric that nothing has": (
+        {"metric": "val/mlm/perplexity"},
+        "unknown-metric",
+        "valid: val/mlm/loss, val/mlm/acc",
+    ),
+    "another objective's metric": (
+        {"metric": "val/clm/loss"},
+        "unknown-metric",
+        "no variant would measure `val/clm/loss`",
+    ),
     "a metric that one variant lacks": (
         {"vary": {"objective": [["mlm", "sop"]]}, "metric": "val/sop/loss", "base": "bert-tiny"},
-        "no-metric",
+        "unknown-metric",
         "baseline would not measure",
     ),
     "other lengths": ({"vary": {"dims.length": [32]}}, "other-length", "dims.length=32 and baseline"),
@@ -114,7 +122,7 @@ def test_an_invalid_study_trains_nothing_and_names_the_location(
     )
     assert main(["run", "mine.yaml", *flags]) == EXIT_SPEC
     options = capsys.readouterr().err
-    assert "error[no-metric] metric.name (mine.yaml:5" in options
+    assert "error[unknown-metric] metric.name (mine.yaml:5" in options
     assert "error[other-length] dims.length=32 (mine.yaml:4" in options
     assert not Path("runs").exists()
 

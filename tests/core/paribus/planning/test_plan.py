@@ -82,7 +82,9 @@ def test_a_duplicate_variant_runs_once_with_a_reason(plugin_index: Index, values
 def test_two_variants_of_one_name_are_refused(plugin_index: Index) -> None:
     cycle = ["mha", "mqa"] * 10
     base = {"preset": "encoder-tiny", "dims.layers": 21}
-    with pytest.raises(SpecError, match=r"error\[one-name\].*two different variants are both called `attention=\["):
+    with pytest.raises(
+        SpecError, match=r"error\[duplicate-variant\].*two different variants are both called `attention=\["
+    ):
         planned(plugin_index, base=base, vary={"attention": [[*cycle, "mha"], [*cycle, "mqa"]]})
 
 

@@ -48,7 +48,7 @@ def test_a_process_for_each_device(devices: Any, count: int) -> None:
     ],
 )
 def test_what_a_trial_cannot_be_cut_into_is_refused(trainer: Mapping[str, Any], says: str) -> None:
-    with pytest.raises(SpecError, match=f"trainer-refused.*{says}"):
+    with pytest.raises(SpecError, match=f"trainer-error.*{says}"):
         validate_devices({"devices": 2, **trainer})
 
 
@@ -76,7 +76,7 @@ def test_where_another_process_failed_first_that_is_what_is_told(capfd: pytest.C
 
 def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paribus.train.distributed"], "may_fork", lambda: False)
-    with pytest.raises(SpecError, match=r"trainer-refused.*trainer.devices"):
+    with pytest.raises(SpecError, match=r"trainer-error.*trainer.devices"):
         run_distributed(BOTH, lambda ranks: ranks)
 
 
@@ -171,9 +171,9 @@ def test_two_processes_stop_together_and_go_on_bitwise(
 @pytest.mark.parametrize(
     ("trainer", "says"),
     [
-        ("trainer={strategy: deepspeed, devices: 4}", r"\[trainer-refused\] trainer.strategy.*`deepspeed` is not supp"),
+        ("trainer={strategy: deepspeed, devices: 4}", r"\[trainer-error\] trainer.strategy.*`deepspeed` is not supp"),
         ("trainer={strategy: deepspeed}", "`deepspeed` is not supported"),
-        ("trainer={devices: 2, max_time: {seconds: 5}}", r"trainer-refused. trainer.max_time"),
+        ("trainer={devices: 2, max_time: {seconds: 5}}", r"trainer-error. trainer.max_time"),
         ("trainer={num_nodes: 2}", "trainer.num_nodes.*several machines"),
     ],
 )

@@ -298,7 +298,7 @@ def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: 
     measure = measure_in_job(
         planned.store, InProcessLauncher(registry, StopRequest()), Plugins(), StopRequest(), "again"
     )
-    with pytest.raises(ParibusError, match=r"\[not-timed\].*64-true"):
+    with pytest.raises(ParibusError, match=r"\[timing-failed\].*64-true"):
         measure({"base": spec}, [["base"]], 0.1)
     with pytest.raises(SpecError, match=r"\[not-numeric\]"):
         read(match={"on": "time", "by": "attention"})

@@ -71,11 +71,11 @@ def test_looks_may_be_said(tmp_path: Path) -> None:
         ({"stop": {"looks": [1, 5]}}, "wrong-type. stop.looks: .*from 2 to 5"),
         ({"stop": {"looks": [4, 4, 5]}}, "wrong-type. stop.looks"),
         ({"stop": {"looks": 3}}, "stop.looks: .*got the number 3"),
-        ({"stop": "when-decided", "seeds": 3}, "not-read. stop: 3 seeds.*valid: seeds: 4"),
+        ({"stop": "when-decided", "seeds": 3}, "unused-option. stop: 3 seeds.*valid: seeds: 4"),
         ({"stop": "when-decided", "design": "ladder"}, "the design `ladder` .* needs all seeds of each"),
         (
             {"stop": "when-decided", "tune": {"optimizer.lr": [1e-3, 2e-3]}},
-            "not-together. stop: .*without `tune`",
+            "incompatible-options. stop: .*without `tune`",
         ),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_referenced_value_is_copied() -> None:
 def test_a_resolver_is_refused_without_printing_its_value(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "a-secret")
     message = problems_of(a=1, b=text)
-    assert "error[reference] b: a reference is the path of a value of this spec;" in message
+    assert "error[invalid-reference] b: a reference is the path of a value of this spec;" in message
     assert "a-secret" not in message
 
 
@@ -70,7 +70,7 @@ def test_a_dollar_sign_without_a_brace_is_text() -> None:
 
 
 def test_an_unknown_reference_is_refused() -> None:
-    assert 'error[reference] b: unknown reference "dims.width"' in problems_of(a=1, b="${dims.width}")
+    assert 'error[invalid-reference] b: unknown reference "dims.width"' in problems_of(a=1, b="${dims.width}")
     assert 'unknown reference "a.5"' in problems_of(a=[1], b="${a.5}")
 
 

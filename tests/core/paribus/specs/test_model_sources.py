@@ -58,7 +58,7 @@ def test_a_model_that_changed_after_resolution_is_refused(gpt: Path, component_i
         ("{sha256: 0}", "expected the folder of a saved model, got a mapping"),
         (
             "nowhere/at/all",
-            r"error\[no-record\] from .*`nowhere/at/all`: this folder does not exist; valid",
+            r"error\[missing-record\] from .*`nowhere/at/all`: this folder does not exist; valid",
         ),
     ],
 )
@@ -121,7 +121,9 @@ def test_a_teacher_of_another_width_is_refused(gpt: Path, component_index: Index
 def test_without_a_preset_the_sizes_are_those_of_the_saved_model(gpt: Path, component_index: Index) -> None:
     spec = resolved({"from": str(gpt)}, "optimizer.lr=0.5", registry=component_index)
     assert (spec["dims"]["width"], spec["optimizer"]["lr"], spec["from"]["name"]) == (12, 0.5, str(gpt))
-    with pytest.raises(SpecError, match=r"^error\[no-record\] from .*: this folder does not exist; valid: [^\n]*$"):
+    with pytest.raises(
+        SpecError, match=r"^error\[missing-record\] from .*: this folder does not exist; valid: [^\n]*$"
+    ):
         resolved({"from": "nowhere/at/all"}, registry=component_index)
 
 

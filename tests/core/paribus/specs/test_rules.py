@@ -92,7 +92,7 @@ def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]
         (
             "base",
             ["data.bucket=2"],
-            "error[not-read] data.bucket (override 1): data.bucket groups examples by length, but "
+            "error[unused-option] data.bucket (override 1): data.bucket groups examples by length, but "
             "those of objective `mlm` all have the same length; valid: 0, or an objective that pads "
             "its examples",
         ),

@@ -87,13 +87,13 @@ def problems(text: str) -> list[str]:
     ("text", "expected"),
     [
         ("a: 1\nb: 2\na: 3\n", "error[duplicate-key] a (s.yaml:3:1): the key `a` is repeated"),
-        ("a: 1\n---\nb: 2\n", "error[two-documents] (s.yaml:2:1): expected one document, got a second one"),
+        ("a: 1\n---\nb: 2\n", "error[multiple-documents] (s.yaml:2:1): expected one document, got a second one"),
         ("a: &x 1\n", "error[alias] a (s.yaml:1:4): `&x` is an anchor"),
         ("a: *x\n", "error[alias] a (s.yaml:1:4): `*x` is an alias"),
         ("a: !!python/object/apply:os.system ['touch marker']\n", "the tag `tag:yaml.org,2002:python/object/apply:os"),
         ("a: !!str 5\n", "error[tag] a (s.yaml:1:4): the tag `tag:yaml.org,2002:str` is not"),
         ("a: !env HOME\n", "never names Python objects"),
-        ("a: {[1]: 2}\n", "error[no-key] a (s.yaml:1:5): expected text as a key"),
+        ("a: {[1]: 2}\n", "error[missing-key] a (s.yaml:1:5): expected text as a key"),
         ("a: 010\n", "error[misread] a (s.yaml:1:4): `010` would be read as 8"),
         ("a: [x, no]\n", "error[misread] a.1 (s.yaml:1:8): YAML read `no` as a boolean (false)"),
     ],
@@ -155,12 +155,12 @@ def test_python_values_are_copied() -> None:
 def test_a_value_that_is_not_plain_is_refused() -> None:
     tree = plain_tree({"a": object(), "b": {1: 2}, "c": {"d": {1, 2}}})
     assert [str(problem) for problem in tree.problems] == [
-        "error[not-plain] a (spec): expected a plain value, got a object; valid: mappings, lists, text, numbers, "
-        "true, false, null",
-        "error[not-plain] b (spec): expected text as a key, got the int 1; "
+        "error[unsupported-value] a (spec): expected a plain value, got a object; valid: mappings, lists, text, "
+        "numbers, true, false, null",
+        "error[unsupported-value] b (spec): expected text as a key, got the int 1; "
         "valid: mappings, lists, text, numbers, true, false, null",
-        "error[not-plain] c.d (spec): expected a plain value, got a set; valid: mappings, lists, text, numbers, "
-        "true, false, null",
+        "error[unsupported-value] c.d (spec): expected a plain value, got a set; valid: mappings, lists, text, "
+        "numbers, true, false, null",
     ]
 
 

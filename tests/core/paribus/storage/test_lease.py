@@ -87,7 +87,7 @@ def test_a_missing_folder_is_reported_and_not_as_a_lost_lease(tmp_path: Path) ->
     assert lease.take()
     (folder / "lease-000001").unlink()
     folder.rmdir()
-    with pytest.raises(StoreError, match=r"\[no-folder\].*trial\)") as raised:
+    with pytest.raises(StoreError, match=r"\[missing-folder\].*trial\)") as raised:
         lease.check()
     assert not isinstance(raised.value, LostLeaseError)
     lease.release()

@@ -92,7 +92,7 @@ def test_very_many_combinations_are_counted_quickly_by_an_upper_bound() -> None:
 FAULTS = [
     (
         {"vary": {"norm": {"values": ["rmsnorm"], "when": {"attention": "mqa"}}, "attention": ["mqa"]}},
-        r"no-axis\].*\"attention\"",
+        r"unknown-axis\].*\"attention\"",
     ),
     (
         {"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": {"atention": "mqa"}}}},
@@ -105,8 +105,8 @@ FAULTS = [
     ({"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": "mqa"}}}, "expected a mapping"),
     ({"vary": {"attention": {"when": {"norm": "rmsnorm"}}}}, r"wrong-type\].*a list of values.*with a condition"),
     ({"vary": {"attention": {"values": "mqa"}}}, r"wrong-type\].*a list of values"),
-    ({"design": "one-at-a-time"}, r"not-read\].*`one-at-a-time`.*design: grid"),
-    ({"design": "factorial"}, r"not-read\].*`factorial` needs independent factors"),
+    ({"design": "one-at-a-time"}, r"unused-option\].*`one-at-a-time`.*design: grid"),
+    ({"design": "factorial"}, r"unused-option\].*`factorial` needs independent factors"),
 ]
 
 

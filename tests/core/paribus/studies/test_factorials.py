@@ -125,12 +125,12 @@ def test_a_fraction_is_described_with_its_aliases_and_resolution(plugin_index: I
 FAULTS = [
     ({"changes": CHANGES, "fraction": "1/4"}, r"4 factors have no such fraction .* valid: 1/2"),
     ({"changes": CHANGES, "fraction": "1/3"}, "no such fraction"),
-    ({"changes": CHANGES, "fraction": "half"}, r'no-fraction\].*"half"'),
-    ({"changes": CHANGES, "fraction": [2]}, r"no-fraction\].*a list"),
+    ({"changes": CHANGES, "fraction": "half"}, r'invalid-fraction\].*"half"'),
+    ({"changes": CHANGES, "fraction": [2]}, r"invalid-fraction\].*a list"),
     ({"changes": CHANGES[:2], "fraction": "1/2"}, "valid: all of them"),
     ({"changes": CHANGES, "fraction": "1/2", "design": "ladder"}, "the design `ladder` has no factors"),
     ({"vary": {"norm": ["rmsnorm", "none"], "dropout": [0.1]}, "fraction": "1/2"}, "`norm` has 3"),
-    ({"vary": {"norm": ["layernorm"], "dropout": [0.1]}}, r"idle-level\].*`norm=layernorm`"),
+    ({"vary": {"norm": ["layernorm"], "dropout": [0.1]}}, r"level-without-effect\].*`norm=layernorm`"),
     ({"changes": [{"norm": "rmsnorm"}, {"norm": "none"}]}, "`norm=rmsnorm` changes `norm`, which this would undo"),
     (
         {"changes": [{"feedforward.expand": 2}, {"feedforward": "glu"}]},

@@ -61,7 +61,7 @@ FAULTS = [
     ({"exclude": {"norm": "rmsnorm"}}, r"wrong-type\] exclude: expected a list of mappings"),
     ({"exclude": [{"reason": "all of it"}]}, "this would exclude every cell"),
     ({"exclude": [{"norm": "rmsnorm", "reason": 3}]}, "valid: a sentence"),
-    ({"exclude": [{"norm": "rmsnorm"}], "design": "one-at-a-time"}, r"not-read\] exclude.*design: grid"),
+    ({"exclude": [{"norm": "rmsnorm"}], "design": "one-at-a-time"}, r"unused-option\] exclude.*design: grid"),
 ]
 
 

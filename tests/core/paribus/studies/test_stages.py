@@ -215,11 +215,11 @@ FAULTS = [
     ({"stages": staged(last={"from": {"name": "pretrain", "rows": 1}})}, 'unknown key "rows"'),
     ({"stages": {"a": {"tasks": {}}}}, "this stage has no task"),
     ({"stages": {"a": {"tasks": {"seed": {}}}}}, "`seed` cannot be the name of a task"),
-    ({"stages": {"a": {"tasks": {"b": {"from": "x"}}}}}, r"not-read\] stages.a.tasks.b.from"),
+    ({"stages": {"a": {"tasks": {"b": {"from": "x"}}}}}, r"unused-option\] stages.a.tasks.b.from"),
     ({"stages": {"a": {"budget": {"stepps": 1}}}}, 'stages.a.budget.stepps.*did you mean "steps"'),
     ({"vary": {"objective": ["mlm"]}}, r"varied-twice\].*`pretrain` sets `objective`"),
     ({"vary": {"optimizer": ["adamw"]}}, "sets `optimizer.lr`; valid: `pretrain.optimizer`, to vary"),
-    ({"vary": {"finetune.from": [None]}}, r"not-read\].*starts from `pretrain`"),
+    ({"vary": {"finetune.from": [None]}}, r"unused-option\].*starts from `pretrain`"),
     ({"metric": {"name": "val/sop/loss"}}, r"missing\] metric.task.*valid: stage: finetune, task: order"),
     ({"metric": {"name": "val/sop/loss", "stage": "finetun"}}, 'unknown stage "finetun"; did you mean'),
     (

@@ -179,11 +179,13 @@ def test_a_trained_model_can_be_loaded(trial: Callable[..., Any], components: Re
 
 
 def test_a_folder_without_a_record_is_not_loaded(tmp_path: Path, components: Registry) -> None:
-    with pytest.raises(StoreError, match=r"error\[no-record\] \(.*\): this folder has no record.*valid: a folder like"):
+    with pytest.raises(
+        StoreError, match=r"error\[missing-record\] \(.*\): this folder has no record.*valid: a folder like"
+    ):
         load(tmp_path, registry=components)
 
 
 def test_a_diverged_trial_has_no_weights(trial: Callable[..., Any], components: Registry) -> None:
     folder, _ = trial("diverged", weights=False)
-    with pytest.raises(StoreError, match=r"error\[no-weights\] \(.*\): this trial has no weights: it diverged"):
+    with pytest.raises(StoreError, match=r"error\[missing-weights\] \(.*\): this trial has no weights: it diverged"):
         load(folder, registry=components)

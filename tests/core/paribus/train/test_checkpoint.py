@@ -282,7 +282,7 @@ def test_a_tensor_is_restored_on_the_device_it_was_saved_from() -> None:
 @pytest.mark.parametrize("value", [{1: 2}, {"a": [object()]}, torch.float32, b"", {1}])
 def test_an_unsupported_value_is_rejected_with_its_path(value: object) -> None:
     with pytest.raises(
-        StoreError, match=r"not-saved\] here.*: a checkpoint cannot hold a \w+; valid: tensors, numbers"
+        StoreError, match=r"cannot-save\] here.*: a checkpoint cannot hold a \w+; valid: tensors, numbers"
     ):
         pack(value, "here", {})
 
@@ -292,7 +292,7 @@ def test_extra_state_that_is_not_a_tensor_is_rejected(tmp_path: Path) -> None:
         def get_extra_state(self) -> object:
             return {"a": 1}
 
-    with pytest.raises(StoreError, match=r"not-saved.*_extra_state"):
+    with pytest.raises(StoreError, match=r"cannot-save.*_extra_state"):
         save_weights(tmp_path / "w", Odd(), {})
 
 
@@ -322,7 +322,7 @@ def test_weights_are_loaded_with_their_metadata(tmp_path: Path) -> None:
 
 def test_checkpoints_and_weights_are_distinguished(tmp_path: Path) -> None:
     model, _ = make_model()
-    with pytest.raises(StoreError, match="not-weights"):
+    with pytest.raises(StoreError, match="not-a-weights-file"):
         load_weights(save_trial(tmp_path), model)
     save_weights(tmp_path / "step-00000009.safetensors", model, {})
     assert "its contents are not the checkpoint that its file name promises" in load_trial(tmp_path).notes[0]
@@ -397,7 +397,7 @@ def test_a_mismatched_optimizer_is_rejected_and_the_model_is_unchanged(
 def test_optimizer_state_of_an_unknown_tensor_is_rejected() -> None:
     model, optimizer = make_model()
     optimizer.state[torch.ones(1)] = {"step": 1}
-    with pytest.raises(StoreError, match=r"not-saved.*1 objects"):
+    with pytest.raises(StoreError, match=r"cannot-save.*1 objects"):
         optimizer_digest(optimizer, model)
 
 

@@ -61,7 +61,7 @@ def test_modules_with_tied_parameters_are_not_units() -> None:
 def test_a_scalar_parameter_is_rejected() -> None:
     model = nn.Module()
     model.gate = nn.Parameter(torch.tensor(0.5))
-    with pytest.raises(SpecError, match=r"trainer-refused.*trainer.strategy.*gate"):
+    with pytest.raises(SpecError, match=r"trainer-error.*trainer.strategy.*gate"):
         shard(model, torch.device("cpu"))
 
 

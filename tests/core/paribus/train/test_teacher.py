@@ -128,7 +128,7 @@ def test_only_the_distilled_tensors_of_a_teacher_are_captured(
     assert [set(layer) for layer in run.teacher.output("body").captured] == [set(), set(), {"q", "k", "v"}]
     model = assemble("bert-tiny", words[0].replace("teacher_layer: 3", "teacher_layer: 4"), HASHED).double()
     model.set_teacher(pair[1])
-    with pytest.raises(SpecError, match="no-layer"):
+    with pytest.raises(SpecError, match="unknown-layer"):
         model.loss(feed("bert-tiny", *words).step(0))
 
 
@@ -152,13 +152,13 @@ def test_a_missing_head_of_student_or_teacher_is_reported(
     words = ("objective=[mlm, {name: distill-scores, objective: sop}]", HASHED)
     model = assemble("bert-tiny", *words).double()
     model.set_teacher(pair[1])
-    with pytest.raises(SpecError, match=r"no-head.*sop"):
+    with pytest.raises(SpecError, match=r"unknown-head.*sop"):
         model.loss(feed("bert-tiny", *words).step(0))
 
 
 def test_a_teacher_without_a_folder_is_rejected(assemble: Assemble, feed: Feed) -> None:
     words = ("objective=[clm, distill-hidden]", HASHED)
-    with pytest.raises(SpecError, match="no-teacher"):
+    with pytest.raises(SpecError, match="missing-teacher"):
         assemble("gpt-tiny", *words).loss(feed("gpt-tiny", *words).step(0))
 
 
@@ -202,7 +202,7 @@ def test_a_distilled_trial_loads_without_its_teacher(
     assert model.spec["teacher"] == {"sha256": spec["teacher"]["sha256"]}
     adapted = paribus.adapt(model, ["attention=mqa"])
     assert [item.name for item in adapted.report.loss_changes][:2] == ["val/clm/loss", "val/clm/accuracy"]
-    with pytest.raises(StoreError, match=r"no-record.*teacher"):
+    with pytest.raises(StoreError, match=r"missing-record.*teacher"):
         paribus.assemble(model.spec, registry=registry)
 
 
