@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import paribus
-from paribus.cli.console import Session, out, out_json, table, wrapped
+from paribus.cli.console import Session, out, out_json, table, terminal_columns, wrapped
 from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.schema import AtLeast, AtMost, Divides, Limit, Option, to_json
@@ -63,7 +63,7 @@ def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:
     if as_json:
         out_json({"topic": topic, "options": [to_json(option) for option in options]})
         return EXIT_OK
-    out(topic)
+    out(f"{topic}\n")
     _options(options)
     return EXIT_OK
 
@@ -75,11 +75,19 @@ def _slot(index: Index, slot: str, as_json: bool) -> int:
         out_json({"slot": slot, "doc": doc, "components": list(entries)})
         return EXIT_OK
     out(f"{slot}\n")
-    out(doc)
-    out(f"\n{len(entries)} installed")
+    _print_doc(doc)
+    out(f"{len(entries)} installed")
     for line in table([(f"{slot}.{name}", entry.summary) for name, entry in entries.items()], indent=2):
         out(line)
     return EXIT_OK
+
+
+def _print_doc(doc: str) -> None:
+    """Print a docstring; paragraphs that are too wide for the terminal are wrapped, indented code is not."""
+    for paragraph in doc.split("\n\n"):
+        is_narrow = max(map(len, paragraph.splitlines()), default=0) <= terminal_columns()
+        lines = [paragraph] if is_narrow or paragraph.startswith(" ") else wrapped(paragraph)
+        out("\n".join([*lines, ""]))
 
 
 def _contract(slot: str) -> str:
@@ -94,7 +102,7 @@ def _component(entry: Entry, as_json: bool) -> int:
         out_json(_data(entry))
         return EXIT_OK
     out(f"{entry.slot}.{entry.name}\n")
-    out(entry.doc)
+    _print_doc(entry.doc)
     _options(entry.options)
     declarations = [*describe_traits(entry.traits), *_describe_stacks(entry.parts)]
     if entry.reads:
@@ -126,7 +134,7 @@ def _data(entry: Entry) -> dict[str, Any]:
 
 
 def _options(options: tuple[Option, ...]) -> None:
-    out("\noptions" if options else "\nno options")
+    out("options" if options else "no options")
     for line in table(list(_lines(options, "")), indent=2):
         out(line)
 

@@ -116,7 +116,8 @@ def _verdict(planned: PlannedStudy, next_commands: str, as_json: bool) -> int:
         show_table(verdicts)
         out()
         out(f"records: {planned.store.root}")
-        out(f"next: {next_commands}{_fresh_seeds(verdicts)}")
+        for line in wrapped(f"next: {next_commands}{_fresh_seeds(verdicts)}"):
+            out(line)
     return EXIT_OK if verdicts.ok else EXIT_FAILED
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import Session, out, out_json, table
+from paribus.cli.console import Session, out, out_json, table, wrapped
 from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
 from paribus.specs.fields import SUMMED
@@ -98,20 +98,17 @@ def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
 def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | None, index: Index) -> list[str]:
     summaries = [left_summary] if right_summary is None else [left_summary, right_summary]
     paths = list(dict.fromkeys(line["path"] for summary in summaries for line in summary["lines"]))
-    rows = [
-        ["component", *(f"{name}{side}" for name in HEADS for side in (SIDES if right_summary is not None else ("",)))]
-    ]
-    rows += [[path, *_cells(summaries, path)] for path in [*paths, WHOLE]]
+    rows = [["component", *HEADS], *([path, *_cells(summaries, path)] for path in [*paths, WHOLE])]
     if right_summary is not None:
         rows.append(["change", *_changes(left_summary, right_summary)])
-    lines = [f"{summary['about']}\n" for summary in summaries if summary["about"]]
+    lines = [line for summary in summaries if summary["about"] for line in (*wrapped(summary["about"]), "")]
     lines += [*table([[*row, ""] for row in _aligned(rows)]), ""]
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         lines += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         if summary["teacher"] is not None:
             lines.append(f"teacher{side}: {summary['teacher']:,} parameters, frozen, not counted above")
-    lines.append("FLOPs are of a forward pass; a training step takes about three times as many")
+    lines += wrapped("FLOPs are of a forward pass; a training step takes about three times as many")
     if right_summary is not None:
         lines += ["", "differences:"]
         differences = spec_differences(left_summary["spec"], right_summary["spec"], index)
@@ -126,8 +123,9 @@ def _aligned(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _cells(summaries: Sequence[Mapping[str, Any]], path: str) -> list[str]:
-    """Return the numbers of a row: each measure of each side."""
-    return [_number(_measures(summary, path)[column]) for column in range(len(HEADS)) for summary in summaries]
+    """Return the numbers of a row; those of both sides, `33,280 → 20,800`, where they differ."""
+    columns = zip(*(map(_number, _measures(summary, path)) for summary in summaries), strict=True)
+    return [" → ".join(dict.fromkeys(numbers)) for numbers in columns]
 
 
 def _measures(summary: Mapping[str, Any], path: str) -> Sequence[float | None]:
@@ -140,9 +138,8 @@ def _measures(summary: Mapping[str, Any], path: str) -> Sequence[float | None]:
 
 
 def _changes(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the relative change from left to right, below the numbers of the right side."""
+    """Yield the relative change of each measure from left to right."""
     for left_value, right_value in zip(_measures(left_summary, WHOLE), _measures(right_summary, WHOLE), strict=True):
-        yield ""
         yield f"{(right_value or 0) / left_value - 1:+.1%}" if left_value else "-"
 
 

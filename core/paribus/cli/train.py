@@ -104,7 +104,7 @@ def _threads(trainer: Mapping[str, Any]) -> int:
 
 
 def _encode_corpus(session: Session, trial: Trial) -> None:
-    """Encode the corpus, and report the documents that were left out."""
+    """Encode the corpus, and report the dropped documents."""
     import torch
 
     from paribus.train.assemble import load_corpus
@@ -127,7 +127,8 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     _encode_corpus(session, trial)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # No refresh thread: a process with threads cannot be forked for a trial on several devices.
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False)
+    console = Console(stderr=True)
+    bar = Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal)
     with store.lock(trial.identity) as claim, bar:
         from paribus.inference.generate import translate_validation
         from paribus.runner.signals import StopRequest, catch_signals

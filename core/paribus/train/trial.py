@@ -107,7 +107,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     probe = probe_variant(spec, context.changes, classes, text, context.baseline_values)
     reset_peak_memory()
     if text.built and dropped_summary(text.dropped):  # once a study, not for each of its trials
-        context.on_message(f"left out of the corpus: {dropped_summary(text.dropped)}")
+        context.on_message(f"dropped from the corpus: {dropped_summary(text.dropped)}")
     model, adaptation = initial_model(spec, classes, text, measured=True)
     data = build_data(spec, classes, text)
     clock = TrainingClock(max_seconds(spec["trainer"]))
@@ -118,7 +118,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     previous_flops = model.flops
     examples = dropped_summary({reason: count for reason, count in data.dropped.items() if reason not in text.dropped})
     if examples:
-        context.on_message(f"left out of the examples: {examples}")
+        context.on_message(f"dropped from the examples: {examples}")
     initial = {
         "tensors": initial_tensors(model),
         "outputs": untrained_outputs_digest(model, data),

@@ -31,7 +31,7 @@ def test_pairs_that_do_not_fit_are_counted(overlong: str, action: str, registry:
     dropped = record["result"]["data"]["dropped"]
     reason = f"pairs {action} because a side is longer than 16"
     assert 0 < dropped[reason] < 80, "of both splits"
-    assert notes == [f"left out of the examples: {dropped[reason]} {reason}"]
+    assert notes == [f"dropped from the examples: {dropped[reason]} {reason}"]
 
 
 def test_a_corpus_without_skipped_pairs_logs_nothing(registry: Registry, tmp_path: Path) -> None:
