@@ -1,4 +1,4 @@
-"""A plugin: what it offers, by slot and name."""
+"""Plugin: registers the component under its slot and name."""
 
 from collections.abc import Mapping
 

@@ -44,7 +44,7 @@ class QueryKeyNorm(Attention):
         shape: Shape,
         *,
         scale: Annotated[
-            float | None, "the scale at first; null: log2(L^2 - L), as in the paper", Range(above=0)
+            float | None, "initial scale; null: log2(L^2 - L), as in the paper", Range(above=0)
         ] = None,
         bias: Annotated[bool, "add a bias to the four projections"] = True,
     ) -> None:
@@ -52,7 +52,7 @@ class QueryKeyNorm(Attention):
         self.shape = shape
         longest = max(shape.length, 2)
         self.scale = math.log2(longest**2 - longest) if scale is None else scale
-        self.gain = nn.Parameter(torch.ones(1))  # what is learned is scale * gain: a gain starts at 1
+        self.gain = nn.Parameter(torch.ones(1))  # the learned scale is scale * gain; gains start at 1
         self.heads = Heads(shape, kv_heads=shape.heads, bias=bias)
         self.attend = Attend(shape, visibility_of(shape), ScoreOptions(bias=bias, scaled=False))
 
@@ -61,11 +61,11 @@ class QueryKeyNorm(Attention):
         return self.heads.merge(self.attend(self, x, ctx))
 
     def queries(self, x: Tensor) -> Tensor:
-        """(B, T, D) -> (B, H, T, K), each as long as the scale."""
+        """(B, T, D) -> (B, H, T, K), of norm scale * gain."""
         return functional.normalize(self.heads.queries(x), dim=-1) * (self.scale * self.gain)
 
     def keys(self, x: Tensor) -> Tensor:
-        """(B, S, D) -> (B, H, S, K), each of length 1."""
+        """(B, S, D) -> (B, H, S, K), of norm 1."""
         return functional.normalize(self.heads.keys(x), dim=-1)
 
     def values(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The component does what it declares, and what its paper says."""
+"""Conformance test of the component, and a test of the formula in its paper."""
 
 import torch
 from paribus_sample.query_key_norm import QueryKeyNorm
