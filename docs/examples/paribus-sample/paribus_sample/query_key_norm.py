@@ -43,9 +43,7 @@ class QueryKeyNorm(Attention):
         self,
         shape: Shape,
         *,
-        scale: Annotated[
-            float | None, "initial scale; null: log2(L^2 - L), as in the paper", Range(above=0)
-        ] = None,
+        scale: Annotated[float | None, "initial scale; null: log2(L^2 - L), as in the paper", Range(above=0)] = None,
         bias: Annotated[bool, "add a bias to the four projections"] = True,
     ) -> None:
         super().__init__()

@@ -113,7 +113,7 @@ def test_reference_attention_conforms(components: Registry) -> None:
     assert report.skipped == ("attention weights match their declaration", "kernels agree")
 
 
-def tests_of_reported_faults() -> list[str]:
+def reported_fault_tests() -> list[str]:
     """Return the tests of checks that contain a fault of their own and assert that it is reported."""
     is_reported = re.compile(r"_(is|are)_reported")
     return [
@@ -127,7 +127,7 @@ def tests_of_reported_faults() -> list[str]:
 
 
 def test_at_least_95_percent_of_faults_are_found_as_the_guide_states(record_property: Callable[..., None]) -> None:
-    found_count, missed = len(KILLED) + len(tests_of_reported_faults()), len(SURVIVORS)
+    found_count, missed = len(KILLED) + len(reported_fault_tests()), len(SURVIVORS)
     record_property("faults found", f"{found_count} of {found_count + missed}")
     print(f"the kit finds {found_count} of {found_count + missed} seeded faults; not found:")  # noqa: T201  # the test reports the count
     for mutant in SURVIVORS:
