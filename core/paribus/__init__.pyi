@@ -104,12 +104,12 @@ from .slots.embedding import AddPositions as AddPositions
 from .slots.embedding import Embedding as Embedding
 from .slots.embedding import EmbeddingTraits as EmbeddingTraits
 from .slots.embedding import Unembed as Unembed
-from .slots.family import Alone as Alone
 from .slots.family import Architecture as Architecture
 from .slots.family import Config as Config
 from .slots.family import Family as Family
 from .slots.family import Key as Key
 from .slots.family import Move as Move
+from .slots.family import Network as Network
 from .slots.feedforward import FeedForward as FeedForward
 from .slots.initialisation import Initialisation as Initialisation
 from .slots.initialisation import ParameterInfo as ParameterInfo

@@ -31,7 +31,7 @@ class Albert(Family):
     kind = "albert"
     architectures: ClassVar[Mapping[str, Architecture]] = {
         "AlbertForPreTraining": Architecture(spec={"objective": [MLM, {"name": "sop"}]}),
-        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}, unread=POOLER),  # in older files
+        "AlbertForMaskedLM": Architecture(spec={"objective": [MLM]}, unused_tensors=POOLER),  # in older files
     }
     spec: ClassVar[Mapping[str, Any]] = {
         "preset": "albert",
@@ -51,7 +51,7 @@ class Albert(Family):
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_hidden_groups", "dims.groups", 1),
         Key("num_attention_heads", "dims.heads", 64),
-        Key("intermediate_size", "feedforward.inner", 16384, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 16384, factors=EXPAND),
         Key("hidden_act", "feedforward.activation", "gelu_new", HEAD_ACTIVATIONS),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.0),
@@ -63,7 +63,7 @@ class Albert(Family):
         "is_encoder_decoder": False,
         "tie_word_embeddings": True,  # otherwise the head has two biases, one of them unused
     }
-    former: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute"}
+    legacy: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute"}
     ignored: ClassVar[frozenset[str]] = frozenset(
         {
             "classifier_dropout_prob", "down_scale_factor", "gap_size", "initializer_range", "layers_to_keep",
@@ -78,7 +78,7 @@ class Albert(Family):
             message = (
                 "`embedding_size` equals `hidden_size`: `transformers` has a projection between them, Paribus has none"
             )
-            config.wrong("embedding_size", message, "a different width")
+            config.add_problem("embedding_size", message, "a different width")
         spec["objective"][0]["activation"] = spec["feedforward"].get("activation")
         if spec["dims"]["groups"] == spec["dims"]["layers"]:
             spec["dims"]["groups"] = None  # no shared layers
@@ -89,11 +89,11 @@ class Albert(Family):
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         """Yield all tensors of the body and of its heads."""
         embeddings, tied = "albert.embeddings", "predictions.decoder"
-        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=(f"{tied}.weight",))
+        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", tied_names=(f"{tied}.weight",))
         if spec["embedding"]["segments"]:
             yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
         yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
-        yield Move("objectives.mlm.bias", "predictions.bias", also=(f"{tied}.bias",))
+        yield Move("objectives.mlm.bias", "predictions.bias", tied_names=(f"{tied}.bias",))
         for kind in ("weight", "bias"):
             yield Move(f"embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
             yield Move(f"body.embedding.project.{kind}", f"albert.encoder.embedding_hidden_mapping_in.{kind}")

@@ -34,7 +34,7 @@ class Bart(Family):
     }
     keys: ClassVar[tuple[Key, ...]] = bart_shared.keys(50265, "gelu", scale=False, attention_dropout=0.0)
     fixed: ClassVar[Mapping[str, Any]] = bart_shared.FIXED
-    former: ClassVar[Mapping[str, Any]] = {
+    legacy: ClassVar[Mapping[str, Any]] = {
         "add_bias_logits": False,
         "add_final_layer_norm": False,
         "normalize_before": False,

@@ -32,7 +32,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("d_model", "dims.width", 1024),
     Key("decoder_layers", "dims.layers", 12),
     Key("decoder_attention_heads", "dims.heads", 16),
-    Key("decoder_ffn_dim", "feedforward.inner", 4096, times=EXPAND),
+    Key("decoder_ffn_dim", "feedforward.inner", 4096, factors=EXPAND),
     Key("dropout", "dropout", 0.1),
 )
 FIXED: Final[Mapping[str, Any]] = {
@@ -81,7 +81,7 @@ def write(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
 def moves(spec: Mapping[str, Any], extra: Mapping[str, str]) -> Iterator[Move]:
     """Yield all tensors; `extra` are those of each stack that only one of the families has."""
     embedding_names = (*(f"{hf_stack}.embed_tokens.weight" for hf_stack in STACKS.values()), "lm_head.weight")
-    yield Move("embedding.tokens.weight", "model.shared.weight", also=embedding_names)
+    yield Move("embedding.tokens.weight", "model.shared.weight", tied_names=embedding_names)
     for stack, hf_stack in STACKS.items():
         for name, hf_name in extra.items():
             yield Move(f"{stack}.{name}", f"{hf_stack}.{hf_name}")

@@ -21,7 +21,7 @@ class Bert(Family):
     spec: ClassVar[Mapping[str, Any]] = bert_shared.SPEC
     keys: ClassVar[tuple[Key, ...]] = bert_shared.keys(30522, 512)
     fixed: ClassVar[Mapping[str, Any]] = {**bert_shared.FIXED, **bert_shared.GELU}
-    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    legacy: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
     ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED
     buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 

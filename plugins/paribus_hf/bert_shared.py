@@ -51,7 +51,7 @@ def keys(vocabulary: int, positions: int, *, offset: int = 0) -> tuple[Key, ...]
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 12),
-        Key("intermediate_size", "feedforward.inner", 3072, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 3072, factors=EXPAND),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.1),
         Key("attention_probs_dropout_prob", "dropout", 0.1),
@@ -74,18 +74,18 @@ LM_HEAD: Final = HeadNames("lm_head", "dense", "layer_norm")
 def read(config: Config, spec: Mapping[str, Any]) -> None:
     """Reject a missing segment table, because the class looks up segment 0 of every token."""
     if not spec["embedding"]["segments"]:
-        config.wrong("type_vocab_size", "`type_vocab_size` must be at least 1, got 0", "at least 1")
+        config.add_problem("type_vocab_size", "`type_vocab_size` must be at least 1, got 0", "at least 1")
 
 
 def moves(spec: Mapping[str, Any], body: str, head: HeadNames, pooler: str = "pooler.dense") -> Iterator[Move]:
     """Yield all tensors of the body and of its heads."""
     embeddings = f"{body}.embeddings"
     tied = (f"{head.path}.decoder.weight",)
-    yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
+    yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", tied_names=tied)
     if spec["embedding"]["segments"]:
         yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
     yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
-    yield Move("objectives.mlm.bias", f"{head.path}.bias", also=(f"{head.path}.decoder.bias",))
+    yield Move("objectives.mlm.bias", f"{head.path}.bias", tied_names=(f"{head.path}.decoder.bias",))
     for kind in ("weight", "bias"):
         yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
         yield Move(f"objectives.mlm.dense.{kind}", f"{head.path}.{head.dense}.{kind}")

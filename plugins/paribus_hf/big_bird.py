@@ -23,7 +23,7 @@ class BigBird(Family):
     architectures: ClassVar[Mapping[str, Architecture]] = {
         "BigBirdForPreTraining": Architecture(spec={"objective": [bert_shared.MLM, "nsp"]}),
         "BigBirdForMaskedLM": Architecture(
-            spec={"objective": bert_shared.MLM}, unread=("bert.pooler.weight", "bert.pooler.bias")
+            spec={"objective": bert_shared.MLM}, unused_tensors=("bert.pooler.weight", "bert.pooler.bias")
         ),
     }
     spec: ClassVar[Mapping[str, Any]] = bert_shared.SPEC
@@ -33,7 +33,7 @@ class BigBird(Family):
         Key("rescale_embeddings", "embedding.scale", False),
     )
     fixed: ClassVar[Mapping[str, Any]] = {**bert_shared.FIXED, "use_bias": True}
-    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    legacy: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
     ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED | {"block_size", "num_random_blocks"}
     buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 
@@ -44,10 +44,10 @@ class BigBird(Family):
         head = {**bert_shared.MLM, "activation": spec["feedforward"]["activation"]}
         spec["objective"] = [head, *heads[1:]] if isinstance(heads, list) else head
         if config.take("attention_type", "block_sparse") != "original_full":
-            limit = (5 + 2 * config.given.get("num_random_blocks", 3)) * config.given.get("block_size", 64)
+            limit = (5 + 2 * config.values.get("num_random_blocks", 3)) * config.values.get("block_size", 64)
             message = "unsupported `attention_type`: `block_sparse` draws other blocks for each head in training"
             valid = f"'original_full', which is the same model up to {limit} tokens"
-            config.wrong("attention_type", message, valid)
+            config.add_problem("attention_type", message, valid)
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         config["attention_type"] = "original_full"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Alone, Architecture, Family, Key, Move
+from paribus import Architecture, Family, Key, Move, Network
 from paribus_hf.layer_names import EXPAND, SUMMARY_KEYS, layer_moves, with_objective
 
 NAMES: Final[Mapping[str, str]] = {
@@ -41,7 +41,7 @@ class Ctrl(Family):
         Key("vocab_size", "dims.vocabulary", 246534),
         Key("n_positions", "dims.length", 256),
         Key("n_embd", "dims.width", 1280),
-        Key("dff", "feedforward.inner", 8192, times=EXPAND),
+        Key("dff", "feedforward.inner", 8192, factors=EXPAND),
         Key("n_layer", "dims.layers", 48),
         Key("n_head", "dims.heads", 16),
         Key("resid_pdrop", "dropout", 0.1),
@@ -52,12 +52,12 @@ class Ctrl(Family):
         "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx",
     }  # fmt: skip  # the class ignores attn_pdrop and layer_norm_epsilon
 
-    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+    def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
         """Return a model trained with control codes as a plain language model, which has the same head."""
         return with_objective(spec, "control", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        yield Move("embedding.tokens.weight", "transformer.w.weight", also=("lm_head.weight",))
+        yield Move("embedding.tokens.weight", "transformer.w.weight", tied_names=("lm_head.weight",))
         yield Move("objectives.clm.bias", "lm_head.bias")
         for kind in ("weight", "bias"):
             yield Move(f"body.norm.{kind}", f"transformer.layernorm.{kind}")

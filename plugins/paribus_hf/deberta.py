@@ -26,7 +26,7 @@ class Deberta(Family):
     buffers: ClassVar[tuple[str, ...]] = ("embeddings.position_ids",)
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        config.only("talking_head", False)
+        config.require("talking_head", False)
         deberta_shared.read(config, spec, relative=False)
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
@@ -40,7 +40,7 @@ class Deberta(Family):
             layer_path, hf_attention = f"body.layers.{layer}", f"deberta.encoder.layer.{layer}.attention.self"
             for part, name in enumerate("qkv"):
                 path = f"{layer_path}.attention.heads.{name}"
-                yield Move(f"{path}.weight", f"{hf_attention}.in_proj.weight", part=part, parts=3, turns=heads)
+                yield Move(f"{path}.weight", f"{hf_attention}.in_proj.weight", part=part, parts=3, interleaved=heads)
                 if name != "k":
                     yield Move(f"{path}.bias", f"{hf_attention}.{name}_bias")
             if scores != "p2c":

@@ -41,7 +41,7 @@ def keys(vocabulary: int, width: int, layers: int, heads: int) -> tuple[Key, ...
         Key("hidden_size", "dims.width", width),
         Key("num_hidden_layers", "dims.layers", layers),
         Key("num_attention_heads", "dims.heads", heads),
-        Key("intermediate_size", "feedforward.inner", 4 * width, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 4 * width, factors=EXPAND),
         Key("type_vocab_size", "embedding.segments", 0),
         Key("hidden_dropout_prob", "dropout", 0.1),
         Key("attention_probs_dropout_prob", "dropout", 0.1),
@@ -54,11 +54,11 @@ def read(config: Config, spec: MutableMapping[str, Any], *, relative: bool) -> N
     config.take("legacy", True)  # selects one of two names of the head
     for name, default, required in (("relative_attention", relative, True), ("position_biased_input", True, False)):
         if config.take(name, default) is not required:
-            config.wrong(name, f"`{name}` must be {required}: Paribus supports relative positions only")
+            config.add_problem(name, f"`{name}` must be {required}: Paribus supports relative positions only")
     value = config.take("pos_att_type", None) or ()
     terms = frozenset(term.strip() for term in (value.lower().split("|") if isinstance(value, str) else value))
     if terms not in TERMS:
-        config.wrong("pos_att_type", f"unsupported `pos_att_type` {value!r}", "c2p, p2c or both")
+        config.add_problem("pos_att_type", f"unsupported `pos_att_type` {value!r}", "c2p, p2c or both")
     distance = config.take("max_relative_positions", -1)
     spec["position"] = {
         **spec["position"],
@@ -83,16 +83,16 @@ def moves(spec: Mapping[str, Any]) -> Iterator[Move]:
     """Yield all tensors but queries, keys and values."""
     embeddings, head = "deberta.embeddings", "cls.predictions"
     tied = (f"{head}.decoder.weight",)
-    yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
+    yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", tied_names=tied)
     if spec["embedding"]["segments"]:
         yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
     yield Move("body.position.0.table.weight", "deberta.encoder.rel_embeddings.weight")
     aliases, new_head = (f"{head}.decoder.bias",), "lm_predictions.lm_head"
-    yield Move("objectives.mlm.bias", f"{head}.bias", also=aliases, otherwise=f"{new_head}.bias")
+    yield Move("objectives.mlm.bias", f"{head}.bias", tied_names=aliases, hf_alternative=f"{new_head}.bias")
     for kind in ("weight", "bias"):
         yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
         for module, hf_module in (("dense", "dense"), ("norm", "LayerNorm")):
             hf_name, new_name = f"{head}.transform.{hf_module}.{kind}", f"{new_head}.{hf_module}.{kind}"
-            yield Move(f"objectives.mlm.{module}.{kind}", hf_name, otherwise=new_name)
+            yield Move(f"objectives.mlm.{module}.{kind}", hf_name, hf_alternative=new_name)
     names = {module: hf_module for module, hf_module in POST_NORM.items() if module[-2:] not in (".q", ".k", ".v")}
     yield from layer_moves(spec, "deberta.encoder.layer", names)

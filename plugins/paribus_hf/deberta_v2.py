@@ -35,16 +35,16 @@ class DebertaV2(Family):
         """Read the norm, buckets and projections of distances; the default there is separate projections."""
         deberta_shared.read(config, spec, relative=True)
         if config.take("share_att_key", False) is not True:
-            config.wrong(
+            config.add_problem(
                 "share_att_key", "`share_att_key` must be True: separate projections have a key bias that Paribus lacks"
             )
         width, heads = (spec["dims"][key] for key in ("width", "heads"))
         if config.take("attention_head_size", width // heads) != width // heads:
-            config.wrong("attention_head_size", "the head width must be `hidden_size` / `num_attention_heads`")
+            config.add_problem("attention_head_size", "the head width must be `hidden_size` / `num_attention_heads`")
         buckets = config.take("position_buckets", -1)
         normed = "layer_norm" in config.take("norm_rel_ebd", "none").lower()
         if normed and spec["norm"]["eps"] != EPS:
-            config.wrong("layer_norm_eps", "the norm of distances has a fixed eps in Paribus", f"{EPS}")
+            config.add_problem("layer_norm_eps", "the norm of distances has a fixed eps in Paribus", f"{EPS}")
         spec["position"] = {**spec["position"], "buckets": buckets if buckets > 0 else None, "normed": normed}
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:

@@ -44,7 +44,7 @@ class DistilBert(Family):
         Key("dim", "dims.width", 768),
         Key("n_layers", "dims.layers", 6),
         Key("n_heads", "dims.heads", 12),
-        Key("hidden_dim", "feedforward.inner", 3072, times=EXPAND),
+        Key("hidden_dim", "feedforward.inner", 3072, factors=EXPAND),
         Key("dropout", "dropout", 0.1),
         Key("attention_dropout", "dropout", 0.1),
         Key("tie_word_embeddings", "embedding.tie", True),
@@ -62,7 +62,7 @@ class DistilBert(Family):
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         embeddings, tie = "distilbert.embeddings", spec["embedding"]["tie"]
         tied = ("vocab_projector.weight",) if tie else ()
-        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
+        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", tied_names=tied)
         if not tie:
             yield Move("embedding.head.weight", "vocab_projector.weight")
         yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")

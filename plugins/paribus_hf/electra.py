@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Alone, Architecture, Family, Key, Move, Problem, SpecError
+from paribus import Architecture, Family, Key, Move, Network, Problem, SpecError
 from paribus_hf import bert_shared
 from paribus_hf.layer_names import EXPAND, POST_NORM, layer_moves
 
@@ -33,7 +33,7 @@ class Electra(Family):
         Key("hidden_size", "dims.width", 256),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 4),
-        Key("intermediate_size", "feedforward.inner", 1024, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 1024, factors=EXPAND),
         Key("type_vocab_size", "embedding.segments", 2),
         Key("hidden_dropout_prob", "dropout", 0.1),
         Key("attention_probs_dropout_prob", "dropout", 0.1),
@@ -46,7 +46,7 @@ class Electra(Family):
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     }
-    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    legacy: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
     ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED | {
         "summary_activation",
         "summary_last_dropout",
@@ -55,19 +55,19 @@ class Electra(Family):
     }
     buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 
-    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+    def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
         if spec["topology"] != PAIR_TOPOLOGY:
-            return Alone(spec, str)
+            return Network(spec, str)
         is_generator = architecture == "ElectraForMaskedLM"
         overrides = (spec["parts"] or {}).get("generator" if is_generator else "discriminator", {})
         dims = {**spec["dims"], **overrides.get("dims", {})}
         head = {"objective": bert_shared.MLM if is_generator else DETECTION}
         alone = {**spec, **overrides, "dims": dims, "topology": "encoder", "parts": None, "evaluate": None, **head}
-        return Alone(alone, _generator_path if is_generator else _discriminator_path)
+        return Network(alone, _generator_path if is_generator else _discriminator_path)
 
-    def together(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def combine(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         if set(specs) != set(self.architectures):
-            return super().together(specs)
+            return super().combine(specs)
         body, generator = (specs[architecture] for architecture in self.architectures)
         dims = {key: value for key, value in generator["dims"].items() if value != body["dims"][key]}
         parts = {"generator": {"dims": dims, "feedforward": generator["feedforward"]}}
@@ -95,7 +95,7 @@ class Electra(Family):
         is_generator = spec["objective"]["name"] == "mlm"
         embeddings = "electra.embeddings"
         tied = ("generator_lm_head.weight",) if is_generator else ()
-        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", also=tied)
+        yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", tied_names=tied)
         if spec["embedding"]["segments"]:
             yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
         yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")

@@ -34,7 +34,7 @@ class Gpt2(Family):
     keys: ClassVar[tuple[Key, ...]] = (
         *gpt_shared.keys(50257, 1024),
         Key("activation_function", "feedforward.activation", "gelu_new", ACTIVATIONS),
-        Key("n_inner", "feedforward.inner", None, times=EXPAND),
+        Key("n_inner", "feedforward.inner", None, factors=EXPAND),
         Key("scale_attn_weights", "attention.scores.scaled", True),
     )
     fixed: ClassVar[Mapping[str, Any]] = {

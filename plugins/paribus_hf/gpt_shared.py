@@ -30,7 +30,7 @@ def keys(vocabulary: int, length: int) -> tuple[Key, ...]:
 def moves(spec: Mapping[str, Any], tokens: str, positions: str) -> Iterator[Move]:
     """Yield all tensors but the final norm's; query, key and value are one matrix there."""
     tied = ("lm_head.weight",) if spec["embedding"]["tie"] else ()
-    yield Move("embedding.tokens.weight", f"transformer.{tokens}.weight", also=tied)
+    yield Move("embedding.tokens.weight", f"transformer.{tokens}.weight", tied_names=tied)
     if not tied:
         yield Move("embedding.head.weight", "lm_head.weight")
     yield Move("body.position.0.table.weight", f"transformer.{positions}.weight")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from paribus import Alone, Move
+from paribus import Move, Network
 
 EXPAND: Final = ("feedforward.expand", "dims.width")
 """Factors of the inner width of a feed-forward: a spec may give it as a multiple of the model width."""
@@ -71,7 +71,7 @@ def stack_depth(spec: Mapping[str, Any], stack: str) -> int:
 def llama_moves(spec: Mapping[str, Any]) -> Iterator[Move]:
     """Yield all tensors of Llama and derived families: norms without a bias, and gated feed-forwards."""
     tied = ("lm_head.weight",) if spec["embedding"]["tie"] else ()
-    yield Move("embedding.tokens.weight", "model.embed_tokens.weight", also=tied)
+    yield Move("embedding.tokens.weight", "model.embed_tokens.weight", tied_names=tied)
     if not tied:
         yield Move("embedding.head.weight", "lm_head.weight")
     yield Move("body.norm.weight", "model.norm.weight")
@@ -90,14 +90,14 @@ def llama_moves(spec: Mapping[str, Any]) -> Iterator[Move]:
         yield from layer_moves(spec, "model.layers", norms, ("weight",))
 
 
-def with_objective(spec: Mapping[str, Any], name: str, replacement: Mapping[str, Any]) -> Alone:
+def with_objective(spec: Mapping[str, Any], name: str, replacement: Mapping[str, Any]) -> Network:
     """Return a model trained with the objective `name` as one trained with `replacement`, which has the same head."""
     node = spec["objective"]
     if not isinstance(node, Mapping) or node["name"] != name:
-        return Alone(spec, str)
+        return Network(spec, str)
     options = {key: node[key] for key in replacement if key != "name"}
     prefix = f"objectives.{replacement['name']}."
-    return Alone(
+    return Network(
         {**spec, "objective": {**options, "name": replacement["name"]}, "evaluate": None},
         lambda path: path.replace(prefix, f"objectives.{name}."),
     )

@@ -26,7 +26,7 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("head_dim", "dims.head_width", None),
     Key("vocab_size", "dims.vocabulary", 32000),
     Key("hidden_act", "feedforward.activation", "silu", ACTIVATIONS),
-    Key("intermediate_size", "feedforward.inner", 11008, times=EXPAND),
+    Key("intermediate_size", "feedforward.inner", 11008, factors=EXPAND),
     Key("rms_norm_eps", "norm.eps", 1e-6),
     Key("attention_dropout", "dropout", 0.0),
     Key("tie_word_embeddings", "embedding.tie", False),
@@ -70,7 +70,7 @@ def read_rope(config: Config, spec: MutableMapping[str, Any]) -> None:
     unknown = sorted(set(rope) - set(names))
     if (kind != "default" and not names) or unknown:
         message = f"unsupported rotary scaling `{kind}`" + (f" with {', '.join(unknown)}" if unknown else "")
-        config.wrong("rope_parameters", message, ", ".join(("default", *SCALINGS)))
+        config.add_problem("rope_parameters", message, ", ".join(("default", *SCALINGS)))
     elif names:
         options = {names[name]: value for name, value in rope.items() if value is not None}
         floats = {name: value if name == "length" else float(value) for name, value in options.items()}

@@ -34,9 +34,9 @@ class M2M100(Family):
     fixed: ClassVar[Mapping[str, Any]] = bart_shared.FIXED
     ignored: ClassVar[frozenset[str]] = bart_shared.IGNORED
 
-    def settled(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_multiples(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the spec without language tokens, which belong to the tokenizer and are in no configuration."""
-        resolved = super().settled(spec)
+        resolved = super().resolve_multiples(spec)
         heads = resolved["objective"] if isinstance(resolved["objective"], list) else [resolved["objective"]]
         for head in heads:
             if "languages" in head:

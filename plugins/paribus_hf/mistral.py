@@ -21,13 +21,13 @@ class Mistral(Family):
         "attention": {"name": "restricted", "scores": {"bias": False}},
     }
     keys: ClassVar[tuple[Key, ...]] = (
-        *(key for key in llama_shared.KEYS if key.theirs != "intermediate_size"),
-        Key("intermediate_size", "feedforward.inner", 14336, times=EXPAND),
+        *(key for key in llama_shared.KEYS if key.hf_name != "intermediate_size"),
+        Key("intermediate_size", "feedforward.inner", 14336, factors=EXPAND),
         Key("max_position_embeddings", "dims.length", 131072),
     )
     fixed: ClassVar[Mapping[str, Any]] = llama_shared.FIXED
     ignored: ClassVar[frozenset[str]] = llama_shared.IGNORED
-    varies: ClassVar[frozenset[str]] = frozenset({"attention"})
+    variable_slots: ClassVar[frozenset[str]] = frozenset({"attention"})
     buffers: ClassVar[tuple[str, ...]] = llama_shared.BUFFERS
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:

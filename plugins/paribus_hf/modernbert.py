@@ -40,7 +40,7 @@ class ModernBert(Family):
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 22),
         Key("num_attention_heads", "dims.heads", 12),
-        Key("intermediate_size", "feedforward.inner", 1152, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 1152, factors=EXPAND),
         Key("hidden_activation", "feedforward.activation", "gelu", ACTIVATIONS),
         Key("mlp_bias", "feedforward.bias", False),
         Key("norm_eps", "norm.eps", 1e-5),
@@ -65,7 +65,7 @@ class ModernBert(Family):
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         """Read the layers' attention windows and rotary bases."""
         layers = spec["dims"]["layers"]
-        period = config.given.get("global_attn_every_n_layers", GLOBAL_EVERY)
+        period = config.values.get("global_attn_every_n_layers", GLOBAL_EVERY)
         kinds = config.take("layer_types", [SLIDING if layer % period else FULL for layer in range(layers)])
         cycle = next(size for size in range(1, layers + 1) if kinds == [kinds[layer % size] for layer in range(layers)])
         scores = {"bias": config.take("attention_bias", False)}
@@ -80,7 +80,7 @@ class ModernBert(Family):
             SLIDING: {"name": "restricted", "window": min(window, spec["dims"]["length"]), "scores": scores},
         }
         if any(parameters.get("rope_type", "default") != "default" for parameters in rope.values()):
-            config.wrong("rope_parameters", f"unsupported `rope_parameters` {rope!r}", "rope_type default")
+            config.add_problem("rope_parameters", f"unsupported `rope_parameters` {rope!r}", "rope_type default")
         spec["attention"] = [attentions[kind] for kind in kinds[:cycle]]
         spec["position"] = [{"name": "rope", "theta": float(rope[kind]["rope_theta"])} for kind in kinds[:cycle]]
         if cycle == 1:
@@ -107,7 +107,9 @@ class ModernBert(Family):
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         tie = spec["embedding"]["tie"]
         yield Move(
-            "embedding.tokens.weight", "model.embeddings.tok_embeddings.weight", also=("decoder.weight",) if tie else ()
+            "embedding.tokens.weight",
+            "model.embeddings.tok_embeddings.weight",
+            tied_names=("decoder.weight",) if tie else (),
         )
         if not tie:
             yield Move("embedding.head.weight", "decoder.weight")

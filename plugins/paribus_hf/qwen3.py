@@ -18,9 +18,9 @@ class Qwen3(Family):
     architectures: ClassVar[Mapping[str, Architecture]] = {"Qwen3ForCausalLM": Architecture()}
     spec: ClassVar[Mapping[str, Any]] = {**llama_shared.SPEC, "attention": {"name": "gqa", "scores": {"qk_norm": True}}}
     keys: ClassVar[tuple[Key, ...]] = (
-        *(key for key in llama_shared.KEYS if key.theirs not in ("head_dim", "intermediate_size", "vocab_size")),
+        *(key for key in llama_shared.KEYS if key.hf_name not in ("head_dim", "intermediate_size", "vocab_size")),
         Key("head_dim", "dims.head_width", 128),
-        Key("intermediate_size", "feedforward.inner", 22016, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 22016, factors=EXPAND),
         Key("vocab_size", "dims.vocabulary", 151936),
         Key("max_position_embeddings", "dims.length", 32768),
         Key("attention_bias", "attention.scores.bias", False),
@@ -35,9 +35,9 @@ class Qwen3(Family):
         spec["attention"]["kv_heads"] = config.take("num_key_value_heads", 32) or spec["dims"]["heads"]
         kinds = set(config.take("layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
-            config.wrong("layer_types", f"unsupported layer types {sorted(kinds)}", "full_attention")
-        if config.given.get("rms_norm_eps", 1e-6) != 1e-6:
-            config.wrong("rms_norm_eps", "Paribus normalises queries and keys with a fixed eps", "1e-6")
+            config.add_problem("layer_types", f"unsupported layer types {sorted(kinds)}", "full_attention")
+        if config.values.get("rms_norm_eps", 1e-6) != 1e-6:
+            config.add_problem("rms_norm_eps", "Paribus normalises queries and keys with a fixed eps", "1e-6")
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         llama_shared.write_rope(spec, config)

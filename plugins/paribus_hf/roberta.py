@@ -25,7 +25,7 @@ class Roberta(Family):
     }
     keys: ClassVar[tuple[Key, ...]] = bert_shared.keys(50265, 512, offset=OFFSET)
     fixed: ClassVar[Mapping[str, Any]] = {**bert_shared.FIXED, **bert_shared.GELU, "pad_token_id": PADDING}
-    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    legacy: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
     ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED
     buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 

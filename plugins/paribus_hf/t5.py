@@ -48,7 +48,7 @@ class T5(Family):
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": True, "is_decoder": False}
     ignored: ClassVar[frozenset[str]] = DERIVED | {"classifier_dropout", "initializer_factor", "output_past"}
-    varies: ClassVar[frozenset[str]] = frozenset({"feedforward"})
+    variable_slots: ClassVar[frozenset[str]] = frozenset({"feedforward"})
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         """Read depths, the feed-forward, and the scale of outputs, whose default is that of tied embeddings."""
@@ -60,7 +60,7 @@ class T5(Family):
         if kind in FEEDFORWARDS:
             spec["feedforward"] = {**FEEDFORWARDS[kind], "inner": config.take("d_ff", 2048)}
         else:
-            config.wrong(
+            config.add_problem(
                 "feed_forward_proj",
                 f"unsupported `feed_forward_proj` {kind!r}",
                 ", ".join(FEEDFORWARDS),
@@ -90,7 +90,7 @@ class T5(Family):
             also = (*also, "lm_head.weight")
         else:
             yield Move("embedding.head.weight", "lm_head.weight")
-        yield Move("embedding.tokens.weight", "shared.weight", also=also)
+        yield Move("embedding.tokens.weight", "shared.weight", tied_names=also)
         yield from _stack_moves(spec, "encoder", "encoder", {"attention": "SelfAttention"})
         yield from _stack_moves(spec, "body", "decoder", {"attention": "SelfAttention", "cross": "EncDecAttention"})
 

@@ -52,7 +52,7 @@ class Vit(Family):
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 12),
-        Key("intermediate_size", "feedforward.inner", 3072, times=EXPAND),
+        Key("intermediate_size", "feedforward.inner", 3072, factors=EXPAND),
         Key("hidden_act", "feedforward.activation", "gelu", ACTIVATIONS),
         Key("hidden_dropout_prob", "dropout", 0.0),
         Key("attention_probs_dropout_prob", "dropout", 0.0),
@@ -63,7 +63,7 @@ class Vit(Family):
     ignored: ClassVar[frozenset[str]] = frozenset(
         {"encoder_stride", "initializer_range", "num_labels", "pooler_act", "pooler_output_size"}
     )
-    varies: ClassVar[frozenset[str]] = frozenset({"corpus"})  # any corpus of images
+    variable_slots: ClassVar[frozenset[str]] = frozenset({"corpus"})  # any corpus of images
     renamed: ClassVar[Mapping[str, str]] = {
         "vit.encoder.layer.": "vit.layers.",
         ".attention.attention.query.": ".attention.q_proj.",
@@ -78,11 +78,13 @@ class Vit(Family):
         image, patch = spec["embedding"]["image"], spec["embedding"]["patch"]
         for name, size in (("image_size", image), ("patch_size", patch)):
             if not isinstance(size, int):
-                config.wrong(name, f"images and patches must be square, got `{name}` {size!r}", "one whole number")
+                config.add_problem(
+                    name, f"images and patches must be square, got `{name}` {size!r}", "one whole number"
+                )
                 return
         if not patch or image % patch:
             message = f"`patch_size` must divide `image_size` ({image}), got {patch}"
-            config.wrong("patch_size", message)
+            config.add_problem("patch_size", message)
             return
         spec["dims"]["length"] = 1 + (image // patch) ** 2
         classes = min(spec["objective"]["classes"], SHAPE_CLASSES)
@@ -95,10 +97,10 @@ class Vit(Family):
         """Yield all tensors; those of the embedding have more dimensions there."""
         width, length, embedding = spec["dims"]["width"], spec["dims"]["length"], spec["embedding"]
         embeddings, patch_shape = "vit.embeddings", (embedding["channels"], embedding["patch"], embedding["patch"])
-        yield Move("embedding.cls", f"{embeddings}.cls_token", spread=(1, 1, width))
-        yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings", spread=(1, length, width))
+        yield Move("embedding.cls", f"{embeddings}.cls_token", hf_shape=(1, 1, width))
+        yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings", hf_shape=(1, length, width))
         projection = f"{embeddings}.patch_embeddings.projection"
-        yield Move("embedding.patches.weight", f"{projection}.weight", spread=(width, *patch_shape))
+        yield Move("embedding.patches.weight", f"{projection}.weight", hf_shape=(width, *patch_shape))
         yield Move("embedding.patches.bias", f"{projection}.bias")
         yield from layer_moves(spec, "vit.layers", PRE_NORM)
         for kind in ("weight", "bias"):

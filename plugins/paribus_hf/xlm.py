@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Alone, Architecture, Config, Family, Key, Move
+from paribus import Architecture, Config, Family, Key, Move, Network
 from paribus_hf.layer_names import SUMMARY_KEYS, stack_depth, with_objective
 
 NAMES: Final[Mapping[str, str]] = {  # its layers are in four lists
@@ -72,14 +72,14 @@ class Xlm(Family):
         config["n_langs"] = spec["embedding"]["languages"] or 1
         config["use_lang_emb"] = True
 
-    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+    def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
         """Return a model trained on translation pairs as a masked language model, which has the same head."""
         return with_objective(spec, "tlm", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         scores, tie = "pred_layer.proj", spec["embedding"]["tie"]
         tied = (f"{scores}.weight",) if tie else ()
-        yield Move("embedding.tokens.weight", "transformer.embeddings.weight", also=tied)
+        yield Move("embedding.tokens.weight", "transformer.embeddings.weight", tied_names=tied)
         if not tie:
             yield Move("embedding.head.weight", f"{scores}.weight")
         if spec["embedding"]["languages"]:

@@ -19,7 +19,7 @@ class XlmRoberta(Family):
     spec: ClassVar[Mapping[str, Any]] = Roberta.spec
     keys: ClassVar[tuple[Key, ...]] = bert_shared.keys(30522, 512, offset=OFFSET)
     fixed: ClassVar[Mapping[str, Any]] = Roberta.fixed
-    former: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
+    legacy: ClassVar[Mapping[str, Any]] = bert_shared.FORMER
     ignored: ClassVar[frozenset[str]] = bert_shared.IGNORED
     buffers: ClassVar[tuple[str, ...]] = bert_shared.BUFFERS
 

@@ -46,7 +46,7 @@ class XlNet(Family):
         Key("d_model", "dims.width", 1024),
         Key("n_layer", "dims.layers", 24),
         Key("n_head", "dims.heads", 16),
-        Key("d_inner", "feedforward.inner", 4096, times=EXPAND),
+        Key("d_inner", "feedforward.inner", 4096, factors=EXPAND),
         Key("ff_activation", "feedforward.activation", "gelu", ACTIVATIONS),
         Key("dropout", "dropout", 0.1),
         Key("layer_norm_eps", "norm.eps", 1e-12),
@@ -68,17 +68,17 @@ class XlNet(Family):
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         """Read `untie_r` and `d_head` of older configurations."""
-        config.only("untie_r", True)
+        config.require("untie_r", True)
         width, heads = (spec["dims"][key] for key in ("width", "heads"))
         if config.take("d_head", None) not in (None, width // heads):
-            config.wrong("d_head", "`d_head` must be `d_model` / `n_head`", f"{width // heads}")
+            config.add_problem("d_head", "`d_head` must be `d_model` / `n_head`", f"{width // heads}")
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         """Yield all tensors; projections have an axis of heads there."""
         width, heads = (spec["dims"][key] for key in ("width", "heads"))
-        yield Move("embedding.tokens.weight", "transformer.word_embedding.weight", also=("lm_loss.weight",))
+        yield Move("embedding.tokens.weight", "transformer.word_embedding.weight", tied_names=("lm_loss.weight",))
         yield Move("objectives.permutation.bias", "lm_loss.bias")
-        yield Move("query.vector", "transformer.mask_emb", spread=(1, 1, width))
+        yield Move("query.vector", "transformer.mask_emb", hf_shape=(1, 1, width))
         yield from layer_moves(spec, "transformer.layer", MODULES)
         for layer in range(spec["dims"]["layers"]):
             layer_path, hf_layer, axes = (
@@ -88,7 +88,9 @@ class XlNet(Family):
             )
             for name in "qkvo":
                 hf_name = f"{hf_layer}.rel_attn.{name}"
-                yield Move(f"{layer_path}.attention.heads.{name}.weight", hf_name, name != "o", spread=axes)
-            yield Move(f"{layer_path}.position.project.weight", f"{hf_layer}.rel_attn.r", turned=True, spread=axes)
+                yield Move(f"{layer_path}.attention.heads.{name}.weight", hf_name, name != "o", hf_shape=axes)
+            yield Move(
+                f"{layer_path}.position.project.weight", f"{hf_layer}.rel_attn.r", transposed=True, hf_shape=axes
+            )
             for path, name in PARAMETERS.items():
                 yield Move(f"{layer_path}.{path}", f"{hf_layer}.{name}")

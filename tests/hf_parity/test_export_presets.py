@@ -30,7 +30,7 @@ def test_exported_presets_load_and_convert_back(name: str, components: Registry)
     model_class = getattr(transformers, exported.architecture)
     with torch.device("meta"):
         hf_state = model_class(model_class.config_class(**exported.config)).state_dict()
-    unread = families(components)[FAMILIES[name]].of(exported.architecture).unread
+    unread = families(components)[FAMILIES[name]].architecture(exported.architecture).unused_tensors
     expected = {key: tensor.shape for key, tensor in hf_state.items() if key not in unread}
     assert {key: tensor.shape for key, tensor in exported.tensors.items()} == expected
     back = paribus.convert(exported, registry=components)

@@ -108,7 +108,7 @@ def test_gradients_match_the_twin(family: str, case: Case, models: tuple[Model, 
     (scores * weights).sum().backward()
     (logits(hf_output(hf_model, tokens)) * weights).sum().backward()
     named = dict(model.named_parameters())
-    moves = [move for move in families(_registry())[family].moves(model.spec) if named[move.ours].grad is not None]
+    moves = [move for move in families(_registry())[family].moves(model.spec) if named[move.parameter].grad is not None]
     gradients = export_tensors(
         moves, {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}
     )
@@ -126,7 +126,7 @@ def test_converting_back_restores_the_model(
 ) -> None:
     model, hf_model = models
     back = paribus.export(model, family)
-    unread = families(_registry())[family].of(case.model).unread
+    unread = families(_registry())[family].architecture(case.model).unused_tensors
     state = {name: tensor for name, tensor in hf_model.state_dict().items() if name not in unread}
     assert back.tensors.keys() == state.keys()
     for name, tensor in state.items():

@@ -17,7 +17,7 @@ from paribus.specs import resolved
 from paribus.train.assemble import build_model, expected_vocabulary
 from paribus.train.lightning_module import Model
 
-_SAID: Final = (
+_EXPRESSED: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout", "parts",
 )  # fmt: skip
 """Keys of a spec that a configuration must express."""
@@ -43,20 +43,20 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
     }
     spec = specs[sources[0].architecture]
     if len(sources) > 1:
-        spec = resolved(family.together(specs), registry=classes)
+        spec = resolved(family.combine(specs), registry=classes)
     model = build_model(spec, classes, expected_vocabulary(spec, classes))
     if any(tensor.dtype == torch.float64 for tensor in sources[0].tensors.values()):
         model.double()
     named = dict(model.named_parameters())
     with torch.no_grad():
-        for name, tensor in _of_all(
+        for name, tensor in _parameters_of_networks(
             family, sources, specs, spec, {name: model_source.shape for name, model_source in named.items()}
         ):
             named[name].copy_(tensor)
     return model
 
 
-def _of_all(
+def _parameters_of_networks(
     family: Family,
     sources: Sequence[SourceModel],
     specs: Mapping[str, Any],
@@ -66,12 +66,12 @@ def _of_all(
     """Yield the parameters of a model from all of its networks; shared ones must be equal."""
     tensors: dict[str, Tensor] = {}
     for model_source in sources:
-        whole = family.alone(spec, model_source.architecture).whole
-        own_spec, constants = specs[model_source.architecture], family.constants(specs[model_source.architecture])
-        names = {move.ours: whole(move.ours) for move in family.moves(own_spec)}
+        full_name = family.network(spec, model_source.architecture).full_name
+        source_spec, constants = specs[model_source.architecture], family.constants(specs[model_source.architecture])
+        names = {move.parameter: full_name(move.parameter) for move in family.moves(source_spec)}
         source_tensors = dict(_canonical(family, model_source))
         part_shapes = {name: shapes[path] for name, path in names.items()} if len(sources) > 1 else shapes
-        for name, tensor in convert_tensors(family.moves(own_spec), source_tensors, part_shapes, constants).items():
+        for name, tensor in convert_tensors(family.moves(source_spec), source_tensors, part_shapes, constants).items():
             path = names[name]
             if path in tensors and not torch.equal(tensors[path], tensor):
                 message = f"all of {join_names(specs)} have `{path}`, but their values differ"
@@ -109,12 +109,15 @@ def export(
                 architecture or architecture_name
             ):  # the whole model also covers a body without a head
                 continue
-            network = families_by_name[name].alone(model.spec, architecture_name)
+            network = families_by_name[name].network(model.spec, architecture_name)
             spec = network.spec if network.spec is model.spec else resolved(network.spec, registry=registry)
-            config = _said(families_by_name[name], architecture_name, spec, registry)
+            config = _config_or_reason(families_by_name[name], architecture_name, spec, registry)
             if not isinstance(config, str):
                 parameters = dict(model.named_parameters())
-                named = {move.ours: parameters[network.whole(move.ours)] for move in families_by_name[name].moves(spec)}
+                named = {
+                    move.parameter: parameters[network.full_name(move.parameter)]
+                    for move in families_by_name[name].moves(spec)
+                }
                 return SourceModel(
                     config,
                     architecture_name,
@@ -155,32 +158,32 @@ def _family(classes: Registry, model_source: SourceModel) -> Family:
 
 def _canonical(family: Family, model_source: SourceModel) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors by their names in the whole model, without buffers and unused tensors."""
-    architecture_info = family.of(model_source.architecture)
+    architecture_info = family.architecture(model_source.architecture)
     for name, tensor in model_source.tensors.items():
-        if name not in architecture_info.unread and not name.endswith(family.buffers):
-            yield family.name_of(name, model_source.architecture), tensor
+        if name not in architecture_info.unused_tensors and not name.endswith(family.buffers):
+            yield family.canonical_name(name, model_source.architecture), tensor
 
 
-def _said(
+def _config_or_reason(
     family: Family, architecture: str, spec: Mapping[str, Any], registry: Registry | None
 ) -> dict[str, Any] | str:
     """Return the configuration of a spec, or the reason why the family cannot express it."""
-    stranger = family.stranger(spec)
-    if stranger:
-        return f"`{stranger}` would be {_short(family.spec[stranger])}, and is {_short(spec.get(stranger))}"
-    spec = family.settled(spec)
+    slot = family.unsupported_slot(spec)
+    if slot:
+        return f"`{slot}` would be {_short(family.spec[slot])}, and is {_short(spec.get(slot))}"
+    spec = family.resolve_multiples(spec)
     config = family.config_of(spec, architecture)
     try:
         exported = family.spec_of(config, architecture)
-        reimported = family.settled(resolved(exported, registry=registry))
+        reimported = family.resolve_multiples(resolved(exported, registry=registry))
     except SpecError as error:
         return str(error.problems[0].message)
-    for key in _SAID:
+    for key in _EXPRESSED:
         if reimported.get(key) != spec.get(key):
             return f"`{key}` would be {_short(reimported.get(key))}, and is {_short(spec.get(key))}"
     heads, exported_heads = (_heads(objective_spec["objective"]) for objective_spec in (spec, reimported))
     if [head["name"] for head in heads] != [head["name"] for head in exported_heads]:
-        names, exported_names = ([head["name"] for head in each] for each in (heads, exported_heads))
+        names, exported_names = ([head["name"] for head in group] for group in (heads, exported_heads))
         return f"expected the objectives {join_names(exported_names)}, got {join_names(names)}"
     for head, exported_head in zip(heads, _heads(exported["objective"]), strict=True):
         for key in exported_head:  # other options concern the data, not the head

@@ -37,15 +37,13 @@ def same(value: Any) -> Any:
 class Key(NamedTuple):
     """Key of a configuration, and its path in a spec."""
 
-    theirs: str
-    ours: str  # dotted: "dims.width"
+    hf_name: str
+    path: str  # in a spec, dotted: "dims.width"
     default: Any  # value if the configuration does not have the key
     values: Mapping[Any, Any] | None = None  # values of the spec by those of the configuration
     read: Callable[[Any], Any] = same  # from configuration to spec
     write: Callable[[Any], Any] = same
-    times: tuple[str, str] | None = (
-        None  # where ours is null, it is the one place times the other: a width, by `expand`
-    )
+    factors: tuple[str, str] | None = None  # paths of two values whose product replaces a null: a width, by `expand`
 
 
 @final
@@ -53,60 +51,64 @@ class Config:
     """Configuration that records which keys were read, and collects problems."""
 
     def __init__(self, values: Mapping[str, Any], family: str) -> None:
-        self.given = values
+        self.values = values
         self.family = family
         self.problems: list[Problem] = []
         self._read: set[str] = set(GENERIC)
-        self._said: dict[str, str] = {}  # the configuration key of each path of the spec
+        self._sources: dict[str, str] = {}  # the configuration key of each path of the spec
 
     def take(self, name: str, default: Any) -> Any:
         """Return a value, or its default."""
         self._read.add(name)
-        return self.given.get(name, default)
+        return self.values.get(name, default)
 
-    def only(self, name: str, value: Any) -> None:
+    def require(self, name: str, value: Any) -> None:
         """Require that a key has the only supported value."""
         actual = self.take(name, value)
         if actual != value:
-            self.wrong(name, f"`{name}` is {actual!r}, which no component supports", repr(value))
+            self.add_problem(name, f"`{name}` is {actual!r}, which no component supports", repr(value))
 
     def ignore(self, names: Iterable[str]) -> None:
         self._read.update(names)
 
-    def put(self, spec: MutableMapping[str, Any], key: Key) -> None:
+    def read_key(self, spec: MutableMapping[str, Any], key: Key) -> None:
         """Read a key into the spec."""
-        hf_value = self.take(key.theirs, key.default)
+        hf_value = self.take(key.hf_name, key.default)
         if key.values is not None:
             if hf_value not in key.values:
-                self.wrong(
-                    key.theirs, f"`{key.theirs}` is {hf_value!r}, which no component supports", join_names(key.values)
+                self.add_problem(
+                    key.hf_name, f"`{key.hf_name}` is {hf_value!r}, which no component supports", join_names(key.values)
                 )
                 return
             value = key.values[hf_value]
         else:
             value = key.read(hf_value)
-        previous = at(spec, key.ours)
-        if key.ours in self._said and previous != value:
-            other = self._said[key.ours]
-            message = f"`{key.theirs}` is {hf_value!r} and `{other}` {previous!r}, but `{key.ours}` has one value"
-            self.wrong(key.theirs, message, f"one value for the two: {key.theirs}={previous!r} when you convert")
+        previous = value_at(spec, key.path)
+        if key.path in self._sources and previous != value:
+            previous_name = self._sources[key.path]
+            message = (
+                f"`{key.hf_name}` is {hf_value!r} and `{previous_name}` {previous!r}, but `{key.path}` has one value"
+            )
+            self.add_problem(
+                key.hf_name, message, f"one value for the two: {key.hf_name}={previous!r} when you convert"
+            )
             return
-        self._said[key.ours] = key.theirs
-        place(spec, key.ours, value)
+        self._sources[key.path] = key.hf_name
+        set_value(spec, key.path, value)
 
-    def wrong(self, name: str, message: str, valid: str = "") -> None:
+    def add_problem(self, name: str, message: str, valid: str = "") -> None:
         self.problems.append(Problem(code="unsupported-option", path=name, message=message, valid=valid))
 
-    def done(self) -> None:
+    def raise_problems(self) -> None:
         """Raise all problems, with one for each unread key."""
-        for name in sorted(set(self.given) - self._read):
-            message = f"`{name}` ({self.given[name]!r}) is an unknown option of the family `{self.family}`"
+        for name in sorted(set(self.values) - self._read):
+            message = f"`{name}` ({self.values[name]!r}) is an unknown option of the family `{self.family}`"
             self.problems.append(Problem(code="unknown-option", path=name, message=message))
         if self.problems:
             raise SpecError(*self.problems)
 
 
-def at(spec: Mapping[str, Any], dotted: str) -> Any:
+def value_at(spec: Mapping[str, Any], dotted: str) -> Any:
     """Return the value of a spec at a dotted path, or None."""
     value: Any = spec
     for word in dotted.split("."):
@@ -114,7 +116,7 @@ def at(spec: Mapping[str, Any], dotted: str) -> Any:
     return value
 
 
-def place(spec: MutableMapping[str, Any], dotted: str, value: Any) -> None:
+def set_value(spec: MutableMapping[str, Any], dotted: str, value: Any) -> None:
     *outer, last_key = dotted.split(".")
     inner: Any = spec
     for word in outer:
@@ -127,20 +129,20 @@ class Architecture(NamedTuple):
 
     prefix: str = ""  # prefix of its tensors' names in the whole model
     spec: Mapping[str, Any] = {}  # overrides of the spec of the family
-    unread: tuple[str, ...] = ()  # unused tensors of the class
+    unused_tensors: tuple[str, ...] = ()  # names of tensors that no parameter equals
 
 
-class Alone(NamedTuple):
+class Network(NamedTuple):
     """One of several networks of a model, as a model of its own."""
 
     spec: Mapping[str, Any]
-    whole: Callable[[str], str]  # from the name of a tensor to that in the whole model
+    full_name: Callable[[str], str]  # from the name of a tensor to that in the whole model
 
 
 class Family(ABC):
     """Mapping of a family to specs: a table of configuration keys, and a table of tensors.
 
-    `keys` are read in both directions; `fixed` and `former` are keys with one supported value; `ignored` do not change
+    `keys` are read in both directions; `fixed` and `legacy` are keys with one supported value; `ignored` do not change
     the outputs. Any other key of a configuration is an error. `read` and `write` handle what no table can express. The
     original library is not needed.
     """
@@ -150,9 +152,9 @@ class Family(ABC):
     spec: ClassVar[Mapping[str, Any]]  # common to all models of the family
     keys: ClassVar[tuple[Key, ...]]
     fixed: ClassVar[Mapping[str, Any]] = {}
-    former: ClassVar[Mapping[str, Any]] = {}  # as `fixed`, for older configurations: read, but never written
+    legacy: ClassVar[Mapping[str, Any]] = {}  # as `fixed`, for older configurations: read, but never written
     ignored: ClassVar[frozenset[str]] = frozenset()
-    varies: ClassVar[frozenset[str]] = frozenset()  # slots of `spec` that `read` may fill with another component
+    variable_slots: ClassVar[frozenset[str]] = frozenset()  # slots that `read` may fill with another component
     renamed: ClassVar[Mapping[str, str]] = {}  # replacements in tensor names of older files
     buffers: ClassVar[tuple[str, ...]] = ()  # suffixes of names of buffers
 
@@ -170,11 +172,11 @@ class Family(ABC):
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:  # noqa: B027  # as above
         """Convert what no table can express, from spec to configuration."""
 
-    def alone(self, spec: Mapping[str, Any], architecture: str) -> Alone:
+    def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
         """Return the network of one class, for a model of several networks."""
-        return Alone(spec, str)
+        return Network(spec, str)
 
-    def together(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    def combine(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the spec of a model of several networks, from the spec of each class."""
         message = f"{join_names(specs)} of the family `{self.kind}` are not networks of one model"
         raise SpecError(
@@ -182,61 +184,64 @@ class Family(ABC):
         )
 
     def spec_of(self, hf_config: Mapping[str, Any], architecture: str) -> dict[str, Any]:
-        """The spec of one of their configurations."""
+        """Return the spec of a configuration."""
         config = Config(hf_config, self.kind)
-        spec = {**copy.deepcopy(dict(self.spec)), **copy.deepcopy(dict(self.of(architecture).spec))}
+        spec = {**copy.deepcopy(dict(self.spec)), **copy.deepcopy(dict(self.architecture(architecture).spec))}
         for key in self.keys:
-            config.put(spec, key)
-        for name, value in (*self.fixed.items(), *self.former.items()):
-            config.only(name, value)
+            config.read_key(spec, key)
+        for name, value in (*self.fixed.items(), *self.legacy.items()):
+            config.require(name, value)
         config.ignore(self.ignored)
         self.read(config, spec)
-        config.done()
+        config.raise_problems()
         return spec
 
-    def stranger(self, spec: Mapping[str, Any]) -> str:
+    def unsupported_slot(self, spec: Mapping[str, Any]) -> str:
         """Return the first slot with a component that no model of the family has, or an empty string."""
         for slot, node in self.spec.items():
             name = node["name"] if isinstance(node, Mapping) else node
             component = spec.get(slot)
-            if slot not in (*self.varies, "preset", "objective") and (
+            if slot not in (*self.variable_slots, "preset", "objective") and (
                 not isinstance(component, Mapping) or component["name"] != name
             ):
                 return slot
         return ""
 
-    def settled(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_multiples(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Return the spec with multiples replaced by numbers, such as `expand` by `inner`."""
-        settled_spec: dict[str, Any] = copy.deepcopy(dict(spec))
+        numeric_spec: dict[str, Any] = copy.deepcopy(dict(spec))
         for key in self.keys:
-            if key.times is not None:
-                factor, unit = key.times
-                if at(settled_spec, key.ours) is None and at(settled_spec, factor) is not None:
-                    place(settled_spec, key.ours, round(at(settled_spec, factor) * at(settled_spec, unit)))
-                if at(settled_spec, key.ours) is not None:
-                    place(settled_spec, factor, None)
-        return settled_spec
+            if key.factors is not None:
+                factor, unit = key.factors
+                if value_at(numeric_spec, key.path) is None and value_at(numeric_spec, factor) is not None:
+                    set_value(
+                        numeric_spec, key.path, round(value_at(numeric_spec, factor) * value_at(numeric_spec, unit))
+                    )
+                if value_at(numeric_spec, key.path) is not None:
+                    set_value(numeric_spec, factor, None)
+        return numeric_spec
 
     def config_of(self, spec: Mapping[str, Any], architecture: str) -> dict[str, Any]:
         """Return the configuration of a spec, without checking that it expresses everything."""
         config: dict[str, Any] = {"model_type": self.kind, "architectures": [architecture], **self.fixed}
         for key in self.keys:
-            value = at(spec, key.ours)
+            value = value_at(spec, key.path)
             hf_values = {value_here: hf_value for hf_value, value_here in reversed(list((key.values or {}).items()))}
-            config[key.theirs] = key.write(value) if key.values is None else hf_values.get(value, value)
+            config[key.hf_name] = key.write(value) if key.values is None else hf_values.get(value, value)
         self.write(spec, config)
         return config
 
-    def name_of(self, name: str, architecture: str) -> str:
+    def canonical_name(self, name: str, architecture: str) -> str:
         """Return the name of a tensor in the whole model, from that in a class or in an older file."""
-        name = self.of(architecture).prefix + name
+        name = self.architecture(architecture).prefix + name
         for older, now in self.renamed.items():
             name = name.replace(older, now)
         return name
 
-    def of(self, architecture: str) -> Architecture:
-        if architecture not in self.architectures:
-            message = f"`{architecture}` is an unknown class of the family `{self.kind}`"
+    def architecture(self, name: str) -> Architecture:
+        """Return the class `name` of the family."""
+        if name not in self.architectures:
+            message = f"`{name}` is an unknown class of the family `{self.kind}`"
             raise SpecError(
                 Problem(
                     code="unknown-architecture",
@@ -245,18 +250,18 @@ class Family(ABC):
                     valid=join_names(self.architectures),
                 )
             )
-        return self.architectures[architecture]
+        return self.architectures[name]
 
 
 class Move(NamedTuple):
     """Mapping of one parameter to a tensor of the original model."""
 
-    ours: str
-    theirs: str
-    turned: bool = False  # the original matrix is transposed
+    parameter: str
+    hf_name: str
+    transposed: bool = False  # the original matrix is transposed
     part: int = 0  # index of the part,
     parts: int = 1  # of this many equal parts along the first dimension
-    also: tuple[str, ...] = ()  # further names of the same tensor
-    spread: tuple[int, ...] = ()  # original shape, if it has more dimensions
-    otherwise: str = ""  # alternative name; read, but never written
-    turns: int = 1  # number of times that the parts interleave (DeBERTa: once for each head)
+    tied_names: tuple[str, ...] = ()  # further names of the same tensor
+    hf_shape: tuple[int, ...] = ()  # original shape, if it has more dimensions
+    hf_alternative: str = ""  # alternative name; read, but never written
+    interleaved: int = 1  # number of times that the parts interleave (DeBERTa: once for each head)

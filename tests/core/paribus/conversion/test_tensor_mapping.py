@@ -8,8 +8,8 @@ from paribus import Move, StoreError
 from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
 
 MOVES = (
-    Move("table", "wte", also=("head",)),
-    *(Move(name, "fused", turned=True, part=part, parts=3) for part, name in enumerate("qkv")),
+    Move("table", "wte", tied_names=("head",)),
+    *(Move(name, "fused", transposed=True, part=part, parts=3) for part, name in enumerate("qkv")),
 )
 SHAPES = {"table": torch.Size([5, 2]), **{name: torch.Size([4, 2]) for name in "qkv"}}
 
@@ -89,7 +89,7 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 def test_a_tensor_of_more_dimensions_is_reshaped() -> None:
-    moves, hf_tensors = [Move("matrix", "filter", spread=(2, 1, 3, 3))], {"filter": torch.randn(2, 1, 3, 3)}
+    moves, hf_tensors = [Move("matrix", "filter", hf_shape=(2, 1, 3, 3))], {"filter": torch.randn(2, 1, 3, 3)}
     tensors = convert_tensors(moves, hf_tensors, {"matrix": torch.Size([2, 9])})
     assert torch.equal(tensors["matrix"], hf_tensors["filter"].flatten(1))
     assert torch.equal(export_tensors(moves, tensors)["filter"], hf_tensors["filter"])
@@ -98,7 +98,7 @@ def test_a_tensor_of_more_dimensions_is_reshaped() -> None:
 
 
 def test_parts_may_be_interleaved() -> None:
-    moves = [Move(name, "fused", part=part, parts=3, turns=2) for part, name in enumerate("qkv")]
+    moves = [Move(name, "fused", part=part, parts=3, interleaved=2) for part, name in enumerate("qkv")]
     fused = torch.arange(24.0).view(12, 2)  # two heads of two rows, of queries, keys and values each
     tensors = convert_tensors(moves, {"fused": fused}, {name: SHAPES[name] for name in "qkv"})
     assert tensors["k"].tolist() == fused[[2, 3, 8, 9]].tolist()
@@ -107,8 +107,8 @@ def test_parts_may_be_interleaved() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_matrix_may_have_an_axis_for_heads_on_either_side(turned: bool) -> None:
-    move = Move("q", "heads", turned, spread=(2, 2, 2) if turned else (4, 2, 1))
-    hf_tensor = torch.randn(move.spread)
+    move = Move("q", "heads", turned, hf_shape=(2, 2, 2) if turned else (4, 2, 1))
+    hf_tensor = torch.randn(move.hf_shape)
     matrix = convert_tensors([move], {"heads": hf_tensor}, {"q": torch.Size([4, 2])})["q"]
     assert torch.equal(matrix, hf_tensor.view(2, 4).T if turned else hf_tensor.view(4, 2))
     assert torch.equal(export_tensors([move], {"q": matrix})["heads"], hf_tensor)
@@ -117,7 +117,7 @@ def test_a_matrix_may_have_an_axis_for_heads_on_either_side(turned: bool) -> Non
 
 
 def test_a_tensor_may_have_an_alternative_name_and_is_exported_by_the_first() -> None:
-    move = Move("table", "wte", otherwise="newer.wte")
+    move = Move("table", "wte", hf_alternative="newer.wte")
     shapes = {"table": torch.Size([5, 2])}
     for name in ("wte", "newer.wte"):
         hf_tensors = {name: torch.randn(5, 2)}

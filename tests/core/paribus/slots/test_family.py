@@ -37,7 +37,7 @@ def test_old_options_are_read_but_not_exported() -> None:
     old_options = {"normalize_before": False, "add_final_layer_norm": False, "attention_dropout": 0.1}
     spec = bart.spec_of(old_options, "BartForConditionalGeneration")
     spec.setdefault("parts", {})
-    assert bart.former.keys().isdisjoint(bart.config_of(spec, "BartForConditionalGeneration"))
+    assert bart.legacy.keys().isdisjoint(bart.config_of(spec, "BartForConditionalGeneration"))
 
 
 def test_an_encoder_that_differs_from_its_decoder_becomes_a_part() -> None:
@@ -50,11 +50,11 @@ def test_an_encoder_that_differs_from_its_decoder_becomes_a_part() -> None:
 def test_a_key_sets_the_matching_key_of_the_spec() -> None:
     spec: dict[str, object] = {"norm": {"name": "layernorm"}}
     config = Config({"hidden_size": 12, "act": "gelu_new", "rows": 20}, "x")
-    config.put(spec, WIDTH)
-    config.put(spec, Key("act", "feedforward.activation", "gelu", {"gelu_new": "gelu-tanh"}))
-    config.put(spec, Key("rows", "dims.length", 2, read=lambda rows: rows - 2))
-    config.put(spec, Key("eps", "norm.eps", 1e-5))
-    config.done()
+    config.read_key(spec, WIDTH)
+    config.read_key(spec, Key("act", "feedforward.activation", "gelu", {"gelu_new": "gelu-tanh"}))
+    config.read_key(spec, Key("rows", "dims.length", 2, read=lambda rows: rows - 2))
+    config.read_key(spec, Key("eps", "norm.eps", 1e-5))
+    config.raise_problems()
     assert spec == {
         "norm": {"name": "layernorm", "eps": 1e-5},
         "dims": {"width": 12, "length": 18},
@@ -64,9 +64,9 @@ def test_a_key_sets_the_matching_key_of_the_spec() -> None:
 
 def test_every_unread_key_is_reported() -> None:
     config = Config({"hidden_size": 12, "secret": True, "other": 1, "use_cache": False}, "x")
-    config.put({}, WIDTH)
+    config.read_key({}, WIDTH)
     with pytest.raises(SpecError, match="unknown-option") as wrong:
-        config.done()
+        config.raise_problems()
     assert [problem.path for problem in wrong.value.problems] == ["other", "secret"]
     assert "unknown option of the family `x`" in str(wrong.value)
 
@@ -75,16 +75,16 @@ def test_two_keys_of_one_option_must_agree() -> None:
     spec: dict[str, object] = {}
     config = Config({"one": 0.1, "two": 0.2}, "x")
     for name in ("one", "two"):
-        config.put(spec, Key(name, "dropout", 0.0))
+        config.read_key(spec, Key(name, "dropout", 0.0))
     with pytest.raises(
         SpecError, match=r"`two` is 0\.2 and `one` 0\.1, but `dropout` has one value; valid: .*two=0\.1"
     ):
-        config.done()
+        config.raise_problems()
 
 
 def test_an_unsupported_value_is_refused_with_the_valid_values() -> None:
     config = Config({"act": "laplace", "relative": True}, "x")
-    config.put({}, Key("act", "feedforward.activation", "gelu", {"gelu": "gelu", "relu": "relu"}))
-    config.only("relative", False)
+    config.read_key({}, Key("act", "feedforward.activation", "gelu", {"gelu": "gelu", "relu": "relu"}))
+    config.require("relative", False)
     with pytest.raises(SpecError, match=r"`act` is 'laplace'.*valid: gelu, relu\n.*`relative` is True.*valid: False"):
-        config.done()
+        config.raise_problems()
