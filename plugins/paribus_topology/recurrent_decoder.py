@@ -273,8 +273,8 @@ class RecurrentDecoder(Stage):
         layers: list[dict[str, State]] = [{"cell": {}, "cross": {}} for _ in self.layers]
         return States(layers, capacity=length)
 
-    def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
-        return self._crossing[0].kernels(device, rows)
+    def kernels(self, device: str = "cpu", queries: int = 0) -> tuple[str, ...]:
+        return self._crossing[0].kernels(device, queries)
 
     def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:
         """Yield the costs of a training example: each token through all layers, and one read of the memory each."""

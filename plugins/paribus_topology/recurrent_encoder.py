@@ -107,7 +107,7 @@ class RecurrentEncoder(Stage):
     def start(self, batch: int, length: int) -> States:
         raise NotImplementedError("the encoder is not decoded step by step")
 
-    def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
+    def kernels(self, device: str = "cpu", queries: int = 0) -> tuple[str, ...]:
         return ("its own",)
 
     def costs(self, trains: Load, decodes: Load | None) -> Iterator[ComponentCost]:

@@ -157,7 +157,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     "plugins/paribus_text/test_bytes.py": {"pad_is_not_eos": ("C7",)},
     "plugins/paribus_objective/test_next_sentence_prediction.py": {"one_document_is_not_enough": ("A12",)},
     "plugins/paribus_objective/test_causal_language_modelling.py": {
-        "the_label_of_a_row_is_the_token_of_the_next": ("C10",),
+        "the_label_of_a_position_is_the_next_token": ("C10",),
         "the_first_token_of_another_document_is_not_predicted": ("C10",),
     },
     "core/paribus/registry/test_plugin_loading.py": {

@@ -86,7 +86,7 @@ def test_score_functions_are_fused_with_equal_loss_and_gradients(
     registry: Registry, words: list[str], kernel: str
 ) -> None:
     model, batch = model_and_batch(registry, *words)
-    assert set(model.get_submodule("body").kernels(device="cuda", rows=128)) == {kernel}  # type: ignore[operator]  # a stack
+    assert set(model.get_submodule("body").kernels(device="cuda", queries=128)) == {kernel}  # type: ignore[operator]  # a stack
     loss = model.loss(batch)
     loss.backward()
     expected = {

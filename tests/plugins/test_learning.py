@@ -60,5 +60,7 @@ def test_every_component_learns_one_batch(slot: str, name: str, final_loss: Call
 
 
 @pytest.mark.parametrize("overrides", [("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all")])
-def test_a_switch_learns_one_batch(overrides: tuple[str, ...], final_loss: Callable[..., float]) -> None:
+def test_a_model_with_one_changed_option_learns_one_batch(
+    overrides: tuple[str, ...], final_loss: Callable[..., float]
+) -> None:
     assert final_loss(*overrides) < 0.05

@@ -67,7 +67,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
     counted: ModelCost = model_cost(model, length)
     kernels: dict[str, list[str]] = {}
     for part in model.topology.parts:
-        kernels[part.path] = sorted(set(model.topology.stage(part.path).kernels(rows=length)))
+        kernels[part.path] = sorted(set(model.topology.stage(part.path).kernels(queries=length)))
     preset = registry.index.presets.get(spec)
     return {
         "about": f"{' '.join([spec, *overrides])}: {first_line(preset)}" if preset else "",

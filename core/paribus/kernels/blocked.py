@@ -33,8 +33,8 @@ class Grid(NamedTuple):
     def stretch(self) -> int:
         return self.left + self.size + self.right
 
-    def count(self, rows: int) -> int:
-        return -(-rows // self.size)
+    def count(self, length: int) -> int:
+        return -(-length // self.size)
 
 
 class BlockedMask(NamedTuple):
@@ -85,15 +85,15 @@ class Blocked:
     ) -> Tensor:
         """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
         grid, mask = plan.kernel_data
-        batch, heads, rows, width = q.shape
-        blocks = grid.count(rows)
-        padded = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - rows))
+        batch, heads, length, width = q.shape
+        blocks = grid.count(length)
+        padded = functional.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, blocks * grid.size - length))
         queries = padded.reshape(batch * blocks, grid.size, heads, width).transpose(1, 2)
         keys, values = key_windows(k, grid), key_windows(v, grid)
         if content is not None and content.sinks is not None:
             keys, values, mask = with_sinks(keys, values, mask, content.sinks, grid.size)
         mixed = fused_attention(queries, keys, values, mask, plan.scale, dropout)  # (B * blocks, H, size, K)
-        return mixed.transpose(1, 2).reshape(batch, -1, heads, v.shape[-1])[:, :rows].transpose(1, 2)
+        return mixed.transpose(1, 2).reshape(batch, -1, heads, v.shape[-1])[:, :length].transpose(1, 2)
 
 
 def grid_of(visibility: Visibility) -> Grid:
@@ -106,7 +106,7 @@ def grid_of(visibility: Visibility) -> Grid:
     return Grid(min(max(size, 32), 128), side, 0 if visibility.causal else side)
 
 
-_ALIGNED = 16  # alignment of the rows of a mask, for vector units
+_ALIGNED = 16  # alignment of a mask, for vector units
 
 
 def _blocks(layout: TokenLayout, grid: Grid) -> tuple[TokenLayout, TokenLayout]:
@@ -138,8 +138,8 @@ def key_windows(x: Tensor, grid: Grid) -> Tensor:
 
 def unfolded_windows(x: Tensor, grid: Grid) -> Tensor:
     """Return the same as `key_windows`, by `unfold` of the concatenated tokens of a batch."""
-    _, groups, rows, width = x.shape
-    padded = functional.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, grid.count(rows) * grid.size - rows))
+    _, groups, length, width = x.shape
+    padded = functional.pad(x.transpose(1, 2), (0, 0, 0, 0, 0, grid.count(length) * grid.size - length))
     joined = functional.pad(padded.reshape(-1, groups, width), (0, 0, 0, 0, grid.left, grid.right))
     return joined.unfold(0, grid.stretch, grid.size).transpose(-1, -2)
 
@@ -150,8 +150,8 @@ class _KeyWindows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, grid: Grid) -> Tensor:
-        batch, groups, rows, width = x.shape
-        blocks = grid.count(rows)
+        batch, groups, length, width = x.shape
+        blocks = grid.count(length)
         ctx.grid, ctx.shape = grid, x.shape
         joined = x.new_zeros(grid.left + batch * blocks * grid.size + grid.right, groups, width)
         _without_padding(joined, grid, x.shape).copy_(x)
@@ -172,6 +172,6 @@ class _KeyWindows(torch.autograd.Function):
 
 def _without_padding(joined: Tensor, grid: Grid, shape: torch.Size) -> Tensor:
     """Return the tokens of a batch from the concatenation of `_KeyWindows`: (…, G, K) -> (B, G, T, K)."""
-    batch, groups, rows, width = shape
-    inner = joined[grid.left : grid.left + batch * grid.count(rows) * grid.size]
-    return inner.view(batch, -1, groups, width)[:, :rows].transpose(1, 2)
+    batch, groups, length, width = shape
+    inner = joined[grid.left : grid.left + batch * grid.count(length) * grid.size]
+    return inner.view(batch, -1, groups, width)[:, :length].transpose(1, 2)

@@ -31,31 +31,31 @@ class BlockLayout(NamedTuple):
     stride: int
     start: int
 
-    def count(self, rows: int) -> int:
+    def count(self, length: int) -> int:
         """Return the number of blocks of each residue, at least one."""
-        return max(1, -(-(rows - self.start) // (self.stride * self.size)))
+        return max(1, -(-(length - self.start) // (self.stride * self.size)))
 
-    def own(self, rows: int, device: torch.device, *, left_context: int = 0, right_context: int = 0) -> Tensor:
+    def own(self, length: int, device: torch.device, *, left_context: int = 0, right_context: int = 0) -> Tensor:
         """(N, left + size + right): indices of each block and its neighbours, some outside the sequence."""
-        blocks = torch.arange(self.count(rows), device=device) * self.size
+        blocks = torch.arange(self.count(length), device=device) * self.size
         indices = blocks.unsqueeze(-1) + torch.arange(-left_context, self.size + right_context, device=device)
         residues = torch.arange(self.stride, device=device).view(-1, 1, 1)
         return (self.start + indices * self.stride + residues).flatten(0, 1)
 
     def cut(self, x: Tensor) -> Tensor:
         """(B, H, T, K) -> (B * N, H, size, K)."""
-        _, heads, rows, width = x.shape
-        positions = self.count(rows) * self.size
+        _, heads, length, width = x.shape
+        positions = self.count(length) * self.size
         tokens = x.transpose(1, 2)[:, self.start :]
         padded = functional.pad(tokens, (0, 0, 0, 0, 0, positions * self.stride - tokens.shape[1]))
         strided = padded.view(-1, positions, self.stride, heads, width).transpose(1, 2)
         return strided.reshape(-1, self.size, heads, width).transpose(1, 2)
 
-    def joined(self, x: Tensor, rows: int) -> Tensor:
+    def joined(self, x: Tensor, length: int) -> Tensor:
         """(B * N, H, size, K) -> (B, H, T - start, K); inverse of `cut`."""
         _, heads, _, width = x.shape
-        strided = x.transpose(1, 2).reshape(-1, self.stride, self.count(rows) * self.size, heads, width)
-        return strided.transpose(1, 2).flatten(1, 2)[:, : max(0, rows - self.start)].transpose(1, 2)
+        strided = x.transpose(1, 2).reshape(-1, self.stride, self.count(length) * self.size, heads, width)
+        return strided.transpose(1, 2).flatten(1, 2)[:, : max(0, length - self.start)].transpose(1, 2)
 
 
 class GatheredBlocks(NamedTuple):
@@ -75,24 +75,25 @@ class Gathered:
     name = "gathered"
 
     def serves(self, request: KernelRequest) -> bool:
-        visibility, rows = request.visibility, request.queries
+        visibility, length = request.visibility, request.queries
         if visibility.is_contiguous or (visibility.window is None and visibility.blocks is None):
             return False
         if not request.aligned or request.has_order or not request.window_by_index or request.bias == "content":
             return False
         if request.needs_weights or request.has_mix or request.soft_cap or request.has_score_functions:
             return False
-        if visibility.blocks is not None and rows > visibility.blocks.size * len(visibility.blocks.random_blocks):
+        if visibility.blocks is not None and length > visibility.blocks.size * len(visibility.blocks.random_blocks):
             return False
-        return rows == 0 or 2 * pair_count(visibility, rows) <= rows * rows  # for fewer queries, a mask is faster
+        # For fewer queries, a mask is faster.
+        return length == 0 or 2 * pair_count(visibility, length) <= length * length
 
     def prepare(
         self, plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads: int, like: Tensor
     ) -> GatheredBlocks:
-        visibility, rows = plan.request.visibility, like.shape[1]
+        visibility, length = plan.request.visibility, like.shape[1]
         layout = layout_of(visibility)
-        index = gathered_indices(visibility, layout, rows, like.device)
-        q, k = _select(plan.q, layout.own(rows, like.device)), _select(plan.k, index)
+        index = gathered_indices(visibility, layout, length, like.device)
+        q, k = _select(plan.q, layout.own(length, like.device)), _select(plan.k, index)
         # Every key of a random block is visible; a key within the window of one query may be outside that of another.
         visible = visibility_mask(
             visibility if visibility.blocks is None else Visibility(visibility.causal),
@@ -115,7 +116,7 @@ class Gathered:
             mask = mask.repeat(like.shape[0], 1, 1, 1)
         global_count = 0 if visibility.causal else visibility.global_tokens
         return GatheredBlocks(
-            layout, index.clamp(0, rows - 1), mask, global_count, _global_mask(plan, global_count, bias, heads, like)
+            layout, index.clamp(0, length - 1), mask, global_count, _global_mask(plan, global_count, bias, heads, like)
         )
 
     def __call__(
@@ -124,12 +125,12 @@ class Gathered:
         """(B, H, T, K), (B, G, T, K), (B, G, T, K) -> (B, H, T, K)."""
         blocks: GatheredBlocks = plan.kernel_data
         sinks = content.sinks if content is not None else None
-        rows = q.shape[2]
+        length = q.shape[2]
         keys, values, mask = gather(k, blocks.keys), gather(v, blocks.keys), blocks.mask
         if sinks is not None:
             keys, values, mask = with_sinks(keys, values, mask, sinks, blocks.layout.size)
         mixed = fused_attention(blocks.layout.cut(q), keys, values, mask, plan.scale, dropout)  # (B * N, H, size, K)
-        mixed = blocks.layout.joined(mixed, rows)
+        mixed = blocks.layout.joined(mixed, length)
         if not blocks.first:
             return mixed
         global_queries, keys, values, global_mask = q[:, :, : blocks.first], k, v, blocks.early
@@ -152,18 +153,18 @@ def layout_of(visibility: Visibility) -> BlockLayout:
     return BlockLayout(size, reach, 0 if visibility.causal else reach, visibility.dilation, start)
 
 
-def pair_count(visibility: Visibility, rows: int) -> int:
+def pair_count(visibility: Visibility, length: int) -> int:
     """Return the number of pairs of a query and a key that are computed."""
     layout = layout_of(visibility)
     random_keys = 0 if visibility.blocks is None else visibility.blocks.max_random_blocks * layout.size
     width = layout.left + layout.size + layout.right + random_keys + visibility.global_tokens
-    global_pairs = 0 if visibility.causal else visibility.global_tokens * rows
-    return layout.count(rows) * layout.stride * layout.size * width + global_pairs
+    global_pairs = 0 if visibility.causal else visibility.global_tokens * length
+    return layout.count(length) * layout.stride * layout.size * width + global_pairs
 
 
-def gathered_indices(visibility: Visibility, layout: BlockLayout, rows: int, device: torch.device) -> Tensor:
+def gathered_indices(visibility: Visibility, layout: BlockLayout, length: int, device: torch.device) -> Tensor:
     """Return the sorted indices of the keys of each block: (N, W); may be out of range, or appear twice."""
-    pieces = [layout.own(rows, device, left_context=layout.left, right_context=layout.right)]
+    pieces = [layout.own(length, device, left_context=layout.left, right_context=layout.right)]
     count = pieces[0].shape[0]
     if visibility.blocks is not None:
         skipped = layout.start // layout.size
@@ -178,13 +179,13 @@ def gathered_indices(visibility: Visibility, layout: BlockLayout, rows: int, dev
     return sorted_rows
 
 
-def gather(x: Tensor, rows: Tensor) -> Tensor:
-    """(B, G, T, K), (N, W) -> (B * N, G, W, K)."""
+def gather(x: Tensor, index: Tensor) -> Tensor:
+    """Gather the positions of each block: (B, G, T, K), (N, W) -> (B * N, G, W, K)."""
     batch, groups, length, width = x.shape
     table = x.transpose(1, 2).reshape(batch * length, groups * width)
     start = torch.arange(batch, device=x.device).view(-1, 1, 1) * length
-    rows_of_blocks: Tensor = functional.embedding((start + rows).flatten(0, 1), table)  # its backward is deterministic
-    return rows_of_blocks.view(*rows_of_blocks.shape[:2], groups, width).transpose(1, 2)
+    gathered: Tensor = functional.embedding((start + index).flatten(0, 1), table)  # with a deterministic backward
+    return gathered.view(*gathered.shape[:2], groups, width).transpose(1, 2)
 
 
 def _is_first_occurrence(index: Tensor) -> Tensor:
@@ -192,11 +193,11 @@ def _is_first_occurrence(index: Tensor) -> Tensor:
     return functional.pad(index[:, 1:] != index[:, :-1], (1, 0), value=True)
 
 
-def _select(rows: TokenLayout, index: Tensor) -> TokenLayout:
+def _select(layout: TokenLayout, index: Tensor) -> TokenLayout:
     """Select tokens at (N, M) indices: (B|1 * N, M). Tokens out of range are padding, whose positions continue."""
-    nearest = index.clamp(0, rows.positions.shape[-1] - 1)
-    positions = rows.positions[:, nearest] + (index - nearest)  # (B|1, N, M)
-    documents = torch.zeros_like(positions) if rows.documents is None else rows.documents[:, nearest]
+    nearest = index.clamp(0, layout.positions.shape[-1] - 1)
+    positions = layout.positions[:, nearest] + (index - nearest)  # (B|1, N, M)
+    documents = torch.zeros_like(positions) if layout.documents is None else layout.documents[:, nearest]
     documents = documents.where(index == nearest, PADDING)
     batch = max(positions.shape[0], documents.shape[0])
     vectors = positions, documents, index.unsqueeze(0)

@@ -132,7 +132,7 @@ class Attend(nn.Module):
         self.plan = 0
         self._part: tuple[nn.Module, ...] = ()
         self._position: tuple[PositionHooks, ...] = ()  # a tuple, so that the position is no child
-        self._reads = self._mixes = False  # what of queries, keys and weights the position asks to see
+        self._reads = self._mixes = False  # True if the position reads queries and keys; weights
 
     def bind(self, position: PositionHooks, plan: int, part: nn.Module | None = None) -> None:
         """Set the position that this attention reads, the layer's part of it, and the number of its plan."""
@@ -251,9 +251,9 @@ class Attend(nn.Module):
         return (0.5 + self.own_share) * v + (0.5 - self.own_share) * first
 
 
-def leading_positions(x: Tensor, rows: int) -> Tensor:
+def leading_positions(x: Tensor, length: int) -> Tensor:
     """Return the positions that are keys: all, unless extra queries follow them."""
-    return x if x.shape[1] == rows else x[:, :rows]  # a slice of everything would be copied in the backward pass
+    return x if x.shape[1] == length else x[:, :length]  # a slice of everything would be copied in the backward pass
 
 
 def append_to_cache(state: State, k: Tensor, v: Tensor, past: int) -> tuple[Tensor, Tensor]:

@@ -62,54 +62,55 @@ class AttentionPlanner:
             attend.bind(position, keys.index(key) if key in keys else len(keys), layer_part)
 
     def plans(
-        self, x: Tensor, rows: TokenLayout, keys: TokenLayout, past: int, memory: Memory | None, capture: bool
+        self, x: Tensor, layout: TokenLayout, keys: TokenLayout, past: int, memory: Memory | None, capture: bool
     ) -> tuple[AttentionPlan, ...]:
         """Return the plans of a pass: visibility, rotation tables, position biases, kernels."""
         plans: list[AttentionPlan] = []
         for planned in self._planned:
             key_layout = memory.layout if planned.cross and memory is not None else keys
-            plans.append(self._plan(planned, x, rows, key_layout, past, capture))
+            plans.append(self._plan(planned, x, layout, key_layout, past, capture))
         return tuple(plans)
 
     def _plan(
-        self, planned: _PlanTemplate, x: Tensor, rows: TokenLayout, key_layout: TokenLayout, past: int, capture: bool
+        self, planned: _PlanTemplate, x: Tensor, layout: TokenLayout, key_layout: TokenLayout, past: int, capture: bool
     ) -> AttentionPlan:
         attend, position, sight = planned.attend, planned.position, planned.demand.visibility
-        has_extra_queries = not planned.cross and key_layout.positions.shape[-1] < rows.positions.shape[-1]
-        if rows.order is not None and not planned.cross:
+        has_extra_queries = not planned.cross and key_layout.positions.shape[-1] < layout.positions.shape[-1]
+        if layout.order is not None and not planned.cross:
             sight = sight._replace(causal=True)  # an explicit order is causal
-        assert not has_extra_queries or rows.order is not None or not sight.causal, (
+        assert not has_extra_queries or layout.order is not None or not sight.causal, (
             "expected an order for extra queries"
         )
         demand = planned.demand._replace(
             visibility=sight,
             needs_weights=capture,
-            has_order=rows.order is not None or has_extra_queries,  # extra queries are not in the order of their index
-            window_by_index=rows.documents is None or rows.index_positions is not None,
-            aligned=past == 0 and not planned.cross and key_layout.positions.shape[-1] == rows.positions.shape[-1],
+            has_order=layout.order is not None
+            or has_extra_queries,  # extra queries are not in the order of their index
+            window_by_index=layout.documents is None or layout.index_positions is not None,
+            aligned=past == 0 and not planned.cross and key_layout.positions.shape[-1] == layout.positions.shape[-1],
             has_hidden_keys=key_layout.documents is not None,
             distance_bias=planned.demand.distance_bias
             and past == 0
-            and rows.index_positions is not None
+            and layout.index_positions is not None
             and key_layout.index_positions is not None,
             has_dropout=attend.training and attend.dropout > 0,
             float64=x.dtype == torch.float64,
-            queries=rows.positions.shape[-1],
+            queries=layout.positions.shape[-1],
             device=x.device.type,
         )
         kernel = choose_kernel(self._kernels, demand)
-        q, q_tables = with_order(rows, past), position.tables(rows.positions, attend.rotary)
+        q, q_tables = with_order(layout, past), position.tables(layout.positions, attend.rotary)
         k, k_tables = q, q_tables
-        if key_layout is not rows:
+        if key_layout is not layout:
             fresh = key_layout.positions if planned.cross else key_layout.positions[:, past:]
             k, k_tables = with_order(key_layout), position.tables(fresh, attend.rotary)
         plan = AttentionPlan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
         bias = position.bias if demand.bias == "positions" else None
         return plan._replace(kernel_data=kernel.prepare(plan, bias, self._heads, x))
 
-    def kernels(self, device: str, rows: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
+    def kernels(self, device: str, queries: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
         """Return the name of the kernel of each plan, for a summary; chosen `among` others if given."""
-        demands = [planned.demand._replace(device=device, queries=rows) for planned in self._planned]
+        demands = [planned.demand._replace(device=device, queries=queries) for planned in self._planned]
         return tuple(choose_kernel(among or self._kernels, demand).name for demand in demands)
 
 
@@ -151,44 +152,54 @@ class CrossAttention:
         self._kernels = tuple(kernels)
         self._heads = heads
 
-    def plans(self, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool = False) -> tuple[AttentionPlan, ...]:
+    def plans(self, x: Tensor, layout: TokenLayout, memory: Memory, capture: bool = False) -> tuple[AttentionPlan, ...]:
         """Return the plans of a pass: visibility and kernel, which do not depend on hidden states."""
         if capture:
             require_attention_weights([self._attention])
-        return tuple(self._plan(attend, x, rows, memory, capture) for attend in self._attends)
+        return tuple(self._plan(attend, x, layout, memory, capture) for attend in self._attends)
 
     def __call__(
         self,
         x: Tensor,
-        rows: TokenLayout,
+        layout: TokenLayout,
         memory: Memory,
         state: State,
         plans: tuple[AttentionPlan, ...],
         capture: dict[str, Tensor] | None = None,
     ) -> Tensor:
         """Return the output of the attention for hidden states of the queries: (B, T, D) -> (B, T, M)."""
-        ctx = Context(plans, rows, memory.layout, memory.hidden, state, carry={}, captured=capture)
+        ctx = Context(plans, layout, memory.layout, memory.hidden, state, carry={}, captured=capture)
         read: Tensor = self._attention(x, ctx)
         return read
 
-    def kernels(self, device: str, rows: int) -> tuple[str, ...]:
+    def kernels(self, device: str, queries: int) -> tuple[str, ...]:
         demands = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
-        names = [choose_kernel(self._kernels, demand._replace(device=device, queries=rows)).name for demand in demands]
+        names = [
+            choose_kernel(self._kernels, demand._replace(device=device, queries=queries)).name for demand in demands
+        ]
         return tuple(names) or ("its own",)
 
-    def _plan(self, attend: Attend, x: Tensor, rows: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
+    def _plan(self, attend: Attend, x: Tensor, layout: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
         demand = kernel_request(attend, self._position, cross=True)._replace(
             needs_weights=capture,
-            window_by_index=rows.documents is None or rows.index_positions is not None,
+            window_by_index=layout.documents is None or layout.index_positions is not None,
             has_hidden_keys=memory.layout.documents is not None,
             distance_bias=False,
             has_dropout=attend.training and attend.dropout > 0,
             float64=x.dtype == torch.float64,
-            queries=rows.positions.shape[-1],
+            queries=layout.positions.shape[-1],
             device=x.device.type,
         )
         kernel = choose_kernel(self._kernels, demand)
         plan = AttentionPlan(
-            kernel, demand, attend.scale, attend.soft_cap, with_order(rows), with_order(memory.layout), None, None, None
+            kernel,
+            demand,
+            attend.scale,
+            attend.soft_cap,
+            with_order(layout),
+            with_order(memory.layout),
+            None,
+            None,
+            None,
         )
         return plan._replace(kernel_data=kernel.prepare(plan, None, self._heads, x))

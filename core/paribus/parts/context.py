@@ -35,9 +35,7 @@ class KernelRequest(NamedTuple):
     window_by_index: bool = True  # windows may be measured on indices instead of positions
     aligned: bool = True  # queries and keys are the same tokens: no cache, no memory, no second stream
     has_hidden_keys: bool = False  # some keys may be padding, or of other documents (hidden)
-    distance_bias: bool = (
-        False  # the bias depends on nothing but how far apart rows are, and positions are the rows' own
-    )
+    distance_bias: bool = False  # the bias depends on distances only, and positions equal indices
     has_dropout: bool = False  # dropout of attention weights
     float64: bool = False  # hidden states are float64
     queries: int = 0  # number of queries; 0: unknown

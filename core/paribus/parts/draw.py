@@ -58,9 +58,9 @@ class Draw:
 
     def _bits(self, name: str, count: int) -> _Bits:
         key = np.uint64(key64(self.seed, self.epoch, name))
-        rows = _mix(self.index.numpy().astype(np.uint64) * _STRIDE_EXAMPLE + key)
+        example_keys = _mix(self.index.numpy().astype(np.uint64) * _STRIDE_EXAMPLE + key)
         places = np.arange(count, dtype=np.uint64) * _STRIDE_PLACE
-        return _mix(rows[:, None] + places)
+        return _mix(example_keys[:, None] + places)
 
 
 def _mix(x: _Bits) -> _Bits:

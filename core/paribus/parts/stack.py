@@ -104,7 +104,7 @@ class Stage(nn.Module, ABC):
         """Return an empty decoding state for `length` positions."""
 
     @abstractmethod
-    def kernels(self, device: str = "cpu", rows: int = 0) -> tuple[str, ...]:
+    def kernels(self, device: str = "cpu", queries: int = 0) -> tuple[str, ...]:
         """Return the kernels that its attentions run on, for a summary."""
 
     @abstractmethod
@@ -190,7 +190,7 @@ class Stack(Stage):
     def forward(
         self,
         x: Tensor,
-        rows: TokenLayout,
+        layout: TokenLayout,
         memory: Memory | None = None,
         states: States | None = None,
         capture: Capture | bool = False,
@@ -205,7 +205,7 @@ class Stack(Stage):
         past = states.past if states is not None else 0
         assert keys is None or states is None, "extra queries need whole sequences"
         if keys is None:
-            keys = rows if states is None else states.extend(rows)
+            keys = layout if states is None else states.extend(layout)
         assert states is None or not request.last_layer_input, (
             "the input of the last layer is incomplete with a decoding state"
         )
@@ -214,7 +214,7 @@ class Stack(Stage):
             require_attention_weights(
                 [attention for layer in layers for attention in (layer.attention, layer.cross) if attention is not None]
             )
-        plans = self.planner.plans(x, rows, keys, past, memory, request.weights)
+        plans = self.planner.plans(x, layout, keys, past, memory, request.weights)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
@@ -230,12 +230,12 @@ class Stack(Stage):
                 layer_capture if request.weights else None,
                 layer_capture if index + 1 in request.heads else None,
             )
-            ctx = Context(plans, rows, keys, None, state.get("attention"), past, carry, weights, heads)
+            ctx = Context(plans, layout, keys, None, state.get("attention"), past, carry, weights, heads)
             cross = None
             if memory is not None:
                 cross_capture: dict[str, Tensor] | None = {} if request.weights else None
                 cross = Context(
-                    plans, rows, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, cross_capture
+                    plans, layout, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, cross_capture
                 )
             layer_input = x
             x, extra = layer(x, ctx, cross)
@@ -246,10 +246,10 @@ class Stack(Stage):
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
-            states.past = past + rows.positions.shape[-1]
+            states.past = past + layout.positions.shape[-1]
         last_input = LastLayerInput(layer_input, keys, carry, cross_carry) if request.last_layer_input else None
         captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
-        return Output(self.norm(x) if self.normed else x, rows, auxiliary, captures, last_layer_input=last_input)
+        return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, last_layer_input=last_input)
 
     def rerun_last_layer(
         self, read: LastLayerInput, queries: Tensor, index: Tensor, times: int, memory: Memory | None = None
@@ -262,20 +262,20 @@ class Stack(Stage):
         """
         keys = read.layout
         length = keys.positions.shape[-1]
-        content, rows = read.x[:, :length], keys.append_copies(index)
-        plans = self.planner.plans(content, rows, keys, 0, memory, capture=False)
-        ctx = Context(plans, rows, keys, carry=read.carry)
+        content, layout = read.x[:, :length], keys.append_copies(index)
+        plans = self.planner.plans(content, layout, keys, 0, memory, capture=False)
+        ctx = Context(plans, layout, keys, carry=read.carry)
         cross = None
         if memory is not None:
-            cross = Context(plans, rows, memory.layout, memory.hidden, carry=read.cross_carry)
+            cross = Context(plans, layout, memory.layout, memory.hidden, carry=read.cross_carry)
         for _ in range(times):
             x, _ = self.layers[-1](torch.cat([content, queries], dim=1), ctx, cross)
             queries = x[:, length:]
         return self.norm(queries) if self.normed else queries
 
-    def kernels(self, device: str = "cpu", rows: int = 0, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
+    def kernels(self, device: str = "cpu", queries: int = 0, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
         """Return the kernel that each layer's attention runs on, for a summary: its own, or chosen `among` others."""
-        names = self.planner.kernels(device, rows, among)
+        names = self.planner.kernels(device, queries, among)
         layers = cast("list[Layer]", list(self.layers))
         attends = [next((m for m in layer.attention.modules() if isinstance(m, Attend)), None) for layer in layers]
         return tuple("its own" if attend is None else names[attend.plan] for attend in attends)
@@ -319,9 +319,9 @@ class Stack(Stage):
         memory_load = load._replace(keys=load.memory)
         counted_plans: set[int] = set()
         for layer in layers:
-            for attention, rows in ((layer.attention, load), (layer.cross, memory_load)):
+            for attention, attention_load in ((layer.attention, load), (layer.cross, memory_load)):
                 for module in attention.modules() if attention is not None else ():
                     if isinstance(module, Attend) and module.plan not in counted_plans:
                         if module.position.traits["bias"] == "positions":
                             counted_plans.add(module.plan)
-                        yield module.position.cost(rows).flops
+                        yield module.position.cost(attention_load).flops

@@ -72,7 +72,7 @@ def kernels(case: Case, host: HostModel) -> Verdict:
             (
                 token_count
                 for token_count in (SHORT_LENGTH, LONG_LENGTH)
-                if kernel.name in stack.kernels(rows=token_count, among=kernel_pair)
+                if kernel.name in stack.kernels(queries=token_count, among=kernel_pair)
             ),
             None,
         )

@@ -122,7 +122,7 @@ def test_matches_a_loop_implementation(
 def test_all_kernels_agree(kind: str, causal: bool, position_name: str, build_stack: BuildStack, randn: Randn) -> None:
     options = {**KINDS[kind], "position_name": position_name, "causal": causal, "layers": 2}
     fast, readable = build_stack(**options), build_stack(**options, kernels=KERNELS[-1:])
-    assert fast.kernels(rows=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
+    assert fast.kernels(queries=150) == (("blocked",) * 2 if "restricted" in kind else ("sdpa",) * 2)
     x, padding_length = randn(2, 150, 12), torch.tensor([[0], [40]])
     documents = (torch.arange(150) // 60).expand(2, -1).masked_fill(torch.arange(150) >= 150 - padding_length, PADDING)
     for layout in (

@@ -134,7 +134,7 @@ def test_all_kernels_agree(causal: bool, position_name: str, build_stack: BuildS
         build_stack("block-sparse", position_name, causal=causal, layers=2, block_size=4, kernels=kernels)
         for kernels in (KERNELS, KERNELS[-1:])
     )
-    assert fast.kernels(rows=150) == ("gathered", "gathered")
+    assert fast.kernels(queries=150) == ("gathered", "gathered")
     x = randn(2, 150, 12)
     for kind in ("plain", "right", "apart"):
         outputs = [stack(x, layout_of(kind, 150)).hidden for stack in (fast, readable)]

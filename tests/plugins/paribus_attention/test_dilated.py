@@ -94,7 +94,7 @@ def test_all_kernels_agree(
         build_stack("dilated", position_name, causal=causal, layers=2, kernels=kernels, **keywords)
         for kernels in (KERNELS, KERNELS[-1:])
     )
-    assert fast.kernels(rows=150) == ("gathered", "gathered")
+    assert fast.kernels(queries=150) == ("gathered", "gathered")
     x = randn(2, 150, 12)
     for kind in ("plain", "right"):
         outputs = [stack(x, layout_of(kind, 150)).hidden for stack in (fast, readable)]
@@ -141,7 +141,7 @@ def test_decoding_in_chunks_matches_one_pass(position_name: str, build_stack: Bu
     )
     x, layout = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
     full_output, states, start, chunks = stack(x, layout).hidden, stack.start(2, 120), 0, []
-    assert stack.kernels(rows=120) == ("gathered", "gathered")
+    assert stack.kernels(queries=120) == ("gathered", "gathered")
     for size in (100, 5, 1, 1, 5, 8):
         chunks.append(
             stack(x[:, start : start + size], TokenLayout(layout.positions[:, start : start + size]), states=states)

@@ -35,7 +35,7 @@ def test_matches_transformers(build_stack: BuildStack, randn: Randn) -> None:
     assert torch.allclose(actual, mixed, rtol=0, atol=1e-12)
 
 
-def test_applied_twice_it_restores_an_even_signal(build_stack: BuildStack, randn: Randn) -> None:
+def test_two_applications_restore_an_even_signal(build_stack: BuildStack, randn: Randn) -> None:
     x = randn(1, 5, 12)
     even = x + x.flip(1, 2).roll((1, 1), (1, 2))
     stack = build_stack("fourier", causal=False)

@@ -229,13 +229,15 @@ def test_half_precision_is_close(kind: str, causal: bool, mode: str, build_stack
 
 
 @kinds_with("residual")
-def test_none_uses_a_kernel_or_has_weights(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+def test_unscored_attentions_use_no_kernel_and_have_no_weights(
+    kind: str, causal: bool, build_stack: BuildStack, randn: Randn
+) -> None:
     stack = build_stack(**KINDS[kind], causal=causal)
     assert stack.kernels() == ("its own",)
     with pytest.raises(ValueError, match="expected an attention with the trait `weights`"):
         stack(randn(1, 3, 12), ramp(3), capture=True)
 
 
-def test_none_uses_positions() -> None:
+def test_unscored_attentions_use_no_positions() -> None:
     module = [attention()[options["name"]] for options in KINDS.values()]
     assert all(item.traits["position_hooks"] == [] and not item.traits["weights"] for item in module)

@@ -95,7 +95,7 @@ def test_weights_of_a_memory_skip_padding(kind: str, build_stack: BuildStack, ra
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if attention()[kind].traits["causal"]])
-def test_weights_of_a_step_are_the_last_rows_of_one_pass(kind: str, build_stack: BuildStack, randn: Randn) -> None:
+def test_weights_of_a_step_equal_the_last_queries_of_one_pass(kind: str, build_stack: BuildStack, randn: Randn) -> None:
     stack = build_stack(kind, "none", **KINDS[kind])
     x = randn(2, 9, stack.shape.width)
     full_output = stack(x, TokenLayout(RAMP), capture=True).captured[0]["weights"]

@@ -64,7 +64,7 @@ def test_each_stack_has_a_projection_unless_it_has_the_table_width() -> None:
     assert same(Stream(TOKENS), 0, without_positions, None)[0].shape == (2, 3, D)
 
 
-def test_with_the_model_width_it_is_a_token_table() -> None:
+def test_with_the_model_width_the_table_equals_a_token_table() -> None:
     embedding, plain = table(D, segments=2), TokenTable(WIDE, norm, segments=2).double()
     plain.load_state_dict(embedding.state_dict())
     stream, h = Stream(TOKENS, segments=SEGMENTS), torch.randn(2, D, dtype=torch.float64)

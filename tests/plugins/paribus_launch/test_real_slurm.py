@@ -106,7 +106,7 @@ def running_jobs() -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_a_requeued_job_goes_on_from_its_checkpoint(
+def test_a_requeued_job_resumes_from_its_checkpoint(
     write_study: Callable[..., Path], runner: Callable[[Path], subprocess.Popen[bytes]]
 ) -> None:
     expected = run_study(write_study("local", {"name": "local"}, steps=1500, seeds=1))

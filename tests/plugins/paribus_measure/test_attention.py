@@ -38,7 +38,7 @@ def test_equal_weights_have_the_largest_entropy(weights: Tensor, causal: bool, m
     assert values == pytest.approx({"mean": 1.0, "lowest": 1.0, "highest": 1.0}, abs=1e-12)
 
 
-def test_one_attended_row_has_no_entropy_and_heads_are_measured_apart(measure_model: MeasureModel) -> None:
+def test_one_attended_token_has_no_entropy_and_heads_are_measured_separately(measure_model: MeasureModel) -> None:
     weights = EVEN.clone()
     weights[:, 1] = torch.eye(N, dtype=torch.float64)
     weights[:, 2] = 0.5 * (torch.eye(N) + torch.eye(N).roll(1, 0)).double()
@@ -47,14 +47,14 @@ def test_one_attended_row_has_no_entropy_and_heads_are_measured_apart(measure_mo
     assert values == pytest.approx({"mean": (1 + 0 + half) / 3, "lowest": 0.0, "highest": 1.0}, abs=1e-12)
 
 
-def test_equal_weights_give_the_first_row_its_share(measure_model: MeasureModel) -> None:
+def test_equal_weights_give_the_first_token_its_share(measure_model: MeasureModel) -> None:
     values = measure_model(SinkMass(), EVEN, causal=False)
     assert values == pytest.approx({"mean": 1 / N, "lowest": 1 / N, "highest": 1 / N, "nowhere": 0.0}, abs=1e-12)
     values = measure_model(SinkMass(), PAST, causal=True)  # the first row sees only itself and is not counted
     assert values["mean"] == pytest.approx(sum(1 / rows for rows in range(2, N + 1)) / (N - 1), abs=1e-12)
 
 
-def test_a_first_row_sink_has_all_weight_and_a_learned_sink_none(measure_model: MeasureModel) -> None:
+def test_a_first_token_sink_has_all_weight_and_a_learned_sink_none(measure_model: MeasureModel) -> None:
     weights = torch.zeros_like(EVEN)
     weights[..., 0] = 1
     weights[:, 1] *= 0.25
@@ -103,7 +103,7 @@ def test_layers_and_batches_are_weighted_equally(measure_model: MeasureModel, fa
     assert model.requests == [(7, 1)]
 
 
-def test_rows_that_see_only_themselves_are_not_counted(measure_model: MeasureModel) -> None:
+def test_tokens_that_see_only_themselves_are_not_counted(measure_model: MeasureModel) -> None:
     alone = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     for measure in (AttentionEntropy(), SinkMass(), EffectiveSpan()):
         values = measure_model(measure, alone, causal=True)

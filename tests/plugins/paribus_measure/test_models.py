@@ -53,7 +53,7 @@ def measure_model(registry: Registry) -> MeasureModel:
     return measure_model
 
 
-def test_without_positions_neither_shift_nor_shuffle_changes_a_row(measure_model: MeasureModel) -> None:
+def test_without_positions_neither_shift_nor_shuffle_changes_an_output(measure_model: MeasureModel) -> None:
     values = measure_model("placed", "position=none")
     assert values == pytest.approx({"val/placed/shifted": 0.0, "val/placed/shuffled": 0.0}, abs=1e-6)
 

@@ -19,7 +19,7 @@ def corrupted(clm: Objective, stream: Stream) -> TrainingExamples:
     return clm.corrupt({"body": stream}, {}, Draw(0, 0, torch.arange(len(stream.tokens))))
 
 
-def test_the_label_of_a_row_is_the_token_of_the_next(clm: Objective) -> None:
+def test_the_label_of_a_position_is_the_next_token(clm: Objective) -> None:
     tokens = torch.arange(6, 6 + 2 * 33).reshape(2, 33)
     examples = corrupted(clm, Stream(tokens))
     body, labels = examples.streams["body"].tokens, examples.targets["labels"]
@@ -29,7 +29,7 @@ def test_the_label_of_a_row_is_the_token_of_the_next(clm: Objective) -> None:
     assert torch.equal(labels[:, -1], tokens[:, -1])
 
 
-def test_an_example_takes_one_token_more_than_its_rows(clm: Objective) -> None:
+def test_an_example_takes_one_token_more_than_its_positions(clm: Objective) -> None:
     assert clm.text_length(32) == 33
     assert clm.head_positions(32) == 32
 

@@ -70,7 +70,7 @@ def test_labels_are_the_answer_and_its_end(build: Build, vocabulary: Vocabulary)
     assert (body.documents != PADDING).sum(1).tolist() == [6, 3, 7]  # the end token of an answer is not fed
 
 
-def test_without_a_separator_and_a_stop_there_is_the_text_alone(build: Build, vocabulary: Vocabulary) -> None:
+def test_without_a_separator_and_a_stop_token_a_prompt_is_its_text(build: Build, vocabulary: Vocabulary) -> None:
     formed = all_of(build("completion", vocabulary, separator=False, stop=False), corpus(PAIRS[:2]), 5)
     assert formed.streams["body"].tokens.tolist() == [[10, 11, 12, 20, 21], [13, 22, EOS, PAD, PAD]]
     assert formed.targets["labels"].tolist() == [[IGNORED, IGNORED, 20, 21, IGNORED], [22] + 4 * [IGNORED]]
@@ -144,7 +144,7 @@ def test_pairs_that_do_not_fit_are_refused_dropped_or_truncated(build: Build, vo
         build("completion", vocabulary, length=2)
 
 
-def test_the_declared_number_of_rows_fits_each_example(build: Build, vocabulary: Vocabulary) -> None:
+def test_every_example_fits_into_the_declared_length(build: Build, vocabulary: Vocabulary) -> None:
     objective: Any = build("completion", vocabulary)
     tokens = corpus(PAIRS)
     for index, rows in enumerate(objective.example_lengths(tokens, 32).tolist()):

@@ -88,7 +88,7 @@ def test_no_code_is_predicted(build: Build, tokens: Any) -> None:
     assert not set(CODES) & set(labels.flatten().tolist())
 
 
-def test_each_row_has_the_language_of_its_document(build: Build, tokens: Any) -> None:
+def test_each_token_has_the_language_of_its_document(build: Build, tokens: Any) -> None:
     tokens.languages = np.arange(len(DOCUMENTS))
     objective = build("control", VOCABULARY, 8)
     batch = all_examples(objective, tokens, 8)

@@ -255,7 +255,7 @@ def test_shares_that_sum_to_more_than_1_are_refused(build: Build) -> None:
         build("denoise", VOCABULARY, mask=0.5, delete=0.4)
 
 
-def test_a_single_row_is_refused(build: Build) -> None:
+def test_a_length_of_one_is_rejected(build: Build) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims\.length: .* got a length of 1;"):
         build("denoise", VOCABULARY, 1)
 

@@ -30,7 +30,7 @@ def test_with_a_norm_the_first_token_is_added_to_each() -> None:
         torch.testing.assert_close(objective(hidden)[:, position], plain(normalized), rtol=0, atol=1e-12)
 
 
-def test_all_rows_but_padding_are_normalized() -> None:
+def test_all_tokens_but_padding_are_normalized() -> None:
     stream = Stream(torch.arange(6).view(2, 3), documents=torch.tensor([[0, 1, PADDING], [PADDING, 0, 0]]))
     assert not_padding(stream).tolist() == [[0, 0, IGNORED], [IGNORED, 0, 0]]
     assert not not_padding(Stream(stream.tokens)).any()

@@ -22,7 +22,7 @@ def squared(x: list[float], y: list[float]) -> float:
 
 
 @pytest.mark.parametrize(("loss", "distance"), [("cosine", cosine), ("squared", squared)])
-def test_the_loss_compares_each_row_with_the_teachers(
+def test_the_loss_compares_each_hidden_state_with_the_teachers(
     loss: str, distance: Callable[[list[float], list[float]], float], build: Build, vocabulary: Vocabulary
 ) -> None:
     student, teacher = torch.randn(2, 2, 5, 16, dtype=torch.float64).unbind()
@@ -37,7 +37,7 @@ def test_the_loss_compares_each_row_with_the_teachers(
     assert not list(objective.parameters())
 
 
-def test_rows_are_projected_to_the_teachers_width(build: Build, vocabulary: Vocabulary) -> None:
+def test_hidden_states_are_projected_to_the_teachers_width(build: Build, vocabulary: Vocabulary) -> None:
     objective = build("distill-hidden", vocabulary, width=24, loss="squared")
     (matrix,) = objective.parameters()
     width = matrix.shape[1]
@@ -57,7 +57,9 @@ def test_a_teacher_of_another_width_is_refused_with_the_option(build: Build, voc
         build("distill-hidden", vocabulary)(run)
 
 
-def test_rows_of_layers_are_compared_with_the_chosen_teacher_layers(build: Build, vocabulary: Vocabulary) -> None:
+def test_hidden_states_of_layers_are_compared_with_the_chosen_teacher_layers(
+    build: Build, vocabulary: Vocabulary
+) -> None:
     objective = build(
         "distill-hidden", vocabulary, width=16, loss="squared", layers=(0, 1, -1), teacher_layers=(0, 3, -1)
     )

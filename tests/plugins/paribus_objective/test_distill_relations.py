@@ -98,7 +98,7 @@ def test_relations_equal_those_of_the_papers(
     assert objective.teacher_captures == Capture(heads=(3,))
 
 
-def test_rows_relate_only_to_visible_rows(build: Build, vocabulary: Vocabulary) -> None:
+def test_tokens_are_related_only_to_visible_tokens(build: Build, vocabulary: Vocabulary) -> None:
     rows = torch.zeros(1, 3, dtype=torch.long)
     assert attention_mask(None, rows, causal=False)[0, 0].int().tolist() == [[1, 1, 1]] * 3
     documents = torch.tensor([[0, 0, 1]])

@@ -36,7 +36,7 @@ def passed(specimen: SmallModel, stream: Stream) -> tuple[Any, Any]:
     ).of("emd")
 
 
-def test_rows_equal_those_of_the_authors_code(components: Registry) -> None:
+def test_hidden_states_equal_those_of_the_authors_code(components: Registry) -> None:
     overrides = [SMALL, f"position.distance={DISTANCE}", "objective.rate=0.3"]
     specimen = SmallModel(resolved("deberta-tiny", *overrides, registry=components), components)
     objective, run = passed(specimen, Stream(tokens(2, LENGTH)))
@@ -103,7 +103,7 @@ def test_any_last_layer_can_be_reused_and_every_parameter_has_a_gradient(
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(total, parameters))
 
 
-def test_absolute_positions_are_added_to_hidden_rows(components: Registry) -> None:
+def test_absolute_positions_are_added_to_hidden_states(components: Registry) -> None:
     specimen = SmallModel(resolved("deberta-tiny", SMALL, "position=none", registry=components), components)
     text, positions = tokens(2, LENGTH), torch.arange(LENGTH).unsqueeze(0)
     objective, run = passed(specimen, Stream(text, positions=positions))

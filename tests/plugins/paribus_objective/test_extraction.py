@@ -71,7 +71,7 @@ def test_windows_equal_those_of_berts_loop(stride: int, questions: Tokens) -> No
         assert spans == pieces(sum(context), 20 - question_length, stride)
 
 
-def test_labels_are_the_answers_rows_or_the_first_row(extract: Any, questions: Tokens) -> None:
+def test_labels_are_the_positions_of_the_answer_or_the_first_position(extract: Any, questions: Tokens) -> None:
     assert questions.targets is not None
     count = extract.example_count(questions, 23)
     formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
@@ -108,7 +108,7 @@ def test_skipped_answers_and_truncated_tokens_are_counted(
     assert set(wide.skipped_documents(questions, 128).values()) == {0}
 
 
-def test_only_the_first_row_and_the_context_are_scored(extract: Any, questions: Tokens, passed: Passed) -> None:
+def test_only_the_first_token_and_the_context_are_scored(extract: Any, questions: Tokens, passed: Passed) -> None:
     count = extract.example_count(questions, 23)
     formed = extract.form(questions, 23, Draw(0, 0, torch.arange(count)))
     segments, documents = formed.streams["body"].segments, formed.streams["body"].documents
@@ -199,13 +199,13 @@ def test_answers_have_two_ends(extract: Any, questions: Tokens) -> None:
         extract.example_count(questions, 23)
 
 
-def test_too_few_rows_for_question_and_context_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_length_too_short_for_question_and_context_is_rejected(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
         build("extract", vocabulary, 4)
     build("extract", vocabulary, 5)
 
 
-def test_the_head_runs_on_every_row(extract: Any) -> None:
+def test_the_head_runs_on_every_position(extract: Any) -> None:
     assert extract.cost(Load(23, 23, head_positions=extract.head_positions(23))).flops == 2 * 23 * 8 * 2
 
 

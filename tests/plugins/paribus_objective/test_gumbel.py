@@ -34,7 +34,7 @@ def test_numbers_are_uniform_and_never_0_or_1() -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 100  # of 49 degrees of freedom: p < 1e-4
 
 
-def test_a_row_depends_on_its_key_and_position_alone() -> None:
+def test_a_draw_depends_only_on_its_key_and_position() -> None:
     whole = gumbel.uniform(KEYS, 5, 30)
     assert torch.equal(gumbel.uniform(KEYS[7:9], 5, 20), whole[7:9, :20])
     others = gumbel.uniform(KEYS, 6, 30)

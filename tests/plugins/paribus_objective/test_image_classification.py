@@ -119,7 +119,7 @@ def test_images_of_different_sizes_are_refused(build: Build, vocabulary: Vocabul
 
 @pytest.mark.parametrize("head", ["linear", "mlp"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_of_the_first_row_and_smoothed_only_in_training(
+def test_the_loss_is_of_the_first_token_and_smoothed_only_in_training(
     head: str, smoothing: float, build: Build, vocabulary: Vocabulary
 ) -> None:
     objective = build("image-classify", vocabulary, classes=5, head=head, smoothing=smoothing)
@@ -156,7 +156,7 @@ def test_the_loss_of_frequencies_is_the_entropy_of_the_labels(build: Build, voca
 
 
 @pytest.mark.parametrize(("head", "flops"), [("linear", 2 * 8 * 5), ("mlp", 2 * 8 * (8 + 5))])
-def test_the_head_runs_on_one_row(head: str, flops: int, build: Build, vocabulary: Vocabulary) -> None:
+def test_the_head_runs_on_one_position(head: str, flops: int, build: Build, vocabulary: Vocabulary) -> None:
     objective = build("image-classify", vocabulary, classes=5, head=head)
     assert objective.head_positions(197) == 1
     assert objective.cost(Load(197, 197, head_positions=1)).flops == flops

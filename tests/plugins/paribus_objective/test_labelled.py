@@ -74,7 +74,7 @@ def test_long_texts_are_truncated_the_longer_of_a_pair_first(
     assert cut[2] == [CLS, 137, SEP, *document(pairs.targets, 2)[:29], SEP]
 
 
-def test_the_declared_number_of_rows_is_the_taken_one(
+def test_the_declared_length_equals_the_used_one(
     build: Build, singles: Tokens, pairs: Tokens, vocabulary: Vocabulary
 ) -> None:
     objective: Any = build("classify", vocabulary, 64)
@@ -105,7 +105,7 @@ def test_padding_changes_neither_loss_nor_prediction(
 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "last"])
-def test_the_classified_row_follows_the_option(
+def test_the_classified_position_follows_the_option(
     pool: str, build: Build, passed: Passed, singles: Tokens, vocabulary: Vocabulary
 ) -> None:
     singles.ids = singles.ids % 90
@@ -182,7 +182,7 @@ def test_a_document_without_exactly_one_label_is_refused(
         build(name, vocabulary).example_count(tokens, 32)
 
 
-def test_too_few_rows_for_a_pair_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_length_too_short_for_a_pair_is_rejected(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] .* cls, two sep .* got a length of 4; valid: ≥ 5"):
         build("classify", vocabulary, 4)
     with pytest.raises(SpecError, match=r"error\[too-short\] .* bos, sep, cls "):

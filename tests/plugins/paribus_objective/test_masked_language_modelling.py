@@ -20,7 +20,7 @@ def corrupted(objective: Objective, **vectors: torch.Tensor) -> TrainingExamples
     return objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(4)))
 
 
-def test_scoring_masked_rows_equals_scoring_all_and_selecting(
+def test_scoring_masked_tokens_equals_scoring_all_and_selecting(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
     objective = build("mlm", vocabulary)
@@ -63,7 +63,7 @@ def test_without_transform_and_bias_the_head_has_no_parameters(
 
 @pytest.mark.parametrize("rate", [0.01, 0.15, 0.5, 1.0])
 @pytest.mark.parametrize("length", [1, 2, 7, 32])
-def test_the_head_has_as_many_rows_as_the_rate_can_mask(
+def test_the_head_has_as_many_positions_as_the_rate_can_mask(
     rate: float, length: int, build: Build, vocabulary: Vocabulary
 ) -> None:
     objective = build("mlm", vocabulary, rate=rate)
@@ -106,7 +106,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(build: Build) -> None:
         build("mlm", Vocabulary(100, {"pad": 0}))
 
 
-def test_masked_rows_are_gathered_in_order() -> None:
+def test_masked_tokens_are_gathered_in_order() -> None:
     hidden = torch.randn(2, 5, 3)
     pick = torch.tensor([[4, 0], [1, 1]])
     for b in range(2):

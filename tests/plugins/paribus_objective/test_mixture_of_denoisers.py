@@ -143,7 +143,9 @@ def test_documents_and_languages_are_kept(build: Build) -> None:
         (4, 2, r"error\[too-few-sentinels\] tokenizer: .* 1 spans .* the tokenizer has 2; valid: ≥ 4"),
     ],
 )
-def test_too_few_rows_or_sentinels_are_refused(length: int, sentinels: int, message: str, build: Build) -> None:
+def test_too_short_a_length_or_too_few_sentinels_are_rejected(
+    length: int, sentinels: int, message: str, build: Build
+) -> None:
     with pytest.raises(SpecError, match=message):
         build("ul2", Vocabulary(1103, {"pad": PAD, "eos": EOS}, SENTINELS[:sentinels]), length)
 

@@ -71,7 +71,7 @@ def test_both_labels_are_equally_likely(nsp: Objective, corpus: Corpus) -> None:
     assert stats.binomtest(int(labels.sum()), len(labels)).pvalue > 1e-4
 
 
-def test_only_ends_of_documents_leave_rows_unfilled(nsp: Objective, corpus: Corpus) -> None:
+def test_only_ends_of_documents_leave_positions_empty(nsp: Objective, corpus: Corpus) -> None:
     tokens = corpus([[5] * 100, [3, 3]])
     for batch in formed(nsp, tokens, 32, 5):
         documents = batch.streams["body"].documents

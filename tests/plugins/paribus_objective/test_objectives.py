@@ -163,7 +163,7 @@ def test_without_labels_loss_and_gradients_are_0(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_whose_label_is_ignored_gets_no_gradient(
+def test_a_token_with_an_ignored_label_has_no_gradient(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -219,9 +219,7 @@ def test_an_example_is_drawn_anew_for_each_epoch_and_seed(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_vector_has_the_rows_of_its_stream(
-    name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary
-) -> None:
+def test_every_vector_is_as_long_as_its_stream(name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary) -> None:
     instance = build(name, vocabulary)
     for stream in formed(instance, corpus, 3).streams.values():
         assert stream.tokens.dtype is torch.int64
@@ -231,7 +229,7 @@ def test_every_vector_has_the_rows_of_its_stream(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_head_runs_on_the_declared_number_of_rows(
+def test_the_head_runs_on_the_declared_number_of_positions(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance = build(name, vocabulary)
@@ -243,7 +241,7 @@ def test_the_head_runs_on_the_declared_number_of_rows(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("table_width", [None, 5])
-def test_rows_are_projected_to_the_embedding_width_at_the_counted_cost(
+def test_hidden_states_are_projected_to_the_embedding_width_at_the_counted_cost(
     table_width: int | None, name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     from torch.utils.flop_counter import FlopCounterMode

@@ -84,7 +84,7 @@ def test_an_order_depends_on_the_epoch_and_not_on_the_batch(objective: Objective
         assert torch.equal(few_values, values[9:11])
 
 
-def test_the_loss_is_of_the_query_rows(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_the_loss_is_of_the_query_tokens(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("permutation", vocabulary)
     formed = corrupted(objective, rows=4)
     run = passed(formed)

@@ -44,7 +44,7 @@ def no_norm(width: int | None = None) -> Any:
     raise AssertionError("a head without a transform has none")
 
 
-def test_rows_from_the_last_of_the_prefix_predict_their_next_token(build: Build) -> None:
+def test_tokens_from_the_last_of_the_prefix_predict_the_next_token(build: Build) -> None:
     batch = formed(build("prefix-lm", VOCABULARY, N - 1))
     body, labels = batch.streams["body"], batch.targets["labels"]
     assert torch.equal(body.tokens, tokens()[:, :-1])

@@ -192,7 +192,7 @@ def test_metrics_equal_direct_counts(build: Build, passed: Passed, vocabulary: V
     )
 
 
-def test_a_text_of_padding_alone_has_no_loss_and_no_gradient(
+def test_a_text_of_only_padding_has_no_loss_and_no_gradient(
     build: Build, passed: Passed, vocabulary: Vocabulary
 ) -> None:
     objective = build("rtd", vocabulary)

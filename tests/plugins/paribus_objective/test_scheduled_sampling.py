@@ -83,7 +83,7 @@ def test_tokens_are_replaced_at_the_rate_but_never_the_start(build_objective: Bu
     assert abs(shares[..., 1:].double().mean() - 0.5) < 4 * (0.25 / count) ** 0.5
 
 
-def test_the_draws_of_an_example_depend_on_it_alone(build_objective: Build, tokens: Any) -> None:
+def test_the_draws_of_an_example_depend_only_on_the_example(build_objective: Build, tokens: Any) -> None:
     """Draws depend on neither batch nor rate: tokens sampled at 0.2 are sampled at 0.4 too."""
     few, more = (
         formed(build_objective(rate=rate, growth="constant"), tokens, torch.arange(3), 1.0).targets
@@ -203,7 +203,7 @@ def test_the_second_pass_reads_the_mixed_tokens(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_evaluation_and_a_rate_of_0_feed_the_target_alone(
+def test_evaluation_and_a_rate_of_0_feed_only_the_target(
     batch: Callable[..., tuple[Model, Batch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, examples = batch("objective.rate=1", "objective.growth=constant", "evaluate=[seq2seq]")

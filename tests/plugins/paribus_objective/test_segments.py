@@ -173,7 +173,7 @@ def test_without_a_pad_token_padding_is_invisible(corpus: Corpus) -> None:
     assert stream.documents.tolist() == [[0] * 5 + [PADDING] * 2]
 
 
-def test_too_few_rows_for_a_pair_are_refused(vocabulary: Vocabulary) -> None:
+def test_a_length_too_short_for_a_pair_is_rejected(vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
         SegmentLayout(Shape(8, 2, 4, 4, 100, 1), vocabulary, "nsp")
 

@@ -154,7 +154,7 @@ def test_without_pairs_the_error_gives_their_lengths(build: Build, pairs: Any, v
         objective.example_count(pairs([[9], [2]], [[3], [7]]), 5)
 
 
-def test_an_example_takes_the_rows_of_its_longer_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_an_example_is_as_long_as_its_longer_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     tokens = pairs([[3, 2], [1], [30]], [[2], [3, 3], [1]], ([0, 1, 0], [1, 0, 1]))
     assert build("seq2seq", vocabulary, 12).example_lengths(tokens, 12).tolist() == [6, 7, 12]
     assert build("seq2seq", vocabulary, 12, languages=2).example_lengths(tokens, 12).tolist() == [7, 7, 12]
@@ -166,7 +166,7 @@ def test_an_example_takes_the_rows_of_its_longer_side(build: Build, pairs: Any, 
             assert torch.equal(formed.streams[name].tokens, whole.streams[name].tokens[:, :length])
 
 
-def test_too_few_rows_for_a_token_are_refused(build: Build, vocabulary: Vocabulary) -> None:
+def test_a_length_too_short_for_a_token_is_rejected(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("seq2seq", vocabulary, 2, languages=2)
     build("seq2seq", vocabulary, 2)
@@ -187,7 +187,7 @@ def test_sources_and_decoders_begin_with_language_tokens(build: Build, pairs: An
     assert objective.skipped_documents(tokens, 8) == {"pairs truncated because a side is longer than 8": 1}
 
 
-def test_rows_have_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_tokens_have_the_language_of_their_side(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     formed = build("seq2seq", vocabulary, 8).form(pairs([[3], [7]], [[2], [2]], ([0, 2], [2, 1])), 8, draw(0, 1))
     languages = [formed.streams[name].languages for name in ("encoder", "body")]
     assert [set(row.tolist()) for it in languages if it is not None for row in it] == [{0}, {2}, {2}, {1}]
@@ -321,7 +321,7 @@ def test_frequencies_are_those_of_the_targets_labels(build: Build, pairs: Any, v
         assert objective.unigram_loss(train, targets) == pytest.approx(sum(nats) / len(nats), rel=1e-12)
 
 
-def test_kept_pairs_are_cached_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_short_enough_pairs_are_cached_and_not_copied(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     import copy
 
     objective: Any = build("seq2seq", vocabulary, 8)

@@ -21,7 +21,7 @@ def corrupted(objective: Objective, rows: int = 6, **vectors: Tensor) -> Trainin
     return objective.corrupt({"body": Stream(tokens, **vectors)}, {}, Draw(0, 0, torch.arange(rows)))
 
 
-def test_the_second_term_uses_the_rows_around_each_span(
+def test_the_second_term_uses_the_tokens_around_each_span(
     build: Build, passed: Passed, table: nn.Embedding, vocabulary: Vocabulary
 ) -> None:
     objective = build("sbo", vocabulary, position_width=3)
@@ -82,7 +82,7 @@ def test_a_batch_of_padding_has_no_labels(build: Build, vocabulary: Vocabulary) 
     assert (targets["boundary_labels"] == IGNORED).all()
 
 
-def test_the_second_head_sees_only_the_boundary_rows(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
+def test_the_second_head_sees_only_the_boundary_tokens(build: Build, passed: Passed, vocabulary: Vocabulary) -> None:
     objective = build("sbo", vocabulary)
     batch = corrupted(objective, rows=1)
     run = passed(batch)

@@ -54,7 +54,7 @@ def test_inputs_and_labels_together_are_the_original(options: dict[str, float], 
             assert merged(inputs[row].tolist(), labels[row].tolist()) == original
 
 
-def test_lengths_depend_on_the_length_of_the_text_alone(t5: Objective) -> None:
+def test_lengths_depend_only_on_the_length_of_the_text(t5: Objective) -> None:
     for length in (2, 3, 50, 568):
         _, batch = corrupted(t5, length, 40)
         lengths = batch.streams["encoder"].tokens.shape[1], batch.targets["labels"].shape[1]
@@ -77,7 +77,7 @@ def test_without_pad_the_decoder_starts_with_bos_and_without_bos_with_eos(
     assert (batch.streams["body"].tokens[:, 0] == start).all()
 
 
-def test_t5_takes_568_tokens_for_512_rows(build: Build) -> None:
+def test_t5_takes_568_tokens_for_512_positions(build: Build) -> None:
     objective = build("span-corruption", VOCABULARY, 512)
     assert objective.text_length(512) == 568
     assert objective.head_positions(512) == 114
@@ -92,7 +92,7 @@ def test_a_text_is_as_long_as_both_sides_allow(rate: float, mean_span: float, bu
         assert objective.text_length(length) == max(fits)
 
 
-def test_each_row_has_the_document_of_its_token(t5: Objective) -> None:
+def test_each_position_has_the_document_of_its_token(t5: Objective) -> None:
     documents = torch.arange(90).expand(3, -1) // 30
     tokens = torch.arange(90).expand(3, -1) + 10
     batch = t5.corrupt({"body": Stream(tokens, documents=documents)}, {}, Draw(0, 0, torch.arange(3)))
@@ -110,7 +110,7 @@ def test_each_row_has_the_document_of_its_token(t5: Objective) -> None:
             assert (side.documents[row].diff() >= 0).all()
 
 
-def test_each_row_has_the_language_of_its_token(t5: Objective) -> None:
+def test_each_position_has_the_language_of_its_token(t5: Objective) -> None:
     kinds = torch.arange(90).expand(3, -1) // 30
     _, formed = corrupted(t5, 90, documents=kinds, languages=2 - kinds)
     for side in formed.streams.values():
@@ -144,11 +144,11 @@ def test_a_tokenizer_without_an_end_mark_is_refused(build: Build) -> None:
         build("span-corruption", Vocabulary(1300, {"pad": 0}, tuple(SENTINELS)), 64)
 
 
-def test_too_few_rows_for_a_span_are_refused(build: Build) -> None:
+def test_a_length_too_short_for_a_span_is_rejected(build: Build) -> None:
     with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
         build("span-corruption", VOCABULARY, 2)
     build("span-corruption", VOCABULARY, 3)
 
 
-def test_a_prompt_asks_for_the_text_of_its_sentinels(t5: Objective) -> None:
+def test_a_prompt_is_its_source_and_starts_the_decoder_with_padding(t5: Objective) -> None:
     assert t5.prompt([10, SENTINELS[0], 11]) == Prompt((PAD,), (10, SENTINELS[0], 11, EOS), EOS)

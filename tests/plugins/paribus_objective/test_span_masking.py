@@ -200,7 +200,7 @@ def test_more_padding_does_not_change_the_mask() -> None:
 
 
 @pytest.mark.parametrize("documents", [True, False])
-def test_boundaries_are_the_rows_around_a_run_of_one_document(documents: bool) -> None:
+def test_boundaries_are_the_tokens_around_a_run_of_one_document(documents: bool) -> None:
     body = stream() if documents else plain()
     pick, unused, _ = masking().select(masking().non_text(body), body, RATE, MOST, Draw(0, 0, torch.arange(B)))
     result = boundaries(pick, unused, body)

@@ -26,7 +26,7 @@ def tag(build: Build, vocabulary: Vocabulary) -> Any:
     return build("tag", vocabulary, 12, classes=10)
 
 
-def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(corpus: Corpus) -> None:
+def test_every_word_is_in_one_example_and_no_example_exceeds_the_length(corpus: Corpus) -> None:
     for limit in (1, 4, 7, 8, 100):
         runs = word_runs(corpus(DOCUMENTS), limit)
         words: list[int] = []
@@ -39,7 +39,7 @@ def test_every_word_is_in_one_example_and_no_example_is_longer_than_its_rows(cor
         assert words == list(range(10))
 
 
-def test_a_run_fills_the_available_rows(corpus: Corpus) -> None:
+def test_a_run_fills_the_available_positions(corpus: Corpus) -> None:
     runs = word_runs(corpus(DOCUMENTS), 8)
     assert list(zip(runs.start.tolist(), runs.stop.tolist(), strict=True)) == [
         (0, 3),

@@ -72,7 +72,7 @@ def test_text_and_translation_share_one_sequence(build: Build, tokens: Any) -> N
     assert sum(target_first) == pytest.approx(90, abs=4 * 0.5 * 180**0.5)
 
 
-def test_positions_restart_and_rows_have_their_language(build: Build, tokens: Any) -> None:
+def test_positions_restart_and_tokens_have_their_language(build: Build, tokens: Any) -> None:
     body = unmasked_examples(build("tlm", VOCABULARY), tokens)
     assert body.positions is not None
     assert body.languages is not None
@@ -96,7 +96,7 @@ def test_positions_restart_and_rows_have_their_language(build: Build, tokens: An
     assert body.positions.max() < 32
 
 
-def test_a_share_of_the_examples_has_one_side_alone(build: Build, tokens: Any) -> None:
+def test_a_share_of_the_examples_has_only_one_side(build: Build, tokens: Any) -> None:
     objective = build("tlm", VOCABULARY, monolingual=0.5)
     rows = [
         segments_of(row)
@@ -151,12 +151,12 @@ def test_lengths_of_examples_are_known_and_short_batches_hold_the_same(build: Bu
     assert torch.equal(wide[:, :20], narrow)
 
 
-def test_without_languages_rows_have_none(build: Build, tokens: Any) -> None:
+def test_without_languages_tokens_have_no_language(build: Build, tokens: Any) -> None:
     tokens.languages = None
     assert unmasked_examples(build("tlm", VOCABULARY), tokens).languages is None
 
 
-def test_too_short_a_row_is_refused(build: Build) -> None:
+def test_too_short_a_length_is_rejected(build: Build) -> None:
     message = r"error\[too-short\] dims\.length: .* got a length of 5; valid: ≥ 6"
     with pytest.raises(SpecError, match=message):
         build("tlm", VOCABULARY, 5)

@@ -57,7 +57,7 @@ def test_bare_first_removes_the_first_norm(shape: Shape, sublayers: Sublayers) -
     torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
 
 
-def test_bare_first_keeps_other_norms(shape: Shape) -> None:
+def test_bare_first_removes_no_other_norm(shape: Shape) -> None:
     second = PreNorm(dataclasses.replace(shape, layer=1), lambda: LayerNorm(8), bare_first=True)
     assert second.state_dict().keys() == PreNorm(shape, lambda: LayerNorm(8)).state_dict().keys()
 

@@ -50,7 +50,7 @@ def test_scores_depend_on_distance_and_decay(shape: Shape) -> None:
     assert float(far) == pytest.approx(0.4 / 1.4 * math.cos(512), abs=1e-12)
 
 
-def test_without_decay_it_is_rope(shape: Shape) -> None:
+def test_without_decay_xpos_equals_rope(shape: Shape) -> None:
     x, positions = torch.randn(1, 2, 5, 6, dtype=torch.float64), torch.arange(5).unsqueeze(0)
     position, rope = Extrapolatable(shape, span=1e12), Rotary(shape)
     expected = rope.rotate(x, rope.tables(positions, 6), "query")

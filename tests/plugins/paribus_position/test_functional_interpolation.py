@@ -44,7 +44,7 @@ def test_matches_the_formula_and_its_mirror_image_ahead(changed: bool, shape: Sh
                     assert float(actual[b, head, t, s]) == pytest.approx(expected, abs=1e-12)
 
 
-def test_distances_behind_match_the_paper(shape: Shape) -> None:
+def test_distances_to_earlier_tokens_match_the_paper(shape: Shape) -> None:
     """Check log(c (i - j) + 1) / log(c max(L, i) + 1), all that a causal stack uses."""
     positions = torch.arange(1500, dtype=torch.float64)
     shares = build(shape).relative_distances(pair(torch.arange(1500).unsqueeze(0), torch.arange(1500).unsqueeze(0)))[0]

@@ -113,7 +113,7 @@ def test_longer_questions_use_the_same_symbols(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_an_example_depends_on_seed_split_and_number_alone(name: str) -> None:
+def test_an_example_depends_only_on_seed_split_and_number(name: str) -> None:
     few, many = build_task(name), TASKS[name](examples=130, held_out=40)
     assert list(many.documents("train"))[:120] == list(few.documents("train"))
     assert list(many.documents("val"))[:30] == list(few.documents("val"))
@@ -146,7 +146,7 @@ def test_a_task_with_too_few_questions_is_refused() -> None:
         [document for split in SPLITS for document in same.documents(split)]
 
 
-def test_there_must_be_a_key_for_each_pair() -> None:
+def test_fewer_keys_than_pairs_are_rejected() -> None:
     with pytest.raises(SpecError, match=r"error\[too-few-keys\] .*8 .* got 7; valid: ≥ 8"):
         AssociativeRecall(keys=7)
     with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs"):

@@ -83,7 +83,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
         BytePair().load(state)
 
 
-def test_a_word_begins_with_the_space_before_it() -> None:
+def test_a_word_includes_the_space_before_it() -> None:
     (ids,) = TOKENIZER.encode_batch(["the cat,\tthere"])
     begins = TOKENIZER.vocabulary().word_starts
     assert begins is not None

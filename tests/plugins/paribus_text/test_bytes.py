@@ -62,7 +62,7 @@ def test_a_broken_state_is_refused(state: bytes) -> None:
         Bytes().load(state)
 
 
-def test_a_word_begins_with_the_space_before_it() -> None:
+def test_a_word_includes_the_space_before_it() -> None:
     begins = Bytes().vocabulary().word_starts
     assert begins is not None
     text = "one two,\nthree"

@@ -109,7 +109,7 @@ def test_about_one_date_in_eight_is_held_out() -> None:
     assert sum(map(is_held_out, days)) / len(days) == pytest.approx(1 / HELD_OUT_DIVISOR, rel=0.05)
 
 
-def test_a_pair_depends_on_seed_split_and_number_alone() -> None:
+def test_a_pair_depends_only_on_seed_split_and_number() -> None:
     few, many = Dates(pairs=16, held_out=8), Dates(pairs=30, held_out=9)
     assert list(many.documents("train"))[:16] == list(few.documents("train"))
     assert list(many.documents("val"))[:8] == list(few.documents("val"))

@@ -63,7 +63,7 @@ def test_labels_match_the_traits_of_their_corpus(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fingerprint_depends_on_the_options_alone(name: str) -> None:
+def test_a_fingerprint_depends_only_on_the_options(name: str) -> None:
     kind: Any = corpus()[name]
     assert build(name).fingerprint() == kind().fingerprint() != kind(held_out=0.3).fingerprint()
     assert len({build(name).fingerprint() for name in NAMES}) == len(NAMES)
@@ -89,7 +89,7 @@ def test_a_share_of_each_section_is_held_out() -> None:
     )
 
 
-def test_a_moved_sentence_keeps_its_words_and_its_last_word_in_place() -> None:
+def test_a_shuffled_sentence_keeps_its_words_and_its_last_word() -> None:
     sentences = {
         sentence
         for split in ("train", "val")

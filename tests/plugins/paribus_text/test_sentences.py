@@ -42,5 +42,5 @@ def test_a_blank_text_has_no_paragraphs_and_no_sentences() -> None:
         ("Äpfel. Öl. Ünd.", ["Äpfel.", "Öl.", "Ünd."]),
     ],
 )
-def test_a_sentence_ends_where_a_reader_would_end_it(text: str, expected: list[str]) -> None:
+def test_sentences_end_at_final_punctuation_but_not_at_abbreviations(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected

@@ -30,7 +30,7 @@ def test_every_class_has_equally_many_images() -> None:
         assert all(document.name.endswith(f"a {list(SHAPES)[label(document)]}") for document in documents)
 
 
-def test_an_image_depends_on_seed_split_and_number_alone() -> None:
+def test_an_image_depends_only_on_seed_split_and_number() -> None:
     few, many = Shapes(**TINY), Shapes(**TINY | {"images": 30, "held_out": 9})
     assert list(many.documents("train"))[:16] == list(few.documents("train"))
     assert list(many.documents("val"))[:8] == list(few.documents("val"))
@@ -46,7 +46,7 @@ def test_images_are_the_same_on_every_machine() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_shape_lies_within_its_image_and_stands_out_from_it(name: str) -> None:
+def test_a_shape_lies_within_its_image_and_differs_from_the_background(name: str) -> None:
     kind = list(SHAPES).index(name)
     corpus = Shapes(image=20, channels=3, classes=len(SHAPES), images=40, noise=0)
     for document in list(corpus.documents("train"))[kind :: len(SHAPES)]:

@@ -90,7 +90,7 @@ def test_queries_start_as_one_vector_without_token_or_segment(model: SmallModel)
 
 
 @pytest.mark.parametrize("overrides", [PLAIN, BERT], ids=["relative", "absolute"])
-def test_without_queries_it_is_an_encoder(overrides: tuple[str, ...], components: Registry) -> None:
+def test_without_queries_a_two_stream_model_is_an_encoder(overrides: tuple[str, ...], components: Registry) -> None:
     spec = resolved("xlnet-tiny", SMALL, *overrides, registry=components)
     encoder = resolved({**spec, "topology": "encoder"}, "objective=mlm", registry=components)
     models = [SmallModel(item, components) for item in (spec, encoder)]

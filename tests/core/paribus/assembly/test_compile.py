@@ -115,7 +115,7 @@ def test_all_lengths_need_at_most_two_graphs(spec: list[str], assemble: Assemble
 @pytest.mark.parametrize("preset", ["gpt-tiny", "encoder-tiny"])
 def test_all_lengths_need_two_graphs_with_gathered_keys(preset: str, assemble: Assemble) -> None:
     model, backend = assemble(preset, *SPARSE).eval(), Counting()
-    assert set(model.topology.get_submodule("body").kernels(rows=80)) == {"gathered"}  # type: ignore[operator]  # a Stack says which
+    assert set(model.topology.get_submodule("body").kernels(queries=80)) == {"gathered"}  # type: ignore[operator]  # a Stack says which
     compiled = torch.compile(model.topology.run, fullgraph=True, backend=backend)
     for length in (80, 83, 91, 96):
         stream = {"body": Stream(torch.arange(length).view(1, length) % 20 + 15)}

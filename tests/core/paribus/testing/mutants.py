@@ -314,7 +314,7 @@ SHARED: Final = (
     Mutant(
         "decoded tokens are not counted",
         "paribus.parts.stack:Stack.forward",
-        "states.past = past + rows.positions.shape[-1]",
+        "states.past = past + layout.positions.shape[-1]",
         "pass",
         "chunked decoding equals one pass",
         "attention.mha",
