@@ -22,14 +22,14 @@ def make_spec(tmp_path: Path) -> Any:
     return build
 
 
-def test_a_ladder_asks_for_the_rung_below(make_spec: Any) -> None:
+def test_the_spec_of_a_ladder_names_the_rung_below(make_spec: Any) -> None:
     question = make_spec(design="ladder", changes=CHANGES)
     assert question.rungs_below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
     assert question.factorial is None
     assert "the lowest is baseline" in question.design_note
 
 
-def test_leave_one_out_says_what_its_baseline_is(make_spec: Any) -> None:
+def test_leave_one_out_describes_its_baseline(make_spec: Any) -> None:
     question = make_spec(design="leave-one-out", changes=CHANGES)
     assert question.design_note.startswith(
         "The baseline is the full model, with every change (norm=rmsnorm, gated, dropout"
@@ -39,7 +39,7 @@ def test_leave_one_out_says_what_its_baseline_is(make_spec: Any) -> None:
     assert question.rungs_below == {}
 
 
-def test_a_factorial_asks_for_effects_and_names_the_cells_that_it_lacks(make_spec: Any) -> None:
+def test_the_spec_of_a_factorial_names_missing_cells(make_spec: Any) -> None:
     question = make_spec(
         design="factorial", changes=CHANGES, exclude=[{"norm": "rmsnorm", "dropout": 0.1, "reason": "no"}]
     )

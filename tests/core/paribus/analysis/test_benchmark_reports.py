@@ -28,8 +28,8 @@ def saved(folder: Path, document: Any, name: str = "a.json") -> Path:
 
 
 @pytest.mark.slow
-def test_what_pytest_benchmark_writes_is_read(tmp_path: Path) -> None:
-    """A real run, not a file that was written to suit."""
+def test_reports_of_pytest_benchmark_are_read(tmp_path: Path) -> None:
+    """Use the report of a real run."""
     (tmp_path / "test_it.py").write_text(
         "import pytest\n@pytest.mark.parametrize('n', [3, 4])\n"
         "def test_sum(benchmark, n):\n    benchmark.pedantic(lambda: sum(range(n)), rounds=7, iterations=2)\n"
@@ -52,7 +52,7 @@ def test_what_pytest_benchmark_writes_is_read(tmp_path: Path) -> None:
     assert parsed.benchmarks[next(iter(parsed.benchmarks))].rounds == tuple(document["benchmarks"][0]["stats"]["data"])
 
 
-def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path, report: Make) -> None:
+def test_contestants_in_turns_are_separate_benchmarks(tmp_path: Path, report: Make) -> None:
     document = report(test_step=[3.0] * 4)
     document["benchmarks"][0]["extra_info"] = {"microseconds": {"ours": [1.0, 2.0], "floor": [1.0, 1.5]}}
     benchmarks = read_report(saved(tmp_path, document)).benchmarks.values()
@@ -62,7 +62,7 @@ def test_contestants_that_took_turns_are_benchmarks_of_their_own(tmp_path: Path,
     ]
 
 
-def test_a_report_is_known_by_what_it_holds(tmp_path: Path, report: Make) -> None:
+def test_a_report_is_recognised_by_its_content(tmp_path: Path, report: Make) -> None:
     assert is_report(saved(tmp_path, report(test_x=[1.0]), "0001_nightly"))
     assert is_report(saved(tmp_path, "", "a.json"))  # and is told of when it is read
     assert not is_report(saved(tmp_path, "base: bert-tiny", "study.yaml"))
@@ -81,7 +81,7 @@ def test_a_report_is_known_by_what_it_holds(tmp_path: Path, report: Make) -> Non
         ({"benchmarks": [{"fullname": "a", "stats": {}}]}, "benchmark 0 of this report cannot be read"),
     ],
 )
-def test_what_is_no_report_is_refused(tmp_path: Path, document: Any, words: str) -> None:
+def test_files_that_are_not_reports_are_refused(tmp_path: Path, document: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         read_report(saved(tmp_path, document))
 
@@ -111,7 +111,7 @@ JSON = st.recursive(
     field=st.sampled_from(["name", "fullname", "params", "extra_info", "options", "stats"]),
     value=JSON,
 )
-def test_whatever_stands_in_it_nothing_but_a_clear_error_comes_out(
+def test_any_malformed_report_raises_a_data_error(
     tmp_path_factory: pytest.TempPathFactory, report: Make, field: str, value: Any
 ) -> None:
     document = report(test_x=[1.0, 2.0])
@@ -148,7 +148,7 @@ def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
         ("benchmarks/0/options/disable_gc", True, "other-clock", "gc on against perf_counter, gc off"),
     ],
 )
-def test_each_is_refused_by_its_name_and_shown_under_a_banner(
+def test_differing_reports_are_refused_or_shown_with_a_warning(
     tmp_path: Path, report: Make, place: str, value: Any, code: str, words: str
 ) -> None:
     sides = [
@@ -177,7 +177,7 @@ def test_all_differences_of_machines_are_reported_at_once(tmp_path: Path, report
     assert [problem.code for problem in caught.value.problems] == ["other-machine", "other-versions"]
 
 
-def test_a_clock_rate_is_no_difference_and_another_host_of_the_same_kind_is_told(tmp_path: Path, report: Make) -> None:
+def test_clock_rates_are_ignored_and_other_hosts_get_a_warning(tmp_path: Path, report: Make) -> None:
     other_rate = changed(report(test_x=[1.0]), "machine_info/cpu/hz_actual", [2, 0])
     other_host = changed(report(test_x=[1.0]), "machine_info/node", "there")
     baseline = read(tmp_path, "a.json", report(test_x=[1.0]))
@@ -186,7 +186,7 @@ def test_a_clock_rate_is_no_difference_and_another_host_of_the_same_kind_is_told
     assert "same hardware: node here against there" in warning
 
 
-def test_the_version_of_what_is_measured_may_differ(tmp_path: Path, report: Make) -> None:
-    """It is what changed between two commits of it."""
+def test_the_version_of_the_measured_project_may_differ(tmp_path: Path, report: Make) -> None:
+    """Compare reports of two commits of one project."""
     sides = [changed(report(test_x=[1.0]), "machine_info/versions", {"mine": version}) for version in ("1", "2")]
     assert check_same_machine([read(tmp_path, f"{index}.json", side) for index, side in enumerate(sides)]) == []

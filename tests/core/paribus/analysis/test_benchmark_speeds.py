@@ -37,7 +37,7 @@ def test_the_interval_of_several_runs_is_that_of_welch() -> None:
 
 
 @pytest.mark.parametrize(("runs", "times"), [(1, 2.0), (2, 1.0)])
-def test_where_runs_did_not_show_how_far_they_stray_batches_stand_for_them(runs: int, times: float) -> None:
+def test_without_variation_between_runs_the_variance_of_batches_is_used(runs: int, times: float) -> None:
     rng = np.random.default_rng(0)
     sides = [[rounds(rng, scale=scale) for _ in range(runs)] for scale in (1.1, 1.0)]
     result = judge_speeds({"x": TimedRounds(before=sides[1], after=sides[0])})["x"]
@@ -50,7 +50,7 @@ def test_where_runs_did_not_show_how_far_they_stray_batches_stand_for_them(runs:
     assert (result.low, result.high) == pytest.approx((math.exp(nearest - half), math.exp(mean + half)))
 
 
-def test_what_the_fastest_rounds_do_not_show_is_not_claimed() -> None:
+def test_a_difference_missing_in_the_fastest_rounds_is_not_claimed() -> None:
     """Others on the machine delay most rounds of a run, and rarely each of them: what the code takes they all take."""
     rng = np.random.default_rng(9)
     baseline, variant = rounds(rng), rounds(rng)
@@ -70,9 +70,7 @@ def test_longer_rounds_are_slower_and_shorter_ones_faster() -> None:
 
 
 @pytest.mark.parametrize(("along", "naive_limit"), [(0.0, 0.97), (0.5, 0.85)])
-def test_the_interval_holds_the_truth_as_often_as_it_says_although_rounds_are_alike(
-    along: float, naive_limit: float
-) -> None:
+def test_intervals_cover_the_truth_although_rounds_are_correlated(along: float, naive_limit: float) -> None:
     rng = np.random.default_rng(2)
     covered = naively_covered = 0
     for _ in range(150):
@@ -86,7 +84,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says_although_rounds_are_al
     assert naively_covered <= naive_limit * 150  # each round by itself: what batches are for
 
 
-def test_the_same_code_is_told_apart_by_its_rounds_and_not_here() -> None:
+def test_single_rounds_give_false_positives_and_batches_do_not() -> None:
     rng = np.random.default_rng(7)
     claimed = naive_claims = 0
     for _ in range(80):
@@ -97,7 +95,7 @@ def test_the_same_code_is_told_apart_by_its_rounds_and_not_here() -> None:
     assert naive_claims > 0.4 * 80
 
 
-def test_a_drift_within_a_run_is_no_difference_of_code() -> None:
+def test_drift_within_a_run_is_not_claimed_as_a_difference() -> None:
     rng = np.random.default_rng(3)
     drifting = [seconds * (1 + 0.3 * index / N) for index, seconds in enumerate(rounds(rng))]
     result = judge_speeds({"x": TimedRounds(before=[rounds(rng)], after=[drifting])})["x"]
@@ -108,7 +106,7 @@ def test_a_drift_within_a_run_is_no_difference_of_code() -> None:
     assert result.kind == "inconclusive"
 
 
-def test_one_run_of_the_same_code_strays_from_the_next_and_is_not_called_so() -> None:
+def test_variation_between_runs_is_not_claimed_as_a_difference() -> None:
     """Each run is fast or slow as a whole, by as much as its own parts differ: means of rounds would prove anything."""
     rng = np.random.default_rng(8)
     claimed = claimed_by_batches = detected = 0
@@ -122,7 +120,7 @@ def test_one_run_of_the_same_code_strays_from_the_next_and_is_not_called_so() ->
     assert detected >= 0.95 * 60
 
 
-def test_a_burst_in_one_benchmark_hides_no_other() -> None:
+def test_noise_in_one_benchmark_does_not_hide_another() -> None:
     rng = np.random.default_rng(4)
     burst = [seconds * (1.5 if index > N / 2 else 1) for index, seconds in enumerate(rounds(rng))]
     calm = TimedRounds(before=[rounds(rng)], after=[rounds(rng, scale=1.3)])
@@ -130,7 +128,7 @@ def test_a_burst_in_one_benchmark_hides_no_other() -> None:
     assert (results["calm"].kind, results["burst"].kind) == ("slower", "inconclusive")
 
 
-def test_runs_count_once_where_there_are_three_a_side() -> None:
+def test_with_three_runs_a_side_each_run_counts_once() -> None:
     """Each run has a speed of its own, by far more than its rounds differ: rounds would prove anything."""
     rng = np.random.default_rng(5)
     claimed = claimed_by_rounds = 0
@@ -159,7 +157,7 @@ def test_without_enough_rounds_there_is_no_interval(baseline: list[float], words
     assert words in result.reason
 
 
-def test_rounds_that_do_not_vary_are_told_apart_by_permutations() -> None:
+def test_rounds_without_variance_are_compared_by_permutations() -> None:
     result = judge_speeds({"x": TimedRounds(before=[[1.0] * 40], after=[[2.0] * 40])})["x"]
     assert (result.kind, result.ratio, result.low, result.high) == ("slower", 2.0, 2.0, 2.0)
     assert one([1.0] * 40, [1.0] * 40) == "inconclusive"

@@ -46,7 +46,7 @@ def seconds(make: Make, name: str, steps: int, seed: int = 0, **options: Any) ->
 MQA = {"attention": "mqa"}
 
 
-def test_steps_that_a_budget_of_operations_made_unequal_are_a_side_effect(make: Make, ask: Ask) -> None:
+def test_unequal_steps_of_a_flops_budget_are_a_side_effect(make: Make, ask: Ask) -> None:
     entries = [operations(make, "baseline", 100), operations(make, "mqa", 120, varied=MQA)]
     table = compare(entries, ask(entries, budget={"flops": 1e15}))
     certificate = table.certificates["mqa"]
@@ -55,7 +55,7 @@ def test_steps_that_a_budget_of_operations_made_unequal_are_a_side_effect(make: 
     assert any("1e+15 training FLOPs, to the nearest step" in line for line in table.caption)
 
 
-def test_trials_that_were_cut_by_time_stand_in_one_table_and_are_said_to_be(make: Make, ask: Ask) -> None:
+def test_trials_with_a_time_budget_share_a_table_with_a_caption(make: Make, ask: Ask) -> None:
     entries = [seconds(make, "baseline", 100), seconds(make, "mqa", 93, varied=MQA)]
     entries += [seconds(make, "baseline", 97, 1), seconds(make, "mqa", 99, 1, varied=MQA)]
     table = compare(entries, ask(entries, budget={"seconds": 60}))
@@ -66,7 +66,7 @@ def test_trials_that_were_cut_by_time_stand_in_one_table_and_are_said_to_be(make
     assert "a repetition gives other numbers" in caption
 
 
-def test_what_was_cut_by_time_on_two_machines_is_no_pair(make: Make, ask: Ask) -> None:
+def test_trials_with_a_time_budget_on_two_machines_are_not_paired(make: Make, ask: Ask) -> None:
     entries = [seconds(make, "baseline", 100), seconds(make, "mqa", 93, varied=MQA, edits={"provenance/host": "there"})]
     row = compare(entries, ask(entries, budget={"seconds": 60})).rows[0]
     assert row.kind == "withheld"
@@ -91,7 +91,7 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("varied", "edits", "reason"), FAULTS.values(), ids=list(FAULTS))
-def test_a_budget_of_operations_excuses_no_fault(
+def test_a_flops_budget_does_not_excuse_faults(
     make: Make, ask: Ask, varied: dict[str, Any], edits: dict[str, Any], reason: str
 ) -> None:
     baseline = operations(make, "baseline", 100, edits={f"{CERTIFICATE}/batch_digests": BATCH_DIGESTS})
@@ -101,7 +101,7 @@ def test_a_budget_of_operations_excuses_no_fault(
     assert reason in row.verdict
 
 
-def test_batches_are_known_to_be_the_same_as_far_as_both_ran(make: Make, ask: Ask) -> None:
+def test_batches_are_compared_over_the_common_steps(make: Make, ask: Ask) -> None:
     by_variant = [
         {f"{CERTIFICATE}/batch_digests": digests} for digests in (BATCH_DIGESTS, {**BATCH_DIGESTS, "128": "d"})
     ]
@@ -110,7 +110,7 @@ def test_batches_are_known_to_be_the_same_as_far_as_both_ran(make: Make, ask: As
     assert "same batches for 64 steps" in compare(entries, ask(entries)).certificates["mqa"].confirmed
 
 
-def test_unequal_steps_that_no_budget_asked_for_are_refused_still(make: Make, ask: Ask) -> None:
+def test_unequal_steps_without_a_budget_are_refused(make: Make, ask: Ask) -> None:
     entries = [make(), make("mqa", varied=MQA, edits={"result/steps": 120, "result/curve": []})]
     with pytest.raises(NotComparableError, match="the number of steps"):
         compare(entries, ask(entries, budget={"steps": 100}))

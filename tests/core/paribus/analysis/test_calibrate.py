@@ -29,9 +29,7 @@ def lasting(entries: Sequence[TrialEntry], seconds: float) -> list[TrialEntry]:
     return list(entries)
 
 
-def test_every_variant_has_the_spread_of_its_paired_differences_and_how_well_it_is_known(
-    study: Study, ask: Ask
-) -> None:
+def test_every_variant_has_a_standard_deviation_with_an_interval(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     calibration = calibrate_entries(entries, ask(entries, margin=0.02))
     assert [row.variant for row in calibration.rows] == ["mqa", "gqa"]
@@ -70,7 +68,7 @@ def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(
     assert calibration.seeds == max(row.detect_seeds or 0 for row in calibration.rows)
 
 
-def test_what_is_missing_is_counted_and_timed_by_the_records_themselves(study: Study, ask: Ask) -> None:
+def test_missing_trials_are_counted_and_timed_from_the_records(study: Study, ask: Ask) -> None:
     entries = lasting(study(baseline=BASELINE, mqa=CLOSE), 30.0)
     calibration = calibrate_entries(entries, ask(entries), effect=0.002)
     assert calibration.seeds is not None
@@ -82,7 +80,7 @@ def test_what_is_missing_is_counted_and_timed_by_the_records_themselves(study: S
     assert "no trial more" in str(large_effect)
 
 
-def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(study: Study, ask: Ask) -> None:
+def test_a_baseline_alone_gives_the_spread_of_unpaired_seeds(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["pending"] * 5)
     calibration = calibrate_entries(entries, ask(entries, margin=0.05))
     assert calibration.rows == ()
@@ -91,14 +89,14 @@ def test_with_a_baseline_alone_seeds_that_are_not_paired_are_all_that_is_known(s
     assert any("no standard deviation: mqa" in note for note in calibration.notes)
 
 
-def test_no_difference_is_shown(study: Study, ask: Ask) -> None:
+def test_calibration_shows_no_difference(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[value + 0.4444 for value in BASELINE[:4]] + [2.5])
     calibration = calibrate_entries(entries, ask(entries, margin=0.02))
     assert "0.44" not in str(calibration)
     assert "0.44" not in json.dumps(calibration.to_json())
 
 
-def test_differences_that_do_not_spread_take_no_power(study: Study, ask: Ask) -> None:
+def test_equal_differences_need_no_power(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[value + 0.5 for value in BASELINE])
     (row,) = calibrate_entries(entries, ask(entries, margin=0.02)).rows
     assert (row.sd, row.smallest_effect, row.detect_seeds, row.equivalence_seeds) == (0.0, None, None, None)
@@ -113,7 +111,7 @@ def test_a_withheld_variant_has_no_spread(study: Study, ask: Ask, make: Make) ->
     assert calibration.rows == ()
 
 
-def test_it_is_valid_json_and_a_page_of_lines(study: Study, ask: Ask) -> None:
+def test_a_calibration_is_valid_json_and_prints(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     calibration = calibrate_entries(entries, ask(entries, margin=1e-4))
     document = json.loads(json.dumps(calibration.to_json(), allow_nan=False))
@@ -125,7 +123,7 @@ def test_it_is_valid_json_and_a_page_of_lines(study: Study, ask: Ask) -> None:
     assert "No effect is set" in without_margin
 
 
-def test_what_has_no_spread_is_refused(study: Study, ask: Ask) -> None:
+def test_calibration_without_a_spread_is_refused(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, "pending"], mqa=[2.1, 2.0])
     with pytest.raises(NotComparableError, match="has 1 finished trial, but a standard deviation needs two"):
         calibrate_entries(entries, ask(entries))
@@ -135,7 +133,7 @@ def test_what_has_no_spread_is_refused(study: Study, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(("effect", "power", "words"), [(-1.0, 0.8, "`effect` must be"), (None, 1.0, "`power` must")])
-def test_an_effect_or_a_power_that_is_none_is_refused(
+def test_an_invalid_effect_or_power_is_refused(
     study: Study, ask: Ask, effect: float | None, power: float, words: str
 ) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE)
@@ -170,7 +168,7 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
     assert "setting" not in alone.to_json()
 
 
-def test_settings_none_of_which_has_a_spread_are_refused_as_one_is(study: Study, ask: Ask) -> None:
+def test_settings_without_any_spread_are_refused(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE[:1], mqa=CLOSE[:1])
     with pytest.raises(NotComparableError, match="but a standard deviation needs two"):
         calibrate_settings([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])

@@ -24,20 +24,20 @@ def table_of(study: Study, ask: Ask, **losses: Any) -> Table:
     return compare(entries, ask(entries))
 
 
-def test_what_is_not_below_the_loss_of_frequencies_did_not_learn(study: Study, ask: Ask) -> None:
+def test_variants_not_below_the_unigram_baseline_did_not_learn(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
     assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
     assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
     assert "Not below the unigram baseline (3.250): no learning yet in mqa, gqa." in table.warnings
 
 
-def test_learning_cannot_be_asked_of_another_metric(study: Study, ask: Ask) -> None:
+def test_learning_is_unknown_for_other_metrics(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
     table = compare(entries, ask(entries, metric="val/mlm/accuracy", better="higher"))
     assert [row.learned for row in (table.baseline, *table.rows)] == [None, None]
 
 
-def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
+def test_the_caption_states_its_scope(study: Study, ask: Ask) -> None:
     caption = " ".join(table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=[*WORSE[:3], "failed", "failed"]).caption)
     assert "A difference is variant - baseline on the same seed." in caption
     assert "95 % confidence" in caption
@@ -47,7 +47,7 @@ def test_the_caption_says_how_far_it_holds(study: Study, ask: Ask) -> None:
     assert "Pairing by seed divided the variance of a difference by " in caption
 
 
-def test_of_trials_that_begin_from_a_saved_model_the_caption_says_what_seeds_vary(study: Study, ask: Ask) -> None:
+def test_the_caption_of_warm_started_trials_states_what_seeds_vary(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
     for entry in entries:
         for spec in (entry.trial["spec"], entry.record["spec"] if entry.record else {}):
@@ -58,14 +58,14 @@ def test_of_trials_that_begin_from_a_saved_model_the_caption_says_what_seeds_var
     )
 
 
-def test_equivalence_is_spoken_of_only_where_a_margin_is_stated(study: Study, ask: Ask) -> None:
+def test_equivalence_is_mentioned_only_with_a_margin(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
     assert "equivalent" not in json.dumps(compare(entries, ask(entries)).to_json())
     stated = compare(entries, ask(entries, margin=0.05))
     assert "a difference below 0.05 either way counts as equivalent." in stated.caption[0]
 
 
-def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, ask: Ask) -> None:
+def test_intervals_of_several_levels_are_listed_with_their_variants(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=BASE[::-1], rmsnorm=BASE[1:] + BASE[:1])
     assert "; the intervals have a confidence of 98.33 % (mqa), 97.5 % (gqa, rmsnorm)." in table.caption[1]
     alone = table_of(study, ask, baseline=BASE, mqa=WORSE)
@@ -88,7 +88,7 @@ def test_intervals_of_several_levels_are_told_with_their_variants(study: Study, 
         (((100, 101, 102),), ""),  # nothing was seen of the seeds that are compared
     ],
 )
-def test_seeds_that_were_chosen_after_a_look_are_told_of(
+def test_seeds_changed_after_a_look_cause_a_warning(
     looks: tuple[tuple[int, ...], ...], expected: str, study: Study, ask: Ask
 ) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
@@ -106,7 +106,7 @@ def test_seeds_that_were_chosen_after_a_look_are_told_of(
         ([1.2, 3.0], "by 1.2 to 3, compared with independent seeds."),
     ],
 )
-def test_a_reduction_of_variance_that_few_seeds_made_up_is_not_shown(
+def test_an_implausible_variance_reduction_is_not_shown(
     study: Study, ask: Ask, gains: list[float], caption: str
 ) -> None:
     entries = study(baseline=[2.0, 2.1], mqa=[2.2, 2.4])

@@ -42,7 +42,7 @@ def test_the_certificate_of_a_chain_lists_side_effects_of_both_stages(make: Make
     assert "from.trial" in chain.differing_paths
 
 
-def test_a_fault_in_the_pretraining_is_one_of_the_fine_tuning(make: Make) -> None:
+def test_a_fault_in_the_pretraining_fails_the_fine_tuning(make: Make) -> None:
     varied = {"attention": "mqa"}
     leaked = make("mqa", varied=varied, edits={"spec/dropout": 0.5})
     chain = certify_chain(tuned(make, make()), tuned(make, leaked, varied=varied))
@@ -50,7 +50,7 @@ def test_a_fault_in_the_pretraining_is_one_of_the_fine_tuning(make: Make) -> Non
     assert "another difference (in pretrain)" in chain.reason
 
 
-def test_a_pretraining_that_both_share_is_not_held_against_itself(make: Make) -> None:
+def test_a_shared_pretraining_is_not_certified(make: Make) -> None:
     base = tuned(make, make())
     variant = make("lr", varied={"optimizer.lr": 1e-3})
     assert variant.record is not None
@@ -65,7 +65,7 @@ def test_a_pretraining_that_both_share_is_not_held_against_itself(make: Make) ->
     assert certify_chain(base, shared).ok
 
 
-def test_a_fine_tuning_of_what_diverged_counts_as_diverged(make: Make, ask: Callable[..., Any]) -> None:
+def test_a_fine_tuning_of_a_diverged_trial_counts_as_diverged(make: Make, ask: Callable[..., Any]) -> None:
     base = [tuned(make, make(seed=seed), loss=2.0 + seed) for seed in range(3)]
     varied = {"attention": "mqa"}
     mine = [tuned(make, make("mqa", seed, varied=varied), varied=varied, loss=2.5) for seed in range(2)]

@@ -31,18 +31,18 @@ def begins(**changes: Any) -> dict[str, Any]:
         ({"initialisation": "other", "value": "other", "signs": "-"}, "leaked"),
     ],
 )
-def test_a_tensor_is_equal_or_differs_for_a_reason_that_is_known(variant: dict[str, Any], expected: str) -> None:
+def test_a_tensor_is_equal_or_differs_for_a_known_reason(variant: dict[str, Any], expected: str) -> None:
     comparison = compare_tensors({"a.weight": begins()}, {"a.weight": begins(**variant)}, scheme=True)
     assert getattr(comparison, expected) == ("a.weight",)
     assert sum(len(getattr(comparison, kind)) for kind in ("equal", "scaled", "reshaped", "leaked")) == 1
 
 
-def test_another_scheme_may_turn_the_same_draws_into_other_signs() -> None:
+def test_another_scheme_may_change_the_signs_of_equal_draws() -> None:
     rescaled = {"a.weight": begins(initialisation="other", value="other", signs="-")}
     assert compare_tensors({"a.weight": begins()}, rescaled, scheme=False).reinitialised == ("a.weight",)
 
 
-def test_what_only_one_has_was_added_or_removed() -> None:
+def test_a_tensor_of_one_trial_was_added_or_removed() -> None:
     comparison = compare_tensors(
         {"a.weight": begins(), "b.weight": begins()}, {"a.weight": begins(), "c.weight": begins()}, scheme=True
     )
@@ -52,7 +52,7 @@ def test_what_only_one_has_was_added_or_removed() -> None:
     assert comparison.changes == ("c added", "b removed")
 
 
-def test_weights_and_biases_of_all_layers_go_by_one_name() -> None:
+def test_weights_and_biases_of_all_layers_share_a_name() -> None:
     assert (
         short_names(f"{layer}.{head}.{leaf}" for layer in LAYERS for head in "kv" for leaf in ("weight", "bias"))
         == "k, v"
@@ -74,11 +74,11 @@ def test_a_bias_alone_is_called_a_bias() -> None:
         ("body.layers.1.gate", "gate"),
     ],
 )
-def test_a_name_is_as_short_as_it_can_be_understood(path: str, name: str) -> None:
+def test_a_short_name_is_unambiguous(path: str, name: str) -> None:
     assert short_names([path]) == name
 
 
-def test_many_names_are_cut_with_a_count() -> None:
+def test_long_lists_of_names_end_with_a_count() -> None:
     assert short_names(f"body.layers.0.parts.inside.p{number}.weight" for number in range(MOST + 3)).endswith(
         ", … 3 more"
     )

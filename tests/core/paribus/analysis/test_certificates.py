@@ -1,4 +1,4 @@
-"""A pair that differs in what was varied gets its certificate; a planted fault never does."""
+"""Certificates: pairs that differ only in the varied options pass, and planted faults fail."""
 
 import dataclasses
 import json
@@ -70,9 +70,7 @@ def pair(make: Make, varied: Mapping[str, Any], edits: Mapping[str, Any] | None 
 
 
 @pytest.mark.parametrize(("varied", "text"), SOUND, ids=[",".join(varied) for varied, _ in SOUND])
-def test_a_pair_that_differs_in_what_was_varied_gets_its_certificate(
-    make: Make, varied: dict[str, Any], text: str
-) -> None:
+def test_a_pair_that_differs_only_in_varied_options_is_certified(make: Make, varied: dict[str, Any], text: str) -> None:
     certificate = pair(make, varied)
     assert certificate.failures == ()
     assert text in certificate.text
@@ -128,8 +126,8 @@ def test_an_ignored_option_fails_the_certificate(make: Make, changes: Any, actua
     assert reason in certificate.failures[0]
 
 
-def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
-    """Which of several changes of a variant have an effect by themselves."""
+def test_probed_options_are_reported(make: Make) -> None:
+    """Changes of a variant are reverted one by one, to find those without an effect."""
     varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
     probe_keys = {"probed": ["attention.kv_heads", "norm.eps"], "neutral": ["norm.eps"]}
     certificate = pair(make, varied, {f"provenance/{key}": value for key, value in probe_keys.items()})
@@ -140,7 +138,7 @@ def test_what_was_put_back_by_itself_is_told(make: Make) -> None:
     assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, but other values have the same effect",)
 
 
-def test_a_swap_that_hides_behind_another_fails_against_what_it_is_like_and_nothing_else(make: Make) -> None:
+def test_a_component_that_acts_as_the_baselines_fails_only_against_it(make: Make) -> None:
     varied = {"attention": {"name": "restricted", "window": 99}, "norm": {"name": "rmsnorm"}}
     variant = make("it", varied=varied, edits={"provenance/same_as_baseline": ["attention"]})
     variant = dataclasses.replace(
@@ -159,24 +157,24 @@ def test_outputs_of_other_examples_confirm_nothing(make: Make) -> None:
     assert "other examples" in certificate.side_effects
 
 
-def test_a_last_step_that_no_loss_tells_of_is_a_change(make: Make) -> None:
-    """The loss of a step is taken before it: in a training of one step the rate shows in the parameters alone."""
+def test_an_effect_of_the_last_step_counts_as_a_change(make: Make) -> None:
+    """The loss of a step is computed before its update, so after one step only parameters show the learning rate."""
     same = {f"{CERTIFICATE}/losses": make().certificate["losses"]}
     assert pair(make, {"optimizer": {"name": "adamw", "lr": 1e-3}}, same).reason == "changed nothing"
     moved = {**same, "result/digests": {"parameters": "other"}}
     assert pair(make, {"optimizer": {"name": "adamw", "lr": 1e-3}}, moved).ok
 
 
-def test_a_spec_like_the_baselines_changes_nothing(make: Make) -> None:
+def test_a_spec_equal_to_the_baselines_fails_the_certificate(make: Make) -> None:
     certificate = pair(make, {"attention": "mha"} | {"attention": {"name": "mha", "scores": {"bias": True}}})
     assert certificate.reason == "changed nothing"
 
 
-def test_a_value_of_the_base_may_be_varied_along_with_others(make: Make) -> None:
+def test_a_varied_value_may_equal_the_baselines(make: Make) -> None:
     assert pair(make, {"position": {"name": "rope", "theta": 10000.0}, "norm": "rmsnorm"}).ok
 
 
-def test_a_matched_knob_may_differ(make: Make) -> None:
+def test_a_matched_option_may_differ(make: Make) -> None:
     variant = make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0})
     certificate = certify(make(), variant)
     assert certificate.ok
@@ -185,18 +183,18 @@ def test_a_matched_knob_may_differ(make: Make) -> None:
     assert certify(make(), unmatched).reason == "another difference"
 
 
-def test_the_number_of_workers_is_no_difference(make: Make) -> None:
+def test_the_number_of_workers_may_differ(make: Make) -> None:
     assert pair(make, {"attention": "mqa"}, {"spec/data/workers": 4}).ok
 
 
-def test_a_swap_that_shows_only_once_trained_is_said_aloud(make: Make) -> None:
+def test_an_effect_that_appears_only_in_training_is_a_side_effect(make: Make) -> None:
     same = make().certificate["outputs"]
     certificate = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/outputs": same})
     assert certificate.ok
     assert "outputs differ only once trained" in certificate.side_effects
 
 
-def test_tensors_without_a_gradient_are_told_apart_by_who_has_them(make: Make) -> None:
+def test_tensors_without_a_gradient_are_reported_by_trial(make: Make) -> None:
     untrained = ["body.layers.0.attention.heads.q.bias"]
     certificate = certify(
         make(edits={f"{CERTIFICATE}/no_gradient": untrained}),
@@ -209,7 +207,7 @@ def test_tensors_without_a_gradient_are_told_apart_by_who_has_them(make: Make) -
     assert "no gradient reaches k.bias" in partial.side_effects
 
 
-def test_what_an_objective_brought_may_be_left_untrained(make: Make) -> None:
+def test_tensors_of_an_objective_may_be_untrained(make: Make) -> None:
     edits: dict[str, Any] = {f"{CERTIFICATE}/tensors/objectives.nsp.weight": {"shape": [2]}}
     edits |= {f"{CERTIFICATE}/no_gradient": ["objectives.nsp.weight"]}
     certificate = pair(make, {"objective": [{"name": "mlm", "rate": 0.15}, {"name": "nsp"}]}, edits)
@@ -217,7 +215,7 @@ def test_what_an_objective_brought_may_be_left_untrained(make: Make) -> None:
     assert "no gradient reaches objectives.nsp" in certificate.side_effects
 
 
-def test_a_diverged_pair_is_certified_by_how_it_began(make: Make) -> None:
+def test_a_diverged_pair_is_certified_by_its_start(make: Make) -> None:
     variant = make("it", varied={"attention": "mqa"}, state="diverged")
     assert certify(make(), variant).text == "13/21 tensors equal at step 0; k, v reshaped; outputs differ"
     assert certify(make(state="diverged"), variant).ok
@@ -225,7 +223,7 @@ def test_a_diverged_pair_is_certified_by_how_it_began(make: Make) -> None:
     assert certify(make(), leaked).reason == "leaked seed"
 
 
-def test_two_seeds_make_no_pair(make: Make) -> None:
+def test_trials_of_two_seeds_fail_the_certificate(make: Make) -> None:
     assert "other seed" in certify(make(seed=0), make("it", 1, varied={"attention": "mqa"})).reason
 
 
@@ -235,7 +233,7 @@ def test_a_pair_without_two_records_cannot_be_certified(make: Make) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ over all seeds
-def test_what_all_seeds_show_is_said_once(make: Make) -> None:
+def test_findings_of_all_seeds_are_listed_once(make: Make) -> None:
     certificates = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(3)]
     merged = merge_certificates(certificates)
     assert merged.text == certificates[0].text
@@ -243,7 +241,7 @@ def test_what_all_seeds_show_is_said_once(make: Make) -> None:
     assert merge_certificates(certificates[:1]) == certificates[0]
 
 
-def test_what_some_seeds_show_is_said_with_them(make: Make) -> None:
+def test_findings_of_some_seeds_are_listed_with_the_seeds(make: Make) -> None:
     sound = [pair(make, {"attention": "mqa"}, seed=seed) for seed in range(2)]
     leaked = pair(make, {"attention": "mqa"}, {f"{Q}/value": "x"}, seed=2)
     merged = merge_certificates([*sound, leaked])
@@ -253,7 +251,7 @@ def test_what_some_seeds_show_is_said_with_them(make: Make) -> None:
     assert merged.equal_tensors == leaked.equal_tensors
 
 
-def test_what_a_diverged_seed_cannot_confirm_the_others_do(make: Make) -> None:
+def test_other_seeds_confirm_what_a_diverged_seed_cannot(make: Make) -> None:
     states = ("done", "diverged")
     certificates = [
         certify(make(seed=seed), make("it", seed, varied={"norm": "rmsnorm"}, state=state))
@@ -262,13 +260,13 @@ def test_what_a_diverged_seed_cannot_confirm_the_others_do(make: Make) -> None:
     assert merge_certificates(certificates).confirmed == ("same batches", "outputs differ")
 
 
-def test_what_varied_from_seed_to_seed_is_said_with_its_seeds(make: Make) -> None:
+def test_findings_that_vary_by_seed_are_listed_with_the_seeds(make: Make) -> None:
     untrained = {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]}
     certificates = [pair(make, {"dropout": 0.1}, untrained if seed == 1 else {}, seed) for seed in range(2)]
     assert merge_certificates(certificates).side_effects[-1:] == ("no gradient reaches q.bias (seed 1 only)",)
 
 
-def test_no_certificates_make_none() -> None:
+def test_merging_no_certificates_is_an_error() -> None:
     with pytest.raises(ValueError, match="`certificates` must hold at least one, but is empty"):
         merge_certificates([])
 

@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("varied", "edits", "code", "words"), REFUSED.values(), ids=list(REFUSED))
-def test_what_does_not_belong_into_one_table_is_refused(
+def test_trials_that_are_not_comparable_are_refused(
     make: Make, ask: Ask, varied: dict[str, Any], edits: dict[str, Any], code: str, words: str
 ) -> None:
     entries = [make(), make(seed=1), make("it", varied=varied), make("it", 1, varied=varied, edits=edits)]
@@ -46,7 +46,7 @@ def test_what_does_not_belong_into_one_table_is_refused(
     assert words in str(caught.value)
 
 
-def test_every_reason_is_told_at_once(make: Make, ask: Ask) -> None:
+def test_all_violated_conditions_are_reported_at_once(make: Make, ask: Ask) -> None:
     edits = {"result/data/corpus": "x", "result/data/tokenizer": "y", "result/metrics": {}, "result/tokens": 1}
     entries = [
         make(),
@@ -60,14 +60,14 @@ def test_every_reason_is_told_at_once(make: Make, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("varied", [{"trainer.max_steps": 50}, {"data.batch": 8}])
-def test_a_budget_that_was_varied_is_meant(make: Make, ask: Ask, varied: dict[str, Any]) -> None:
+def test_a_varied_budget_is_allowed(make: Make, ask: Ask, varied: dict[str, Any]) -> None:
     entries = [make(), make("it", varied=varied)]
     table = compare(entries, ask(entries))
     assert table.certificates["it"].ok
     assert "against" in table.certificates["it"].text
 
 
-def test_what_was_never_measured_is_told_with_what_was(make: Make, ask: Ask) -> None:
+def test_a_missing_metric_is_reported_with_the_measured_ones(make: Make, ask: Ask) -> None:
     entries = [make(), make("it", varied=ATTENTION)]
     with pytest.raises(NotComparableError, match=r"valid: val/mlm/loss, val/mlm/accuracy"):
         compare(entries, ask(entries, metric="val/clm/loss"))
@@ -77,14 +77,14 @@ def test_what_was_never_measured_is_told_with_what_was(make: Make, ask: Ask) -> 
 
 
 @pytest.mark.parametrize("states", [["pending"], ["failed", "running"], []])
-def test_no_record_is_nothing_to_compare(study: Study, ask: Ask, states: list[str]) -> None:
+def test_a_study_without_records_is_refused(study: Study, ask: Ask, states: list[str]) -> None:
     entries = study(baseline=states, mqa=states)
     question = ask(study(baseline=[2.0]))
     with pytest.raises(NotComparableError, match=r"the study `attention` has no record.*valid: `paribus run`"):
         compare(entries, question)
 
 
-def test_where_all_records_are_stale_it_says_so(make: Make, ask: Ask) -> None:
+def test_stale_records_are_named_where_no_other_exists(make: Make, ask: Ask) -> None:
     entries = [make(state="pending"), make(stale="code")]
     with pytest.raises(
         NotComparableError, match=r"no record to compare\. Skipped: 1 record .* --accept-code cccccccccccc"
@@ -92,7 +92,7 @@ def test_where_all_records_are_stale_it_says_so(make: Make, ask: Ask) -> None:
         compare(entries, ask(entries))
 
 
-def test_a_trial_that_diverged_early_is_no_other_budget(study: Study, ask: Ask) -> None:
+def test_an_early_divergence_is_not_another_budget(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, 2.0], mqa=["diverged", 2.0])
     assert compare(entries, ask(entries)).rows[0].verdict == "diverged 1/2"
 
@@ -106,20 +106,20 @@ def test_the_options_of_an_objective_may_differ_where_its_examples_do_not(make: 
     assert "The variants evaluate an objective with different options: transform." in table.warnings
 
 
-def test_where_the_study_says_nothing_else_the_objective_is_evaluated(make: Make, ask: Ask) -> None:
+def test_the_training_objective_is_evaluated_by_default(make: Make, ask: Ask) -> None:
     varied = {"evaluate": None, "objective": [{"name": "mlm", "rate": 0.3}]}
     entries = [make(), make("it", varied=varied)]
     with pytest.raises(NotComparableError, match="differ in the validation examples"):
         compare(entries, ask(entries))
 
 
-def test_where_it_looked_for_records_is_told(study: Study, ask: Ask) -> None:
+def test_the_error_names_the_searched_store(study: Study, ask: Ask) -> None:
     entries = study(baseline=["pending"], mqa=["pending"])
     with pytest.raises(NotComparableError, match="has no record to compare in /somewhere/runs/s"):
         compare(entries, ask(entries, store="/somewhere/runs/s"))
 
 
-def test_what_is_told_of_bytes_is_compared_across_tokenizers_on_the_whole_text(make: Make, ask: Ask) -> None:
+def test_metrics_per_byte_compare_tokenizers_on_the_whole_text(make: Make, ask: Ask) -> None:
     metric = "val/clm/bits-per-byte"
     varied = {"tokenizer": {"name": "wordpiece"}}
 

@@ -49,9 +49,7 @@ def test_a_clear_difference_gets_its_verdict_and_its_interval(study: Study, ask:
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
 @pytest.mark.parametrize("margin", [None, 0.1, 1.0])
-def test_the_rows_say_what_decide_says_of_all_variants_together(
-    study: Study, ask: Ask, better: Any, margin: float | None
-) -> None:
+def test_rows_show_the_verdicts_of_the_whole_family(study: Study, ask: Ask, better: Any, margin: float | None) -> None:
     losses = {"baseline": BASE, "mqa": WORSE, "gqa": [2.02, 2.09, 1.93, 2.01, 1.99], "rmsnorm": BASE[::-1]}
     entries = study(**losses)
     rows = compare(entries, ask(entries, better=better, margin=margin)).rows
@@ -122,7 +120,7 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("varied", "edits", "verdict"), FAULTS.values(), ids=list(FAULTS))
-def test_a_planted_fault_withholds_the_verdict_and_every_number_of_it(
+def test_a_planted_fault_withholds_the_verdict_and_its_numbers(
     make: Make, ask: Ask, study: Study, varied: dict[str, Any], edits: dict[str, Any], verdict: str
 ) -> None:
     faulty = [make("it", seed, varied=varied, loss=loss, edits=edits) for seed, loss in enumerate(WORSE)]
@@ -169,7 +167,7 @@ def test_e5_a_single_seed_proves_nothing(study: Study, ask: Ask) -> None:
     assert row.difference == 7.0
 
 
-def test_e7_a_pair_across_versions_of_torch_is_left_out(make: Make, ask: Ask, study: Study) -> None:
+def test_e7_a_pair_with_two_versions_of_torch_is_skipped(make: Make, ask: Ask, study: Study) -> None:
     entries = study(baseline=BASE)
     for seed, loss in enumerate(WORSE):
         torch = "2.12.1" if seed == 2 else "2.13.0+cu128"  # a build of the same version is the same version
@@ -181,14 +179,14 @@ def test_e7_a_pair_across_versions_of_torch_is_left_out(make: Make, ask: Ask, st
     assert any(warning.startswith("Mixed versions: torch 2.13.0+cpu and ") for warning in table.warnings)
 
 
-def test_e7_a_variant_that_only_ran_elsewhere_gets_no_verdict(make: Make, ask: Ask) -> None:
+def test_e7_a_variant_with_other_versions_only_gets_no_verdict(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {"machine": {"device": "cuda", "name": "a card", "threads": "1"}}, baseline_too=False)
     table = compare(entries, ask(entries))
     assert only(table).verdict == "withheld (versions or devices differ from the baseline's)"
     assert "it: skipped seed 0: device cpu against cuda" in table.notes
 
 
-def test_e7_a_study_that_went_on_with_other_versions_is_bannered(make: Make, ask: Ask) -> None:
+def test_e7_mixed_versions_in_a_study_cause_a_warning(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {})
     later = {"provenance/versions": {"torch": "2.12.0", "numpy": "2.4.6"}}
     entries += [make(seed=2, loss=2.1, edits=later), make("it", 2, varied={"attention": "mqa"}, loss=2.5, edits=later)]
@@ -214,13 +212,13 @@ def test_d1_a_diverged_seed_is_shown_and_never_averaged(study: Study, ask: Ask) 
     assert row.difference == pytest.approx(0.5, abs=0.01)
 
 
-def test_d1_a_metric_that_is_no_number_has_diverged(make: Make, ask: Ask) -> None:
+def test_d1_a_metric_that_is_not_a_number_counts_as_diverged(make: Make, ask: Ask) -> None:
     entries = [make(), make(seed=1), make("it", varied={"attention": "mqa"})]
     entries.append(make("it", 1, varied={"attention": "mqa"}, edits={"result/metrics": {"val/mlm/loss": "inf"}}))
     assert only(compare(entries, ask(entries))).verdict == "diverged 1/2"
 
 
-def test_d2_a_variant_of_which_every_seed_diverged_is_never_better_and_never_blank(study: Study, ask: Ask) -> None:
+def test_d2_a_variant_that_always_diverged_has_a_verdict_and_is_never_better(study: Study, ask: Ask) -> None:
     row = only(table_of(study, ask, baseline=BASE, mqa=["diverged"] * 5))
     assert row.verdict == "diverged 5/5"
     assert (row.n, row.mean, row.difference) == (0, None, None)
@@ -229,7 +227,7 @@ def test_d2_a_variant_of_which_every_seed_diverged_is_never_better_and_never_bla
     assert table.baseline.flags == ("5/5 diverged",)
 
 
-def test_d19_stale_records_are_left_out_unless_their_code_is_accepted(make: Make, ask: Ask, study: Study) -> None:
+def test_d19_stale_records_are_skipped_unless_their_code_is_accepted(make: Make, ask: Ask, study: Study) -> None:
     old = [make("mqa", seed, varied={"attention": "mqa"}, loss=loss, stale="code") for seed, loss in enumerate(WORSE)]
     entries = [*study(baseline=BASE), *old]
     table = compare(entries, ask(entries))
@@ -334,7 +332,7 @@ def test_trials_that_did_not_learn_are_counted_one_by_one(study: Study, ask: Ask
     assert row.to_json("it")["unlearned"] == 1
 
 
-def test_where_the_mean_did_not_learn_no_count_is_told_besides(study: Study, ask: Ask) -> None:
+def test_no_count_is_shown_where_the_mean_did_not_learn(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, 2.1, 2.05], mqa=[3.3, 3.4, 3.1])
     (row,) = compare(entries, ask(entries)).rows
     assert (row.unlearned, row.flags) == (2, ("did not learn",))

@@ -1,4 +1,4 @@
-"""Two sides of benchmark reports: what is paired, what is named, and what is said of it."""
+"""Comparison of two sides of benchmark reports: pairing, notes, captions and gates."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def table(folder: Path, *sides: Sequence[dict[str, Any]], across: bool = False) 
     return compare_benchmarks(read[0], read[1], across=across)
 
 
-def test_benchmarks_are_paired_by_name_and_parameters_and_the_others_are_named(tmp_path: Path, report: Make) -> None:
+def test_benchmarks_are_paired_by_name_and_parameters(tmp_path: Path, report: Make) -> None:
     baseline = report(test_a=timed(0), test_gone=timed(1), test_other=timed(2))
     variant = report(commit="b" * 40, test_new=timed(3), test_a=timed(4, 1.3), test_other=timed(5))
     variant["benchmarks"][2]["params"] = {"n": 4}  # the same name for something else
@@ -58,14 +58,12 @@ def test_a_benchmark_that_some_runs_lack_is_named(tmp_path: Path, report: Make) 
     assert "before/1.json: test_it.py::test_b" in note
 
 
-def test_nothing_in_common_is_refused_with_what_there_is(tmp_path: Path, report: Make) -> None:
+def test_two_sides_without_common_items_are_refused(tmp_path: Path, report: Make) -> None:
     with pytest.raises(NotComparableError, match=r"no benchmark in common\. Only before.*test_a"):
         table(tmp_path, [report(test_a=timed(0))], [report(test_b=timed(0))])
 
 
-def test_without_rounds_there_is_a_ratio_and_no_interval_and_it_says_what_would_help(
-    tmp_path: Path, report: Make
-) -> None:
+def test_without_rounds_there_is_no_interval_and_a_hint(tmp_path: Path, report: Make) -> None:
     sides = [report(test_a=timed(0)), report(test_a=timed(1, 1.5))]
     for side in sides:
         del side["benchmarks"][0]["stats"]["data"]
@@ -89,7 +87,7 @@ def test_a_folder_is_a_run_for_each_report_and_runs_count_once(tmp_path: Path, r
     assert comparison.to_json()["before"] == str(tmp_path / "before")
 
 
-def test_one_run_a_side_says_what_it_cannot_tell(tmp_path: Path, report: Make) -> None:
+def test_one_run_a_side_states_its_limits(tmp_path: Path, report: Make) -> None:
     comparison = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
     assert any("the intervals allow for twice the variance of a run's batches" in line for line in comparison.caption)
     assert any(
@@ -97,14 +95,14 @@ def test_one_run_a_side_says_what_it_cannot_tell(tmp_path: Path, report: Make) -
     )
 
 
-def test_an_interval_that_says_nothing_is_not_printed_to_the_last_digit() -> None:
+def test_extreme_interval_bounds_are_abbreviated() -> None:
     assert [format_interval(low, high) for low, high in ((0.9, 1.1), (0.0001, 22483.8))] == [
         "[0.900, 1.100]",
         "[<0.01, >100]",
     ]
 
 
-def test_a_banner_stands_above_what_ran_elsewhere(tmp_path: Path, report: Make) -> None:
+def test_a_comparison_across_machines_starts_with_a_warning(tmp_path: Path, report: Make) -> None:
     other_machine = report(test_a=timed(1))
     other_machine["machine_info"]["cpu"]["count"] = 64
     with pytest.raises(NotComparableError, match=r"cpu\.count 2 against 64"):
@@ -113,7 +111,7 @@ def test_a_banner_stands_above_what_ran_elsewhere(tmp_path: Path, report: Make) 
     assert comparison.warnings[0].startswith("ACROSS MACHINES")
 
 
-def test_every_shape_holds_every_row(tmp_path: Path, report: Make) -> None:
+def test_every_output_format_has_every_row(tmp_path: Path, report: Make) -> None:
     nasty = "test_a[=cmd|'x'!A0 & 50% $_{}~^\\ \x1b[31m\u202e]"
     comparison = table(tmp_path, [report(**{nasty: timed(0)})], [report(**{nasty: timed(1, 1.4)})])
     (row,) = comparison.to_json()["rows"]
@@ -130,7 +128,7 @@ def test_every_shape_holds_every_row(tmp_path: Path, report: Make) -> None:
     assert all(len(line) <= 50 for line in grid_text(comparison.grid(), 50).splitlines())
 
 
-def test_a_report_against_a_study_is_refused(tmp_path: Path, report: Make) -> None:
+def test_comparing_a_report_with_a_study_is_refused(tmp_path: Path, report: Make) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(report(test_a=timed(0))))
     study = tmp_path / "study.yaml"
@@ -157,7 +155,7 @@ def test_a_gate_trips_where_the_whole_interval_is_past_it(
     )
 
 
-def test_a_gate_of_a_metric_is_none_of_benchmarks(tmp_path: Path, report: Make) -> None:
+def test_a_gate_on_a_metric_is_refused_for_benchmarks(tmp_path: Path, report: Make) -> None:
     comparison = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
     with pytest.raises(SpecError, match=r"`worse:0\.01` limits a metric, but benchmarks only have times"):
         check_benchmarks(parse_gates(["worse:0.01"]), comparison)

@@ -79,7 +79,7 @@ def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
     assert check_table(parse_gates(["worse:0.1"]), comparison)[0].tripped[0].startswith("mqa: ")
 
 
-def test_what_changed_is_said_first(keep: Keep) -> None:
+def test_the_header_lists_what_changed(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE}, VARIED)
     versions = {"python": "3.11.7", "torch": "2.13.0", "numpy": "2.5.0"}
     new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], provenance__versions=versions)
@@ -91,7 +91,7 @@ def test_what_changed_is_said_first(keep: Keep) -> None:
     assert table(old, old).header[2] == f"code:     the same ({'a' * 12})"
 
 
-def test_what_came_to_the_same_bits_is_said_to_be_the_same(keep: Keep) -> None:
+def test_bitwise_equal_results_are_reported_as_the_same(keep: Keep) -> None:
     digests = {"parameters": "p"}
     old = keep("old", {"baseline": BASE}, VARIED, result__digests=digests)
     new = keep("new", {"baseline": BASE}, VARIED, code=CODES["new"], result__digests=digests)
@@ -100,7 +100,7 @@ def test_what_came_to_the_same_bits_is_said_to_be_the_same(keep: Keep) -> None:
     assert check_table(parse_gates(["worse:0"]), table(old, new))[0].lines == ["gate worse:0 held"]
 
 
-def test_what_has_no_partner_is_named(keep: Keep) -> None:
+def test_unpaired_trials_are_listed(keep: Keep) -> None:
     old = keep("old", {"baseline": BASE, "rmsnorm": BASE[:2]}, VARIED)
     new = keep("new", {"baseline": BASE[:3], "mqa": BASE[:1]}, VARIED)
     comparison = table(old, new)
@@ -108,7 +108,7 @@ def test_what_has_no_partner_is_named(keep: Keep) -> None:
     assert comparison.rows[0].n == 3
 
 
-def test_nothing_in_common_is_refused_with_what_there_is(keep: Keep) -> None:
+def test_two_sides_without_common_items_are_refused(keep: Keep) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"mqa": BASE}, VARIED)
     with pytest.raises(NotComparableError, match=r"no trial of .* has the spec and seed .*Only before: baseline"):
         table(old, new)
@@ -124,7 +124,7 @@ def test_nothing_in_common_is_refused_with_what_there_is(keep: Keep) -> None:
         ({"result__certificate": {"validation": "v"}}, "other-validation.*, v"),
     ],
 )
-def test_what_is_not_of_one_kind_is_refused_or_shown_under_a_banner(
+def test_differing_conditions_are_refused_or_shown_with_a_warning(
     keep: Keep, edits: dict[str, Any], words: str
 ) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": BASE}, VARIED, **edits)
@@ -147,7 +147,7 @@ def test_two_codes_in_one_store_are_two_sides(keep: Keep) -> None:
         side("study@cccccc", store)
 
 
-def test_a_damaged_record_is_named_and_left_where_it_is(keep: Keep) -> None:
+def test_a_damaged_record_is_reported_and_kept(keep: Keep) -> None:
     folder = keep("old", {"baseline": BASE}, VARIED)
     broken = sorted(folder.iterdir())[0] / "record.json"
     broken.write_text(broken.read_text()[:-9])
@@ -159,12 +159,12 @@ def test_a_damaged_record_is_named_and_left_where_it_is(keep: Keep) -> None:
         side(broken.parent)
 
 
-def test_a_path_without_trials_gives_none(tmp_path: Path) -> None:
+def test_a_path_without_trials_has_no_trial_set(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert [load_trial_set(name, tmp_path) for name in ("nothing", str(tmp_path / "file"), "a\0b", "x@y")] == [None] * 4
 
 
-def test_another_metric_says_which_way_is_better(keep: Keep) -> None:
+def test_another_metric_needs_a_direction(keep: Keep) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": BASE}, VARIED)
     assert table(old, new).metric == "val/mlm/loss"
     assert table(old, new, metric="val/mlm/accuracy:higher").better == "higher"
@@ -180,14 +180,14 @@ def test_one_seed_a_side_has_no_interval_and_no_verdict(keep: Keep) -> None:
     assert (row.low, row.verdict) == (None, "inconclusive (too few seeds: n = 1)")
 
 
-def test_what_diverged_is_no_result(keep: Keep) -> None:
+def test_a_diverged_trial_has_no_result(keep: Keep) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": [2.0, "diverged", *BASE[2:]]}, VARIED)
     comparison = table(old, new, elsewhere=True)
     assert comparison.rows[0].verdict == "diverged 1/5"
     assert not comparison.ok
 
 
-def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(keep: Keep) -> None:
+def test_two_trials_have_a_difference_a_certificate_and_no_verdict(keep: Keep) -> None:
     folders = sorted(keep("runs", {"baseline": [2.0], "mqa": [2.5]}, VARIED).iterdir())
     comparison = compare_trials(side(folders[0]), side(folders[1]))
     assert ("val/mlm/loss", 2.0, 2.5) in comparison.rows
@@ -201,7 +201,7 @@ def test_two_trials_have_a_difference_and_a_certificate_and_nothing_is_claimed(k
     assert not any(word in text for word in ("±", "better", "worse"))
 
 
-def test_two_trials_of_one_spec_have_no_swap_to_certify(keep: Keep) -> None:
+def test_two_trials_of_one_spec_have_no_certificate(keep: Keep) -> None:
     old = keep("old", {"baseline": [2.0]}, VARIED)
     new = keep("new", {"baseline": [2.0]}, VARIED, code=CODES["new"])
     comparison = compare_trials(*(side(next(folder.iterdir())) for folder in (old, new)))

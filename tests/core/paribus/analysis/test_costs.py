@@ -34,7 +34,7 @@ def test_e1_speed_is_not_compared_across_machines(make: Make, ask: Ask) -> None:
     assert any("2 kinds of machine (cpu a processor 1, cpu another 1)" in warning for warning in table.warnings)
 
 
-def test_e1_speed_of_machines_that_look_alike_is_rough(make: Make, ask: Ask) -> None:
+def test_e1_speed_on_two_hosts_of_one_kind_is_approximate(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {"host": "there"}, baseline_too=False)
     table = compare(entries, ask(entries))
     assert only(table).costs["tokens_per_second"].rough
@@ -59,7 +59,7 @@ def test_the_costs_are_multiples_of_the_baselines(make: Make, ask: Ask) -> None:
     assert row.costs["parameters"].value < entries[0].result["parameters"]
 
 
-def test_a_cost_that_the_baseline_does_not_have_has_no_ratio(make: Make, ask: Ask) -> None:
+def test_a_cost_without_a_baseline_value_has_no_ratio(make: Make, ask: Ask) -> None:
     entries = [make(), make("it", varied={"attention": "mqa"}, edits={"result/cache_bytes_per_token": 8.0})]
     row = only(compare(entries, ask(entries)))
     assert (row.costs["cache_bytes_per_token"].value, row.costs["cache_bytes_per_token"].ratio) == (8.0, None)

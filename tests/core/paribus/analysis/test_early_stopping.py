@@ -1,4 +1,4 @@
-"""A study that stops early, as its table tells it: what counts, what is not needed, and what was never looked at."""
+"""Tables of studies that stop early: seeds used, trials not needed, and pending looks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORSE = [value + 1 + 0.001 * place for place, value in enumerate(BASELINE)]
 UNSURE = [2.1, 1.9, 2.08, 1.95, 2.11, 1.93, 2.07, 1.96]
 
 
-def test_a_row_is_of_the_seeds_of_the_look_that_decided_and_the_rest_is_not_needed(study: Study, ask: Ask) -> None:
+def test_a_row_uses_the_seeds_of_the_deciding_look(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
     table = compare(entries, ask(entries, seeds=range(8), look_seeds=(3, 5, 8)))
     mqa, gqa = table.rows
@@ -34,7 +34,7 @@ def test_a_row_is_of_the_seeds_of_the_look_that_decided_and_the_rest_is_not_need
     assert "(0.7 % after 3, 1.25 % after 5, 3.05 % after 8 seeds)" in " ".join(table.caption)
 
 
-def test_records_beyond_the_look_that_decided_are_not_seen(study: Study, ask: Ask) -> None:
+def test_records_beyond_the_deciding_look_are_not_used(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
     all_of_them = study(baseline=BASELINE, mqa=[*WORSE[:3], *[0.1] * 5], gqa=UNSURE)
     question = ask(few, seeds=range(8), look_seeds=(3, 5, 8))
@@ -49,7 +49,7 @@ def test_once_every_pair_is_decided_the_baseline_stops_too(study: Study, ask: As
     assert table.notes == ("Not needed: 10 trials of 16 (baseline after 3 seeds, mqa after 3 seeds)",)
 
 
-def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> None:
+def test_an_incomplete_look_shows_no_numbers(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE[:2] + ["pending"] * 6, mqa=WORSE[:2] + ["pending"] * 6)
     table = compare(entries, ask(entries, seeds=range(8), look_seeds=(3, 8)))
     (row,) = table.rows
@@ -58,7 +58,7 @@ def test_while_a_look_waits_nothing_of_it_is_shown(study: Study, ask: Ask) -> No
     assert not table.ok
 
 
-def test_a_failed_trial_holds_its_variant_open_until_the_last_look_and_the_others_not(study: Study, ask: Ask) -> None:
+def test_a_failed_trial_keeps_only_its_variant_open_until_the_last_look(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["failed", *WORSE[1:]], gqa=WORSE)
     question = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
     (turns,) = variant_states([(select(entries, question).trials, question)])
@@ -86,14 +86,14 @@ def test_the_order_of_seeds_is_that_of_the_study(study: Study, ask: Ask) -> None
     assert (row.kind, row.n) == ("worse", 3)
 
 
-def test_stops_that_were_changed_after_a_look_are_told_of(study: Study, ask: Ask) -> None:
+def test_changed_looks_cause_a_warning(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=WORSE)
     warnings = compare(entries, ask(entries, look_seeds=(3, 8), replanned=True)).warnings
     assert any(line.startswith("The looks of the study were changed after a verdict") for line in warnings)
 
 
 @pytest.mark.parametrize("stops", [(), (3, 8)])
-def test_a_study_without_looks_has_no_word_of_them(study: Study, ask: Ask, stops: tuple[int, ...]) -> None:
+def test_a_study_without_looks_does_not_mention_them(study: Study, ask: Ask, stops: tuple[int, ...]) -> None:
     entries = study(baseline=BASELINE, mqa=UNSURE)
     assert ("looks" in " ".join(compare(entries, ask(entries, look_seeds=stops)).caption)) == bool(stops)
 

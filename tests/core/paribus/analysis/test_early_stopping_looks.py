@@ -57,13 +57,13 @@ def test_the_looks_spend_all_of_alpha_and_the_first_the_least() -> None:
     assert sum(alpha_shares((2, 7, 9, 40))) == pytest.approx(1)
 
 
-def test_a_clear_effect_is_decided_at_the_first_look_and_needs_no_further_seed() -> None:
+def test_a_clear_effect_is_decided_at_the_first_look() -> None:
     turn = turns_of({"it": around(-100, 1)})["it"]
     assert (turn.verdict.kind, turn.n, turn.seeds_needed, turn.decided) == ("better", 3, 3, True)
     assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
 
 
-def test_the_interval_is_the_one_at_the_level_that_decided_at_that_look() -> None:
+def test_the_interval_has_the_level_of_the_deciding_look() -> None:
     turns = turns_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)})
     later = turns["later"]
     assert (later.verdict.kind, later.n) == ("worse", 5)
@@ -85,7 +85,7 @@ def test_the_p_value_is_at_most_alpha_exactly_where_the_interval_excludes_0() ->
         assert (verdict.p <= 0.05) == (not verdict.low <= 0 <= verdict.high)
 
 
-def test_what_stops_as_equivalent_around_0_frees_no_error_for_the_others() -> None:
+def test_a_variant_equivalent_around_0_frees_no_alpha() -> None:
     family = {"same": around(0, 0.001), "open": around(0.1, 1)}
     turns = turns_of(family, margin=1.0)
     assert (turns["same"].verdict.kind, turns["same"].n) == ("equivalent", 3)
@@ -95,7 +95,7 @@ def test_what_stops_as_equivalent_around_0_frees_no_error_for_the_others() -> No
     assert settled["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64)
 
 
-def test_one_look_at_all_seeds_is_what_decide_does() -> None:
+def test_a_single_look_equals_decide() -> None:
     family = {"clear": around(-9, 1), "same": around(0, 0.1), "open": around(0.5, 1)}
     paired = {
         name: PairedDifferences(differences=tuple(values), diverged=0, planned=8) for name, values in family.items()
@@ -105,12 +105,12 @@ def test_one_look_at_all_seeds_is_what_decide_does() -> None:
 
 
 @pytest.mark.parametrize("beyond", [0.0, 1e6])
-def test_seeds_beyond_the_look_that_decided_change_nothing(beyond: float) -> None:
+def test_seeds_beyond_the_deciding_look_change_nothing(beyond: float) -> None:
     family = {"clear": [*around(-100, 1, 3), *repeat(beyond, 5)], "open": around(0.1, 1)}
     assert turns_of(family)["clear"] == turns_of({**family, "clear": around(-100, 1)})["clear"]
 
 
-def test_a_variant_that_waits_for_a_trial_holds_up_the_next_look_and_no_verdict() -> None:
+def test_a_pending_trial_delays_the_next_look_but_no_verdict() -> None:
     family = {"clear": around(-100, 1), "late": around(-100, 1), "open": around(0.1, 1)}
     turns = turns_of(family, pending={"late": 2})
     assert (turns["clear"].verdict.kind, turns["clear"].decided) == ("better", True)
@@ -121,24 +121,24 @@ def test_a_variant_that_waits_for_a_trial_holds_up_the_next_look_and_no_verdict(
     assert turns_of(family)["clear"].verdict.kind == "better"  # what was said holds when the look is complete
 
 
-def test_before_the_first_look_nothing_is_said() -> None:
+def test_no_verdict_exists_before_the_first_look() -> None:
     turn = turns_of({"it": around(-100, 1)}, pending={"it": 0})["it"]
     assert (turn.verdict.kind, turn.n, turn.seeds_needed, turn.verdict.low) == ("inconclusive", 0, 3, None)
 
 
-def test_what_a_look_left_open_says_when_the_next_one_is() -> None:
+def test_an_open_variant_names_its_next_look() -> None:
     turn = turns_of({"it": around(0.5, 1)}, pending={"it": 4})["it"]
     assert (turn.n, turn.seeds_needed, turn.decided) == (3, 5, False)
     assert turn.verdict.text == "inconclusive as yet (next look at 5 seeds)"
     assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
 
 
-def test_a_variant_that_lost_a_trial_is_passed_over_until_the_last_look() -> None:
+def test_a_variant_without_a_record_is_skipped_until_the_last_look() -> None:
     turn = turns_of({"it": around(-100, 1)}, missing=[("it", 1)])["it"]
     assert (turn.verdict.kind, turn.n, turn.verdict.n) == ("better", 8, 7)
 
 
-def test_what_diverged_or_is_withheld_stops_and_frees_no_error() -> None:
+def test_diverged_and_withheld_variants_stop_and_free_no_alpha() -> None:
     def look(name: str, n: int) -> LookData:
         values = tuple(around(-100, 1, n)) if name == "withheld" else tuple(around(0.1, 1, n))
         if name == "open":
@@ -199,7 +199,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
-def test_over_all_looks_and_variants_a_study_is_wrong_at_most_6_times_in_100(
+def test_the_error_rate_holds_over_all_looks_and_variants(
     truths: Sequence[float], sds: Sequence[float], margin: float | None
 ) -> None:
     assert simulated(truths, sds, margin)[0] <= 0.06
@@ -252,14 +252,14 @@ def test_the_error_rate_holds_over_several_settings_in_many_studies(truths: Sequ
     assert in_settings(truths, alike, 6_000) <= 0.054
 
 
-def test_large_effects_spare_trials_and_no_effect_spares_hardly_any() -> None:
+def test_large_effects_save_trials_and_null_effects_save_few() -> None:
     _, spared = simulated((60, -60, 60, -60), (1, 1, 1, 1), None, 100)
     assert spared > 0.55  # 62 of 100
     _, without = simulated((0, 0, 0, 0), (1, 1, 1, 1), None, 100)
     assert without < 0.02
 
 
-def test_looks_that_each_had_all_of_alpha_would_be_wrong_too_often() -> None:
+def test_looks_at_full_alpha_exceed_the_error_rate() -> None:
     draw = random.Random(0)
     wrong = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Effects of factors: planted ones come out, shares add up, and intervals hold what they promise."""
+"""Effects of factors: planted effects are recovered, shares add up, and intervals cover the truth."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cells_of(counts: list[int]) -> list[Cell]:
 
 
 @given(counts_of, st.data())
-def test_what_adds_up_comes_out_as_it_was_planted_and_nothing_interacts(counts: list[int], data: st.DataObject) -> None:
+def test_additive_effects_are_recovered_without_interactions(counts: list[int], data: st.DataObject) -> None:
     planted = {level: data.draw(numbers) for level in levels(counts)}
     start = data.draw(numbers)
     cells = cells_of(counts)
@@ -41,7 +41,7 @@ def test_what_adds_up_comes_out_as_it_was_planted_and_nothing_interacts(counts: 
 
 
 @given(counts_of, st.data())
-def test_what_two_levels_do_together_is_their_interaction(counts: list[int], data: st.DataObject) -> None:
+def test_a_joint_effect_of_two_levels_is_their_interaction(counts: list[int], data: st.DataObject) -> None:
     sizes = {pair: data.draw(numbers) for pair in level_pairs(counts)}
     cells = cells_of(counts)
     values = {
@@ -85,7 +85,7 @@ def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[i
 
 
 @given(games)
-def test_a_factor_that_does_nothing_has_no_share_and_factors_that_do_the_same_have_the_same(
+def test_null_factors_have_no_share_and_equal_factors_equal_shares(
     game: tuple[int, list[float]],
 ) -> None:
     factors, cell_values = game
@@ -97,7 +97,7 @@ def test_a_factor_that_does_nothing_has_no_share_and_factors_that_do_the_same_ha
 
 
 @pytest.mark.parametrize("size", [(3, 1), (4, 1), (5, 2), (6, 2)])
-def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(size: tuple[int, int]) -> None:
+def test_an_effect_of_a_fraction_is_the_sum_of_its_aliases(size: tuple[int, int]) -> None:
     fraction, draw = best_fraction(*size), random.Random(0)
     assert fraction is not None
     effects = [effect for effect in range(1, 1 << size[0]) if effect.bit_count() <= 2]
@@ -119,13 +119,13 @@ def test_in_a_fraction_an_effect_is_the_sum_of_those_that_it_is_confounded_with(
         assert effect_value(weights, values) == pytest.approx(2 ** len(effect_levels) * signed, abs=TINY)
 
 
-def test_an_effect_of_each_seed_leaves_out_what_its_cells_have_in_common() -> None:
+def test_effects_do_not_depend_on_an_offset_of_all_cells() -> None:
     cells = cells_of([2, 2])
     weights = [main_effect(cells, Level(0, 1)), interaction(cells, Level(0, 1), Level(1, 1)), shapley(2, 0)]
     assert [math.fsum(effect_weights.values()) for effect_weights in weights] == [0.0, 0.0, 0.0]
 
 
-def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() -> None:
+def test_intervals_of_a_family_cover_all_true_effects() -> None:
     """Five seeds with an offset of their own, three factors, three hundred studies: 95 % give or take four errors."""
     draw, counts, studies = random.Random(7), [2, 2, 2], 300
     cells = cells_of(counts)
@@ -144,14 +144,14 @@ def test_the_intervals_of_a_family_hold_all_true_effects_as_often_as_they_say() 
         for name, family in families.items():
             paired = {
                 str(place): PairedDifferences(
-                    differences=tuple(effect_value(each, seed) for seed in seeds), diverged=0, planned=5
+                    differences=tuple(effect_value(weights, seed) for seed in seeds), diverged=0, planned=5
                 )
-                for place, each in enumerate(family)
+                for place, weights in enumerate(family)
             }
             verdicts = decide(paired, better="lower", margin=None)
             covered[name] += all(
-                (each.low or 0) <= effect_value(weights, true) <= (each.high or 0)
-                for each, weights in zip(verdicts.values(), family, strict=True)
+                (verdict.low or 0) <= effect_value(weights, true) <= (verdict.high or 0)
+                for verdict, weights in zip(verdicts.values(), family, strict=True)
             )
     error = math.sqrt(0.95 * 0.05 / studies)
     assert {name for name, count in covered.items() if count / studies < 0.95 - 4 * error} == set()

@@ -85,7 +85,7 @@ def effects(table: Table) -> dict[str, dict[str, Row]]:
     return {family.key: {row.variant: row for row in family.rows} for family in table.families}
 
 
-def test_what_was_planted_comes_out_with_its_verdict(make: Make, ask: Ask) -> None:
+def test_planted_effects_get_their_verdicts(make: Make, ask: Ask) -> None:
     families = effects(table_of(make, ask))
     assert [*families] == ["main_effects", "interactions", "shapley"]
     main, pairs, shares = families.values()
@@ -126,14 +126,14 @@ def test_an_effect_is_withheld_where_a_certificate_fails(make: Make, ask: Ask) -
     assert "rms: other batches" in effects(table)["main_effects"]["mqa"].verdict
 
 
-def test_a_cell_that_was_left_out_withholds_what_needs_it_and_is_named(make: Make, ask: Ask) -> None:
+def test_an_excluded_cell_withholds_its_effects_and_is_named(make: Make, ask: Ask) -> None:
     families = effects(table_of(make, ask, factors=2, missing=((1, 1),)))
     assert {row.verdict for family in families.values() for row in family.values()} == {
         "withheld (mqa + rms is excluded)"
     }
 
 
-def test_a_seed_that_has_not_all_cells_yet_is_left_out_whole(make: Make, ask: Ask) -> None:
+def test_a_seed_with_missing_cells_is_skipped(make: Make, ask: Ask) -> None:
     families = effects(table_of(make, ask, states={("rms", 4): "pending"}))
     assert {(row.n, row.planned) for family in families.values() for row in family.values()} == {(4, 5)}
     whole = [OWN[seed] for seed in range(4)]
@@ -150,7 +150,7 @@ def test_cells_with_one_spec_have_one_number(make: Make, ask: Ask) -> None:
     assert families["shapley"]["idle"].difference == 0.0
 
 
-def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) -> None:
+def test_no_effect_is_claimed_between_unlearned_models(make: Make, ask: Ask) -> None:
     entries = [
         make(named(cell), seed, varied=varied_by(cell), loss=loss(cell, seed) + 5)
         for cell in cells_of(2)
@@ -165,7 +165,7 @@ def test_of_models_that_know_nothing_no_effect_is_claimed(make: Make, ask: Ask) 
     assert allowed["main_effects"]["mqa"].verdict == "worse"
 
 
-def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make, ask: Ask) -> None:
+def test_a_fraction_lists_aliases_and_has_no_shares(make: Make, ask: Ask) -> None:
     fraction = best_fraction(3, 1)
     assert fraction is not None
     table = table_of(make, ask, cells=list(fraction.cells()))
@@ -176,7 +176,7 @@ def test_a_fraction_names_what_it_cannot_tell_apart_and_has_no_shares(make: Make
     assert "slow, or mqa × rms" in markdown(table)  # noqa: RUF001  # as above
 
 
-def test_the_effects_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None:
+def test_effects_are_in_every_output_format(make: Make, ask: Ask) -> None:
     table = table_of(make, ask, factors=3, margin=0.1)
     for width in (40, 80, 160):
         text = table_text(table, width)

@@ -30,7 +30,7 @@ def page(make: Make, ask: Ask, rng: np.random.Generator, settings: int) -> Table
     return compare_settings(settings_entries)
 
 
-def test_the_steps_of_all_settings_share_one_alpha_and_say_so(make: Make, ask: Ask) -> None:
+def test_the_steps_of_all_settings_share_one_alpha(make: Make, ask: Ask) -> None:
     rng = np.random.default_rng(0)
     table = page(make, ask, rng, 2)
     steps = [item.families[0] for item in table.settings]
@@ -45,7 +45,7 @@ def test_the_steps_of_all_settings_share_one_alpha_and_say_so(make: Make, ask: A
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [1, 3])
-def test_pages_of_null_studies_claim_no_more_often_than_they_say(make: Make, ask: Ask, settings: int) -> None:
+def test_null_studies_keep_the_stated_error_rate(make: Make, ask: Ask, settings: int) -> None:
     rng = np.random.default_rng(1)
     variants = steps = 0
     for _ in range(150):

@@ -31,7 +31,7 @@ BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
         ("worse:inf", "must be finite and at least 0"),
     ],
 )
-def test_what_is_no_gate_is_refused_with_what_is_one(text: str, words: str) -> None:
+def test_an_invalid_gate_is_refused_with_an_example(text: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         parse_gates([text])
 
@@ -42,7 +42,7 @@ def test_all_wrong_gates_are_reported_at_once() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_gates_are_read() -> None:
+def test_gates_are_parsed() -> None:
     assert [(gate.kind, gate.limit) for gate in parse_gates(["slower:5%", " worse : 0.01 ", "slower=2.5 %"])] == [
         ("slower", 0.05),
         ("worse", 0.01),
@@ -52,7 +52,7 @@ def test_gates_are_read() -> None:
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
 @pytest.mark.parametrize(("limit", "expected"), [(0.1, "past"), (0.52, "unclear"), (1.0, "held")])
-def test_a_variant_trips_where_all_of_its_interval_is_worse(
+def test_a_variant_trips_if_its_whole_interval_is_worse(
     study: Study, ask: Ask, better: str, limit: float, expected: str
 ) -> None:
     sign = 1 if better == "lower" else -1
@@ -62,13 +62,13 @@ def test_a_variant_trips_where_all_of_its_interval_is_worse(
     assert check.to_json()["gate"] == f"worse:{limit:g}"
 
 
-def test_what_is_better_never_trips(study: Study, ask: Ask) -> None:
+def test_a_better_variant_never_trips(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=[value - 0.5 - seed / 100 for seed, value in enumerate(BASE)])
     (check,) = check_table(parse_gates(["worse:0"]), compare(entries, ask(entries)))
     assert check.lines == ["gate worse:0 held"]
 
 
-def test_what_diverged_or_was_withheld_is_said_aloud(study: Study, ask: Ask, make: Make) -> None:
+def test_diverged_and_withheld_variants_are_inconclusive(study: Study, ask: Ask, make: Make) -> None:
     entries = study(baseline=BASE, mqa=["diverged", *BASE[1:]])
     entries += [make("same", seed, varied={"dropout": 0.0}, loss=2.0) for seed in range(5)]
     (check,) = check_table(parse_gates(["worse:0.01"]), compare(entries, ask(entries)))
@@ -92,7 +92,7 @@ def timed(make: Make, variant: str, varied: dict[str, Any], seconds: list[float]
     ]
 
 
-def test_a_variant_is_slower_by_the_seconds_of_its_tokens(make: Make, ask: Ask) -> None:
+def test_slower_compares_seconds_per_token(make: Make, ask: Ask) -> None:
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9]) + timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9])
     table = compare(entries, ask(entries))
     assert check_table(parse_gates(["slower:20%"]), table)[0].tripped
@@ -100,7 +100,7 @@ def test_a_variant_is_slower_by_the_seconds_of_its_tokens(make: Make, ask: Ask) 
 
 
 @pytest.mark.parametrize(("key", "value", "words"), [("contended", True, "shared"), ("host", "there", "shared")])
-def test_what_was_not_measured_alone_is_not_judged(make: Make, ask: Ask, key: str, value: Any, words: str) -> None:
+def test_contended_speed_is_inconclusive(make: Make, ask: Ask, key: str, value: Any, words: str) -> None:
     entries = timed(make, "baseline", {}, [2.0, 2.1, 1.9])
     entries += timed(make, "mqa", {"attention": "mqa"}, [3.0, 3.1, 2.9], **{key: value})
     (check,) = check_table(parse_gates(["slower:20%"]), compare(entries, ask(entries)))
@@ -108,7 +108,7 @@ def test_what_was_not_measured_alone_is_not_judged(make: Make, ask: Ask, key: st
     assert words in check.unclear[0]
 
 
-def test_every_setting_of_a_study_is_held(study: Study, ask: Ask) -> None:
+def test_every_setting_of_a_study_is_checked(study: Study, ask: Ask) -> None:
     """The same twice: matched in two ways, each row says which way it is of."""
     entries = study(baseline=BASE, mqa=[value + 0.5 + seed / 100 for seed, value in enumerate(BASE)])
     table = compare(entries, ask(entries))

@@ -96,14 +96,14 @@ def test_each_step_has_the_certificate_of_its_own_pairs(make: Make, ask: Ask) ->
     assert not table.families[0].ok
 
 
-def test_a_rung_that_diverged_spoils_the_steps_to_it_and_from_it_and_no_other(make: Make, ask: Ask) -> None:
+def test_a_diverged_rung_affects_only_its_two_steps(make: Make, ask: Ask) -> None:
     losses = {**LOSSES, "mqa": [2.5, 2.6, "diverged", 2.5, 2.4]}
     (family,) = table_of(make, ask, losses).families
     assert [row.verdict for row in family.rows][:2] == ["diverged 1/5", "baseline diverged 1/5"]
     assert family.rows[2].n == 5
 
 
-def test_the_steps_are_shown_wherever_the_table_is(make: Make, ask: Ask) -> None:
+def test_steps_are_in_every_output_format(make: Make, ask: Ask) -> None:
     table = table_of(make, ask)
     for width in (40, 60, 80, 120, 200):
         text = table_text(table, width)
@@ -125,14 +125,14 @@ def test_a_study_that_is_no_ladder_has_no_steps(make: Make, ask: Ask) -> None:
     assert "steps" not in table.to_json()
 
 
-def test_cells_that_were_left_out_stand_in_sight_with_their_reason(make: Make, ask: Ask) -> None:
+def test_excluded_cells_are_listed_with_their_reason(make: Make, ask: Ask) -> None:
     table = table_of(make, ask, excluded=(("a cell", "was run last year"),))
     assert "Excluded: a cell: was run last year" in table.notes
     many = table_of(make, ask, excluded=tuple((f"cell {number}", "no") for number in range(30)))
     assert "6 more excluded: `paribus check` lists them" in many.notes
 
 
-def test_a_paper_gets_a_table_of_its_own_and_a_spreadsheet_more_rows(make: Make, ask: Ask) -> None:
+def test_latex_has_a_separate_table_and_csv_more_rows(make: Make, ask: Ask) -> None:
     grid = study_grid(table_of(make, ask))
     source = latex(grid, "ladder")
     assert source.count(r"\begin{table}") == source.count(r"\end{table}") == 2

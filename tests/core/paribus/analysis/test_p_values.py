@@ -204,7 +204,7 @@ def test_differences_that_are_equal_up_to_rounding_are_equal() -> None:
     assert summarise([0.3, 0.3, 0.3001]).sd != 0
 
 
-def test_no_difference_at_all_is_no_evidence_of_one() -> None:
+def test_zero_differences_are_not_significant() -> None:
     summary = summarise([0.0] * 50)
     assert two_sided_p(summary) == 1
     assert interval(summary, 0.05) == (0, 0)
@@ -262,7 +262,7 @@ def test_holm_is_the_closed_test_of_every_subfamily(ps: list[float], alpha: floa
 
 
 @given(ps=p_values, alpha=alphas)
-def test_each_decision_is_shown_at_the_level_that_took_it(ps: list[float], alpha: float) -> None:
+def test_each_decision_has_the_level_of_its_step(ps: list[float], alpha: float) -> None:
     steps = holm(ps, alpha)
     rejected = sorted((p, step.alpha) for p, step in zip(ps, steps, strict=True) if step.rejected)
     for passed, (p, level) in enumerate(rejected):
@@ -284,7 +284,7 @@ def test_the_order_of_the_family_does_not_matter(ps: list[float], alpha: float, 
     assert holm([ps[index] for index in order], alpha) == tuple(steps[index] for index in order)
 
 
-def test_a_family_of_none_has_no_steps() -> None:
+def test_an_empty_family_has_no_steps() -> None:
     assert holm([], 0.05) == ()
 
 
@@ -337,7 +337,7 @@ def test_a_rate_outside_0_and_1_is_refused(rate: float) -> None:
 
 
 @pytest.mark.parametrize("margin", [0, -1, math.nan, math.inf])
-def test_a_margin_that_is_no_positive_number_is_refused(margin: float) -> None:
+def test_a_margin_that_is_not_positive_is_refused(margin: float) -> None:
     summary = summarise([1.0, 2.0])
     with pytest.raises(ValueError, match="`margin` must be positive and finite, but is"):
         equivalence_p(summary, margin)
@@ -357,7 +357,7 @@ def test_no_differences_cannot_be_summarised() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e201])
-def test_a_difference_that_is_no_number_is_refused(value: float) -> None:
+def test_a_difference_that_is_not_a_number_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match=r"`differences` must lie within ±1e\+200, but hold .*; such a trial diverged"):
         summarise([1.0, value])
 

@@ -1,4 +1,4 @@
-"""Faults planted in an engine that really trains: each withholds the verdict that the sound study gets."""
+"""Planted faults in real training: each withholds the verdict that the study without faults gets."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ TEXT = "\n\n".join(
 
 @final
 class Forgetful(Attention):
-    """Multi-head attention with an option that it takes and never uses: registration only sees that it is read."""
+    """Multi-head attention with an option that it reads and never uses, so that registration accepts it."""
 
     traits: ClassVar[AttentionTraits] = {
         "position_hooks": ["rotate", "bias"],
@@ -71,7 +71,7 @@ class Forgetful(Attention):
 
 @final
 class Frozen(Attention):
-    """Multi-head attention whose queries nobody trains, as what is left of a debugging session may have it."""
+    """Multi-head attention without gradients for its queries, as left over from debugging."""
 
     traits: ClassVar[AttentionTraits] = Forgetful.traits
 
@@ -178,7 +178,7 @@ def test_a_leaked_seed_withholds_the_verdict(pair: Pair, monkeypatch: pytest.Mon
     generators: dict[int, np.random.Generator] = {}
 
     def drawn_in_turn(seed: int, path: str, shape: tuple[int, ...]) -> Tensor:
-        """One generator for all: what is drawn depends on all that was drawn before."""
+        """Draw from one generator, so that a value depends on all earlier draws."""
         if path.startswith("embedding"):
             generators[seed] = np.random.default_rng(seed)
         return torch.from_numpy(generators[seed].standard_normal(shape, dtype=np.float32))
@@ -195,7 +195,7 @@ def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
     assert certificate.differing_paths == ("attention.window",)
 
 
-def test_an_option_that_is_ignored_beside_a_swap_that_is_none_withholds_the_verdict(pair: Pair) -> None:
+def test_an_ignored_option_beside_a_void_swap_withholds_the_verdict(pair: Pair) -> None:
     certificate = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
     assert certificate.reason == "ignored option; changed nothing"  # without it, it is what the baseline has
     failure, _ = certificate.failures
@@ -208,7 +208,7 @@ def test_a_swap_that_changes_nothing_withholds_the_verdict(pair: Pair) -> None:
     assert pair({"attention": {"name": "restricted", "window": 4}}).ok
 
 
-def test_data_that_follow_the_model_withhold_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_that_depends_on_the_model_withholds_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     from paribus.train import data
 
     calls = iter(range(100))
@@ -232,7 +232,7 @@ def test_a_frozen_parameter_that_the_baseline_trains_withholds_the_verdict(pair:
     assert certificate.failures == ("not trained: no gradient ever reaches q, which the baseline trains",)
 
 
-def test_a_parameter_that_is_frozen_in_both_is_told_and_withholds_nothing(pair: Pair) -> None:
+def test_a_parameter_frozen_in_both_is_a_side_effect(pair: Pair) -> None:
     certificate = pair(
         {"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}}
     )
@@ -240,7 +240,7 @@ def test_a_parameter_that_is_frozen_in_both_is_told_and_withholds_nothing(pair: 
     assert "no gradient in either trial reaches q" in certificate.side_effects
 
 
-def test_a_swap_that_hides_behind_another_withholds_the_verdict(pair: Pair) -> None:
+def test_a_void_swap_beside_another_withholds_the_verdict(pair: Pair) -> None:
     varied = {"attention": {"name": "restricted", "window": 16}, "norm": {"name": "rmsnorm"}}
     certificate = pair(varied)
     assert certificate.failures == (
@@ -248,10 +248,10 @@ def test_a_swap_that_hides_behind_another_withholds_the_verdict(pair: Pair) -> N
     )
 
 
-def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
+def test_a_buffer_that_depends_on_another_component_withholds_the_verdict(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is computed once and never trained belongs to its own component: a swap of another leaves it as it is."""
+    """A buffer belongs to its component, so the swap of another component must not change it."""
     calls = iter(range(100))
 
     def drawn(attention: Forgetful, keyed: KeyedDraws) -> None:
@@ -271,10 +271,10 @@ def test_a_buffer_that_moves_with_another_component_withholds_the_verdict(
     assert certificate.failures[0].endswith("agree: places")
 
 
-def test_a_tensor_that_is_trained_in_another_manner_withholds_the_verdict(
+def test_a_tensor_with_other_optimizer_options_withholds_the_verdict(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A swap that brings a matrix may not take the weight decay off another."""
+    """A swap that adds a matrix must not remove the weight decay of another."""
     adamw = installed().get("optimizer", "adamw")
     build = adamw.build
 

@@ -35,12 +35,12 @@ def by_quadrature(effect: float, n: int, alpha: float) -> float:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 200])
 @pytest.mark.parametrize("alpha", [0.05, 0.0125])
-def test_the_power_to_tell_is_the_integral_that_scipy_takes(n: int, alpha: float) -> None:
+def test_the_power_to_detect_equals_an_integral_by_scipy(n: int, alpha: float) -> None:
     for effect in (0.1, 1.0, 5.0):
         assert power_to_detect(effect, 1.0, n, alpha) == pytest.approx(by_quadrature(effect, n, alpha), abs=1e-5)
 
 
-def test_where_scipys_noncentral_t_is_a_number_it_agrees() -> None:
+def test_the_power_equals_scipys_noncentral_t() -> None:
     limit = scipy.stats.t.isf(0.025, 4)
     noncentral = 1.2 * math.sqrt(5)
     expected = scipy.stats.nct.sf(limit, 4, noncentral) + scipy.stats.nct.cdf(-limit, 4, noncentral)
@@ -53,9 +53,7 @@ def test_without_an_effect_the_power_is_the_level(n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "margin", "effect"), [(3, 4.0, 0.0), (5, 2.0, 0.5), (8, 1.5, -1.0)])
-def test_the_power_to_equate_is_how_often_simulated_intervals_lie_within_the_margin(
-    n: int, margin: float, effect: float
-) -> None:
+def test_the_power_of_equivalence_equals_a_simulation(n: int, margin: float, effect: float) -> None:
     draws = np.random.default_rng(n).normal(effect, 1.0, (100_000, n))
     half = scipy.stats.t.isf(0.0125 / 2, n - 1) * draws.std(axis=1, ddof=1) / math.sqrt(n)
     inside = float(np.mean(np.abs(draws.mean(axis=1)) + half < margin))
@@ -70,12 +68,12 @@ def test_the_unit_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 20])
-def test_the_smallest_effect_is_shown_with_the_power_asked_for_and_a_smaller_one_is_not(n: int) -> None:
+def test_the_smallest_effect_has_exactly_the_requested_power(n: int) -> None:
     effect = smallest_effect(0.7, n, 0.0125, 0.8)
     assert power_to_detect(effect, 0.7, n, 0.0125) >= 0.8 > power_to_detect(0.999 * effect, 0.7, n, 0.0125)
 
 
-def test_as_many_seeds_as_are_needed_reach_the_power_and_one_less_does_not() -> None:
+def test_the_returned_seeds_are_the_fewest_with_the_power() -> None:
     def reached(n: int) -> float:
         return power_to_detect(0.4, 1.0, n, 0.0125)
 
@@ -86,7 +84,7 @@ def test_as_many_seeds_as_are_needed_reach_the_power_and_one_less_does_not() -> 
     assert seeds_for_power(lambda n: 0.5, 0.9, limit=50) is None
 
 
-def test_more_seeds_than_anybody_runs_are_not_asked_for() -> None:
+def test_seed_counts_are_limited() -> None:
     assert seeds_for_power(lambda n: power_of_equivalence(1.0, 1.0, n, 0.05, effect=1.0), 0.8) is None
 
 
@@ -107,14 +105,14 @@ def test_the_interval_of_a_spread_holds_the_true_one_in_95_of_100_samples(n: int
     assert np.mean((low * sds <= 2.0) & (high * sds >= 2.0)) == pytest.approx(0.95, abs=0.007)
 
 
-def test_what_is_powerful_is_what_the_interval_of_a_verdict_does() -> None:
+def test_the_power_is_that_of_the_interval_of_a_verdict() -> None:
     draws = np.random.default_rng(0).normal(1.0, 1.0, (4000, 5))
     intervals = (interval(summarise(list(map(float, row))), 0.05) for row in draws)
     clear = sum(ends is not None and not ends[0] <= 0 <= ends[1] for ends in intervals) / 4000
     assert power_to_detect(1.0, 1.0, 5, 0.05) == pytest.approx(clear, abs=0.032)
 
 
-def test_less_than_two_and_what_is_no_spread_are_refused() -> None:
+def test_too_few_pairs_and_invalid_spreads_are_refused() -> None:
     with pytest.raises(ValueError, match="`n` must be at least 2, for a spread, but is 1"):
         power_to_detect(1.0, 1.0, 1, 0.05)
     with pytest.raises(ValueError, match="`n` must be at least 2, for a spread, but is 1"):

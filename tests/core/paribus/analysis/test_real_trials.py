@@ -94,7 +94,7 @@ CASES: list[tuple[Any, float | None]] = [
 ]
 
 
-def test_the_trials_are_real_and_so_many(trials: dict[str, Floats]) -> None:
+def test_the_stored_trials_are_complete(trials: dict[str, Floats]) -> None:
     assert {len(values) for values in trials.values()} == {48}
     assert set(trials) == {"baseline", *FOUR, SAME}
     document = json.loads(FILE.read_text())
@@ -117,7 +117,7 @@ def test_an_interval_covers_for_seeds_that_are_not_paired(trials: dict[str, Floa
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("truths", "margin"), CASES)
-def test_a_study_of_four_variants_claims_what_is_not_so_at_most_6_times_in_100(
+def test_a_study_of_four_variants_keeps_the_error_rate(
     trials: dict[str, Floats], n: int, truths: Sequence[float], margin: float | None
 ) -> None:
     assert false_positives(differences(trials), n, truths, margin, STUDIES) <= 0.06
@@ -150,7 +150,7 @@ def test_early_stopping_keeps_the_error_rate(
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_a_difference_that_is_none_gets_no_verdict(trials: dict[str, Floats], n: int) -> None:
+def test_a_null_difference_gets_no_verdict(trials: dict[str, Floats], n: int) -> None:
     kinds: list[Kind] = [
         verdict.kind
         for verdicts in decided(drawn(differences(trials), n, 400), (0, 0, 0, 0), None)
@@ -160,9 +160,7 @@ def test_a_difference_that_is_none_gets_no_verdict(trials: dict[str, Floats], n:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_a_swap_that_cannot_matter_is_inconclusive_or_within_the_margin_equivalent(
-    trials: dict[str, Floats], n: int
-) -> None:
+def test_a_null_swap_is_inconclusive_or_equivalent(trials: dict[str, Floats], n: int) -> None:
     paired = PairedDifferences(
         differences=tuple((trials[SAME] - trials["baseline"])[:n].tolist()), diverged=0, planned=n
     )
@@ -170,7 +168,7 @@ def test_a_swap_that_cannot_matter_is_inconclusive_or_within_the_margin_equivale
     assert decide({"it": paired}, better="lower", margin=MARGIN)["it"].kind == "equivalent"
 
 
-def test_swaps_that_matter_are_told_from_those_that_do_not(trials: dict[str, Floats]) -> None:
+def test_swaps_with_an_effect_are_detected(trials: dict[str, Floats]) -> None:
     family = {
         name: PairedDifferences(
             differences=tuple((trials[name] - trials["baseline"])[:8].tolist()), diverged=0, planned=8

@@ -20,7 +20,7 @@ def stale(make: Make, seed: int = 0, *, ended: float = 0.0, kind: str = "code") 
     return make("mqa", seed, varied={"attention": "mqa"}, stale=kind, edits=edits)
 
 
-def test_a_stale_record_is_left_out_and_said(make: Make, ask: Ask) -> None:
+def test_a_stale_record_is_skipped_with_a_note(make: Make, ask: Ask) -> None:
     entries = [make(), stale(make)]
     selection = select(entries, ask(entries))
     assert selection.trials["mqa"] == {}
@@ -32,7 +32,7 @@ def test_a_stale_record_is_left_out_and_said(make: Make, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("code", [CODE, CODE[:12], CODE[:6]])
-def test_a_stale_record_is_readmitted_by_its_code_and_said(make: Make, ask: Ask, code: str) -> None:
+def test_a_stale_record_is_accepted_by_its_code_with_a_warning(make: Make, ask: Ask, code: str) -> None:
     entries = [make(), stale(make)]
     selection = select(entries, ask(entries), [code])
     assert selection.trials["mqa"] == {0: entries[1]}
@@ -43,7 +43,7 @@ def test_a_stale_record_is_readmitted_by_its_code_and_said(make: Make, ask: Ask,
     )
 
 
-def test_a_record_of_other_data_is_never_readmitted(make: Make, ask: Ask) -> None:
+def test_a_record_of_other_data_is_never_accepted(make: Make, ask: Ask) -> None:
     entries = [make(), stale(make, kind="data")]
     with pytest.raises(SpecError, match="no skipped record has the code c"):
         select(entries, ask(entries), [CODE])
@@ -52,7 +52,7 @@ def test_a_record_of_other_data_is_never_readmitted(make: Make, ask: Ask) -> Non
     assert selection.notes == ("Skipped: 1 record (mqa: seed 0), because the data has changed",)
 
 
-def test_a_fresh_record_goes_before_a_stale_one_and_a_stale_one_before_none(make: Make, ask: Ask) -> None:
+def test_fresh_records_are_preferred_to_stale_and_stale_to_none(make: Make, ask: Ask) -> None:
     fresh = make("mqa", varied={"attention": "mqa"})
     pending = make("mqa", varied={"attention": "mqa"}, state="pending")
     older, newer = stale(make, ended=1.0), stale(make, ended=2.0)
@@ -73,7 +73,7 @@ def test_trials_that_the_study_does_not_have_are_counted(study: Study, ask: Ask)
     assert selection.notes == ("Skipped: 4 trials of variants or seeds that the study no longer has",)
 
 
-def test_what_has_not_ended_is_counted_by_its_state(study: Study, ask: Ask) -> None:
+def test_unfinished_trials_are_counted_by_state(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, "pending", "pending", "running", "interrupted"])
     assert select(entries, ask(entries)).notes == ("Not finished: 1 interrupted, 2 pending, 1 running",)
 
@@ -92,7 +92,7 @@ def test_every_failure_is_noted(make: Make, ask: Ask) -> None:
     )
 
 
-def test_very_many_failures_are_told_with_a_count(make: Make, ask: Ask) -> None:
+def test_many_failures_end_with_a_count(make: Make, ask: Ask) -> None:
     entries = [make(seed=seed, state="failed") for seed in range(MOST + 5)]
     notes = select(entries, ask(entries)).notes
     assert len(notes) == MOST + 1
@@ -100,7 +100,7 @@ def test_very_many_failures_are_told_with_a_count(make: Make, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("code", ["deadbeef", "d" * 24, "ccc", ""])
-def test_a_code_that_readmits_nothing_is_refused_with_those_that_would(make: Make, ask: Ask, code: str) -> None:
+def test_an_accepted_code_without_records_is_refused(make: Make, ask: Ask, code: str) -> None:
     entries = [make(), stale(make)]
     with pytest.raises(SpecError, match=r"unknown-code.*no skipped record.*valid: cccccccccccc"):
         select(entries, ask(entries), [code])

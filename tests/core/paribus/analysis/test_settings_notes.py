@@ -46,7 +46,7 @@ def two(study: Study, ask: Ask) -> Table:
     return compare_settings([(clear, ask(clear, setting="params")), (hazy, ask(hazy, setting="flops"))])
 
 
-def test_a_plain_study_says_nothing_of_settings(study: Study, ask: Ask) -> None:
+def test_a_study_without_settings_does_not_mention_them(study: Study, ask: Ask) -> None:
     entries = study(**CLEAR)
     document = compare(entries, ask(entries)).to_json()
     assert not {"settings", "transfer", "tuning"} & set(document)
@@ -76,7 +76,7 @@ def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Stu
         compare_settings([([], question), ([], question)])
 
 
-def test_one_setting_that_is_not_done_makes_the_whole_not_ok(study: Study, ask: Ask) -> None:
+def test_an_unfinished_setting_makes_the_table_not_ok(study: Study, ask: Ask) -> None:
     whole, late = study(**CLEAR), study(**{**CLEAR, "mqa": [2.5, "pending", 2.7]})
     table = compare_settings([(whole, ask(whole, setting="a")), (late, ask(late, setting="b"))])
     assert not table.ok
@@ -94,7 +94,7 @@ def test_json_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 40, 30])
-def test_settings_stand_side_by_side_where_there_is_room(two: Table, width: int) -> None:
+def test_settings_are_side_by_side_in_wide_terminals(two: Table, width: int) -> None:
     lines = table_text(two, width).splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -113,7 +113,7 @@ def test_markdown_shows_both_settings_and_each_in_full(two: Table) -> None:
     assert text.count("All verdicts") == 1
 
 
-def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
+def test_the_csv_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     grid = study_grid(two)
     assert [head.name for head in grid.columns[:2]] == ["setting", "variant"]
     assert [[cell.text for cell in row[:2]] for row in grid.rows] == [
@@ -127,7 +127,7 @@ def test_a_sheet_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     assert study_grid(two.other_settings[0]).columns[0].name == "variant"
 
 
-def test_a_code_is_readmitted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
+def test_a_code_is_accepted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
     fresh = study(**CLEAR)
     stale = [replace(entry, stale="code") for entry in study(**CLEAR)]
     settings = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
@@ -184,7 +184,7 @@ def jitter(trial: Trial) -> float:
     return 0.001 * ((trial.seed * 7 + len(trial.variant) * trial.seed**2 * 3) % 11)
 
 
-def test_a_verdict_across_scales_is_said_to_transfer_with_its_figures(tmp_path: Path, record: Record) -> None:
+def test_transfer_across_scales_is_reported_with_numbers(tmp_path: Path, record: Record) -> None:
     scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
     planned = plan_of({**STUDY, "scales": scales, "seeds": 5}, tmp_path)
 
@@ -206,7 +206,7 @@ def test_a_verdict_across_scales_is_said_to_transfer_with_its_figures(tmp_path: 
     assert table.to_json()["transfer"] == section.document
 
 
-def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record: Record) -> None:
+def test_undecided_scales_never_agree(tmp_path: Path, record: Record) -> None:
     scales = {"s": {"dims.width": 32}, "m": {"dims.width": 64}}
     planned = plan_of({**STUDY, "scales": scales, "seeds": 5}, tmp_path)
 
@@ -220,7 +220,7 @@ def test_scales_that_cannot_tell_are_never_said_to_agree(tmp_path: Path, record:
     assert "attention=mqa is undecided: inconclusive at " in section.lines[0]
 
 
-def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path: Path, record: Record) -> None:
+def test_a_tuned_study_shows_both_settings_and_the_choice(tmp_path: Path, record: Record) -> None:
     """In this store mqa is best at 4e-3, the others at the base value; rmsnorm diverges at 8e-3."""
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3, 8e-3]}}
     planned = plan_of(study, tmp_path)
@@ -263,9 +263,7 @@ def test_both_settings_of_a_tuned_study_are_shown_with_what_was_chosen(tmp_path:
     assert all(len(line) <= 80 for line in str(final_table).splitlines())
 
 
-def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_goes_on(
-    tmp_path: Path, record: Record
-) -> None:
+def test_a_tuning_value_with_a_failed_trial_is_not_eligible(tmp_path: Path, record: Record) -> None:
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
 
     def is_lost(trial: Trial) -> bool:
@@ -290,7 +288,7 @@ def test_a_value_at_which_a_tuning_trial_failed_is_said_to_be_out_and_the_rest_g
     assert {item.variant: dict(item.chosen or ()) for item in new_plan.tuned}["attention=mqa"] == {"optimizer.lr": 4e-3}
 
 
-def test_a_comparison_before_the_tuning_has_ended_says_so(tmp_path: Path, record: Record) -> None:
+def test_a_comparison_during_tuning_is_marked_as_such(tmp_path: Path, record: Record) -> None:
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
     planned = plan_of(study, tmp_path)
     fill(planned, record, lambda trial: None if trial.seed == FIRST_TUNING_SEED + 1 else 2.0 + jitter(trial))

@@ -1,4 +1,4 @@
-"""A table says itself what it is: printed, in a notebook, and in a line."""
+"""Tables as text: printed, in a notebook, and their repr."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def table(study: Study, ask: Ask) -> Table:
     return compare(entries, ask(entries)).with_renderer(TableRenderer())
 
 
-def test_printed_it_is_the_terminals_text_in_80_columns_without_colours(table: Table) -> None:
+def test_printing_a_table_gives_80_columns_without_colours(table: Table) -> None:
     assert str(table) == table_text(table, 80).rstrip()
     assert max(map(len, str(table).splitlines())) <= 80
     assert "\x1b" not in str(table)
@@ -33,7 +33,7 @@ def test_a_notebook_shows_the_markdown(table: Table) -> None:
     assert table._repr_markdown_() == table.to_markdown() == markdown(table)
 
 
-def test_in_a_line_it_is_its_verdicts(table: Table) -> None:
+def test_the_repr_of_a_table_lists_its_verdicts(table: Table) -> None:
     assert repr(table).count("\n") == 0
     assert len(repr(table)) < 200
     for row in table.rows:

@@ -1,4 +1,4 @@
-"""Speed from rounds that took turns: a ratio with its interval, in place of what shared trials showed."""
+"""Speed from timed rounds in turns: a ratio with an interval, instead of the speed of contended trials."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entries(make: Make) -> list[TrialEntry]:
     return trial_entries
 
 
-def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[TrialEntry], ask: Ask) -> None:
+def test_timed_rounds_replace_approximate_speed(entries: list[TrialEntry], ask: Ask) -> None:
     table = compare(entries, ask(entries, throughput=pace()))
     cost = table.rows[0].costs["tokens_per_second"]
     assert not cost.rough
@@ -56,7 +56,7 @@ def test_a_ratio_of_paired_rounds_takes_the_place_of_a_rough_one(entries: list[T
 
 
 @pytest.mark.parametrize("twin", [0.95, 1.0, 1.05])
-def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: float) -> None:
+def test_the_interval_is_widened_by_the_noise_of_the_baseline(twin: float) -> None:
     plain, widened = (pace(twin=factor).ratio(["v"], ["b"]) for factor in (1.0, twin))
     assert plain is not None
     assert widened is not None
@@ -68,13 +68,13 @@ def test_an_interval_is_wider_by_what_the_baseline_strays_from_itself(twin: floa
     assert (of_itself.low, of_itself.high) == (1, 1)
 
 
-def test_without_a_pass_speed_is_as_rough_as_it_was(entries: list[TrialEntry], ask: Ask) -> None:
+def test_without_a_timing_pass_speed_is_approximate(entries: list[TrialEntry], ask: Ask) -> None:
     table = compare(entries, ask(entries))
     assert table.rows[0].costs["tokens_per_second"].rough
     assert "Trials shared a machine (contended): speed is approximate (~)." in table.warnings
 
 
-def test_what_the_pass_did_not_time_stays_rough(entries: list[TrialEntry], ask: Ask) -> None:
+def test_untimed_trials_keep_approximate_speed(entries: list[TrialEntry], ask: Ask) -> None:
     for entry in entries:
         if entry.variant != "baseline":
             entry.trial["identity"] = "other"  # type: ignore[index]  # a dict in truth
@@ -87,7 +87,7 @@ def test_what_the_pass_did_not_time_stays_rough(entries: list[TrialEntry], ask: 
     ("ratios", "twin", "past", "unclear"),
     [(SLOWER, 1.0, 1, 0), ([1.0] * 8, 1.0, 0, 0), (SLOWER, 1.2, 0, 1), ([1.0, 1.3] * 4, 1.0, 0, 1)],
 )
-def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
+def test_a_gate_trips_if_the_interval_is_past_it_and_the_noise_below(
     entries: list[TrialEntry], ask: Ask, ratios: list[float], twin: float, past: int, unclear: int
 ) -> None:
     table = compare(entries, ask(entries, throughput=pace(ratios, twin)))
@@ -95,7 +95,7 @@ def test_a_gate_trips_where_the_interval_is_past_it_and_the_noise_is_less(
     assert (len(check.tripped), len(check.unclear)) == (past, unclear)
 
 
-def test_a_pass_that_was_stopped_before_its_first_round_tells_nothing(entries: list[TrialEntry], ask: Ask) -> None:
+def test_a_timing_pass_without_rounds_is_ignored(entries: list[TrialEntry], ask: Ask) -> None:
     empty = pace()
     document = {**empty.document, "groups": [{"baseline": "b", "rounds": {"b": [], "v": [], TWIN: []}}]}
     table = compare(entries, ask(entries, throughput=Throughput(document)))

@@ -17,7 +17,7 @@ KINDS = ("better", "worse", "equivalent", "inconclusive", "diverged", "withheld"
 
 
 def test_a_verdict_transfers_only_where_every_scale_decides_and_alike() -> None:
-    """The whole truth table of three scales."""
+    """Check all combinations of verdicts at three scales."""
     for kinds in product(KINDS, repeat=3):
         verdict = transfer_verdict(kinds)
         if "better" in kinds and "worse" in kinds:
@@ -66,7 +66,7 @@ def drawn(effects: Sequence[float], noise: float, seeds: int, rng: random.Random
     }
 
 
-def test_an_order_that_no_seed_disturbs_agrees() -> None:
+def test_a_stable_order_agrees() -> None:
     rng = random.Random(1)
     same_order = rank_agreement(drawn((0, 1, 2, 3), 0.01, 5, rng), drawn((0, 2, 4, 5), 0.01, 5, rng))
     assert (same_order.tau, same_order.low, same_order.high) == (1.0, 1.0, 1.0)
@@ -76,22 +76,22 @@ def test_an_order_that_no_seed_disturbs_agrees() -> None:
     assert reversed_order.tau == -1.0
 
 
-def test_an_order_of_noise_is_rarely_said_to_agree() -> None:
-    """Where all variants are truly alike, whatever order shows is that of the seeds."""
+def test_a_random_order_rarely_agrees() -> None:
+    """Without true differences, any order of the variants comes from the seeds."""
     rng = random.Random(2)
     verdicts = [rank_agreement(drawn((0,) * 4, 1.0, 5, rng), drawn((0,) * 4, 1.0, 5, rng)).verdict for _ in range(20)]
     assert sum(verdict != "undecided" for verdict in verdicts) <= 1
 
 
-def test_noise_that_a_seed_brings_to_both_scales_is_no_agreement() -> None:
+def test_noise_shared_between_scales_is_no_agreement() -> None:
     differences = drawn((0, 0, 0), 1.0, 5, random.Random(8))
     agreement = rank_agreement(differences, differences)
     assert agreement.tau == 1.0
     assert agreement.verdict == "undecided"
 
 
-def test_a_few_seeds_that_all_say_the_same_are_no_certainty() -> None:
-    """A metric that counts a few examples may give one difference on every seed: by chance, with so few of them."""
+def test_few_equal_seeds_give_no_interval() -> None:
+    """A metric that counts a few examples may by chance give the same difference on every seed."""
     five_seeds, six_seeds = (
         {f"v{place}": dict.fromkeys(range(seeds), place) for place in range(3)} for seeds in (5, 6)
     )

@@ -1,4 +1,4 @@
-"""A trial as a report sees it, and the trials of a study as they come out of a store."""
+"""Trials with their records, and the trials of a study loaded from a store."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ METRIC = "val/mlm/loss"
         (1e300, None, True),
     ],
 )
-def test_a_metric_that_is_no_number_is_a_divergence(
+def test_a_metric_that_is_not_a_number_is_a_divergence(
     make: Make, recorded: Any, value: float | None, diverged: bool
 ) -> None:
     entry = make(edits={"result/metrics": {METRIC: recorded}})
@@ -36,30 +36,30 @@ def test_a_metric_that_is_no_number_is_a_divergence(
     assert entry.diverged(METRIC) == diverged
 
 
-def test_a_metric_that_was_not_measured_is_no_divergence(make: Make) -> None:
+def test_a_missing_metric_is_not_a_divergence(make: Make) -> None:
     assert make().value("val/clm/loss") is None
     assert not make().diverged("val/clm/loss")
 
 
-def test_e6_a_number_is_that_of_the_end_and_not_the_best_on_the_way(make: Make) -> None:
+def test_e6_the_value_is_from_the_last_step_and_not_the_best(make: Make) -> None:
     best = [{"step": 50, METRIC: 0.5}, {"step": 100, METRIC: 2.5}]
     assert make(edits={"result/metrics": {METRIC: 2.5}, "result/curve": best}).value(METRIC) == 2.5
 
 
-def test_a_trial_that_diverged_has_no_number(make: Make) -> None:
+def test_a_diverged_trial_has_no_value(make: Make) -> None:
     entry = make(state="diverged")
     assert entry.value(METRIC) is None
     assert entry.diverged(METRIC)
     assert not entry.done
 
 
-def test_a_trial_without_a_record_is_nothing_yet(make: Make) -> None:
+def test_a_trial_without_a_record_has_no_result(make: Make) -> None:
     entry = make(state="failed")
     assert (entry.result, entry.provenance, entry.value(METRIC), entry.diverged(METRIC)) == ({}, {}, None, False)
     assert entry.spec == entry.trial["spec"]
 
 
-def test_what_may_differ_is_what_was_varied_and_what_was_matched(make: Make) -> None:
+def test_varied_and_matched_options_may_differ(make: Make) -> None:
     assert make("it", varied={"attention": "mqa"}, matched={"feedforward.expand": 5.0}).overrides == {
         "attention": "mqa",
         "feedforward.expand": 5.0,
@@ -85,7 +85,7 @@ def keep(store: Store, trial: Trial, state: str = "done") -> None:
     write_json(store.create_folder(trial) / RECORD, record)
 
 
-def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> None:
+def test_trials_are_loaded_with_their_state_in_the_store(tmp_path: Path) -> None:
     store, trials = Store(tmp_path, "s"), [trial_of(seed) for seed in range(4)]
     keep(store, trials[0])
     keep(store, trials[1], "diverged")
@@ -103,7 +103,7 @@ def test_the_trials_of_a_study_come_as_its_store_has_them(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("code", "corpus", "stale"), [("old", "data", "code"), ("new", "other", "data"), ("old", "other", "data")]
 )
-def test_a_record_of_the_same_spec_made_otherwise_is_stale(tmp_path: Path, code: str, corpus: str, stale: str) -> None:
+def test_a_record_of_the_same_spec_and_other_code_is_stale(tmp_path: Path, code: str, corpus: str, stale: str) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, code, corpus))
     fresh, old = load_entries(store, [trial_of(0)])
@@ -111,7 +111,7 @@ def test_a_record_of_the_same_spec_made_otherwise_is_stale(tmp_path: Path, code:
     assert (old.state, old.stale, old.trial["code"], old.variant) == ("done", stale, code, "attention=mqa")
 
 
-def test_a_record_of_another_spec_is_none_of_the_studys(tmp_path: Path) -> None:
+def test_a_record_of_another_spec_is_not_loaded(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, attention="gqa"))
     keep(store, trial_of(7))

@@ -88,9 +88,7 @@ def test_exchanging_baseline_and_variant_mirrors_the_verdict(
 
 @given(family=families, margin=margins)
 @settings(max_examples=50)
-def test_where_higher_is_better_the_same_differences_are_the_contrary(
-    family: dict[str, PairedDifferences], margin: float | None
-) -> None:
+def test_higher_is_better_reverses_the_verdicts(family: dict[str, PairedDifferences], margin: float | None) -> None:
     lower, higher = decide(family, better="lower", margin=margin), decide(family, better="higher", margin=margin)
     assert [MIRRORED.get(verdict.kind, verdict.kind) for verdict in lower.values()] == [
         verdict.kind for verdict in higher.values()
@@ -131,7 +129,7 @@ def test_the_unit_of_the_metric_does_not_matter(
 
 @given(family=families, margin=margins, alpha=st.sampled_from([0.01, 0.05, 0.2]))
 @settings(max_examples=50)
-def test_a_verdict_is_what_its_interval_says(
+def test_a_verdict_follows_from_its_interval(
     family: dict[str, PairedDifferences], margin: float | None, alpha: float
 ) -> None:
     for name, verdict in decide(family, better="lower", margin=margin, alpha=alpha).items():
@@ -217,9 +215,7 @@ def test_a_difference_inside_the_margin_is_equivalent_even_where_it_is_certain()
 
 @given(mean=st.floats(-3, 3), sd=st.floats(0.5, 3), margin=st.none() | st.sampled_from([0.5, 2.0]))
 @settings(max_examples=50)
-def test_as_many_seeds_as_the_text_asks_for_would_settle_it_and_one_less_would_not(
-    mean: float, sd: float, margin: float | None
-) -> None:
+def test_the_stated_seeds_are_the_fewest_that_settle_it(mean: float, sd: float, margin: float | None) -> None:
     verdict = alone(with_moments(4, mean, sd), margin=margin)
     if verdict.kind != "inconclusive" or verdict.needs is None or verdict.needs > 400:
         return
@@ -228,14 +224,14 @@ def test_as_many_seeds_as_the_text_asks_for_would_settle_it_and_one_less_would_n
     assert alone(with_moments(verdict.needs - 1, mean, sd), margin=margin).kind == "inconclusive"
 
 
-def test_seeds_that_nobody_would_run_are_not_asked_for() -> None:
+def test_very_large_seed_counts_are_not_stated() -> None:
     verdict = alone(with_moments(5, 1e-4, 1))
     assert (verdict.text, verdict.needs) == ("inconclusive (needs n > 10,000)", None)
     assert MOST_SEEDS == 10_000
 
 
 @pytest.mark.parametrize("n", range(5))
-def test_how_many_seeds_are_needed_is_guessed_from_three_on(n: int) -> None:
+def test_needed_seeds_are_estimated_from_three_pairs(n: int) -> None:
     verdict = alone(paired(*[0.1, -0.1, 0.2, -0.15][:n], planned=5))
     guessed = n >= LEAST_SEEDS == 3
     assert (verdict.needs is not None) == guessed
@@ -253,7 +249,7 @@ def test_less_than_two_pairs_prove_nothing(differences: tuple[float, ...], margi
 
 
 @pytest.mark.parametrize("n", range(2, 9))
-def test_pairs_that_all_differ_by_the_same_are_judged_by_their_sign_alone(n: int) -> None:
+def test_equal_differences_are_judged_by_the_sign_test(n: int) -> None:
     verdict = alone(paired(*[-0.5] * n))
     assert verdict.p == 2.0 ** (1 - n)
     assert verdict.text == (
@@ -262,7 +258,7 @@ def test_pairs_that_all_differ_by_the_same_are_judged_by_their_sign_alone(n: int
     assert (verdict.low, verdict.high) == ((-0.5, -0.5) if n >= 6 else (None, None))
 
 
-def test_a_swap_that_changes_nothing_measured_is_not_called_better_or_worse() -> None:
+def test_a_swap_without_differences_is_not_better_or_worse() -> None:
     nothing = paired(*[0.0] * 6)
     assert alone(nothing).text == "inconclusive (no difference in any of 6 pairs)"
     assert alone(nothing).needs is None
@@ -277,7 +273,7 @@ def test_a_study_of_no_variants_has_no_verdicts() -> None:
 
 # -------------------------------------------------------------------------------------------------------- divergence
 @pytest.mark.parametrize("margin", [None, 1000.0])
-def test_a_variant_that_diverged_is_shown_on_what_finished_and_never_called_better(margin: float | None) -> None:
+def test_a_diverged_variant_shows_finished_seeds_and_is_never_better(margin: float | None) -> None:
     verdict = alone(paired(-100.0, -101.0, -102.0, diverged=2), margin=margin)
     assert (verdict.kind, verdict.text) == ("diverged", "diverged 2/5")
     assert (verdict.n, verdict.dropped, verdict.difference) == (3, 2, -101)
@@ -287,7 +283,7 @@ def test_a_variant_that_diverged_is_shown_on_what_finished_and_never_called_bett
     assert verdict.p is verdict.needs is None
 
 
-def test_a_variant_that_always_diverged_is_not_blank() -> None:
+def test_a_variant_that_always_diverged_has_a_verdict() -> None:
     verdict = alone(paired(diverged=5))
     assert verdict.text == "diverged 5/5"
     assert verdict.n == 0
@@ -301,13 +297,13 @@ def test_a_baseline_that_diverged_is_named_as_such() -> None:
     assert alone(both).kind == "diverged"
 
 
-def test_seeds_that_one_side_lacks_are_counted() -> None:
+def test_unpaired_seeds_are_counted() -> None:
     assert alone(paired(1.0, 1.1, 1.2, planned=5)).dropped == 2
     assert alone(paired(1.0, 1.1, 1.2)).dropped == 0
 
 
 # -------------------------------------------------------------------------------------------------------- the family
-def test_each_variant_is_shown_at_the_level_that_decided() -> None:
+def test_each_variant_has_the_level_of_its_decision() -> None:
     family = {
         "unsure": with_moments(5, 0.1, 1),
         "clear": with_moments(5, -9, 1),
@@ -319,7 +315,7 @@ def test_each_variant_is_shown_at_the_level_that_decided() -> None:
     assert levels == pytest.approx(expected)
 
 
-def test_the_seeds_asked_for_are_those_of_the_level_that_decided() -> None:
+def test_needed_seeds_use_the_level_of_the_decision() -> None:
     doubtful = with_moments(5, -1, 1)
     assert doubtful.summary is not None
     verdict = decide({"it": doubtful, "other": with_moments(5, 0.1, 1)}, better="lower", margin=None)["it"]
@@ -328,7 +324,7 @@ def test_the_seeds_asked_for_are_those_of_the_level_that_decided() -> None:
     assert verdict.needs > (alone(doubtful).needs or 0)
 
 
-def test_with_a_margin_only_a_variant_that_is_settled_eases_the_level_of_the_others() -> None:
+def test_with_a_margin_only_settled_variants_free_alpha() -> None:
     unsure, margin = with_moments(5, 0.5, 2), 2.0
 
     def level(settled: PairedDifferences) -> float:
@@ -341,7 +337,7 @@ def test_with_a_margin_only_a_variant_that_is_settled_eases_the_level_of_the_oth
 
 
 @pytest.mark.parametrize("idle", [paired(-100.0, -100.1, -100.2, diverged=1), paired(-100.0), paired(diverged=3)])
-def test_a_variant_of_which_nothing_may_be_claimed_eases_no_level(idle: PairedDifferences) -> None:
+def test_a_variant_without_a_claim_frees_no_alpha(idle: PairedDifferences) -> None:
     family = {"idle": idle, "unsure": with_moments(5, 0.1, 1)}
     assert decide(family, better="lower", margin=None)["unsure"].level == pytest.approx(0.975)
 
@@ -378,7 +374,7 @@ def studies(
         (8, (-2, 0.1, 1.9, 9), (1, 1, 1, 1), 2.0),  # and between the decision points
     ],
 )
-def test_over_four_variants_that_share_a_baseline_a_study_is_wrong_at_most_6_times_in_100(
+def test_four_variants_with_a_shared_baseline_keep_the_error_rate(
     seeds: int, truths: tuple[float, ...], spreads: tuple[float, ...], margin: float | None
 ) -> None:
     wrong = 0
@@ -388,7 +384,7 @@ def test_over_four_variants_that_share_a_baseline_a_study_is_wrong_at_most_6_tim
     assert wrong / STUDIES <= 0.06
 
 
-def test_the_same_simulation_catches_verdicts_that_are_not_corrected() -> None:
+def test_uncorrected_verdicts_exceed_the_error_rate() -> None:
     wrong = sum(
         any(alone(comparison).kind != "inconclusive" for comparison in family.values())
         for family in itertools.islice(studies(5, (0, 0, 0, 0), (1, 1, 1, 1), shared=1), 300)
@@ -403,7 +399,7 @@ def test_a_direction_that_is_neither_lower_nor_higher_is_refused() -> None:
 
 
 @pytest.mark.parametrize("margin", [0, -1, math.nan, math.inf])
-def test_a_margin_that_is_no_positive_number_is_refused(margin: float) -> None:
+def test_a_margin_that_is_not_positive_is_refused(margin: float) -> None:
     with pytest.raises(ValueError, match="`margin` must be positive and finite, but is"):
         decide({}, better="lower", margin=margin)
 
@@ -423,6 +419,6 @@ def test_fewer_planned_seeds_than_results_are_refused() -> None:
         PairedDifferences(differences=(1.0, 2.0), diverged=1, planned=2)
 
 
-def test_a_difference_that_is_no_number_is_refused_and_called_what_it_is() -> None:
+def test_a_difference_that_is_not_a_number_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="hold nan; such a trial diverged"):
         PairedDifferences(differences=(1.0, math.nan), diverged=0, planned=2)

@@ -75,7 +75,7 @@ def _page(table: Table, entries: list[TrialEntry]) -> Reader:
     return read(html_page(table, {"": entries}, "0123456789ab, with changes"))
 
 
-def test_all_of_a_table_is_on_the_page(page: Reader, table: Table) -> None:
+def test_the_page_has_all_parts_of_a_table(page: Reader, table: Table) -> None:
     text = " ".join(page.text.split())
     for line in (*table.caption, *table.warnings, *table.notes):
         assert " ".join(clean(line).split()) in text
@@ -87,19 +87,19 @@ def test_all_of_a_table_is_on_the_page(page: Reader, table: Table) -> None:
     assert "torch 2.13.0+cpu" in text
 
 
-def test_nothing_runs_and_nothing_is_loaded(page: Reader) -> None:
+def test_the_page_has_no_scripts_and_loads_nothing(page: Reader) -> None:
     assert {tag for tag, _ in page.seen}.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
     assert not any(name.startswith(("on", "src", "href")) for _, names in page.seen for name in names)
     assert any("default-src 'none'" in (names.get("content") or "") for _, names in page.seen)
 
 
-def test_a_name_is_shown_and_never_obeyed(page: Reader) -> None:
+def test_names_are_escaped(page: Reader) -> None:
     assert "<script>alert(1)</script>" in page.text  # as text
     assert "\x1b" not in page.text
     assert "\u202e" not in page.text
 
 
-def test_a_forest_draws_each_interval_where_it_lies(table: Table) -> None:
+def test_a_forest_plot_draws_intervals_to_scale(table: Table) -> None:
     picture = read(forest_svg(table))
     lines = [names for tag, names in picture.seen if tag == "line" and "interval" in (names.get("class") or "")]
     assert len(lines) == sum(row.low is not None for row in table.rows)
@@ -120,16 +120,14 @@ def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Tabl
     assert curves_svg(curve_points(entries), "val/other/loss", names) == ""
 
 
-def test_a_step_is_told_where_it_lies() -> None:
+def test_steps_on_the_axis_are_labelled() -> None:
     run = [{"variant": "a", "identity": "1", "step": step, "loss": 1.0 / step} for step in (1, 10)]
     assert re.findall(r">([\d.]+)</text>", curves_svg(run, "loss", ["a"]))[1::2] == ["0", "2.5", "5", "7.5", "10"]
     long = [{**point, "step": 1000 * point["step"]} for point in run]
     assert ">2,500</text>" in curves_svg(long, "loss", ["a"])
 
 
-def test_settings_are_seen_at_a_glance_and_what_holds_for_all_is_said_once(
-    table: Table, entries: list[TrialEntry]
-) -> None:
+def test_settings_have_an_overview_and_shared_notes_appear_once(table: Table, entries: list[TrialEntry]) -> None:
     flops_table = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
     combined = replace(table, setting="params", other_settings=(flops_table,))
     text = html_page(combined, {"params": entries, "flops": entries})
@@ -156,7 +154,7 @@ def test_the_provenance_covers_the_trials_of_every_setting(table: Table, make: M
     assert "trials: 5 of 5," in text
 
 
-def test_a_curve_has_no_point_of_the_stage_before(make: Make, ask: Ask) -> None:
+def test_a_curve_has_no_points_of_earlier_stages(make: Make, ask: Ask) -> None:
     pretrained = make(edits={"result/curve": [{"step": step, METRIC: 9.0} for step in (1000, 2000)]})
     tuned = replace(make(loss=2.5), parent=pretrained)
     steps = {point["step"] for point in curve_points([tuned])}

@@ -48,12 +48,12 @@ def test_text_is_printed_as_it_is(text: str) -> None:
 
 
 @given(st.text())
-def test_no_letter_is_left_that_latex_would_obey_or_may_not_have(text: str) -> None:
+def test_special_characters_of_latex_are_escaped(text: str) -> None:
     told(escaped(text))
 
 
 @given(st.text(alphabet="-'x"))
-def test_hyphens_and_quotes_do_not_melt_into_others(text: str) -> None:
+def test_hyphens_and_quotes_do_not_form_ligatures(text: str) -> None:
     assert "--" not in escaped(text)
     assert "''" not in escaped(text)
 
@@ -61,7 +61,7 @@ def test_hyphens_and_quotes_do_not_melt_into_others(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("é", r"\'{e}"), ("ö", r"\"{o}"), ("中", "U+4E2D"), ("≥ 3", r"$\geq$ 3")]
 )
-def test_letters_beyond_ascii_have_commands_or_their_numbers(text: str, expected: str) -> None:
+def test_letters_beyond_ascii_become_commands_or_code_points(text: str, expected: str) -> None:
     assert escaped(text) == expected
 
 
@@ -96,18 +96,18 @@ def test_every_row_has_as_many_cells_as_there_are_columns(source: str) -> None:
     assert not any(re.match(r"\s*[\[*]", row) for row in rows)  # the row before would take it for an argument
 
 
-def test_the_caption_says_n_budget_interval_and_correction(source: str) -> None:
+def test_the_caption_states_n_budget_interval_and_correction(source: str) -> None:
     (caption,) = re.findall(r"\\caption\{(.*)\}", source)
     for words in (r"95 \% confidence", "Holm over 4 variants", "n = 5", "100 steps", "Student-t"):
         assert words in caption
 
 
-def test_a_minus_is_no_hyphen_and_a_hyphen_no_minus(source: str) -> None:
+def test_minus_signs_and_hyphens_differ(source: str) -> None:
     assert "[$-$0" in source
     assert "Student-t" in source
 
 
-def test_a_spreadsheet_gets_numbers_and_no_formula(make: Make, ask: Ask, study: Study) -> None:
+def test_the_csv_has_numbers_and_no_formulas(make: Make, ask: Ask, study: Study) -> None:
     import csv
     import io
 

@@ -58,7 +58,7 @@ def test_every_line_of_the_table_has_the_same_columns(table: Table) -> None:
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
 
 
-def test_all_that_must_be_read_with_it_is_there(table: Table) -> None:
+def test_markdown_has_warnings_notes_and_captions(table: Table) -> None:
     pieces = shown(markdown(table))
     for line in (*table.notes, *table.caption):
         assert line in pieces
@@ -68,7 +68,7 @@ def test_all_that_must_be_read_with_it_is_there(table: Table) -> None:
         assert f"✓ {name}: {certificate.text}" in pieces
 
 
-def test_the_heading_is_of_the_level_that_was_asked_for(table: Table) -> None:
+def test_the_heading_has_the_requested_level(table: Table) -> None:
     assert markdown(table).startswith("## attention: val/mlm/loss, lower is better\n")
     assert markdown(table, heading=4).startswith("#### attention")
     assert markdown(table).endswith("\n")
@@ -81,7 +81,7 @@ def test_text_is_shown_as_it_is(text: str) -> None:
 
 
 @given(text=st.text(st.sampled_from("ab`*_<>[]|"), min_size=1, max_size=12))
-def test_a_name_is_shown_as_it_is_in_a_cell_of_a_table(text: str) -> None:
+def test_names_are_escaped_in_table_cells(text: str) -> None:
     (_, piece) = shown(f"| head |\n| -- |\n| {code(text, cell=True)} |")
     assert piece == text
 
@@ -136,9 +136,7 @@ def test_the_table_has_machine_date_versions_and_commit(done: PlannedStudy, smal
     assert lines == tmp_path / "kept" / "records.jsonl"
 
 
-def test_a_line_of_each_trial_has_what_the_table_was_made_of(
-    done: PlannedStudy, small_table: Table, tmp_path: Path
-) -> None:
+def test_each_trial_has_a_line_with_its_result(done: PlannedStudy, small_table: Table, tmp_path: Path) -> None:
     record_lines = [
         json.loads(line) for line in write_results(done, small_table, tmp_path, "")[1].read_text().splitlines()
     ]
@@ -154,7 +152,7 @@ def test_a_line_of_each_trial_has_what_the_table_was_made_of(
         assert len(json.dumps(record_line)) < len(json.dumps(record)) / 2
 
 
-def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path: Path) -> None:
+def test_the_description_is_the_leading_comment_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text("# Does it?\n# It does.\nbase: encoder-tiny  # or another\n# no\n")
     assert leading_comment(path) == "Does it? It does."
@@ -162,7 +160,7 @@ def test_what_a_study_is_about_is_the_comment_that_its_file_begins_with(tmp_path
     assert leading_comment(path) == ""
 
 
-def test_a_study_of_which_nothing_ran_is_said_to_have_none(
+def test_a_study_without_records_has_no_provenance(
     done: PlannedStudy, small_table: Table, tmp_path: Path, swap: Mapping[str, Any]
 ) -> None:
     empty = study(swap, store=tmp_path / "nothing")
@@ -171,7 +169,7 @@ def test_a_study_of_which_nothing_ran_is_said_to_have_none(
     assert "- machine" not in text
 
 
-def test_a_machine_without_git_tells_no_commit(
+def test_without_git_no_commit_is_shown(
     done: PlannedStudy, small_table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -24,7 +24,7 @@ def table_of(study: Study, ask: Ask, margin: float | None = None, **losses: list
 
 @given(baseline=LOSSES, mqa=LOSSES, gqa=LOSSES, width=st.integers(13, 60), margin=st.none() | st.floats(0.01, 1))
 @settings(max_examples=60)
-def test_every_line_is_as_wide_as_asked_and_lies_as_the_numbers_do(
+def test_lines_have_the_requested_width_and_scale(
     baseline: list[float],
     mqa: list[float],
     gqa: list[float],
@@ -48,7 +48,7 @@ def test_every_line_is_as_wide_as_asked_and_lies_as_the_numbers_do(
             assert (ends[-1] - ends[0]) * step == pytest.approx(row.high - row.low, abs=1.001 * step)
 
 
-def test_an_interval_that_is_much_wider_than_others_is_cut(study: Study, ask: Ask) -> None:
+def test_a_very_wide_interval_is_truncated(study: Study, ask: Ask) -> None:
     base = [2.0, 2.0, 2.0]
     narrow = [[2.1, 2.11, 2.09], [2.2, 2.21, 2.19]]
     table = table_of(study, ask, baseline=base, mqa=narrow[0], gqa=narrow[1], rmsnorm=[0.0, 9.0, 2.0])
@@ -71,6 +71,6 @@ def test_the_margin_stands_on_both_sides_of_zero(study: Study, ask: Ask) -> None
     assert abs((zero - lower) - (upper - zero)) <= 1
 
 
-def test_nothing_to_show_is_an_empty_picture(study: Study, ask: Ask) -> None:
+def test_a_table_without_numbers_has_an_empty_plot(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=[2.0], mqa=[2.0])
     assert Forest(table, 13).line(table.baseline).strip() == "│"

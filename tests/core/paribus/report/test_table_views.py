@@ -1,4 +1,4 @@
-"""Numbers with the digits that they have, and names that cannot drive a terminal."""
+"""Text of the cells of a table: digits of numbers, verdicts, costs and folded names."""
 
 import dataclasses
 import math
@@ -61,7 +61,7 @@ def test_a_number_is_written_with_its_digits(value: float | None, decimals: int,
 
 
 @given(middle=st.floats(-5, 5), half=st.floats(1e-4, 100))
-def test_an_interval_is_shown_with_two_digits_of_its_half(middle: float, half: float) -> None:
+def test_an_interval_has_two_digits_of_its_half_width(middle: float, half: float) -> None:
     table_row = row(difference=middle, low=middle - half, high=middle + half)
     digits = table_decimals(table_with(table_row))["mqa"]
     step = 10.0**-digits
@@ -69,32 +69,32 @@ def test_an_interval_is_shown_with_two_digits_of_its_half(middle: float, half: f
     assert half < 100.01 * step
 
 
-def test_rows_of_one_table_have_the_same_decimals_where_that_hides_nothing() -> None:
+def test_rows_have_the_same_decimals_unless_digits_would_be_lost() -> None:
     near = [row("a", difference=0.1, low=0.0, high=0.2), row("b", difference=0.1, low=0.09, high=0.11)]
     assert table_decimals(table_with(*near)) == {"baseline": 3, "a": 3, "b": 3}
     far = [row("a", difference=10.0, low=0.0, high=20.0), row("b", difference=0.1, low=0.0998, high=0.1002)]
     assert table_decimals(table_with(*far)) == {"baseline": 2, "a": 2, "b": 5}
 
 
-def test_without_an_interval_the_difference_says_how_many_digits() -> None:
+def test_without_an_interval_the_difference_sets_the_decimals() -> None:
     assert table_decimals(table_with(row(difference=0.0312)))["mqa"] == 3
     assert table_decimals(table_with(row(difference=None))) == {"baseline": 3, "mqa": 3}
     assert table_decimals(table_with(row(difference=0.0), mean=None)) == {"baseline": 3, "mqa": 3}
 
 
-def test_a_difference_comes_with_its_interval() -> None:
+def test_a_difference_is_shown_with_its_interval() -> None:
     assert format_difference(row(difference=0.031, low=0.012, high=0.05), 3) == "+0.031 [+0.012, +0.050]"
     assert format_difference(row(difference=0.031), 3) == "+0.031"
     assert format_difference(row(), 3) == "-"
     assert format_difference(row(kind="baseline"), 3) == ""
 
 
-def test_a_count_says_what_is_missing() -> None:
+def test_a_count_shows_missing_seeds() -> None:
     assert format_count(row()) == "5"
     assert format_count(row(n=3)) == "3/5"
 
 
-def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
+def test_a_verdict_is_shown_with_its_flags() -> None:
     assert verdict_text(row(learned=False, failed=1)) == "worse, did not learn, 1/5 failed"
     assert verdict_text(row(kind="diverged", verdict="diverged 1/5", diverged=1)) == "diverged 1/5"
     assert verdict_text(row(kind="withheld", verdict="withheld (x)", diverged=2)) == "withheld (x), 2/5 diverged"
@@ -117,7 +117,7 @@ def test_a_verdict_comes_with_what_must_be_read_with_it() -> None:
         ("worse", "parameters", Cost(value=1.0, ratio=None), "-"),
     ],
 )
-def test_a_cost_is_the_baselines_own_or_a_multiple_of_it(kind: Any, name: str, cost: Cost, expected: str) -> None:
+def test_a_cost_is_the_baselines_or_a_multiple_of_it(kind: Any, name: str, cost: Cost, expected: str) -> None:
     table_row = row(kind=kind, costs={**COSTS, name: cost})
     assert cost_text(table_row, name) == expected.replace("x", TIMES)
 
@@ -130,7 +130,7 @@ def test_an_amount_is_short_and_keeps_three_digits(value: float) -> None:
     assert math.isclose(float(text.removesuffix(unit)) * units[unit], value, rel_tol=0.006)
 
 
-def test_a_cost_that_nobody_has_is_no_column() -> None:
+def test_costs_without_values_have_no_column() -> None:
     missing_cost = {**COSTS, "cache_bytes_per_token": Cost(value=None, ratio=None)}
     table = table_with(row(costs=missing_cost))
     table = dataclasses.replace(table, baseline=dataclasses.replace(table.baseline, costs=missing_cost))
@@ -141,11 +141,11 @@ def test_a_cost_that_nobody_has_is_no_column() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"), [("a\x1b[31mb", "a\\u001b[31mb"), ("a\nb", "a\\nb"), ("\u202egqa", "\\u202egqa")]
 )
-def test_a_name_never_drives_a_terminal(name: str, expected: str) -> None:
+def test_control_characters_in_names_are_escaped(name: str, expected: str) -> None:
     assert clean(name) == expected
 
 
-def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:
+def test_the_title_states_the_better_direction(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0], mqa=[2.1])
     assert table_title(compare(entries, ask(entries))) == "attention: val/mlm/loss, lower is better"
 
@@ -164,7 +164,7 @@ def test_the_title_says_which_way_is_better(study: Study, ask: Ask) -> None:
         ("", 4, [""]),
     ],
 )
-def test_text_is_folded_where_a_reader_would_break_it(text: str, width: int, lines: list[str]) -> None:
+def test_text_is_folded_at_word_boundaries(text: str, width: int, lines: list[str]) -> None:
     assert fold_text(text, width).split("\n") == lines
 
 

@@ -70,14 +70,14 @@ def test_every_variant_and_every_number_is_there_at_any_width(table: Table, widt
 
 
 @pytest.mark.parametrize("width", [40, 200])
-def test_every_verdict_is_there_whole(table: Table, width: int) -> None:
+def test_every_verdict_is_complete(table: Table, width: int) -> None:
     text = squeezed(table_text(table, width))
     for row in (table.baseline, *table.rows):
         assert squeezed(", ".join((row.verdict, *row.flags))) in text
 
 
 @pytest.mark.parametrize("width", [20, 80, 140])
-def test_certificates_warnings_notes_and_captions_are_said(table: Table, width: int) -> None:
+def test_certificates_warnings_notes_and_captions_are_shown(table: Table, width: int) -> None:
     text = squeezed(table_text(table, width))
     for line in (*table.warnings, *table.notes, *table.caption):
         assert squeezed(clean(line)) in text
@@ -86,7 +86,7 @@ def test_certificates_warnings_notes_and_captions_are_said(table: Table, width: 
     assert "✗attention=restricted(window=16)norm=rmsnorm:changednothing" in text
 
 
-def test_wide_terminals_show_a_picture_and_narrow_ones_a_list(table: Table) -> None:
+def test_wide_terminals_show_a_plot_and_narrow_ones_a_list(table: Table) -> None:
     assert "━" in table_text(table, 140)
     assert "━" in table_text(table, 120)
     assert "━" not in table_text(table, 40)
@@ -96,7 +96,7 @@ def test_wide_terminals_show_a_picture_and_narrow_ones_a_list(table: Table) -> N
     assert "params" in one_table[0]
 
 
-def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
+def test_a_verdict_uses_the_remaining_width(study: Study, ask: Ask) -> None:
     entries = study(baseline=[3.3, 3.4, 3.5], mqa=[3.5, 3.4, 3.6])
     table = compare(entries, ask(entries))
     for width in (72, 80, 100, 140):
@@ -106,7 +106,7 @@ def test_a_verdict_has_the_room_that_is_left(study: Study, ask: Ask) -> None:
         assert not lines[index + 1] or not lines[index + 2]
 
 
-def test_which_side_is_better_is_written_above_the_picture(study: Study, ask: Ask) -> None:
+def test_the_plot_is_labelled_with_the_better_side(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=BASE[::-1])
     for better, order in (("lower", r"better +worse"), ("higher", r"worse +better")):
         assert re.search(order, table_text(compare(entries, ask(entries, better=better)), 120))
@@ -120,7 +120,7 @@ def test_colours_only_where_there_is_a_terminal(table: Table, monkeypatch: pytes
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", file.getvalue())
 
 
-def test_a_name_cannot_drive_the_terminal(table: Table) -> None:
+def test_names_cannot_control_the_terminal(table: Table) -> None:
     text = table_text(table, 200)
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -128,7 +128,7 @@ def test_a_name_cannot_drive_the_terminal(table: Table) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 100, 200])
-def test_a_terminal_that_has_only_ascii_is_given_that(table: Table, width: int) -> None:
+def test_an_ascii_terminal_gets_ascii(table: Table, width: int) -> None:
     buffer = io.BytesIO()
     file = io.TextIOWrapper(buffer, encoding="ascii", errors="strict", write_through=True)
     show_table(table, Console(file=file, width=width))
@@ -138,9 +138,7 @@ def test_a_terminal_that_has_only_ascii_is_given_that(table: Table, width: int) 
     assert "?" not in text
 
 
-def test_what_is_printed_is_what_is_rendered(
-    table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_printed_text_equals_rendered_text(table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "90")
     show_table(table)
     printed = capsys.readouterr().out
@@ -148,7 +146,7 @@ def test_what_is_printed_is_what_is_rendered(
     assert not re.search(r" $", printed, re.MULTILINE)
 
 
-def test_a_table_without_any_number_is_no_crash(study: Study, ask: Ask) -> None:
+def test_a_table_without_numbers_is_rendered(study: Study, ask: Ask) -> None:
     entries = study(baseline=["diverged"], mqa=["pending"])
     for width in WIDTHS:
         assert "baseline diverged 1/1" in table_text(compare(entries, ask(entries)), width) or width < 60
@@ -193,7 +191,7 @@ def drawn(grid: Grid, width: int) -> list[str]:
 
 @pytest.mark.parametrize("costs", [0, 1, 6])
 @pytest.mark.parametrize("width", [40, 58, 80, 116, 160, 240])
-def test_nothing_is_wider_than_there_is_room_and_no_letter_is_lost(width: int, costs: int) -> None:
+def test_grids_fit_the_width_without_losing_text(width: int, costs: int) -> None:
     grid = grid_of(costs)
     lines = drawn(grid, width)
     assert max(map(len, lines)) <= width
@@ -201,7 +199,7 @@ def test_nothing_is_wider_than_there_is_room_and_no_letter_is_lost(width: int, c
     assert Counter(cells.replace(" ", "")) - Counter("".join(lines)) == Counter()
 
 
-def test_there_are_as_many_tables_as_there_is_room_for() -> None:
+def test_the_number_of_tables_depends_on_the_width() -> None:
     grid = grid_of(costs=4)
     assert len(drawn(grid, 200)) == 3
     below = drawn(grid, 120)
@@ -213,12 +211,12 @@ def test_there_are_as_many_tables_as_there_is_room_for() -> None:
     assert "  cost 3: 3.25×" in stacked  # noqa: RUF001  # times, and no letter
 
 
-def test_a_row_in_a_narrow_terminal_has_the_lines_that_it_brings() -> None:
+def test_rows_of_a_narrow_terminal_have_their_lines() -> None:
     narrow_rows = [[Cell("first"), Cell("one"), Cell("two")], [Cell("second"), Cell("three")]]
     assert drawn(grid_of(narrow=narrow_rows), 40) == ["first", "  one", "  two", "second", "  three"]
 
 
-def test_a_picture_stands_before_the_verdict_where_there_is_room() -> None:
+def test_a_plot_is_before_the_verdict_in_wide_terminals() -> None:
     grid, widths = grid_of(costs=1), []
 
     def picture(width: int) -> tuple[Column, list[Cell]]:
@@ -237,7 +235,7 @@ def test_a_picture_stands_before_the_verdict_where_there_is_room() -> None:
     assert widths == []
 
 
-def test_a_console_without_letters_is_given_none() -> None:
+def test_an_ascii_console_gets_ascii_grids() -> None:
     file = TextIOWrapper(BytesIO(), encoding="ascii", newline="\n")
     print_parts(lambda pen: pen.grid(grid_of(costs=1)), Console(file=file, width=200))
     file.flush()
