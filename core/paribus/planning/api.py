@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, final
 
 from paribus.assembly.components import Classes, make
-from paribus.errors import Problem, SpecError, StoreError
-from paribus.planning.collect_errors import collect_problems
-from paribus.planning.comparability import check_specs_comparable
-from paribus.planning.match_budget import has_flops_budget, read_time_match
+from paribus.errors import Problem, StoreError
+from paribus.planning.comparability import EvaluationPreview
+from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
 from paribus.registry import Index, LazyRegistry, Registry
@@ -104,33 +103,25 @@ def study(
     study, problems = read_study(default, tree, index)
     classes = registry if isinstance(registry, Registry) else LazyRegistry(index)
     saved = Store(Path(store), study.name)
-    fingerprints = _cached_fingerprint(index)
+    make_plan = partial(
+        plan,
+        study,
+        index,
+        fingerprint=_cached_fingerprint(index),
+        make_count=partial(_make_count, classes=classes),
+        max_trials=max_trials,
+        flops_per_step=_flops_per_step(classes),
+        find_time_match=partial(read_time_match, saved),
+        score=lambda trial: score_of(saved.record(trial.identity), study.metric.name, saved.failure(trial.identity)),
+    )
 
-    def make_plan() -> PlannedStudy:
-        planned = plan(
-            study,
-            index,
-            fingerprint=fingerprints,
-            make_count=lambda setting: _make_count(setting, classes),
-            max_trials=max_trials,
-            flops_per_step=_flops_per_step(classes) if has_flops_budget(study) else None,
-            find_time_match=partial(read_time_match, saved),
-            score=lambda trial: score_of(
-                saved.record(trial.identity), study.metric.name, saved.failure(trial.identity)
-            ),
-        )
-        return PlannedStudy(planned, saved, index, make_plan, classes)
+    def replan() -> PlannedStudy:
+        return PlannedStudy(make_plan(), saved, index, replan, classes)
 
-    metric_names = _metric_names(classes, index)
-    try:
-        if problems:
-            raise SpecError(*problems)
-        planned = make_plan()
-        check_specs_comparable(planned.plan, index, metric_names, _examples_digest(classes))
-    except SpecError as error:
-        problems = [*collect_problems(study, index, error.problems, max_trials=max_trials, metric_names=metric_names)]
-        raise SpecError(*problems) from error
-    return planned
+    checked = make_plan(
+        preview=EvaluationPreview(_metric_names(classes, index), _examples_digest(classes)), reported=problems
+    )
+    return PlannedStudy(checked, saved, index, replan, classes)
 
 
 def _check_store_path(store: Path) -> None:
@@ -213,10 +204,14 @@ def _make_count(study: Study, classes: Classes) -> Callable[[dict[str, Any]], in
 
 
 def _flops_per_step(classes: Classes) -> FlopsPerStep:
-    """Return the count of a step's FLOPs, on the meta device. Only a study with such a budget imports torch for it."""
-    from paribus.train.spec_costs import flops_per_step
+    """Return the count of a step's FLOPs, on the meta device. A call imports torch."""
 
-    return lambda spec: flops_per_step(spec, classes)
+    def count(spec: Mapping[str, Any]) -> int:
+        from paribus.train.spec_costs import flops_per_step
+
+        return flops_per_step(spec, classes)
+
+    return count
 
 
 def _cached_fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:

@@ -7,11 +7,10 @@ run; what only a record shows, and the same properties once more, by `paribus.an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, final
 
-from paribus.errors import Problem, SpecError, join_names
-from paribus.planning.plan import Plan
-from paribus.planning.tuning import format_cell
+from paribus.errors import ParibusError, Problem, join_names
 from paribus.registry import Index
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
@@ -208,34 +207,36 @@ def differing_names(
     ]
 
 
-def check_specs_comparable(plan: Plan, index: Index, metric_names: MetricNames, examples: ExamplesDigest) -> None:
-    """Raise a `SpecError` with every condition that the specs of a study's variants violate.
+@final
+class EvaluationPreview(NamedTuple):
+    """Metrics and validation examples of a spec's trial, found without training.
 
     `metric_names` is called only for a metric that is not a term of a loss, and `examples` only where variants evaluate
     an objective with different options.
     """
-    problems: list[Problem] = []
-    for trials in _trials_by_setting(plan):
-        new = [*condition_problems(plan.study, trials), *metric_problems(plan.study, trials, index, metric_names)]
-        problems += new or _examples_problems(plan, trials, examples)
-    if problems:
-        raise SpecError(*dict.fromkeys(problems))
+
+    metric_names: MetricNames
+    examples: ExamplesDigest
 
 
-def _trials_by_setting(plan: Plan) -> Iterator[dict[str, Trial]]:
-    """Yield a trial of each variant of a setting, and of each of its tuning candidates."""
-    for setting in plan.settings:
-        if not setting.tuned:
-            names = [variant.name for variant in setting.variants]
-            trials = {name: setting.untimed.get(name) or setting.trials_of(name)[0] for name in names}
-            for tuning in plan.tuned:
-                if tuning.setting == setting.name:
-                    for candidate in tuning.candidates:
-                        trials[f"{tuning.variant} with {format_cell(candidate.cell)}"] = candidate.trials[0]
-            yield trials
+def comparability_problems(
+    study: Study, trials: Mapping[str, Trial], index: Index, preview: EvaluationPreview
+) -> list[Problem]:
+    """Return every condition that the trials of one setting, one for each variant, violate."""
+    problems = [*_condition_problems(study, trials), *metric_problems(study, trials, index, preview.metric_names)]
+    return problems or [*_examples_problems(study, trials, preview.examples)]
 
 
-def condition_problems(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
+def spec_problems(
+    study: Study, trials: Mapping[str, Trial], index: Index, metric_names: MetricNames
+) -> Iterator[Problem]:
+    """Yield the conditions that specs alone show to be violated, for the trials of a study with other problems."""
+    yield from _condition_problems(study, trials)
+    with suppress(ParibusError):  # a component that cannot be built is reported where it is built
+        yield from [*metric_problems(study, trials, index, metric_names)]
+
+
+def _condition_problems(study: Study, trials: Mapping[str, Trial]) -> Iterator[Problem]:
     """Yield the conditions in which a variant's trial differs from the baseline's."""
     for condition in CONDITIONS:
         if condition.planned is None or not condition.applies_to(study.metric.name):
@@ -277,7 +278,7 @@ def metric_problems(
         )
 
 
-def _examples_problems(plan: Plan, trials: Mapping[str, Trial], examples: ExamplesDigest) -> Iterator[Problem]:
+def _examples_problems(study: Study, trials: Mapping[str, Trial], examples: ExamplesDigest) -> Iterator[Problem]:
     """Yield a problem for variants whose validation examples differ, as with another masking rate or vocabulary."""
     learned = {name: (trial.spec.get("from") or {}).get("learned") for name, trial in trials.items()}
     keys = {name: digest_json([evaluation_objectives(trial.spec), learned[name]]) for name, trial in trials.items()}
@@ -289,7 +290,7 @@ def _examples_problems(plan: Plan, trials: Mapping[str, Trial], examples: Exampl
     if any(learned[name] != learned[BASELINE] for name in others):
         valid = "one vocabulary for all: a tokenizer without training, or a stage with `vocabulary: new`"
     if others:
-        yield EXAMPLES.problem(others, BASELINE, location=_location(plan.study, trials[others[0]]), valid=valid)
+        yield EXAMPLES.problem(others, BASELINE, location=_location(study, trials[others[0]]), valid=valid)
 
 
 def _loss_terms(spec: Spec, index: Index) -> set[str]:

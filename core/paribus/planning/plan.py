@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final, final
 
 from paribus.errors import Problem, SpecError
+from paribus.planning.comparability import EvaluationPreview, comparability_problems
 from paribus.planning.identity import ComponentCode, identity_of
 from paribus.planning.match_budget import (
     Count,
@@ -18,15 +19,25 @@ from paribus.planning.match_budget import (
     untimed_trials,
 )
 from paribus.planning.match_search import BudgetMatch
+from paribus.planning.problems import (
+    Draft,
+    collect,
+    component_problems,
+    draft_comparability_problems,
+    draft_setting,
+    in_file_order,
+    name_settings,
+    readable_part,
+    tuning_problems,
+)
 from paribus.planning.settings import Excluded, Setting, expand_settings, trials_per_variant
-from paribus.planning.tuning import Score, VariantTuning, tune_variants, tuned_setting
+from paribus.planning.tuning import Score, VariantTuning, format_cell, tune_variants, tuned_setting
 from paribus.planning.variants import (
     Fingerprint,
     ResolvedVariants,
     Spec,
     build_trials,
     matched_changes,
-    resolve_variants,
 )
 from paribus.registry import Index
 from paribus.storage.store import Trial
@@ -103,48 +114,80 @@ def plan(
     index: Index,
     *,
     fingerprint: Fingerprint,
-    count: Count | None = None,
     max_trials: int = MAX_TRIALS,
     find_time_match: FindTimeMatch | None = None,
     make_count: MakeCount | None = None,
     score: Score = lambda trial: None,
     flops_per_step: FlopsPerStep | None = None,
+    preview: EvaluationPreview | None = None,
+    reported: Sequence[Problem] = (),
 ) -> Plan:
-    """Return every trial, or raise one error that names all invalid variants.
+    """Return every trial, or raise one error with all problems of the study.
 
     Args:
         fingerprint: digest of the corpus of a resolved spec
-        count: cost of a resolved spec, for a study with one match
         max_trials: limit of the number of trials
         find_time_match: measured matches of a study that matches on time
-        make_count: count of each setting with a match, in place of `count`
+        make_count: cost of a resolved spec, for a study with a match
         score: results of tuning trials; the trials that follow from them are planned when they have records
         flops_per_step: training FLOPs of a step, for a budget of FLOPs
+        preview: for the comparability of the variants, which is not checked without it
+        reported: problems of the study's keys; then the rest is checked, and no trial is built
     """
-    check_trial_count(study, max_trials)
+    whole, study = study, readable_part(study, reported)
+    problems = [*component_problems(study, index)]
+    is_readable = bool(study.base.data) or not reported
+    too_many = trial_count_problems(study, max_trials) if is_readable and study.design else []
+    drafts: list[Draft] = []
     settings: list[Setting] = []
     tunings: list[VariantTuning] = []
-    for setting in expand_settings(study):
-        if setting.tuned:
-            assert study.tune is not None
-            untuned = settings[-1]
-            new = list(tune_variants(untuned, study.tune, index, fingerprint, score, flops_per_step))
-            settings.append(tuned_setting(setting, untuned, new, index, fingerprint, flops_per_step))
-            tunings += new
-            continue
-        match = setting.study.match
-        is_counted = make_count is not None and match is not None and match.on != TIME
-        setting_count = make_count(setting.study) if make_count is not None and is_counted else count
-        try:
-            planned = _plan_setting(setting, index, fingerprint, setting_count, find_time_match, flops_per_step)
-        except SpecError as error:
-            raise SpecError(*(_in_setting(setting, problem) for problem in error.problems)) from error
-        settings.append(planned)
+
+    def has_problems() -> bool:
+        return bool(reported or problems or too_many or any(draft.problems for draft in drafts))
+
+    for setting in expand_settings(study) if is_readable and not too_many else ():
+        if not setting.tuned:
+            draft = draft_setting(setting, index, is_valid=not reported)
+            if not reported and not draft.problems:
+                with collect(draft.problems):
+                    count = make_count(setting.study) if make_count and _is_counted(setting) else None
+                    settings.append(_plan_setting(draft, index, fingerprint, count, find_time_match, flops_per_step))
+            draft.problems.extend(tuning_problems(draft, study.tune, index) if study.base.data else ())
+            drafts.append(draft)
+        elif study.tune is not None and not has_problems():
+            with collect(problems):
+                untuned = settings[-1]
+                new = list(tune_variants(untuned, study.tune, index, fingerprint, score, flops_per_step))
+                settings.append(tuned_setting(setting, untuned, new, index, fingerprint, flops_per_step))
+                tunings += new
+    if preview is not None:
+        if has_problems():
+            for draft in drafts:
+                draft.problems.extend(draft_comparability_problems(draft, index, preview.metric_names))
+        else:
+            for draft, setting in zip(drafts, (it for it in settings if not it.tuned), strict=True):
+                trials = _compared_trials(setting, tunings)
+                draft.problems.extend(comparability_problems(setting.study, trials, index, preview))
+    if has_problems():
+        raise SpecError(*in_file_order(whole, [*problems, *too_many, *name_settings(drafts), *reported]))
     return Plan(study, tuple(settings), tuple(_sort_trials(study, settings, tunings)), tuple(tunings))
 
 
-def _in_setting(setting: Setting, problem: Problem) -> Problem:
-    return replace(problem, message=f"{problem.message}, in {setting.label}") if setting.label else problem
+def _is_counted(setting: Setting) -> bool:
+    """Return whether the cost of a setting is counted, and not measured."""
+    match = setting.study.match
+    return match is not None and match.on != TIME
+
+
+def _compared_trials(setting: Setting, tunings: Iterable[VariantTuning]) -> dict[str, Trial]:
+    """Return a trial of each variant of a setting, and of each of its tuning candidates."""
+    names = [variant.name for variant in setting.variants]
+    trials = {name: setting.untimed.get(name) or setting.trials_of(name)[0] for name in names}
+    for tuning in tunings:
+        if tuning.setting == setting.name:
+            for candidate in tuning.candidates:
+                trials[f"{tuning.variant} with {format_cell(candidate.cell)}"] = candidate.trials[0]
+    return trials
 
 
 def _sort_trials(study: Study, settings: Sequence[Setting], tunings: Iterable[VariantTuning]) -> Iterable[Trial]:
@@ -162,7 +205,7 @@ def _sort_trials(study: Study, settings: Sequence[Setting], tunings: Iterable[Va
 
 
 def _plan_setting(
-    setting: Setting,
+    draft: Draft,
     index: Index,
     fingerprint: Fingerprint,
     count: Count | None,
@@ -170,10 +213,8 @@ def _plan_setting(
     flops_per_step: FlopsPerStep | None,
 ) -> Setting:
     """Return a setting with its variants and trials."""
+    setting, result = draft.setting, draft.resolved
     study = setting.study
-    result = resolve_variants(study, index)
-    if result.problems:
-        raise SpecError(*result.problems)
     matched = match_variants(study, result.variants, result.resolved, index, count, find_time_match)
     _apply_flops_budget(study, result, matched, index, flops_per_step)
     variants = tuple(result.variants.values())
@@ -196,23 +237,19 @@ def _plan_setting(
     )
 
 
-def check_trial_count(study: Study, max_trials: int) -> None:
-    """Raise an error for a study with more than `max_trials` trials."""
+def trial_count_problems(study: Study, max_trials: int) -> list[Problem]:
+    """Return the problem of a study with more than `max_trials` trials."""
     trials, factors = trials_per_variant(study)
     count = (variant_count(study.design, study.varied) + 1) * trials * len(study.stages)
-    if count > max_trials:
-        axes = describe_axes(study.varied)
-        axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
-        axes += factors
-        raise SpecError(
-            Problem(
-                code="too-many-trials",
-                path="vary",
-                location=study.location(("vary",)),
-                message=f"this is {count:,} trials ({axes} x seeds: {len(study.seeds)})",
-                valid=f"at most {max_trials:,}, or --max-trials",
-            )
-        )
+    if count <= max_trials:
+        return []
+    axes = describe_axes(study.varied)
+    axes += f" x stages: {len(study.stages)}" if len(study.stages) > 1 else ""
+    axes += factors
+    message = f"this is {count:,} trials ({axes} x seeds: {len(study.seeds)})"
+    valid = f"at most {max_trials:,}, or --max-trials"
+    location = study.location(("vary",))
+    return [Problem(code="too-many-trials", path="vary", location=location, message=message, valid=valid)]
 
 
 def _apply_flops_budget(

@@ -128,7 +128,7 @@ def test_a_matched_study_changes_the_option_of_each_variant(plugin_index: Index)
         heads = {"mha": 4, "mqa": 1, "gqa": 2}[spec["attention"]["name"]]
         return int(heads * 1000 + round(1000 * spec["feedforward"]["expand"]))
 
-    result = plan(study, plugin_index, fingerprint=lambda spec: "text", count=count)
+    result = plan(study, plugin_index, fingerprint=lambda spec: "text", make_count=lambda study: count)
     assert result.matched["attention=mqa"].value == pytest.approx(7.0)
     assert result.matched["norm=rmsnorm"].value == 4.0
     trial = result.trials_of("attention=mqa")[0]
@@ -141,7 +141,7 @@ def test_an_option_that_is_not_a_number_cannot_be_matched(plugin_index: Index) -
     changes = {**STUDY, "match": {"on": "params", "by": "feedforward.activation"}}
     study = parse_study("mine", plain_tree(changes, "study"), plugin_index)
     with pytest.raises(SpecError, match=r'not-numeric.*the text "gelu"'):
-        plan(study, plugin_index, fingerprint=lambda spec: "text", count=lambda spec: 1)
+        plan(study, plugin_index, fingerprint=lambda spec: "text", make_count=lambda study: lambda spec: 1)
 
 
 def test_identities_are_the_same_in_another_process(plugin_index: Index) -> None:

@@ -177,7 +177,7 @@ def test_a_match_changes_its_option_at_every_stage(plugin_index: Index) -> None:
         return int(100 * spec["feedforward"]["expand"]) + 100 * heads
 
     read = study(plugin_index, match={"on": "params", "by": "feedforward.expand"})
-    result = plan(read, plugin_index, fingerprint=lambda spec: "text", count=count)
+    result = plan(read, plugin_index, fingerprint=lambda spec: "text", make_count=lambda study: count)
     assert set(request) == {"sop"}  # at the stage that the metric is of
     trials = [result.trials_of("attention=mqa", name)[0] for name in NAMES]
     assert {trial.spec["feedforward"]["expand"] for trial in trials} == {7.0}

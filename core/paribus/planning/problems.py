@@ -1,21 +1,20 @@
-"""All problems of a study at once: those of its own keys, and those of every spec that it would run.
+"""Problems of a study besides those of its keys: of its match, its tuning, its metric and parts that no spec shows.
 
-This runs only after a problem was found. A valid study is planned without it.
+A plan reports all problems at once: parts of the study with reported problems are left out, and the rest is checked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
 from paribus.errors import ParibusError, Problem, SpecError
-from paribus.planning.comparability import MetricNames, condition_problems, metric_problems
+from paribus.planning.comparability import MetricNames, metric_problems, spec_problems
 from paribus.planning.match_budget import matched_value
-from paribus.planning.plan import check_trial_count
-from paribus.planning.settings import Setting, expand_settings
+from paribus.planning.settings import Setting
 from paribus.planning.variants import ResolvedVariants, Specs, resolve, resolve_variants
 from paribus.registry import Index
 from paribus.specs.tree import Keys, Tree, contains_unread
@@ -24,22 +23,61 @@ from paribus.storage.store import Trial
 from paribus.studies.budgets import BUDGETS, WHOLE
 from paribus.studies.conditions import Conditions
 from paribus.studies.designs import BASELINE, PRODUCTS, Variant, listed_variants, one_at_a_time
+from paribus.studies.options import Tune
 from paribus.studies.study import METRIC, Study
 
 WRONG_CONDITION: Final = ("unknown-axis", "never-applies")  # codes of conditions that no cell can meet
 _LINE: Final = re.compile(r"(.*?):(\d+)")
 
 
-def collect_problems(
-    study: Study, index: Index, reported: Sequence[Problem], *, max_trials: int, metric_names: MetricNames
-) -> tuple[Problem, ...]:
-    """Return the reported problems and all others, in the order of the file."""
-    problems = [*_find_problems(_without_reported(study, reported), index, max_trials, metric_names), *reported]
+@final
+@dataclass(frozen=True)
+class Draft:
+    """Setting whose variants are resolved, with its problems; its trials are not built."""
+
+    setting: Setting
+    resolved: ResolvedVariants
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Problems of the setting, to which each step of planning adds."""
+        return self.resolved.problems
+
+
+def draft_setting(setting: Setting, index: Index, *, is_valid: bool) -> Draft:
+    """Resolve the variants of a setting; in a study that is not valid, those that can be read."""
+    study = setting.study
+    variants = () if study.design else _readable_variants(study)
+    draft = Draft(setting, resolve_variants(study, index, variants, resolve if is_valid else _resolve_readable))
+    draft.problems.extend([*_match_problems(draft, index)])
+    return draft
+
+
+@contextmanager
+def collect(problems: list[Problem]) -> Iterator[None]:
+    """Add the problems of a `SpecError` to a list."""
+    try:
+        yield
+    except SpecError as error:
+        problems += error.problems
+
+
+def in_file_order(study: Study, problems: Iterable[Problem]) -> list[Problem]:
+    """Return each problem once, in the order of the file."""
     unique: dict[tuple[str, str, str, str], Problem] = {}
     for problem in problems:
         message = problem.message.partition(", in ")[0]  # without the name of a setting
         unique.setdefault((problem.code, problem.path, problem.location, message), problem)
-    return tuple(sorted(unique.values(), key=lambda problem: _line(problem, study)))
+    return sorted(unique.values(), key=lambda problem: _line(problem, study))
+
+
+def name_settings(drafts: Sequence[Draft]) -> Iterator[Problem]:
+    """Yield the problems of all settings, and name the setting of a problem that not all of them have."""
+    for draft in drafts:
+        for problem in draft.problems:
+            is_everywhere = all(problem in it.problems for it in drafts)
+            message = problem.message if is_everywhere else f"{problem.message}, in {draft.setting.label}"
+            yield replace(problem, message=message)
 
 
 def _line(problem: Problem, study: Study) -> tuple[int, int]:
@@ -49,8 +87,10 @@ def _line(problem: Problem, study: Study) -> tuple[int, int]:
     return (0, int(match[2])) if match and match[1] in files else (1, 0)
 
 
-def _without_reported(study: Study, reported: Sequence[Problem]) -> Study:
+def readable_part(study: Study, reported: Sequence[Problem]) -> Study:
     """Return the study without parts that would repeat a reported problem in every spec."""
+    if not reported:
+        return study
     stages = tuple(replace(stage, budget=_valid_budget(stage.budget)) for stage in study.stages)
     has_wrong_condition = any(problem.code in WRONG_CONDITION for problem in reported)
     varied = replace(study.varied, when={}) if has_wrong_condition else study.varied  # more cells, not fewer
@@ -70,46 +110,6 @@ def _valid_budget(budget: Mapping[str, Any]) -> Mapping[str, float]:
     return budget if is_valid else {}
 
 
-def _find_problems(study: Study, index: Index, max_trials: int, metric_names: MetricNames) -> Iterator[Problem]:
-    if not study.base.data:
-        yield from _component_problems(study, index, study.varied.vary)
-        return
-    if not study.design:
-        yield from _component_problems(study, index, study.varied.when)
-    else:
-        try:
-            check_trial_count(study, max_trials)
-        except SpecError as error:
-            yield from error.problems
-            return
-    settings = [setting for setting in expand_settings(study) if not setting.tuned]
-    by_setting = [list(_setting_problems(setting, study, index, metric_names)) for setting in settings]
-    for setting, problems in zip(settings, by_setting, strict=True):
-        for problem in problems:
-            is_everywhere = all(problem in others for others in by_setting)
-            yield problem if is_everywhere else replace(problem, message=f"{problem.message}, in {setting.label}")
-
-
-def _setting_problems(setting: Setting, whole: Study, index: Index, metric_names: MetricNames) -> Iterator[Problem]:
-    """Yield the problems of one setting: of its variants, its conditions, its match and its tuning."""
-    study = setting.study
-    result = resolve_variants(study, index, () if study.design else _listed_variants(study), _resolve_readable)
-    yield from result.problems
-    stage = study.metric.stage
-    trials = {
-        name: Trial("", name, 0, specs[stage], dict(result.variants[name].changes), "", "")
-        for name, specs in result.resolved.items()
-    }
-    if BASELINE in trials:
-        yield from condition_problems(study, trials)
-        with suppress(ParibusError):  # a component that cannot be built is reported where it is built
-            yield from list(metric_problems(study, trials, index, metric_names))
-    else:
-        yield from _metric_problems_without_specs(study, index)
-    yield from _match_problems(study, index, result)
-    yield from _tuning_problems(study, whole, index, result)
-
-
 def _resolve_readable(study: Study, variant: Variant, index: Index, **options: Any) -> Specs:
     """Resolve a variant; raise an empty error for unreadable values, which are reported already."""
     specs = resolve(study, variant, index, **options)
@@ -118,7 +118,7 @@ def _resolve_readable(study: Study, variant: Variant, index: Index, **options: A
     return specs
 
 
-def _listed_variants(study: Study) -> list[Variant]:
+def _readable_variants(study: Study) -> list[Variant]:
     """Return the variants that can be read from a study without a valid design."""
     conditional: Conditions = study.varied.when
     axes = {key: values for key, values in study.varied.vary.items() if key not in conditional}
@@ -127,13 +127,15 @@ def _listed_variants(study: Study) -> list[Variant]:
     return list({variant.name: variant for variant in variants}.values())
 
 
-def _metric_problems_without_specs(study: Study, index: Index) -> Iterator[Problem]:
+def _base_metric_problems(study: Study, index: Index) -> Iterator[Problem]:
     """Yield a problem for a metric of an objective that the base does not have, where no spec is valid."""
     data, metric = study.base.data, study.metric
     value = data.get("evaluate") or data.get("objective") or []
     nodes = value if isinstance(value, list) else [value]
     names = [node.get("name") if isinstance(node, Mapping) else node for node in nodes]
-    is_plain = not metric.stage and not data.get("measure") and all(it in index.names("objective") for it in names)
+    is_plain = (
+        names and not metric.stage and not data.get("measure") and all(it in index.names("objective") for it in names)
+    )
     if is_plain and METRIC.fullmatch(metric.name) and metric.name.split("/")[1] not in names:
         spec = {"objective": [{"name": name} for name in names], "evaluate": None}
         terms = [f"val/{name}/{term}" for name in names for term in index.find("objective", str(name)).terms]
@@ -141,45 +143,59 @@ def _metric_problems_without_specs(study: Study, index: Index) -> Iterator[Probl
         yield from metric_problems(study, trials, index, lambda spec: terms)
 
 
-def _match_problems(study: Study, index: Index, result: ResolvedVariants) -> Iterator[Problem]:
-    """Yield a problem for a `match.by` that is not a number in every variant, or no option at all."""
+def _match_problems(draft: Draft, index: Index) -> Iterator[Problem]:
+    """Yield the problem of a `match.by` that is not a number in every variant, or no option at all."""
+    study = draft.setting.study
     if study.match is None or study.match.by == "None":
         return
     key = study.match.by
-    if not result.resolved:
+    if not draft.resolved.resolved:
         location = study.location(("match", "by"))
-        for problem in _new_problems(study, Variant(BASELINE), index, key, 1, result):
+        for problem in _new_problems(draft, Variant(BASELINE), index, key, 1):
             if problem.path == key and problem.code == "unknown-key":
                 yield replace(problem, location=location)
-    for specs in result.resolved.values():
-        try:
-            matched_value(specs[study.metric.stage], key, study)
-        except SpecError as error:
-            yield from error.problems
-            return
+    for name, specs in draft.resolved.resolved.items():
+        if name != BASELINE:
+            try:
+                matched_value(specs[study.metric.stage], key, study)
+            except SpecError as error:
+                yield from error.problems
+                return
 
 
-def _tuning_problems(study: Study, whole: Study, index: Index, result: ResolvedVariants) -> Iterator[Problem]:
-    """Yield the problems of each tuning value in the baseline."""
-    baseline = result.variants.get(BASELINE, Variant(BASELINE))
-    for key, values in whole.tune.values.items() if whole.tune is not None else ():
-        for value in values:
-            yield from _new_problems(study, baseline, index, key, value, result)
+def tuning_problems(draft: Draft, tune: Tune | None, index: Index) -> list[Problem]:
+    """Return the problems of each tuning value in the baseline."""
+    baseline = draft.resolved.variants.get(BASELINE, Variant(BASELINE))
+    cells = [(key, value) for key, values in tune.values.items() for value in values] if tune else []
+    return [problem for key, value in cells for problem in _new_problems(draft, baseline, index, key, value)]
 
 
-def _new_problems(
-    study: Study, variant: Variant, index: Index, key: str, value: Any, result: ResolvedVariants
-) -> list[Problem]:
+def _new_problems(draft: Draft, variant: Variant, index: Index, key: str, value: Any) -> list[Problem]:
     """Return the problems that a value adds to a variant."""
     try:
-        resolve(study, variant, index, [(key, value)])
+        resolve(draft.setting.study, variant, index, [(key, value)])
     except ParibusError as error:
-        return [problem for problem in error.problems if problem not in result.problems]
+        return [problem for problem in error.problems if problem not in draft.problems]
     return []
 
 
-def _component_problems(study: Study, index: Index, axes: Collection[str]) -> Iterator[Problem]:
-    """Yield the problems of components that can be checked without a base."""
+def draft_comparability_problems(draft: Draft, index: Index, metric_names: MetricNames) -> Iterator[Problem]:
+    """Yield the problems of comparing a draft's variants, as far as their specs show them."""
+    study, variants = draft.setting.study, draft.resolved.variants
+    stage = study.metric.stage
+    trials = {
+        name: Trial("", name, 0, specs[stage], dict(variants[name].changes), "", "")
+        for name, specs in draft.resolved.resolved.items()
+    }
+    if BASELINE in trials:
+        yield from spec_problems(study, trials, index, metric_names)
+    else:
+        yield from _base_metric_problems(study, index)
+
+
+def component_problems(study: Study, index: Index) -> Iterator[Problem]:
+    """Yield the problems of components that no spec shows, in a study without a base or without a valid design."""
+    axes = study.varied.vary if not study.base.data else study.varied.when if not study.design else ()
     for keys, slot, value in _varied_components(study, index, axes):
         validator = Validator(Tree({}, dict(study.marks)), index)
         validator.read_component(slot, value, keys, {})
