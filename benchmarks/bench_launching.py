@@ -13,9 +13,9 @@ from benchmarks.claims import Claim
 from benchmarks.paired import Estimate, estimate
 
 import paribus
-from paribus.runner.events import Event
-from paribus.runner.fork_server import ForkServer
 from paribus.runner.jobs import worker_request
+from paribus.runner.processes import ForkServer
+from paribus.runner.progress import Event
 from paribus.slots.launcher import Job, JobEnded, Plugins
 from paribus.train.trial_options import TrialOptions
 

@@ -71,9 +71,9 @@ from .planning.api import study as study
 from .planning.code_hash import code_fingerprint as code_fingerprint
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed
-from .runner.fork_server import ForkServer as ForkServer
-from .runner.remote_process import JobEnvironment as JobEnvironment
-from .runner.remote_process import JobProcess as JobProcess
+from .runner.processes import ForkServer as ForkServer
+from .runner.processes import JobEnvironment as JobEnvironment
+from .runner.processes import JobProcess as JobProcess
 from .schema import AtLeast as AtLeast
 from .schema import AtMost as AtMost
 from .schema import Divides as Divides

@@ -14,7 +14,7 @@ from paribus.registry import Registry
 from paribus.report.markdown import markdown
 from paribus.report.terminal import table_text
 from paribus.runner.api import run_study
-from paribus.runner.events import OnEvent, ignore_event
+from paribus.runner.progress import OnEvent, ignore_event
 from paribus.slots.launcher import Plugins
 
 

@@ -16,8 +16,8 @@ import pytest
 
 from paribus.errors import EXIT_OK, EXIT_STORE
 from paribus.registry import Registry
-from paribus.runner.fork_server import process_environment
 from paribus.runner.outcomes import EXIT_RETRY, TRANSIENT_ERRORS
+from paribus.runner.processes import process_environment
 from paribus.runner.signals import StopRequest
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import FILES, Files, canonical_json

@@ -15,9 +15,9 @@ from typing import final
 import pytest
 
 from paribus.registry import Registry
-from paribus.runner.events import Event
-from paribus.runner.fork_server import ForkServer
 from paribus.runner.jobs import RunOptions
+from paribus.runner.processes import ForkServer
+from paribus.runner.progress import Event
 from paribus.runner.scheduler import run_trials
 from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, Plugins

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from paribus.registry import Registry
-from paribus.runner.events import Event
 from paribus.runner.jobs import RunOptions
+from paribus.runner.progress import Event
 from paribus.runner.scheduler import run_trials
 from paribus.slots.launcher import Plugins
 from paribus.storage.atomic import canonical_json

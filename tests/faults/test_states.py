@@ -16,7 +16,7 @@ import pytest
 from tests.core.paribus.runner.test_kills import alive, family
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
-from paribus.runner.fork_server import process_environment
+from paribus.runner.processes import process_environment
 
 SABOTEUR = Path(__file__).parents[1] / "core/paribus/runner/saboteur.py"
 FAILURES = {"1": "raise", "2": "memory", "3": "hang"}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from paribus.planning.api import PlannedStudy
-    from paribus.runner.events import Event
+    from paribus.runner.progress import Event
     from paribus.storage.store import Trial
 
 REFRESH_SECONDS: Final = 0.1
@@ -35,7 +35,7 @@ class StudyProgress:
     """
 
     def __init__(self, planned: PlannedStudy, trials: Sequence[Trial], jobs: int) -> None:
-        from paribus.runner.events import RemainingTime
+        from paribus.runner.progress import RemainingTime
 
         self.planned = planned
         self.total = len(trials)

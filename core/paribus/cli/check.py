@@ -52,7 +52,7 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 def _is_study(session: Session, source: str) -> bool:
     """Return whether a source is a study, by keys that specs do not have. Names of presets take precedence."""
     from paribus.specs.yaml_reader import read_file
-    from paribus.studies.locate import available_studies, locate_study
+    from paribus.studies.study import available_studies, locate_study
 
     if source in session.index().presets:
         return False

@@ -108,7 +108,7 @@ def verb(
 
 def _write_results(session: Session, study: str, planned: PlannedStudy, table: Table, results: Path) -> None:
     from paribus.report.markdown import leading_comment, write_results
-    from paribus.studies.locate import locate_study
+    from paribus.studies.study import locate_study
 
     about = leading_comment(locate_study(study, session.index())[0])
     note("written: " + ", ".join(map(str, write_results(planned, table, results, about))))

@@ -79,7 +79,7 @@ def _presets(index: Index) -> Iterator[tuple[str, str, Path]]:
 
 
 def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
-    from paribus.studies.locate import available_studies
+    from paribus.studies.study import available_studies
 
     offered = {file: door for claimants in index.files("study").values() for door, file in claimants}
     for name, file in available_studies(index).items():

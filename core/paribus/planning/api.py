@@ -24,8 +24,7 @@ from paribus.specs.yaml_reader import read_file
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import STORE, Store, Trial
 from paribus.studies.budgets import FlopsPerStep
-from paribus.studies.locate import default_name, locate_study
-from paribus.studies.study import Study, read_study
+from paribus.studies.study import Study, default_name, locate_study, read_study
 
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:

@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from paribus.assembly.cost import ModelCost, model_cost, training_flops
-from paribus.planning import rehearsal
-from paribus.planning.plan import Plan
+from paribus.planning.plan import Plan, first_step
 from paribus.planning.settings import TUNING, Setting
 from paribus.registry import Registry
 from paribus.specs.trainer_options import max_seconds
@@ -95,7 +94,7 @@ def _row(
     states: Mapping[str, str],
 ) -> Row:
     spec = trials[0].spec
-    sample = _sample(rehearsal.first_step(trials[0]).spec, registry)
+    sample = _sample(first_step(trials[0]).spec, registry)
     limit, steps = max_seconds(spec["trainer"]), spec["trainer"].get("max_steps")
     seconds = sample.step * (steps or DEFAULT_STEPS) if limit is None or steps else math.inf
     max_steps = None if limit and seconds > limit else steps or DEFAULT_STEPS

@@ -13,8 +13,7 @@ from typing import Any, Final, final
 
 import paribus
 from paribus.hookspecs import SLOTS
-from paribus.planning.code_hash import CodeHashes
-from paribus.planning.source_imports import closure
+from paribus.planning.code_hash import CodeHashes, closure
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json

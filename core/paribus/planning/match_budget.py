@@ -1,7 +1,8 @@
 """Matching: change an option of every variant until it costs what the baseline costs, in parameters, FLOPs or time.
 
-Matches on time are measured by a run and saved in the store. They stay as they are, like the trials that used them;
-delete the file of a match to measure it again. Budgets of FLOPs become steps here, too.
+Parameters and FLOPs are counted, and a bisection finds the value. Matches on time are measured by a run and saved in
+the store. They stay as they are, like the trials that used them; delete the file of a match to measure it again.
+Budgets of FLOPs become steps here, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.identity import ComponentCode
-from paribus.planning.match_search import BudgetMatch, TimeMeasurement, solve
+from paribus.planning.settings import BudgetMatch, TimeMeasurement
 from paribus.planning.variants import Spec, Specs, resolve
 from paribus.registry import Index
 from paribus.specs.resolve import ReadingCache
@@ -31,10 +32,112 @@ from paribus.train.provenance import processor_name
 FOLDER: Final = "matching"
 _NOT_IN_A_STEP: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", "max_time")}
 """Options that no training step depends on."""
-
 Count = Callable[[Spec], int]  # parameters, FLOPs or bytes of a resolved spec
 FindTimeMatch = Callable[[str, str], BudgetMatch | None]
 """Returns the measured match of a key (see `match_key`) and the code of both specs."""
+MIN_VALUE: Final = 1.0 / 64
+MAX_VALUE: Final = 1024.0
+MAX_STEPS: Final = 60  # of the bisection
+MAX_WHOLE: Final = 2**24  # of an option with whole numbers
+MAX_CHOICES: Final = 256  # of an option with few valid values
+CANNOT_MATCH: Final = "cannot-match"
+
+CountAt = Callable[[float], int]  # count of a variant with a value of the matched option
+
+
+def solve(count: CountAt, target: int, *, whole: bool, start: float, path: str, on: str = "") -> BudgetMatch:
+    """Return the value at which `count`, which must grow with it, is nearest to `target`.
+
+    Args:
+        whole: whether the option takes whole numbers
+        start: the current value, which is kept where it matches already
+        path: the option, for messages
+        on: the name of the counted cost, for messages
+    """
+    start = int(start) if whole else start
+    if target == 0:
+        message = f"the baseline has no {on or 'such cost'} (0), so variants cannot match it"
+        raise SpecError(Problem(code=CANNOT_MATCH, path="match.on", message=message, valid="a cost above 0"))
+    if count(start) == target:
+        return BudgetMatch(start, target, target)
+    try:
+        return _bisect(count, target, whole=whole, start=start, path=path, on=on)
+    except SpecError as error:
+        if not whole or error.problems[0].code == CANNOT_MATCH:
+            raise
+        # key-value heads must divide the heads: few values, and not evenly spaced
+        choices = [value for value in range(1, MAX_CHOICES) if _is_valid(count, value)]
+    return min((BudgetMatch(it, count(it), target) for it in choices), key=lambda match: abs(match.count - target))
+
+
+def _bisect(count: CountAt, target: int, *, whole: bool, start: float, path: str, on: str) -> BudgetMatch:
+    """Return the match of an option with any number, or with evenly spaced whole numbers."""
+    low: float
+    high: float
+    low, high, step = _lattice(count, target, int(start)) if whole else (MIN_VALUE, MAX_VALUE, 0)
+    _check_effect(count, low, high, path, on)
+    if count(low) > target:
+        raise SpecError(
+            Problem(
+                code=CANNOT_MATCH,
+                path=path,
+                message=f"even at {low:g} this variant has {count(low):,}, and the baseline has {target:,}",
+                valid="another option under `match.by`, or no match",
+            )
+        )
+    for _ in range(MAX_STEPS):
+        middle = low + (high - low) // step // 2 * step if whole else (low + high) / 2
+        if middle in (low, high):
+            break
+        if count(middle) <= target:
+            low = middle
+        else:
+            high = middle
+    best = min((low, high), key=lambda value: abs(count(value) - target))
+    return BudgetMatch(_shortest(count, best, whole), count(best), target)
+
+
+def _check_effect(count: CountAt, low: float, high: float, path: str, on: str) -> None:
+    """Raise an error for an option that does not change the count."""
+    if count(low) == count(high):
+        message = f"`{path}` does not change the {on or 'count'}: it is {count(low):,} at {low:g} and at {high:g}"
+        valid = "another option under `match.by`, or another `match.on`"
+        raise SpecError(Problem(code=CANNOT_MATCH, path="match.by", message=message, valid=valid))
+
+
+def _lattice(count: CountAt, target: int, start: int) -> tuple[int, int, int]:
+    """Return the limits of the search among whole numbers, and the spacing of the valid ones.
+
+    A width is a multiple of the heads, and even with rotary positions: the spacing is found by trying.
+    """
+    step = next((step for step in range(1, start + 1) if _is_valid(count, start + step, start + 2 * step)), 1)
+    low = (start - 1) % step + 1
+    if any(_is_valid(count, value) for value in range(1, low)):
+        raise SpecError(Problem(code="uneven-values", message="the valid values are not evenly spaced"))
+    high = start + step
+    while count(high) <= target and high < MAX_WHOLE:
+        high = low + 2 * (high - low)
+    return low, high, step
+
+
+def _is_valid(count: CountAt, *values: int) -> bool:
+    try:
+        for value in values:
+            count(value)
+    except SpecError:
+        return False
+    return True
+
+
+def _shortest(count: CountAt, value: float, whole: bool) -> float:
+    """Return the shortest decimal with the same count, so that a spec stays readable."""
+    if whole:
+        return int(value)
+    for digits in range(1, 12):
+        short = round(value, digits)
+        if count(short) == count(value):
+            return short
+    return value
 
 
 def match_variants(

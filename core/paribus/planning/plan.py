@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, final
+from typing import Any, Final, final
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.comparability import EvaluationPreview, comparability_problems
@@ -18,7 +18,6 @@ from paribus.planning.match_budget import (
     resolve_with_budget,
     untimed_trials,
 )
-from paribus.planning.match_search import BudgetMatch
 from paribus.planning.problems import (
     Draft,
     collect,
@@ -30,7 +29,7 @@ from paribus.planning.problems import (
     readable_part,
     tuning_problems,
 )
-from paribus.planning.settings import Excluded, Setting, expand_settings, trials_per_variant
+from paribus.planning.settings import BudgetMatch, Excluded, Setting, expand_settings, trials_per_variant
 from paribus.planning.tuning import Score, VariantTuning, format_cell, tune_variants, tuned_setting
 from paribus.planning.variants import (
     Fingerprint,
@@ -270,3 +269,15 @@ def single_trial(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     """Return the trial of a spec outside of a study."""
     code, corpus = ComponentCode(index).hash(spec), fingerprint(dict(spec))
     return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)
+
+
+def first_step(trial: Trial) -> Trial:
+    """Return the trial with one step and one validation batch, without its parent."""
+    spec: dict[str, Any] = dict(trial.spec)
+    if trial.parent_id:
+        vocabulary = {key: value for key, value in spec["from"].items() if key == "learned"}
+        spec["from"] = vocabulary or None
+    trainer = {key: value for key, value in (spec["trainer"] or {}).items() if key != "max_time"}
+    spec["trainer"] = {**trainer, "max_steps": 1}
+    spec["data"] = {**spec["data"], "validation": spec["data"]["batch"]}
+    return replace(trial, spec=spec, parent_id="")

@@ -21,8 +21,7 @@ from paribus.specs.tree import Keys, Tree, contains_unread
 from paribus.specs.values import Validator
 from paribus.storage.store import Trial
 from paribus.studies.budgets import BUDGETS, WHOLE
-from paribus.studies.conditions import Conditions
-from paribus.studies.designs import BASELINE, PRODUCTS, Variant, listed_variants, one_at_a_time
+from paribus.studies.designs import BASELINE, PRODUCTS, Conditions, Variant, listed_variants, one_at_a_time
 from paribus.studies.options import Tune
 from paribus.studies.study import METRIC, Study
 

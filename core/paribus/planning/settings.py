@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, NamedTuple, final
 
-from paribus.planning.match_search import BudgetMatch
 from paribus.storage.store import Trial
 from paribus.studies.designs import Variant
 from paribus.studies.options import Match
@@ -30,6 +29,41 @@ class Excluded(NamedTuple):
     variant: str
     reason: str
     same_as: str = ""  # the variant with the same spec
+
+
+class TimeMeasurement(NamedTuple):
+    """Measurement of a match on time: the ratio over interleaved rounds, and the machine."""
+
+    ratio: float
+    low: float  # of the 95 % interval, widened by the noise
+    high: float
+    noise: float  # deviation from 1 that two models of the baseline show (A/A)
+    rounds: int
+    machine: str
+    when: str = ""  # UTC date
+    changes: tuple[str, ...] = ()  # of machine and code since then
+
+
+class BudgetMatch(NamedTuple):
+    """The value of the matched option, with the cost of the variant and of the baseline."""
+
+    value: float
+    count: int  # type: ignore[assignment]  # a tuple has a method of this name
+    target: int
+    timing: TimeMeasurement | None = None  # of a match on time; then count and target are nanoseconds
+
+    @property
+    def residual(self) -> float:
+        """Relative difference to the baseline."""
+        return self.count / self.target - 1.0 if self.timing is None else self.timing.ratio - 1.0
+
+    @property
+    def residual_text(self) -> str:
+        """Residual as text: `+0.42%`, or `+0.4% [-0.3%, +1.1%], A/A ±0.8%` for a measurement."""
+        if self.timing is None:
+            return f"{self.residual:+.2%}"
+        ends = f"[{self.timing.low - 1:+.1%}, {self.timing.high - 1:+.1%}]"
+        return f"{self.residual:+.1%} {ends}, A/A ±{self.timing.noise:.1%}"
 
 
 @final

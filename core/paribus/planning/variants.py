@@ -9,8 +9,7 @@ from typing import Any, Final, final
 
 from paribus.errors import ParibusError, Problem
 from paribus.planning.identity import CanonicalCache, ComponentCode, SeededIdentity
-from paribus.planning.match_search import BudgetMatch
-from paribus.planning.settings import Excluded
+from paribus.planning.settings import BudgetMatch, Excluded
 from paribus.registry import Index
 from paribus.specs.resolve import ReadingCache, check
 from paribus.specs.tree import Tree, flatten, get_path

@@ -11,10 +11,10 @@ from paribus.assembly.components import make
 from paribus.planning.api import Loaded, PlannedStudy
 from paribus.registry import Registry
 from paribus.registry.plugin_loading import load_plugin
-from paribus.runner.events import Event, OnEvent, ignore_event
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
 from paribus.runner.match_time import match_on_time, measure_in_job
+from paribus.runner.progress import Event, OnEvent, ignore_event
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest, catch_signals
 from paribus.runner.timing import run_timing, timing_plan

@@ -24,8 +24,8 @@ from typing import Any, Final, NoReturn, final
 
 from paribus.errors import EXIT_BUG
 from paribus.runner.outcomes import EXIT_RETRY
+from paribus.runner.progress import JobLog
 from paribus.runner.signals import STOP_SIGNALS, StopRequest, catch_signals, die_with_parent
-from paribus.runner.trial_output import JobLog
 from paribus.runner.worker import exit_on_signal
 
 RunJob = Callable[[str, StopRequest], int]

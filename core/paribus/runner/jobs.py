@@ -1,22 +1,27 @@
-"""Jobs of a run: its options, waiting and running trials, trials of other runners, and requests for workers."""
+"""Jobs of a run: its options, rehearsals, waiting and running trials, trials of other runners, requests for workers.
+
+A rehearsal is one step of a variant before the first long trial, so that errors show within seconds.
+"""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from paribus.errors import Problem
-from paribus.planning import rehearsal
+from paribus.planning.plan import first_step
 from paribus.runner.outcomes import Outcome
-from paribus.runner.trial_output import ProgressReader
+from paribus.runner.progress import ProgressReader, TrialGroup, trial_group
 from paribus.runner.worker import WorkerRequest
 from paribus.storage.lease import LeaseMonitor
+from paribus.storage.saved_model import RECORD
 from paribus.storage.store import State, Store, Trial
 from paribus.train.trial_options import TrialOptions
 
+REHEARSAL_STUDY: Final = "rehearsal"
 LOCKED_SECONDS: Final = 5.0  # wait for trials of other runners, once nothing else is left to run
 
 
@@ -44,11 +49,11 @@ class Task:
 
     @property
     def name(self) -> str:
-        return f"{rehearsal.STUDY}-{self.trial.identity}" if self.is_rehearsal else self.trial.identity
+        return f"{REHEARSAL_STUDY}-{self.trial.identity}" if self.is_rehearsal else self.trial.identity
 
     @property
     def trial_to_run(self) -> Trial:
-        return rehearsal.first_step(self.trial) if self.is_rehearsal else self.trial
+        return first_step(self.trial) if self.is_rehearsal else self.trial
 
 
 @final
@@ -151,3 +156,28 @@ def blocked_outcome(trial: Trial, trials: Mapping[str, Trial], store: Store) -> 
     parent = trials.get(trial.parent_id)
     message = f"its parent, {parent.label if parent else trial.parent_id}, ended as `{state}`"
     return Outcome(state, f"{message}: {reason}" if reason else message)
+
+
+def select_rehearsals(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
+    """Return the first pending trial of each variant and stage that has not made a step yet.
+
+    Nothing is rehearsed where all pending trials start at once.
+    """
+    if len(pending) <= jobs and not any(trial.parent_id for trial in pending):
+        return []
+    stepped = {trial_group(trial) for trial in trials if _has_stepped(store, trial)}
+    rehearsals: dict[TrialGroup, Trial] = {}
+    for trial in pending:
+        if trial_group(trial) not in stepped:
+            rehearsals.setdefault(trial_group(trial), trial)
+    return list(rehearsals.values())
+
+
+def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
+    """Return whether a trial is skipped after a failed rehearsal; other tuning candidates are not."""
+    return trial_group(trial) == trial_group(rehearsed) and trial.setting == rehearsed.setting
+
+
+def _has_stepped(store: Store, trial: Trial) -> bool:
+    folder = store.folder(trial.identity)
+    return (folder / RECORD).is_file() or any(folder.glob("checkpoints/step-*"))

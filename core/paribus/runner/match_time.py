@@ -12,14 +12,12 @@ from functools import partial
 from typing import Any, Final
 
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, join_names
-from paribus.planning import rehearsal
 from paribus.planning.api import PlannedStudy
 from paribus.planning.identity import ComponentCode
 from paribus.planning.match_budget import FOLDER, match_key, match_path
-from paribus.planning.paired_ratio import Ratio
+from paribus.planning.plan import first_step
 from paribus.planning.settings import Setting
 from paribus.planning.variants import resolve
-from paribus.runner.events import Event, OnEvent
 from paribus.runner.match_time_search import (
     FINAL_SECONDS,
     MAX_PASSES,
@@ -29,8 +27,9 @@ from paribus.runner.match_time_search import (
     TimeMatch,
     search_matches,
 )
+from paribus.runner.progress import Event, OnEvent
 from paribus.runner.signals import InterruptedStudyError, StopRequest
-from paribus.runner.timing import LOG, run_timing_job
+from paribus.runner.timing import LOG, Ratio, run_timing_job
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.specs.resolve import ReadingCache
 from paribus.specs.tree import get_path
@@ -124,7 +123,7 @@ def _missing_matches(planned: PlannedStudy) -> dict[str, MatchTask]:
             by=match.by,
             start=get_path(trial.spec, match.by),
             baseline=match_key(base.spec, base.spec, match.by),
-            spec=dict(rehearsal.first_step(base).spec),
+            spec=dict(first_step(base).spec),
             turned=partial(_spec_with_value, planned, setting, trial, memory),
         )
     return found
@@ -138,7 +137,7 @@ def _spec_with_value(
     assert study.match is not None
     variant = next(each for each in setting.variants if each.name == trial.variant)
     specs = resolve(study, variant, planned.index, [(study.match.by, value)], memory)
-    spec = dict(rehearsal.first_step(replace(trial, spec=specs[study.metric.stage])).spec)
+    spec = dict(first_step(replace(trial, spec=specs[study.metric.stage])).spec)
     planned.check_shapes(spec)
     return spec
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.match_search import CANNOT_MATCH, SearchRange
-from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
-from paribus.runner.timing import GROUP_SIZE
+from paribus.planning.match_budget import CANNOT_MATCH, MAX_CHOICES, MAX_VALUE, MAX_WHOLE, MIN_VALUE
+from paribus.runner.timing import GROUP_SIZE, TWIN, Ratio, paired_ratio, widen
 
+DIGITS: Final = 3
+STRIDES: Final = (4.0, 2.0, 1.5, 1.2, 1.05)  # factors of one step; the first with a valid value is taken
+MARGIN: Final = 0.1  # share of an interval that a value inside keeps from both ends
+IsValid = Callable[[float], bool]  # whether a spec with this value is valid
 TOLERANCE: Final = 0.01  # of the ratio; a few rounds cannot resolve less
 MAX_PASSES: Final = 9
 SEARCH_SECONDS: Final = 0.5  # for each variant, in a pass of the search
@@ -183,3 +186,53 @@ def _run_pass(
 
 def _nanoseconds(rounds: Sequence[float]) -> int:
     return round(1e9 * sorted(rounds)[len(rounds) // 2])
+
+
+@final
+class SearchRange:
+    """Valid values of the option under `match.by`, around the variant's own value."""
+
+    def __init__(self, start: float, is_valid: IsValid, *, whole: bool) -> None:
+        self.is_valid = is_valid
+        self.whole = whole
+        self.step = _spacing(int(start), is_valid) if whole else 0
+        self.low = (int(start) - 1) % self.step + 1 if self.step else 1
+        is_uneven = whole and (not self.step or any(is_valid(value) for value in range(1, self.low)))
+        self.choices: Sequence[int] = [value for value in range(1, MAX_CHOICES) if is_valid(value)] if is_uneven else ()
+        """All valid values where they are not evenly spaced: key-value heads must divide the heads."""
+
+    def step_from(self, value: float, *, up: bool, limit: float = STRIDES[0]) -> float | None:
+        """Return a value beyond this one, by a factor of at most `limit`; None at the end of the range."""
+        if self.choices:
+            beyond = [it for it in self.choices if (it > value if up else it < value)]
+            return None if not beyond else beyond[0] if up else beyond[-1]
+        for stride in (it for it in STRIDES if it <= limit):
+            step = self._rounded(value * stride if up else value / stride)
+            if step != value and self._is_in_range(step) and self.is_valid(step):
+                return step
+        return None
+
+    def between(self, low: float, high: float, aim: float) -> float | None:
+        """Return the valid value between two others that is nearest to `aim`, or None."""
+        if self.choices:
+            inner = [value for value in self.choices if low < value < high]
+            return min(inner, key=lambda value: abs(value - aim), default=None)
+        margin = MARGIN * (high - low)
+        value = self._rounded(min(max(aim, low + margin), high - margin))
+        if self.whole:
+            value = min(max(value, low + self.step), high - self.step)
+        return value if low < value < high and self.is_valid(value) else None
+
+    def _rounded(self, value: float) -> float:
+        if not self.whole:
+            return float(f"{value:.{DIGITS}g}")
+        return self.low + max(0, round((value - self.low) / self.step)) * self.step
+
+    def _is_in_range(self, value: float) -> bool:
+        return value <= MAX_WHOLE if self.whole else self._rounded(MIN_VALUE) <= value <= MAX_VALUE
+
+
+def _spacing(start: int, is_valid: IsValid) -> int:
+    """Return the spacing of valid whole numbers; 0 where they are not evenly spaced."""
+    steps = range(1, start + 1)
+    return next((step for step in steps if is_valid(start + step) and is_valid(start + 2 * step)), 0)

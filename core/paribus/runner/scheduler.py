@@ -17,15 +17,23 @@ from pathlib import Path
 from typing import Final, final
 
 from paribus.errors import EXIT_OK, ParibusError, StoreError
-from paribus.planning import rehearsal
-from paribus.runner.events import Event, OnEvent, ignore_event
-from paribus.runner.fork_server import plugin_arguments
 from paribus.runner.in_process import InProcessLauncher
-from paribus.runner.jobs import LOCKED_SECONDS, PeerRunners, RunningTask, RunOptions, Task, blocked_outcome
+from paribus.runner.jobs import (
+    LOCKED_SECONDS,
+    REHEARSAL_STUDY,
+    PeerRunners,
+    RunningTask,
+    RunOptions,
+    Task,
+    blocked_outcome,
+    is_blocked,
+    select_rehearsals,
+)
 from paribus.runner.jobs import worker_request as make_request
 from paribus.runner.outcomes import EXIT_LOCKED, Outcome, trial_outcome, write_rehearsal_failure
+from paribus.runner.processes import plugin_arguments
+from paribus.runner.progress import Event, OnEvent, ProgressReader, TrialGroup, ignore_event, trial_group
 from paribus.runner.signals import InterruptedStudyError, StopRequest
-from paribus.runner.trial_output import ProgressReader
 from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
 from paribus.storage.atomic import make_folder
 from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
@@ -61,7 +69,7 @@ class Scheduler:
         self.locked: list[Task] = []
         self.peers = PeerRunners(store, LeaseMonitor())
         self.trials: dict[str, Trial] = {}
-        self.rehearsing: set[rehearsal.TrialGroup] = set()
+        self.rehearsing: set[TrialGroup] = set()
         self.usable_parents: set[str] = set()  # identities of ended trials with weights
         self.trial_options = options.trial
         self.is_ending = False
@@ -109,9 +117,9 @@ class Scheduler:
         pending = [trial for trial in unique if self.store.record(trial.identity) is None]
         self._report_store_messages()
         if self.options.rehearse:
-            for trial in rehearsal.select_rehearsals(unique, pending, self.store, self.options.jobs):
+            for trial in select_rehearsals(unique, pending, self.store, self.options.jobs):
                 self.waiting.append(Task(trial, is_rehearsal=True))
-                self.rehearsing.add(rehearsal.trial_group(trial))
+                self.rehearsing.add(trial_group(trial))
         self.waiting.extend(Task(trial) for trial in pending)
         self.trial_options = replace(self.options.trial, contended=self.options.jobs > 1 and len(pending) > 1)
 
@@ -148,7 +156,7 @@ class Scheduler:
         if task.is_rehearsal:
             return True
         has_parent = not task.trial.parent_id or task.trial.parent_id in self.usable_parents
-        return has_parent and rehearsal.trial_group(task.trial) not in self.rehearsing
+        return has_parent and trial_group(task.trial) not in self.rehearsing
 
     def _start(self, task: Task) -> None:
         store = self.rehearsal_store if task.is_rehearsal else self.store
@@ -231,7 +239,7 @@ class Scheduler:
             outcome = self._outcome(running, event, self.rehearsal_store)
             if self._retry(running.task, outcome):
                 return
-        self.rehearsing.discard(rehearsal.trial_group(trial))
+        self.rehearsing.discard(trial_group(trial))
         if outcome.state in ("done", "interrupted"):
             self.emit(Event(kind="rehearsed", trial=trial))
         else:
@@ -241,9 +249,7 @@ class Scheduler:
     def _fail_variant(self, rehearsed: Trial, outcome: Outcome) -> None:
         """End all trials of a variant whose first step failed."""
         log = self.rehearsal_store.folder(rehearsed.identity) / LOG
-        failed = [
-            task for task in self.waiting if not task.is_rehearsal and rehearsal.is_blocked(task.trial, rehearsed)
-        ]
+        failed = [task for task in self.waiting if not task.is_rehearsal and is_blocked(task.trial, rehearsed)]
         self.waiting = deque(task for task in self.waiting if task not in failed)
         for task in failed:
             write_rehearsal_failure(task.trial, outcome, self.store, log)
@@ -333,7 +339,7 @@ def run_trials(
     with tempfile.TemporaryDirectory(prefix="paribus-" if shared is None else ".rehearsal-", dir=shared) as folder:
         scheduler = Scheduler(
             store,
-            Store(Path(folder), rehearsal.STUDY),
+            Store(Path(folder), REHEARSAL_STUDY),
             launcher,
             plugins,
             options,

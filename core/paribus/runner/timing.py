@@ -1,32 +1,36 @@
 """Timing of training steps: all variants in turns, alone on the machine, in one job after the trials of a study.
 
-The results are a document in the store, `timing.json`, and not part of any record.
+The results are a document in the store, `timing.json`, and not part of any record. Two step times are compared by the
+median of their ratios over interleaved rounds.
 """
 
 from __future__ import annotations
 
+import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
-from paribus.planning import rehearsal
+from paribus.errors import EXIT_OK
 from paribus.planning.api import PlannedStudy
+from paribus.planning.plan import first_step
 from paribus.planning.settings import Setting
-from paribus.runner.events import Event, OnEvent
-from paribus.runner.fork_server import plugin_arguments
+from paribus.runner.processes import plugin_arguments
+from paribus.runner.progress import Event, OnEvent
 from paribus.runner.signals import StopRequest
-from paribus.runner.worker import WorkerRequest
+from paribus.runner.worker import TIMING_FILE, WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, Launcher, Plugins
-from paribus.storage.atomic import DamagedError, make_folder, read_json, write_json
+from paribus.storage.atomic import DamagedError, make_folder, read_json
 from paribus.storage.store import Store, Trial
 
 if TYPE_CHECKING:
-    from paribus.registry import Registry
+    pass
 
-TIMING: Final = "timing.json"
+
+LEVEL: Final = 0.95
+TWIN: Final = "twin"  # name of the baseline's second model in a pass
 LOG: Final = "timing.log"
 MAX_SECONDS: Final = 2.0  # for each variant
 MIN_SECONDS: Final = 0.25
@@ -37,7 +41,7 @@ SETUP_SECONDS: Final = 120.0  # to build the models
 
 def timing_document(store: Store) -> dict[str, Any] | None:
     """Return the results of the last pass; None if there are none, or if they are damaged."""
-    path = store.root / TIMING
+    path = store.root / TIMING_FILE
     try:
         return read_json(path) if path.is_file() else None
     except DamagedError:
@@ -57,7 +61,7 @@ def timing_plan(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str
     seconds = MAX_SECONDS if asked else min(MAX_SECONDS, TRAINING_SHARE * trained / variants)
     if seconds < MIN_SECONDS:
         return {}
-    specs = {trial.identity: dict(rehearsal.first_step(trial).spec) for trial in _trials_to_time(planned).values()}
+    specs = {trial.identity: dict(first_step(trial).spec) for trial in _trials_to_time(planned).values()}
     return {"specs": specs, "groups": groups, "seconds": seconds}
 
 
@@ -103,52 +107,6 @@ def run_timing_job(
             launcher.stop("timing", signal.SIGTERM)
         elif stopped and time.monotonic() > stopped + 10:
             launcher.stop("timing", signal.SIGKILL)
-
-
-def execute_timing(
-    request: WorkerRequest, registry: Registry, should_stop: Callable[[], bool], on_last_line: Callable[[str], None]
-) -> int:
-    """Run a timing request in a worker, and return its exit code."""
-    store = Store(Path(request.store), request.study)
-    try:
-        measure_and_write(store, request.timing, registry, should_stop)
-    except ParibusError as error:
-        on_last_line(str(error))
-        return EXIT_FAILED
-    return EXIT_OK
-
-
-def measure_and_write(store: Store, turns: Mapping[str, Any], registry: Registry, stop: Callable[[], bool]) -> None:
-    """Measure the steps of a timing plan, and write the results with the machine's description."""
-    import torch
-
-    from paribus.train.provenance import provenance
-    from paribus.train.spec_costs import time_groups, training_device, untimed_reason
-
-    specs = turns["specs"]
-    left_out = {name: why for name, spec in specs.items() if (why := untimed_reason(spec))}
-    groups = [[name for name in group if name not in left_out] for group in turns["groups"]]
-    groups = [found for found, group in zip(groups, turns["groups"], strict=True) if found[:1] == group[:1]]
-    if left_out and "into" in turns:
-        raise SpecError(
-            *(Problem(code="timing-failed", path="match.on", message=why) for why in set(left_out.values()))
-        )
-    if not groups:
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    began = time.time()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            found = time_groups(specs, groups, turns["seconds"], registry, stop)
-        about = provenance(began, 0.0, False, training_device(specs[groups[0][0]]))
-    finally:
-        torch.set_num_threads(threads)
-    if stop():
-        return
-    where = {key: about[key] for key in ("started", "ended", "host", "machine", "versions")}
-    path = store.root / turns.get("into", TIMING)
-    write_json(path, {**found, **where, "left_out": left_out}, files=store.files)
 
 
 def _finished_trial(planned: PlannedStudy, setting: Setting, variant: str) -> Trial | None:
@@ -198,3 +156,43 @@ def _measured_seconds(turns: Mapping[str, Any]) -> float:
 
 def _announcement(turns: Mapping[str, Any]) -> str:
     return f"the steps of all variants are timed in turns, alone on the machine: about {_measured_seconds(turns):.0f} s"
+
+
+class Ratio(NamedTuple):
+    """Median over rounds, with its confidence interval at `LEVEL`."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+def paired_ratio(baseline: Sequence[float], variant: Sequence[float]) -> Ratio:
+    """Return the ratio of the variant to the baseline, round by round."""
+    ratios = sorted(time / reference for reference, time in zip(baseline, variant, strict=True))
+    low, high = interval(ratios)
+    return Ratio(median(ratios), low, high, len(ratios))
+
+
+def widen(ratio: Ratio, twin: Ratio) -> Ratio:
+    """Return a ratio whose interval is widened by the noise between two models of the baseline.
+
+    Two models of one spec may differ in every round alike, by their place in memory.
+    """
+    noise = max(twin.high, 1 / twin.low, 1.0) if twin.low > 0 else math.inf
+    return ratio._replace(low=ratio.low / noise, high=ratio.high * noise)
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of the median of sorted values at `LEVEL`, for any distribution.
+
+    The number of values below the true median is binomial with p = 1/2. Fewer than 6 values have no finite interval.
+    """
+    n = len(ratios)
+    tail, k = 0.5**n, 0
+    while 2 * (tail + math.comb(n, k + 1) * 0.5**n) <= 1 - LEVEL:
+        k += 1
+        tail += math.comb(n, k) * 0.5**n
+    if 2 * tail > 1 - LEVEL:
+        return -math.inf, math.inf
+    return ratios[k], ratios[n - 1 - k]

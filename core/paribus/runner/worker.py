@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,12 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from paribus.errors import EXIT_OK, ParibusError
+from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
+from paribus.runner.progress import ProgressWriter
 from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
-from paribus.runner.trial_output import ProgressWriter
 from paribus.specs.trainer_options import max_seconds
-from paribus.storage.atomic import FILES, Files, remove_temporary_files
+from paribus.storage.atomic import FILES, Files, remove_temporary_files, write_json
 from paribus.storage.lease import HostIdentity, LostLeaseError
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
 from paribus.train.trial_options import TrialOptions
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 CUDA_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+TIMING_FILE: Final = "timing.json"  # in the folder of a study
 NVIDIA: Final = Path("/proc/driver/nvidia/gpus")
 
 
@@ -125,9 +127,7 @@ def run_request(
     the reason of a failure.
     """
     if request.timing:
-        from paribus.runner.timing import execute_timing
-
-        return execute_timing(request, registry, stop.poll, on_last_line)
+        return _run_timing(request, registry, stop.poll, on_last_line)
     store = Store(Path(request.store), request.study, files, host)
     lock = store.lock(request.identity)
     try:
@@ -195,6 +195,54 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
         select_device(request.job_slot, trainer)
     run_trial(request.spec, registry, context)
     return EXIT_OK
+
+
+def _run_timing(
+    request: WorkerRequest, registry: Registry, should_stop: Callable[[], bool], on_last_line: OnLastLine
+) -> int:
+    try:
+        _measure_steps(Store(Path(request.store), request.study), request.timing, registry, should_stop)
+    except ParibusError as error:
+        on_last_line(str(error))
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _measure_steps(
+    store: Store, timing: Mapping[str, Any], registry: Registry, should_stop: Callable[[], bool]
+) -> None:
+    """Measure the steps of a timing request, and write the results with the machine's description."""
+    import torch
+
+    from paribus.train.provenance import provenance
+    from paribus.train.spec_costs import time_groups, training_device, untimed_reason
+
+    specs = timing["specs"]
+    untimed = {name: reason for name, spec in specs.items() if (reason := untimed_reason(spec))}
+    if untimed and "into" in timing:
+        reasons = set(untimed.values())
+        raise SpecError(*(Problem(code="timing-failed", path="match.on", message=reason) for reason in reasons))
+    groups = [
+        [name for name in (baseline, *variants) if name not in untimed]
+        for baseline, *variants in timing["groups"]
+        if baseline not in untimed
+    ]
+    if not groups:
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    start = time.time()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            timings = time_groups(specs, groups, timing["seconds"], registry, should_stop)
+        description = provenance(start, 0.0, False, training_device(specs[groups[0][0]]))
+    finally:
+        torch.set_num_threads(threads)
+    if should_stop():
+        return
+    machine = {key: description[key] for key in ("started", "ended", "host", "machine", "versions")}
+    path = store.root / timing.get("into", TIMING_FILE)
+    write_json(path, {**timings, **machine, "left_out": untimed}, files=store.files)
 
 
 def _is_interruption(error: BaseException) -> bool:

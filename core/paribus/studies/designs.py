@@ -1,4 +1,7 @@
-"""Designs: the variants of a study, from what it varies: one at a time, grid, list, ladder, factorial."""
+"""Designs: the variants of a study, from what it varies: one at a time, grid, list, ladder, factorial.
+
+A value may have a condition: it applies only where an earlier axis has a certain value.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
+from paribus.specs.diff import holds
 from paribus.specs.load import set_path
 from paribus.specs.tree import Tree, merge_values
-from paribus.studies.conditions import Conditions, applicable_cells, count_combinations
 from paribus.studies.fractional_factorial import RegularFraction, best_fraction, describe_aliases, members, roman
 
+When = Mapping[str, Any]  # by axis: the value that it must have, or a list of allowed values
+Conditions = Mapping[str, Sequence[When]]  # by axis: one for each value, empty where the value always applies
+MAX_COUNTED: Final = 1_000_000  # combinations of dependent axes that are counted one by one
 Change = tuple[str, Any]  # a dotted key and the value that it is given
 BASELINE: Final = "baseline"
 NAME: Final = "name"  # key of a listed variant or change
@@ -239,3 +245,45 @@ def format_value(value: Any) -> str:
     else:
         text = str(value)
     return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
+
+
+def matches_condition(value: Any, allowed: Any) -> bool:
+    if isinstance(allowed, list) and any(matches_condition(value, item) for item in allowed):
+        return True
+    if isinstance(value, str) and isinstance(allowed, Mapping):
+        value = {"name": value}
+    return holds(value, allowed)
+
+
+def applicable_cells(vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> Iterator[dict[str, Any]]:
+    """Yield every combination of values that apply; an axis without such a value stays as in the base."""
+    axes = list(vary)
+
+    def extend(index: int, cell: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if index == len(axes):
+            yield cell
+            return
+        key = axes[index]
+        whens = conditions.get(key) or [{}] * len(vary[key])
+        applicable = [value for value, when in zip(vary[key], whens, strict=True) if _is_met(when, cell)]
+        for value in applicable:
+            yield from extend(index + 1, {**cell, key: value})
+        if not applicable:
+            yield from extend(index + 1, cell)
+
+    return extend(0, {})
+
+
+def _is_met(when: When, cell: Mapping[str, Any]) -> bool:
+    return all(axis in cell and matches_condition(cell[axis], allowed) for axis, allowed in when.items())
+
+
+def count_combinations(vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> int:
+    """Return the number of applicable cells; above `MAX_COUNTED`, that of all cells."""
+    dependent = {key for key, whens in conditions.items() for when in whens if when}
+    dependent |= {axis for whens in conditions.values() for when in whens for axis in when}
+    count = math.prod(len(vary[key]) for key in dependent)
+    if count <= MAX_COUNTED:
+        axes = {key: values for key, values in vary.items() if key in dependent}
+        count = sum(1 for _ in applicable_cells(axes, conditions))
+    return count * math.prod(len(values) for key, values in vary.items() if key not in dependent)

@@ -1,4 +1,4 @@
-"""Parser of `vary`, `variants`, `changes`, `fraction` and `exclude` in a study file."""
+"""Parser of `vary` with its conditions `when`, of `variants`, `changes`, `fraction` and `exclude` in a study file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from paribus.errors import Problem, closest_match, join_names
 from paribus.specs.diff import MISSING, holds
 from paribus.specs.tree import Keys, get_path, join_keys, value_text
 from paribus.specs.values import Validator
-from paribus.studies.conditions import Conditions, check_conditions, parse_axis
 from paribus.studies.designs import (
     BASELINE,
     DESIGNS,
@@ -19,12 +18,20 @@ from paribus.studies.designs import (
     NAME,
     PRODUCTS,
     READS,
+    Conditions,
     Variant,
     Variation,
+    When,
+    matches_condition,
     named_variant,
 )
 from paribus.studies.fractional_factorial import is_possible
 
+REASON: Final = "reason"
+EXAMPLE: Final = "exclude: [{attention: mqa, norm: rmsnorm, reason: …}]"
+AXIS_KEYS: Final = {"values", "when"}
+VALUE_KEYS: Final = {"value", "when"}
+WHEN_EXAMPLE: Final = "attention.window: {values: [8, 16], when: {attention: restricted}}"
 KEYS: Final = ("vary", "variants", "changes")
 REFUSES_CONDITIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("one-at-a-time", "ladder", "leave-one-out"), "has no combinations, so `when` would be ignored"),
@@ -168,9 +175,6 @@ def _check_independent(validator: Validator, varied: Variation) -> None:
 
 # --- exclude ---
 
-REASON: Final = "reason"
-EXAMPLE: Final = "exclude: [{attention: mqa, norm: rmsnorm, reason: …}]"
-
 
 @final
 @dataclass(frozen=True)
@@ -264,3 +268,51 @@ class ExclusionFilter:
                     message=f"no cell has {name}, so this excludes nothing",
                     valid="values of some cell",
                 )
+
+
+def parse_axis(validator: Validator, axis: Any, keys: Keys) -> tuple[list[Any], list[When]]:
+    """Return the values of an axis with their conditions: `[mha, {value: …, when: …}]` or `{values: […], when: …}`."""
+    axis_when: When = {}
+    if isinstance(axis, Mapping) and set(axis) <= AXIS_KEYS and "values" in axis:
+        axis_when = _parse_when(validator, axis.get("when", {}), (*keys, "when"))
+        axis, keys = axis["values"], (*keys, "values")
+    if not isinstance(axis, list) or not axis:
+        message = f"expected a list of values, got {value_text(axis)}"
+        validator.add_error("wrong-type", keys, message, f"[a, b], or with a condition: {WHEN_EXAMPLE}")
+        return [], []
+    values: list[Any] = []
+    whens: list[When] = []
+    for index, item in enumerate(axis):
+        if isinstance(item, Mapping) and set(item) == VALUE_KEYS:
+            values.append(item["value"])
+            whens.append({**axis_when, **_parse_when(validator, item["when"], (*keys, index, "when"))})
+        else:
+            values.append(item)
+            whens.append({**axis_when})
+    return values, whens
+
+
+def _parse_when(validator: Validator, when: Any, keys: Keys) -> When:
+    return validator.as_mapping(when, keys, "when: {attention: restricted}") or {}
+
+
+def check_conditions(validator: Validator, vary: Mapping[str, Sequence[Any]], conditions: Conditions) -> None:
+    """Report conditions on axes that come later or do not exist, and on values that the axis does not have."""
+    previous: list[str] = []
+    for key, whens in conditions.items():
+        for when in whens:
+            for axis, allowed in when.items():
+                _check_condition(validator, key, axis, allowed, vary, previous)
+        previous.append(key)
+
+
+def _check_condition(
+    validator: Validator, key: str, axis: str, allowed: Any, vary: Mapping[str, Sequence[Any]], previous: Sequence[str]
+) -> None:
+    if axis not in previous:
+        message = f'`{key}` depends on "{axis}", which is not an axis above it'
+        validator.add_error("unknown-axis", ("vary", key), message, join_names(previous) or "an axis that is listed first")
+    elif not any(matches_condition(value, allowed) for value in vary[axis]):
+        message = f"`{key}` never applies: `{axis}` never has the value of its condition"
+        names = (value.get("name", value) if isinstance(value, Mapping) else value for value in vary[axis])
+        validator.add_error("never-applies", ("vary", key), message, join_names(names))

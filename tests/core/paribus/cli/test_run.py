@@ -24,7 +24,7 @@ from paribus.cli.main import main
 from paribus.cli.run import _fresh_seeds
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
 from paribus.planning.api import PlannedStudy
-from paribus.runner.events import Event
+from paribus.runner.progress import Event
 
 Cli = Callable[..., Any]
 Patch = pytest.MonkeyPatch

@@ -10,9 +10,8 @@ import pytest
 
 import paribus
 from paribus.planning import code_hash, identity
-from paribus.planning.code_hash import CodeHashes, tree_hash
+from paribus.planning.code_hash import CodeHashes, closure, tree_hash
 from paribus.planning.identity import ENGINE, UNHASHED, engine_files, engine_hash
-from paribus.planning.source_imports import closure
 
 CORE = Path(paribus.__file__).parent
 DESCRIBING = {"__init__.py", "errors.py", "schema.py", "hookspecs.py"}

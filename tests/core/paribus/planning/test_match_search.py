@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.match_search import solve
+from paribus.planning.match_budget import solve
 
 
 @given(st.integers(16, 512), st.floats(0.5, 8.0), st.integers(0, 5_000))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paribus.runner.events import Event, RemainingTime
+from paribus.runner.progress import Event, RemainingTime
 from paribus.storage.store import Trial
 
 

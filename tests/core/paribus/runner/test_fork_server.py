@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import PluginError
-from paribus.runner.fork_server import ForkServer, process_environment
+from paribus.runner.processes import ForkServer, process_environment
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 
 TOY = """
@@ -232,7 +232,7 @@ def test_a_killed_fork_server_ends_its_jobs_and_is_replaced(server: ForkServer, 
 def test_killing_the_launcher_leaves_no_orphan(make_server: MakeServer, tmp_path: Path, job: MakeJob) -> None:
     make_server().close()
     code = (
-        "import sys\nfrom paribus.runner.fork_server import ForkServer\n"
+        "import sys\nfrom paribus.runner.processes import ForkServer\n"
         "from paribus.slots.launcher import Job, Plugins\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\nserver = ForkServer(module='toy'); server.open(Plugins())\n"
         f"server.start(Job('job', {HEARING!r}, {str(tmp_path / 'log.txt')!r}))\n"

@@ -15,9 +15,9 @@ from paribus import Norm
 from paribus.errors import StoreError
 from paribus.registry import Registry
 from paribus.runner import scheduler
-from paribus.runner.events import Event
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
+from paribus.runner.progress import Event
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import InterruptedStudyError, StopRequest, catch_signals
 from paribus.storage.atomic import canonical_json

@@ -18,7 +18,7 @@ import pytest
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_STORE, EXIT_TERMINATED
 from paribus.registry import Registry
-from paribus.runner.fork_server import process_environment
+from paribus.runner.processes import process_environment
 from paribus.storage.atomic import canonical_json
 from paribus.storage.store import Store, Trial
 from paribus.train.trial import TrialContext, run_trial

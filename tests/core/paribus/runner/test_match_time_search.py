@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import Problem, SpecError
-from paribus.planning.paired_ratio import TWIN
 from paribus.runner.match_time_search import (
     FINAL_SECONDS,
     MAX_PASSES,
@@ -21,7 +20,7 @@ from paribus.runner.match_time_search import (
     TimeMatch,
     search_matches,
 )
-from paribus.runner.timing import GROUP_SIZE
+from paribus.runner.timing import GROUP_SIZE, TWIN
 
 Spec = Mapping[str, Any]
 

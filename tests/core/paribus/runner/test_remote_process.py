@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runner.remote_process import JobEnvironment, JobProcess
+from paribus.runner.processes import JobEnvironment, JobProcess
 from paribus.slots.launcher import Job, JobEnded
 
 

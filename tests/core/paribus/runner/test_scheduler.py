@@ -17,9 +17,9 @@ import pytest
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_TERMINATED, PluginError, Problem, StoreError
 from paribus.runner import scheduler
-from paribus.runner.events import Event
 from paribus.runner.jobs import RunOptions
 from paribus.runner.outcomes import EXIT_LOCKED, EXIT_MEMORY, EXIT_RETRY
+from paribus.runner.progress import Event
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.runner.worker import WorkerRequest

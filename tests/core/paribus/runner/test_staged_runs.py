@@ -12,9 +12,9 @@ import pytest
 import paribus
 from paribus.planning.api import PlannedStudy
 from paribus.registry import Registry
-from paribus.runner.events import Event
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
+from paribus.runner.progress import Event
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest
 from paribus.runner.worker import WorkerRequest, run_request

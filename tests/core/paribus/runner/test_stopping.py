@@ -15,7 +15,7 @@ from paribus.analysis.api import stopping_decision
 from paribus.errors import SpecError
 from paribus.planning.api import study
 from paribus.registry import Registry
-from paribus.runner.events import Event
+from paribus.runner.progress import Event
 from paribus.slots.norm import Norm
 from paribus.storage.store import Store
 

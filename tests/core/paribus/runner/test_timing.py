@@ -19,12 +19,11 @@ from paribus.runner.timing import (
     GROUP_SIZE,
     MAX_SECONDS,
     MIN_SECONDS,
-    TIMING,
     TRAINING_SHARE,
     timing_document,
     timing_plan,
 )
-from paribus.runner.worker import WorkerRequest, run_request
+from paribus.runner.worker import TIMING_FILE, WorkerRequest, run_request
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.studies.designs import BASELINE
@@ -105,7 +104,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
 
 def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: PlannedStudy) -> None:
     record(planned)
-    (planned.store.root / TIMING).write_text("{")
+    (planned.store.root / TIMING_FILE).write_text("{")
     assert timing_document(planned.store) is None
     assert timing_plan(planned)
 

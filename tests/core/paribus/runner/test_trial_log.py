@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runner.trial_output import JobLog
+from paribus.runner.progress import JobLog
 
 
 def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:

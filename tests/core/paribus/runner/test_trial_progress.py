@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from paribus.runner import trial_output
-from paribus.runner.trial_output import ProgressLine, ProgressReader, ProgressWriter
+from paribus.runner import progress
+from paribus.runner.progress import ProgressLine, ProgressReader, ProgressWriter
 from paribus.storage.atomic import FILES
 
 
 def test_each_line_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_output, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "WRITE_SECONDS", 0.0)
     path = tmp_path / "progress.jsonl"
     reader, writer = ProgressReader(path), ProgressWriter(path, 10)
     assert list(reader.read()) == []

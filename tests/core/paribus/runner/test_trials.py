@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from paribus.registry import Registry
-from paribus.runner.events import Event
-from paribus.runner.fork_server import ForkServer
 from paribus.runner.jobs import RunOptions
+from paribus.runner.processes import ForkServer
+from paribus.runner.progress import Event
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.slots.launcher import Plugins

@@ -11,12 +11,11 @@ from torch import Tensor
 import paribus
 from paribus import Norm
 from paribus.planning.api import PlannedStudy
-from paribus.planning.rehearsal import trial_group
 from paribus.planning.settings import BEST, SAME
 from paribus.registry import Registry
-from paribus.runner.events import Event
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions
+from paribus.runner.progress import Event, trial_group
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest
 from paribus.storage.atomic import canonical_json

@@ -15,11 +15,11 @@ import pytest
 import paribus.train.trial
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PLUGIN, EXIT_SPEC, EXIT_STORE
 from paribus.registry import Registry
-from paribus.runner import trial_output
-from paribus.runner.fork_server import process_environment
+from paribus.runner import progress
 from paribus.runner.outcomes import EXIT_LOCKED, EXIT_RETRY
+from paribus.runner.processes import process_environment
+from paribus.runner.progress import ProgressReader
 from paribus.runner.signals import StopRequest
-from paribus.runner.trial_output import ProgressReader
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.specs import resolved
 from paribus.storage.atomic import FILES
@@ -57,7 +57,7 @@ def test_a_trial_that_ends_after_a_time_writes_progress_at_intervals(
     store: Store, trial: MakeTrial, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paribus.train.trial, "DEFAULT_STEPS", 1)  # the last step of a trial without any limit
-    monkeypatch.setattr(trial_output, "WRITE_SECONDS", 1e9)
+    monkeypatch.setattr(progress, "WRITE_SECONDS", 1e9)
     timed = trial()
     timed.spec["trainer"].update(max_steps=None, max_time={"seconds": 0.2})
     progress = ProgressReader(store.folder("base-0") / PROGRESS)

@@ -11,7 +11,7 @@ import pytest
 
 from paribus.errors import SpecError
 from paribus.planning.api import PlannedStudy, study
-from paribus.planning.rehearsal import first_step
+from paribus.planning.plan import first_step
 from paribus.registry import Registry
 from paribus.specs.trainer_options import max_seconds
 from paribus.studies.designs import BASELINE

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan
-from paribus.studies.conditions import applicable_cells
-from paribus.studies.designs import DESIGNS, Variation, variant_count
+from paribus.studies.designs import DESIGNS, Variation, applicable_cells, variant_count
 
 VARY: dict[str, Any] = {
     "attention": ["mqa", "restricted"],

@@ -11,7 +11,7 @@ import pytest
 import paribus
 from paribus.errors import SpecError
 from paribus.registry import Index
-from paribus.studies.locate import default_name
+from paribus.studies.study import default_name
 
 STUDY: Mapping[str, Any] = {
     "base": "encoder-tiny",
