@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -13,9 +14,16 @@ from paribus.planning.api import PlannedStudy, study
 from paribus.registry import Registry
 from paribus.report.markdown import markdown
 from paribus.report.terminal import table_text
-from paribus.runner.api import run_study
-from paribus.runner.progress import OnEvent, ignore_event
+from paribus.runner.in_process import InProcessLauncher
+from paribus.runner.jobs import RunOptions, make_launcher
+from paribus.runner.match_time import match_on_time, measure_in_job
+from paribus.runner.progress import Event, OnEvent, ignore_event
+from paribus.runner.scheduler import run_trials
+from paribus.runner.signals import StopRequest, catch_signals
+from paribus.runner.timing import run_timing, timing_plan
 from paribus.slots.launcher import Plugins
+from paribus.storage.store import Trial
+from paribus.train.trial_options import TrialOptions
 
 
 def run(
@@ -38,16 +46,75 @@ def run(
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned, registry=registry)
-    return run_study(
-        planned,
-        stopping_decision,
-        jobs=jobs,
-        registry=registry,
-        plugins=plugins,
-        on_event=on_event,
-        resume=resume,
-        timing=timing,
+    store, stop = planned.store, StopRequest()
+    local = registry if registry is not None and registry.local else None
+    if plugins is None:
+        plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
+    in_process = InProcessLauncher(local, stop) if local is not None else None
+    launcher = in_process or make_launcher(planned)
+    options = RunOptions(
+        jobs=1 if in_process else jobs,
+        timeout_seconds=planned.plan.study.timeout,
+        trial=TrialOptions(loggers=planned.plan.study.loggers),
     )
+    run_some = partial(
+        run_trials,
+        store=store,
+        launcher=launcher,
+        plugins=plugins,
+        options=options,
+        on_event=on_event,
+        stop=stop,
+        resume=resume,
+    )
+    try:
+        launcher.open(plugins)
+        with catch_signals(stop, in_process.on_signal if in_process else lambda: None):
+            measure = measure_in_job(store, launcher, plugins, stop, resume)
+            planned = match_on_time(planned, measure, on_event, stop, resume=resume)
+            planned = _run_planned(planned, run_some, on_event)
+            if plan := timing_plan(planned, asked=timing):
+                run_timing(planned, plan, launcher, plugins, on_event, stop)
+            return planned
+    finally:
+        launcher.close()
+
+
+def _run_planned(planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent) -> PlannedStudy:
+    """Run the planned trials, then plan again with their records and run the trials that tuning added."""
+    if planned.plan.study.looks:
+        _run_looks(planned, run_some, on_event)
+        return planned
+    run_some(planned.plan.trials)
+    while True:
+        previous, planned = planned, planned.replan()
+        added = tuple(trial for trial in planned.plan.trials if trial.identity not in previous.plan.trial_by_identity)
+        if not added:
+            return planned
+        on_event(Event(kind="planned", added=added, text=f"tuned values are chosen: {len(added)} more trials"))
+        run_some(added)
+
+
+def _run_looks(planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent) -> None:
+    """Run the trials of one look after the other, until every variant has a verdict or all its seeds."""
+    started: set[str] = set()
+    decision = stopping_decision(planned)
+    while trials := [trial for trial in decision.trials_to_run if trial.identity not in started]:
+        run_some(trials)
+        started |= {trial.identity for trial in trials}
+        previous, decision = decision, stopping_decision(planned)
+        for variant, verdict in decision.verdicts.items():
+            if variant not in previous.verdicts:
+                on_event(Event(kind="note", text=f"{variant}: {verdict}"))
+        skipped = decision.skipped - previous.skipped
+        removed = tuple(
+            trial
+            for trial in planned.plan.trials
+            if trial.identity in skipped and planned.store.record(trial.identity) is None
+        )
+        if removed:
+            text = f"{len(removed)} trials are not needed any more"
+            on_event(Event(kind="planned", removed=removed, text=text))
 
 
 @final

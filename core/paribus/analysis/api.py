@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 from paribus.analysis.compare import codes_by_setting, compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
@@ -17,7 +17,6 @@ from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting
-from paribus.runner.api import StoppingDecision
 from paribus.runner.match_time import unsolved_matches
 from paribus.runner.timing import timing_document
 from paribus.storage.atomic import digest_json
@@ -89,6 +88,16 @@ def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], Co
     records = read_records(planned.store)
     settings = planned.plan.settings
     return [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
+
+
+@final
+@dataclass(frozen=True)
+class StoppingDecision:
+    """State of a study that stops early, judged by the records that it has."""
+
+    trials_to_run: tuple[Trial, ...]  # trials of the next look, with the trials that they start from
+    skipped: frozenset[str]  # identities of trials that no look needs
+    verdicts: Mapping[str, str]  # variant -> its verdict and the number of seeds
 
 
 def stopping_decision(planned: PlannedStudy) -> StoppingDecision:

@@ -103,7 +103,7 @@ def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, 
     """Run the first seeds of the study; the records belong to the study."""
     from paribus.api import run
     from paribus.cli._progress import StudyProgress
-    from paribus.runner.api import default_jobs
+    from paribus.runner.jobs import default_jobs
     from paribus.slots.launcher import Plugins
 
     part = _first(planned, seeds)

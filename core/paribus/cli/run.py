@@ -70,7 +70,7 @@ def verb(
     from paribus.analysis.api import skipped_trials
     from paribus.api import run
     from paribus.planning.api import study as planned_of
-    from paribus.runner.api import default_jobs
+    from paribus.runner.jobs import default_jobs
     from paribus.runner.match_time import earlier_measurements
     from paribus.runner.timing import timing_plan
     from paribus.slots.launcher import Plugins

@@ -11,15 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from paribus.assembly.components import make
 from paribus.errors import Problem
+from paribus.planning.api import Loaded, PlannedStudy
 from paribus.planning.plan import first_step
+from paribus.registry.plugin_loading import load_plugin
 from paribus.runner.outcomes import Outcome
 from paribus.runner.progress import ProgressReader, TrialGroup, trial_group
-from paribus.runner.worker import WorkerRequest
+from paribus.runner.worker import WorkerRequest, gpu_count
+from paribus.slots.launcher import Launcher
 from paribus.storage.lease import LeaseMonitor
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import State, Store, Trial
 from paribus.train.trial_options import TrialOptions
+from paribus.train.worker_pool import cores
 
 REHEARSAL_STUDY: Final = "rehearsal"
 LOCKED_SECONDS: Final = 5.0  # wait for trials of other runners, once nothing else is left to run
@@ -181,3 +186,17 @@ def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
 def _has_stepped(store: Store, trial: Trial) -> bool:
     folder = store.folder(trial.identity)
     return (folder / RECORD).is_file() or any(folder.glob("checkpoints/step-*"))
+
+
+def default_jobs(planned: PlannedStudy) -> int:
+    """Return the number of trials at a time where the user does not set it."""
+    trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
+    is_cpu_only = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
+    return make_launcher(planned).default_jobs(cores(), 0 if is_cpu_only else gpu_count())
+
+
+def make_launcher(planned: PlannedStudy) -> Launcher:
+    """Return the launcher of a study; only its plugin is loaded, so that nothing waits for torch."""
+    node = planned.plan.study.launcher
+    entry = planned.index.find("launcher", node["name"])
+    return make(Loaded(load_plugin(entry.source).classes), "launcher", node, kind=Launcher)
