@@ -73,7 +73,7 @@ def run(
             measure = measure_in_job(store, launcher, plugins, stop, resume)
             planned = match_on_time(planned, measure, on_event, stop, resume=resume)
             planned = _run_planned(planned, run_some, on_event)
-            if plan := timing_plan(planned, asked=timing):
+            if plan := timing_plan(planned, requested=timing):
                 run_timing(planned, plan, launcher, plugins, on_event, stop)
             return planned
     finally:

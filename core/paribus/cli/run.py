@@ -94,7 +94,7 @@ def verb(
         note(f"excluded: {excluded.variant}: {excluded.reason}")
     if not pending and planned.plan.is_complete:
         note("nothing to run: every trial has a record or is not needed")
-    if pending or not planned.plan.is_complete or (timing and timing_plan(planned, asked=True)):
+    if pending or not planned.plan.is_complete or (timing and timing_plan(planned, requested=True)):
         resume_command = session.command("run", study, *options, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(planned, pending, jobs) as progress:

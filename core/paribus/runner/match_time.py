@@ -46,14 +46,14 @@ SETUP_SECONDS: Final = 3600.0  # to build the models; long, because without a ma
 
 def match_on_time(
     planned: PlannedStudy,
-    take: MeasurePass,
+    measure: MeasurePass,
     on_event: OnEvent,
     stop: StopRequest,
     *,
     resume: str = "",
     patience: float = POLL_SECONDS,
 ) -> PlannedStudy:
-    """Return the study with all matches on time; missing ones are measured by passes of `take`."""
+    """Return the study with all matches on time; missing ones are measured by passes of `measure`."""
     if not _unmeasured(planned):
         return planned
     store = planned.store
@@ -68,7 +68,7 @@ def match_on_time(
         def report(text: str) -> None:
             on_event(Event(kind="note", text=text))
 
-        matches, problems = search_matches(tasks, take, report)
+        matches, problems = search_matches(tasks, measure, report)
         code, files = ComponentCode(planned.index), lock.fenced_files(store.files)
         for key, match in matches.items():
             write_json(match_path(store, key), _document(tasks[key], match, code), files=files)
@@ -86,20 +86,20 @@ def unsolved_matches(planned: PlannedStudy) -> Iterator[str]:
         if setting.untimed and not setting.tuned:
             match = setting.study.match
             assert match is not None
-            where = f" ({setting.label})" if setting.label else ""
+            label = f" ({setting.label})" if setting.label else ""
             count = len(setting.untimed)
             seconds = (count + 2) * (SEARCH_SECONDS * MAX_PASSES / 2 + FINAL_SECONDS)
             yield (
-                f"not known yet{where}: the trials of {join_names(setting.untimed, 8)}, whose {match.by} is still to "
-                f"be matched on time: `paribus run` measures that first, in some {seconds:.0f} s or more, and keeps it "
+                f"not known yet{label}: the trials of {join_names(setting.untimed, 8)}, whose {match.by} is not "
+                f"matched on time yet: `paribus run` measures it first, in about {seconds:.0f} s or more, and saves it "
                 f"in {planned.store.root / FOLDER}"
             )
 
 
 def earlier_measurements(planned: PlannedStudy) -> Iterator[str]:
     """Yield a message for each machine that measured a match, and what has changed since."""
-    every = (each for setting in planned.plan.settings for each in setting.matched.values())
-    for measurement in dict.fromkeys(each.timing for each in every if each.timing is not None):
+    matches = (match for setting in planned.plan.settings for match in setting.matched.values())
+    for measurement in dict.fromkeys(match.timing for match in matches if match.timing is not None):
         since = f", and since then {join_names(measurement.changes)}" if measurement.changes else ""
         yield f"matched on time on {measurement.machine}, {measurement.when}{since}"
 
@@ -112,21 +112,21 @@ def _unmeasured(planned: PlannedStudy) -> list[tuple[Setting, Trial]]:
 
 def _missing_matches(planned: PlannedStudy) -> dict[str, MatchTask]:
     """Return the matches to measure, by the key of their result."""
-    found: dict[str, MatchTask] = {}
+    tasks: dict[str, MatchTask] = {}
     memory = ReadingCache()
     for setting, trial in _unmeasured(planned):
         match = setting.study.match
         assert match is not None
         base = setting.trials_of(BASELINE)[0]
-        found[match_key(base.spec, trial.spec, match.by)] = MatchTask(
+        tasks[match_key(base.spec, trial.spec, match.by)] = MatchTask(
             variant=f"{trial.variant}, {setting.label}" if setting.scale else trial.variant,
             by=match.by,
             start=get_path(trial.spec, match.by),
             baseline=match_key(base.spec, base.spec, match.by),
-            spec=dict(first_step(base).spec),
-            turned=partial(_spec_with_value, planned, setting, trial, memory),
+            baseline_spec=dict(first_step(base).spec),
+            make_spec=partial(_spec_with_value, planned, setting, trial, memory),
         )
-    return found
+    return tasks
 
 
 def _spec_with_value(
@@ -135,26 +135,26 @@ def _spec_with_value(
     """Return the spec of a variant's first step with a value of the matched option, or raise a `SpecError`."""
     study = setting.study
     assert study.match is not None
-    variant = next(each for each in setting.variants if each.name == trial.variant)
+    variant = next(it for it in setting.variants if it.name == trial.variant)
     specs = resolve(study, variant, planned.index, [(study.match.by, value)], memory)
     spec = dict(first_step(replace(trial, spec=specs[study.metric.stage])).spec)
     planned.check_shapes(spec)
     return spec
 
 
-def _document(tasks: MatchTask, match: TimeMatch, code: ComponentCode) -> dict[str, Any]:
+def _document(task: MatchTask, match: TimeMatch, code: ComponentCode) -> dict[str, Any]:
     """Return the document of a match: its value, all values that were tried, and the machine."""
-    strays = [abs(end - 1) for end in match.twin[:3] if math.isfinite(end)]
+    deviations = [abs(end - 1) for end in match.twin[:3] if math.isfinite(end)]
     return {
         "on": TIME,
-        "by": tasks.by,
-        "variant": tasks.variant,
+        "by": task.by,
+        "variant": task.variant,
         "value": match.value,
         **_ratio_document(match.ratio),
-        "twin": max(strays),
+        "twin": max(deviations),
         "nanoseconds": list(match.nanoseconds),
-        "tried": [{"value": each.value, **_ratio_document(each.ratio)} for each in match.tried],
-        "code": f"{code.hash(dict(tasks.spec))} {code.hash(dict(tasks.turned(match.value)))}",
+        "tried": [{"value": tried.value, **_ratio_document(tried.ratio)} for tried in match.tried],
+        "code": f"{code.hash(dict(task.baseline_spec))} {code.hash(dict(task.make_spec(match.value)))}",
         **{key: match.document[key] for key in ("started", "ended", "host", "machine", "versions", "clock")},
     }
 
@@ -165,21 +165,21 @@ def _ratio_document(ratio: Ratio) -> dict[str, Any]:
 
 
 def _announcement(tasks: Mapping[str, MatchTask]) -> str:
-    names = join_names((each.variant for each in tasks.values()), 8)
+    names = join_names((task.variant for task in tasks.values()), 8)
     return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
 
 
 @contextmanager
 def _exclusive(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, patience: float) -> Iterator[TrialLock]:
     """Hold the lock of the study's matches, and wait for other runners."""
-    lock, watch = TrialLock(store.root / FOLDER, store.host), LeaseMonitor()
+    lock, monitor = TrialLock(store.root / FOLDER, store.host), LeaseMonitor()
     expired = ""
     has_reported = False
     while not lock.try_acquire(expired):
         if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
         if lock.is_remote():
-            state, token = watch.judge(lock.lease)
+            state, token = monitor.judge(lock.lease)
             expired = token if state == "expired" else ""
         if not has_reported:
             owner = lock.owner() or "another process"
@@ -193,25 +193,25 @@ def _exclusive(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, 
 def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: StopRequest, resume: str) -> MeasurePass:
     """Return a function that runs a measuring pass in a job of the open launcher."""
 
-    def take(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
+    def measure(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
         turns = _timing_plan(specs, groups, seconds)
         (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
         ended = run_timing_job(store, turns, launcher, plugins, stop)
         if stop.is_requested:
             raise InterruptedStudyError(stop.signal or signal.SIGINT, resume)
-        found = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
-        if found is None:
+        document = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
+        if document is None:
             reason = ended.last_line or "its process left no result"
             raise _measurement_error(f"{reason}; its log: {store.root / LOG}")
-        return found
+        return document
 
-    return take
+    return measure
 
 
 def _timing_plan(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
     groups = [list(group) for group in groups]
-    into = {"into": f"{FOLDER}/{PASS_FILE}", "patience": SETUP_SECONDS}
-    return {"specs": dict(specs), "groups": groups, "seconds": seconds, **into}
+    output = {"into": f"{FOLDER}/{PASS_FILE}", "patience": SETUP_SECONDS}
+    return {"specs": dict(specs), "groups": groups, "seconds": seconds, **output}
 
 
 def _measurement_error(reason: str) -> ParibusError:

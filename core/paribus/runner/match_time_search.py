@@ -48,8 +48,8 @@ class TimeMatch:
 class Search:
     """Search for the value of one variant."""
 
-    def __init__(self, knob: SearchRange, start: float) -> None:
-        self.knob = knob
+    def __init__(self, values: SearchRange, start: float) -> None:
+        self.values = values
         self.tried: list[MeasuredValue] = []
         self.next: float | None = start
 
@@ -62,26 +62,28 @@ class Search:
     def _following(self) -> float | None:
         below, above = self.below, self.above
         if below is None or above is None:
-            last = below or above
-            assert last is not None
-            return self.knob.step_from(last.value, up=above is None, limit=2.0 if len(self.tried) == 1 else 4.0)
+            nearest = below or above
+            assert nearest is not None
+            return self.values.step_from(nearest.value, up=above is None, limit=2.0 if len(self.tried) == 1 else 4.0)
         if below.value >= above.value:  # because of noise: no value is between them
             return None
         share = (1 - below.ratio.median) / (above.ratio.median - below.ratio.median)
-        return self.knob.between(below.value, above.value, below.value + share * (above.value - below.value))
+        return self.values.between(below.value, above.value, below.value + share * (above.value - below.value))
 
     @property
     def below(self) -> MeasuredValue | None:
         """Return the largest value that is too fast."""
-        return max((each for each in self.tried if each.ratio.median < 1), key=lambda each: each.value, default=None)
+        return max((it for it in self.tried if it.ratio.median < 1), key=lambda it: it.value, default=None)
 
     @property
     def above(self) -> MeasuredValue | None:
-        return min((each for each in self.tried if each.ratio.median >= 1), key=lambda each: each.value, default=None)
+        """Return the smallest value that is not too fast."""
+        return min((it for it in self.tried if it.ratio.median >= 1), key=lambda it: it.value, default=None)
 
     @property
     def best(self) -> MeasuredValue:
-        return min(self.tried, key=lambda each: abs(each.ratio.median - 1))
+        """Return the value whose step time is nearest to the baseline's."""
+        return min(self.tried, key=lambda it: abs(it.ratio.median - 1))
 
     def problem(self, variant: str, by: str) -> Problem | None:
         """Return the error if all possible values are too fast, or all are too slow."""
@@ -95,7 +97,7 @@ class Search:
             code=CANNOT_MATCH,
             path="match.by",
             message=even + other_end,
-            valid="another knob under `match.by`, or no match on time",
+            valid="another option under `match.by`, or no match on time",
         )
 
 
@@ -112,30 +114,30 @@ class MatchTask:
     by: str
     start: float
     baseline: str  # key of its spec; variants with the same baseline take turns with it
-    spec: Spec  # of the baseline
-    turned: Callable[[float], Spec]  # of the variant with a value; raises a `SpecError` for an impossible one
+    baseline_spec: Spec
+    make_spec: Callable[[float], Spec]  # of the variant with a value; raises a `SpecError` for an invalid one
 
 
 def search_matches(
-    tasks: Mapping[str, MatchTask], take: MeasurePass, note: Callable[[str], None] = lambda text: None
+    tasks: Mapping[str, MatchTask], measure: MeasurePass, note: Callable[[str], None] = lambda text: None
 ) -> tuple[dict[str, TimeMatch], list[Problem]]:
     """Return the matches, and the problems of variants that cannot be matched.
 
     Each pass measures one value of every unfinished variant. The next value is where the line through the two nearest
     values meets the baseline's time, because step time is nearly linear in the option.
     """
-    searches = {name: Search(_knob(task), task.start) for name, task in tasks.items()}
+    searches = {name: Search(_search_range(task), task.start) for name, task in tasks.items()}
     number = 0
-    while values := {name: task.next for name, task in searches.items() if task.next is not None}:
+    while values := {name: search.next for name, search in searches.items() if search.next is not None}:
         number += 1
-        results = _run_pass(tasks, values, take, SEARCH_SECONDS)
+        results = _run_pass(tasks, values, measure, SEARCH_SECONDS)
         for name, (ratio, _, _, _) in results.items():
             searches[name].add_result(ratio)
         texts = (f"{tasks[name].variant} at {values[name]:g} takes {_times(results[name][0])}" for name in results)
         note(f"matching on time, pass {number}: {'; '.join(texts)}")
-    problems = {name: task.problem(tasks[name].variant, tasks[name].by) for name, task in searches.items()}
-    best = {name: task.best.value for name, task in searches.items() if problems[name] is None}
-    final_results = _run_pass(tasks, best, take, FINAL_SECONDS) if best else {}
+    problems = {name: search.problem(tasks[name].variant, tasks[name].by) for name, search in searches.items()}
+    best = {name: search.best.value for name, search in searches.items() if problems[name] is None}
+    final_results = _run_pass(tasks, best, measure, FINAL_SECONDS) if best else {}
     matches = {
         name: TimeMatch(best[name], ratio, twin, nanoseconds, tuple(searches[name].tried), document)
         for name, (ratio, twin, nanoseconds, document) in final_results.items()
@@ -143,37 +145,37 @@ def search_matches(
     return matches, [problem for problem in problems.values() if problem is not None]
 
 
-def _knob(asked: MatchTask) -> SearchRange:
-    def possible(value: float) -> bool:
+def _search_range(task: MatchTask) -> SearchRange:
+    def is_valid(value: float) -> bool:
         try:
-            asked.turned(value)
+            task.make_spec(value)
         except SpecError:
             return False
         return True
 
-    return SearchRange(asked.start, possible, whole=isinstance(asked.start, int))
+    return SearchRange(task.start, is_valid, whole=isinstance(task.start, int))
 
 
-Found = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
+PassResult = tuple[Ratio, Ratio, tuple[int, int], Mapping[str, Any]]
 
 
 def _run_pass(
-    tasks: Mapping[str, MatchTask], values: Mapping[str, float], take: MeasurePass, seconds: float
-) -> dict[str, Found]:
+    tasks: Mapping[str, MatchTask], values: Mapping[str, float], measure: MeasurePass, seconds: float
+) -> dict[str, PassResult]:
     """Run one pass: return for each variant its ratio, the twin's ratio, the step times and the document."""
     specs: dict[str, Spec] = {}
     names_by_baseline: dict[str, list[str]] = {}
     for name, value in values.items():
         task = tasks[name]
-        specs |= {task.baseline: task.spec, name: task.turned(value)}
+        specs |= {task.baseline: task.baseline_spec, name: task.make_spec(value)}
         names_by_baseline.setdefault(task.baseline, []).append(name)
     groups = [
         [baseline, *names[start : start + GROUP_SIZE]]
         for baseline, names in names_by_baseline.items()
         for start in range(0, len(names), GROUP_SIZE)
     ]
-    document = take(specs, groups, seconds)
-    results: dict[str, Found] = {}
+    document = measure(specs, groups, seconds)
+    results: dict[str, PassResult] = {}
     for group in document["groups"]:
         baseline_rounds, rounds = group["rounds"][group["baseline"]], group["rounds"]
         twin = paired_ratio(baseline_rounds, rounds[TWIN])

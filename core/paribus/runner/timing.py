@@ -48,17 +48,17 @@ def timing_document(store: Store) -> dict[str, Any] | None:
         return None
 
 
-def timing_plan(planned: PlannedStudy, *, asked: bool | None = None) -> dict[str, Any]:
+def timing_plan(planned: PlannedStudy, *, requested: bool | None = None) -> dict[str, Any]:
     """Return the specs to time; empty if all were timed, or if the study was too short.
 
-    `asked`: True to time them in any case, False never.
+    `requested`: True to time them in any case, False never.
     """
-    groups = _groups(planned) if asked is not False else []
+    groups = _groups(planned) if requested is not False else []
     if not groups or _all_timed(planned.store, groups):
         return {}
     variants = sum(len(group) + 1 for group in groups)
     trained = sum(map(_seconds, map(planned.store.record, planned.plan.trial_by_identity)))
-    seconds = MAX_SECONDS if asked else min(MAX_SECONDS, TRAINING_SHARE * trained / variants)
+    seconds = MAX_SECONDS if requested else min(MAX_SECONDS, TRAINING_SHARE * trained / variants)
     if seconds < MIN_SECONDS:
         return {}
     specs = {trial.identity: dict(first_step(trial).spec) for trial in _trials_to_time(planned).values()}
@@ -117,32 +117,32 @@ def _finished_trial(planned: PlannedStudy, setting: Setting, variant: str) -> Tr
 
 def _trials_to_time(planned: PlannedStudy) -> dict[str, Trial]:
     """Return one trial of each variant of each setting, by identity."""
-    there = (
+    trials = (
         _finished_trial(planned, setting, variant.name)
         for setting in planned.plan.settings
         for variant in setting.variants
     )
-    return {trial.identity: trial for trial in there if trial is not None}
+    return {trial.identity: trial for trial in trials if trial is not None}
 
 
 def _groups(planned: PlannedStudy) -> list[list[str]]:
     """Return groups of identities that take turns: the baseline of a setting, then some variants."""
     groups: list[list[str]] = []
     for setting in planned.plan.settings:
-        found = [_finished_trial(planned, setting, variant.name) for variant in setting.variants]
-        if not found or found[0] is None:
+        trials = [_finished_trial(planned, setting, variant.name) for variant in setting.variants]
+        if not trials or trials[0] is None:
             continue
-        first, *others = dict.fromkeys(trial.identity for trial in found if trial is not None)
-        groups += [[first, *others[at : at + GROUP_SIZE]] for at in range(0, len(others), GROUP_SIZE)]
+        baseline, *variants = dict.fromkeys(trial.identity for trial in trials if trial is not None)
+        groups += [[baseline, *variants[start : start + GROUP_SIZE]] for start in range(0, len(variants), GROUP_SIZE)]
     return groups
 
 
 def _all_timed(store: Store, groups: Sequence[Sequence[str]]) -> bool:
     """Return whether all groups were timed before."""
-    before = timing_document(store)
-    pairs = {(each["baseline"], name) for each in (before or {}).get("groups", ()) for name in each["rounds"]}
-    left_out = (before or {}).get("left_out", {})
-    return all((group[0], name) in pairs or name in left_out for group in groups for name in group)
+    document = timing_document(store) or {}
+    pairs = {(group["baseline"], name) for group in document.get("groups", ()) for name in group["rounds"]}
+    skipped = document.get("left_out", {})
+    return all((group[0], name) in pairs or name in skipped for group in groups for name in group)
 
 
 def _seconds(record: Mapping[str, Any] | None) -> float:

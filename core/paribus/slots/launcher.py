@@ -59,14 +59,14 @@ LauncherEvent: TypeAlias = JobStarted | JobEnded | LauncherMessage
 class Launcher(Component, ABC):
     """Launcher: starts a process for each job, on this machine or on others, and reports how each ended.
 
-    A trial that crashes, hangs or is killed affects its own job only. The supervisor decides which jobs run, how many
-    at once, for how long, and which are repeated; a launcher executes this:
+    A trial that crashes, hangs or is killed affects its own job only. The scheduler of `paribus run` decides which jobs
+    run, how many at once, for how long, and which are repeated; it calls a launcher like this:
 
-        launcher.open(Plugins())                  # may prepare for a while, but returns at once
-        launcher.start(Job("a", request, "log.txt"))
-        launcher.poll(0.2)                        # [JobStarted("a", "process 4711")], or [] after 0.2 s
+        launcher.open(Plugins())                  # prepares for jobs in the background
+        launcher.start(Job("a", request, "/runs/a/log.txt"))
+        launcher.poll(0.2)                        # [] after 0.2 s, or earlier [JobStarted("a", "process 4711")]
         launcher.stop("a", signal.SIGTERM)        # the trial writes a checkpoint and ends
-        launcher.poll(60)                         # [JobEnded("a", 143)]
+        launcher.poll(60)                         # [JobEnded("a", 143, None, "it was stopped; …")]
         launcher.close()                          # ends every process that it started
 
     A launcher for a cluster sets `is_remote` and starts a `paribus.JobProcess` on the machine that its scheduler

@@ -54,13 +54,15 @@ class Clock:
 def asked(
     takes: Callable[[float], float], start: float, *, refuses: Any = lambda value: False, name: str = "v"
 ) -> MatchTask:
-    def turned(value: float) -> Spec:
+    def make_spec(value: float) -> Spec:
         if refuses(value):
             raise SpecError(Problem(code="out-of-range", message=f"{value} is none"))
         return {"value": value, "takes": takes(value)}
 
     spec = {"value": 0.0, "takes": 1.0}
-    return MatchTask(variant=name, by="feedforward.expand", start=start, baseline="base", spec=spec, turned=turned)
+    return MatchTask(
+        variant=name, by="feedforward.expand", start=start, baseline="base", baseline_spec=spec, make_spec=make_spec
+    )
 
 
 def one(takes: Callable[[float], float], start: float, clock: Clock, **options: Any) -> TimeMatch:

@@ -64,19 +64,19 @@ def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is
     assert timing_plan(planned) == {}  # nothing has a record
     record(planned, seconds=0.1)
     assert timing_plan(planned) == {}
-    assert timing_plan(planned, asked=True)["seconds"] == MAX_SECONDS
-    assert timing_plan(planned, asked=False) == {}
+    assert timing_plan(planned, requested=True)["seconds"] == MAX_SECONDS
+    assert timing_plan(planned, requested=False) == {}
     record(planned, seconds=10)  # 4 trials, 3 contestants
     assert timing_plan(planned)["seconds"] == pytest.approx(TRAINING_SHARE * 40 / 3)
     assert MIN_SECONDS < TRAINING_SHARE * 40 / 3 < MAX_SECONDS
     record(planned)
     assert timing_plan(planned)["seconds"] == MAX_SECONDS
-    assert timing_plan(planned, asked=False) == {}
+    assert timing_plan(planned, requested=False) == {}
 
 
 def test_a_baseline_without_a_variant_to_hold_against_it_is_not_timed(planned: PlannedStudy) -> None:
     record(planned, variants=1)
-    assert timing_plan(planned, asked=True) == {}
+    assert timing_plan(planned, requested=True) == {}
 
 
 def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStudy, registry: Registry) -> None:
@@ -95,7 +95,7 @@ def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStud
     assert min(map(len, group["rounds"].values())) >= MIN_ROUNDS
     assert timings["tokens"] == {base: 4 * 16, deep: 4 * 16}
     assert {"host", "machine", "versions", "clock", "left_out"} <= set(timings)
-    assert timing_plan(planned, asked=True) == {}  # all has been timed
+    assert timing_plan(planned, requested=True) == {}  # all has been timed
     ratio = Throughput(timings).ratio([deep], [base])
     assert ratio is not None
     assert ratio.median < 0.8  # six layers are slower than one
