@@ -1,4 +1,4 @@
-"""What would keep the trials of a study out of one table is said before any of them runs."""
+"""Variants that cannot be compared are refused before any trial runs."""
 
 from __future__ import annotations
 

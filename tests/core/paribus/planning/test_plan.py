@@ -1,4 +1,4 @@
-"""A plan names every trial once, the same in every process, and says what is left out and why."""
+"""A plan has every trial once, the same in every process, and excluded variants with their reasons."""
 
 from __future__ import annotations
 

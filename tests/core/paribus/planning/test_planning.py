@@ -1,4 +1,4 @@
-"""A thousand trials are planned in a blink, and sharing what does not vary changes nothing that comes out."""
+"""A thousand trials are planned quickly, and sharing values between variants changes no plan."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read(plugin_index: Index, tree: Mapping[str, Any]) -> Study:
 
 
 def outcome(study: Study, variant: Variant, plugin_index: Index, **options: Any) -> Any:
-    """The specs of a variant, or all that is wrong with it."""
+    """Return the specs of a variant, or its problems."""
     try:
         return resolve(study, variant, plugin_index, **options)
     except SpecError as error:

@@ -44,7 +44,7 @@ class Mistake(NamedTuple):
     part: str
     plant: Callable[[Tree], Any]
     pattern: str
-    spec: bool = False  # whether only a spec on some base can tell
+    spec: bool = False  # whether only a resolved spec shows it
 
 
 STAGED: Mapping[str, Any] = {
@@ -175,7 +175,7 @@ def _leaves(node: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("valid", [VALID, STAGED], ids=["plain", "staged"])
 def test_an_unreadable_value_is_reported_once(valid: Mapping[str, Any], tmp_path: Path) -> None:
-    """No number has so many digits: what cannot be read is in no spec, and whoever asks for the rest gets an answer."""
+    """A number of 21 digits cannot be read; all other values of the study are still checked."""
     for *way, final in _leaves(valid):
         tree: Any = copy.deepcopy(dict(valid))
         node = tree

@@ -285,7 +285,7 @@ def test_nothing_is_chosen_while_one_trial_has_no_record(plugin_index: Index) ->
 
 
 def test_a_component_is_tuned_with_the_options_that_it_has(plugin_index: Index) -> None:
-    """What is varied may be the optimizer itself: then each has its own best rate."""
+    """The optimizer itself may vary: then each variant has its own best rate."""
     vary = {"optimizer": [{"name": "sgd", "lr": 1e-4}]}
     name = "optimizer=sgd(lr=0.0001)"
     result = planned(plugin_index, by_rate(**{name: 5e-4}), vary=vary, tune=dict(TUNE))

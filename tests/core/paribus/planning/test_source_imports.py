@@ -44,7 +44,7 @@ STATEMENTS = (
 
 
 def parsed(source: bytes) -> set[tuple[str, str]]:
-    """What Python itself finds: the oracle."""
+    """Return the imports that Python finds: the reference."""
     result = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

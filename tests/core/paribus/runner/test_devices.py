@@ -13,23 +13,23 @@ from paribus.runner.worker import CUDA_DEVICES, device_at, gpu_count, select_dev
 
 
 def test_every_device_gets_its_share() -> None:
-    there = ["0", "1", "GPU-abc"]
-    assert [device_at(place, there) for place in range(6)] == [*there, *there]
+    devices = ["0", "1", "GPU-abc"]
+    assert [device_at(place, devices) for place in range(6)] == [*devices, *devices]
 
 
 @pytest.mark.parametrize("there", [[], ["0"]])
-def test_with_no_choice_nothing_is_chosen(there: list[str]) -> None:
-    assert device_at(1, there) is None
+def test_one_device_or_none_leaves_no_choice(devices: list[str]) -> None:
+    assert device_at(1, devices) is None
 
 
-def test_a_trial_sees_its_own_device_of_those_that_its_process_may_see(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_sees_one_of_the_devices_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUDA_DEVICES, "4,7")
 
     select_device(3, {})
     assert os.environ[CUDA_DEVICES] == "7"
 
 
-def test_devices_are_counted_where_none_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_counted_if_none_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv(CUDA_DEVICES, raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
@@ -45,14 +45,12 @@ def test_a_trial_over_several_devices_sees_them_all(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("named", "count"), [("0,1", 2), ("", 0), ("-1", 0), ("GPU-abc", 1)])
-def test_the_devices_that_were_named_are_those_that_there_are(
-    named: str, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_named_devices_are_counted(named: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CUDA_DEVICES, named)
     assert gpu_count() == count
 
 
-def test_else_the_driver_tells_how_many_there_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_names_the_driver_lists_the_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(CUDA_DEVICES, raising=False)
     monkeypatch.setattr(worker, "NVIDIA", tmp_path / "none")
     assert gpu_count() == 0

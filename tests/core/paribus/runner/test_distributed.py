@@ -31,7 +31,7 @@ MakeSpec = Callable[..., dict[str, Any]]
 
 
 @pytest.mark.parametrize(("devices", "count"), [(None, 1), (2, 2), ([0, 3, 5], 3), ("auto", 1), ("4", 4), ("0,1", 2)])
-def test_a_process_for_each_device(devices: Any, count: int) -> None:
+def test_each_device_gets_a_process(devices: Any, count: int) -> None:
     assert process_count({} if devices is None else {"devices": devices}) == count
 
 
@@ -47,13 +47,13 @@ def test_a_process_for_each_device(devices: Any, count: int) -> None:
         ({"max_time": "00:00:01:00"}, "trainer.max_time"),
     ],
 )
-def test_what_a_trial_cannot_be_cut_into_is_refused(trainer: Mapping[str, Any], says: str) -> None:
+def test_an_impossible_number_of_devices_is_an_error(trainer: Mapping[str, Any], says: str) -> None:
     with pytest.raises(SpecError, match=f"trainer-error.*{says}"):
         validate_devices({"devices": 2, **trainer})
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_the_first_process_returns_what_it_found_and_the_others_end(tmp_path: Path) -> None:
+def test_the_first_process_returns_the_result_and_the_others_end(tmp_path: Path) -> None:
     def run(ranks: ProcessRank) -> int:
         (tmp_path / f"{ranks.rank} of {ranks.world_size}, {os.environ['LOCAL_RANK']}").touch()
         return os.getpid()
@@ -65,7 +65,7 @@ def test_the_first_process_returns_what_it_found_and_the_others_end(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_where_another_process_failed_first_that_is_what_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_first_failure_of_any_process_is_reported(capfd: pytest.CaptureFixture[str]) -> None:
     def run(ranks: ProcessRank) -> None:
         raise ValueError("broken there" if ranks.rank else "connection closed by peer")
 
@@ -91,7 +91,7 @@ def spec(trial: Callable[..., Trial]) -> MakeSpec:
 
 @pytest.fixture(scope="module")
 def alone(spec: MakeSpec, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a trial was run by one process."""
+    """Folder of a trial that one process ran."""
     folder = tmp_path_factory.mktemp("alone")
     run_trial(spec(), registry, TrialContext("x", folder, TrialOptions(checkpoint_steps=2)))
     return folder
@@ -127,7 +127,7 @@ def files(folder: Path) -> list[str]:
     "optimizer",
     [entry.name for entry in installed().index.entries["optimizer"].values() if entry.traits.get("sharded")],
 )
-def test_an_optimizer_steps_on_pieces_as_on_the_whole(
+def test_an_optimizer_steps_on_shards_as_on_whole_tensors(
     spec: MakeSpec, registry: Registry, tmp_path: Path, optimizer: str
 ) -> None:
     steps = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
@@ -144,27 +144,27 @@ def test_an_optimizer_steps_on_pieces_as_on_the_whole(
 
 
 def resolved_with(spec: dict[str, Any], optimizer: str) -> dict[str, Any]:
-    given = resolved("encoder-tiny", f"optimizer={optimizer}")["optimizer"]
-    return {**spec, "optimizer": given, "dropout": 0.1}
+    optimizer_spec = resolved("encoder-tiny", f"optimizer={optimizer}")["optimizer"]
+    return {**spec, "optimizer": optimizer_spec, "dropout": 0.1}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("both", [BOTH, PIECES], ids=["whole", "pieces"])
-def test_two_processes_stop_together_and_go_on_bitwise(
+def test_two_processes_stop_together_and_resume_bitwise(
     spec: MakeSpec, registry: Registry, tmp_path: Path, both: dict[str, Any]
 ) -> None:
     uncut, cut = tmp_path / "uncut", tmp_path / "cut"
     uncut.mkdir()
     cut.mkdir()
     expected = run_trial(spec(**both), registry, TrialContext("x", uncut))["result"]
-    told: list[int] = []
-    terms = TrialContext("x", cut, on_step=lambda step, loss: told.append(step), should_stop=lambda: told[-1] == 3)
+    steps: list[int] = []
+    terms = TrialContext("x", cut, on_step=lambda step, loss: steps.append(step), should_stop=lambda: steps[-1] == 3)
     with pytest.raises(InterruptedTrialError, match="the checkpoint is written"):
         run_trial(spec(**both), registry, terms)
-    assert sorted(set(told)) == [1, 2, 3]
+    assert sorted(set(steps)) == [1, 2, 3]
     assert [path.name for path in (cut / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
     result = run_trial(spec(**both), registry, replace(terms, should_stop=lambda: False))["result"]
-    assert sorted(set(told)) == [1, 2, 3, 4, 5, 6]
+    assert sorted(set(steps)) == [1, 2, 3, 4, 5, 6]
     assert canonical_json(result) == canonical_json(expected)
 
 
@@ -177,20 +177,20 @@ def test_two_processes_stop_together_and_go_on_bitwise(
         ("trainer={num_nodes: 2}", "trainer.num_nodes.*several machines"),
     ],
 )
-def test_a_spec_that_asks_for_it_is_refused_before_anything_is_made(trainer: str, says: str) -> None:
+def test_a_spec_with_sharding_is_refused_before_any_work(trainer: str, says: str) -> None:
     with pytest.raises(SpecError, match=says):
         resolved("encoder-tiny", trainer)
 
 
-def test_an_optimizer_that_knows_no_pieces_is_refused() -> None:
-    asked = ("trainer={strategy: fsdp, devices: 2}", "optimizer=adafactor")
+def test_an_optimizer_without_support_of_shards_is_refused() -> None:
+    overrides = ("trainer={strategy: fsdp, devices: 2}", "optimizer=adafactor")
     with pytest.raises(
         SpecError, match=r"optimizer.*`fsdp`.*optimizer `adafactor` is not known to step.*valid: .*adamw"
     ):
-        resolved("encoder-tiny", *asked)
+        resolved("encoder-tiny", *overrides)
 
 
-def test_a_spec_over_several_devices_is_a_spec() -> None:
+def test_a_spec_may_use_several_devices() -> None:
     assert resolved("encoder-tiny", "trainer={strategy: fsdp, devices: 2}")["trainer"]["strategy"] == "fsdp"
     assert resolved("encoder-tiny", "trainer={strategy: ddp, devices: 2}")["trainer"]["devices"] == 2
     assert resolved("encoder-tiny", "trainer={max_time: {seconds: 5}}")["trainer"]["max_time"]

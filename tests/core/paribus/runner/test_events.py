@@ -1,4 +1,4 @@
-"""How long a study will go on."""
+"""Estimate of the remaining time of a study."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Study:
         self.now = 0.0
         self.remaining = RemainingTime(GRID, jobs, lambda: self.now)
 
-    def tell(self, kind: Any, of: Trial, **more: Any) -> None:
-        self.remaining.on_event(Event(kind=kind, trial=of, **more))
+    def tell(self, kind: Any, trial: Trial, **fields: Any) -> None:
+        self.remaining.on_event(Event(kind=kind, trial=trial, **fields))
 
-    def run(self, of: Trial) -> None:
-        self.tell("started", of)
-        self.now += 10 if of.variant == "fast" else 100
-        self.tell("ended", of, state="done")
+    def run(self, trial: Trial) -> None:
+        self.tell("started", trial)
+        self.now += 10 if trial.variant == "fast" else 100
+        self.tell("ended", trial, state="done")
 
 
 def test_there_is_no_estimate_without_progress() -> None:
@@ -74,6 +74,6 @@ def test_failed_trials_do_not_count_for_the_estimate(end: Any) -> None:
 
 def test_the_estimate_ends_at_zero() -> None:
     study = Study()
-    for each in GRID:
-        study.run(each)
+    for trial in GRID:
+        study.run(trial)
     assert study.remaining.seconds() == 0

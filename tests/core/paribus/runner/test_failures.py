@@ -17,7 +17,7 @@ def raised(error: BaseException, cause: BaseException | None = None) -> Failure:
         return describe_failure(caught)
 
 
-def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
+def test_an_exception_is_reported_with_class_first_line_and_place() -> None:
     failure = raised(ValueError("no\nand more"))
     assert failure[:2] == ("failed", f"ValueError: no ({failure.frame})")
     assert failure.frame.startswith(f"{__file__}:")
@@ -26,13 +26,13 @@ def test_an_exception_is_its_class_its_first_line_and_its_place() -> None:
     assert raised(RuntimeError()).reason.startswith(f"RuntimeError ({__file__}:")
 
 
-def test_the_frame_is_that_of_whoever_called_torch() -> None:
+def test_the_reported_frame_is_the_caller_of_torch() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
         torch.nn.Linear(2, 2)(torch.ones(1, 3))
     assert describe_failure(caught.value).frame.endswith(", in test_the_frame_is_that_of_whoever_called_torch")
 
 
-def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
+def test_a_user_error_keeps_its_problems_and_exit_code() -> None:
     problems = (Problem(code="a", message="one"), Problem(code="b", message="two"))
     failure = raised(DataError(*problems))
     assert failure.reason == "error[a]: one; error[b]: two"
@@ -50,7 +50,7 @@ def test_a_mistake_of_the_user_keeps_its_problems_and_its_exit_code() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_lack_of_memory_is_known_in_every_guise(error: BaseException) -> None:
+def test_every_error_of_memory_is_recognised(error: BaseException) -> None:
     for failure in (raised(error), raised(ValueError("building the batch"), error)):
         assert (failure.state, failure.code) == ("out-of-memory", EXIT_MEMORY)
         assert "make `data.batch`, `dims.length` or `dims.width` smaller, or run fewer trials at once" in failure.reason
@@ -63,28 +63,28 @@ def test_a_lack_of_memory_is_known_in_every_guise(error: BaseException) -> None:
         ("can't allocate memory: you tried to allocate 1024 bytes. Error code 12", "1024 bytes"),
     ],
 )
-def test_a_lack_of_memory_says_how_much_was_asked_for(text: str, size: str) -> None:
+def test_an_error_of_memory_names_the_requested_size(text: str, size: str) -> None:
     assert raised(RuntimeError(text)).reason.startswith(f"out of memory when {size} more were requested: ")
 
 
-def test_a_real_lack_of_memory_is_known() -> None:
+def test_a_real_error_of_memory_is_recognised() -> None:
     with pytest.raises(RuntimeError, match="can't allocate memory") as caught:
         torch.empty(1 << 60, dtype=torch.uint8)
     assert describe_failure(caught.value).state == "out-of-memory"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE], ids=lambda code: errno.errorcode[code])
-def test_a_disk_may_serve_the_next_time(code: int) -> None:
+def test_an_error_of_a_disk_is_retried(code: int) -> None:
     error = OSError(code, os.strerror(code))
     for failure in (raised(error), raised(StoreError(Problem(code="cannot-write", message="1 byte")), error)):
         assert (failure.state, failure.code) == ("failed", EXIT_RETRY)
 
 
-def test_what_will_fail_again_is_not_tried_again() -> None:
+def test_a_permanent_error_is_not_retried() -> None:
     assert raised(FileNotFoundError(errno.ENOENT, "gone")).code == EXIT_FAILED
     assert raised(StoreError(Problem(code="other-machine", message="threads"))).code == EXIT_STORE
 
 
-def test_words_drive_no_terminal_and_fill_no_screen() -> None:
+def test_messages_are_escaped_and_shortened() -> None:
     assert one_line(ValueError("\x1b[31mred")) == r"ValueError: \u001b[31mred"
     assert len(one_line(ValueError("x" * 10_000))) == MAX_LENGTH + 1

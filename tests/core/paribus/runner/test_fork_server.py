@@ -103,7 +103,7 @@ def printed(path: Path, text: str, seconds: float = 30.0) -> None:
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
-    """Whether a process ends soon; a zombie has."""
+    """Return whether a process ends soon; a zombie has ended."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -128,7 +128,7 @@ def test_jobs_run_in_separate_processes_and_report_their_ends(server: ForkServer
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)
-def test_a_job_that_crashes_is_told_of_and_the_others_go_on(
+def test_a_crashed_job_is_reported_and_the_others_go_on(
     server: ForkServer, job: MakeJob, number: signal.Signals
 ) -> None:
     server.start(job(HEARING, "other"))
@@ -158,7 +158,9 @@ def test_code_that_exits_or_raises_ends_only_its_job(server: ForkServer, job: Ma
     assert (ends["raise"].code, ends["raise"].last_line) == (70, "SystemExit: no")
 
 
-def test_the_first_signal_asks_and_the_second_ends_at_once(server: ForkServer, job: MakeJob, tmp_path: Path) -> None:
+def test_the_first_signal_requests_a_stop_and_the_second_ends_at_once(
+    server: ForkServer, job: MakeJob, tmp_path: Path
+) -> None:
     server.start(job("import time\nstop.poll(); print('deaf', flush=True)\nwhile True: time.sleep(0.01)"))
     started(server)
     printed(tmp_path / "job.txt", "deaf")
@@ -170,7 +172,7 @@ def test_the_first_signal_asks_and_the_second_ends_at_once(server: ForkServer, j
     assert end.code == 143
 
 
-def test_a_job_that_has_not_begun_to_listen_ends_at_the_first_signal(
+def test_a_job_that_does_not_poll_yet_ends_at_the_first_signal(
     server: ForkServer, job: MakeJob, tmp_path: Path
 ) -> None:
     server.start(job("import time\nprint('importing', flush=True)\nwhile True: time.sleep(0.01)"))
@@ -187,7 +189,9 @@ def test_a_signal_sent_with_the_start_is_not_lost(server: ForkServer, job: MakeJ
     assert end.code == 143
 
 
-def test_whoever_took_the_signals_loses_them_at_the_next_step(server: ForkServer, job: MakeJob, tmp_path: Path) -> None:
+def test_replaced_signal_handlers_are_reinstalled_at_the_next_step(
+    server: ForkServer, job: MakeJob, tmp_path: Path
+) -> None:
     server.start(job("import signal; signal.signal(signal.SIGTERM, lambda *a: print('mine'))\n" + HEARING))
     printed(tmp_path / "job.txt", "on")
     server.stop("job", signal.SIGTERM)
@@ -327,13 +331,13 @@ def test_a_log_over_its_limit_keeps_its_end(server: ForkServer, job: MakeJob, tm
     assert log.endswith("x\nthe end\n")
 
 
-def test_a_log_that_cannot_be_written_hurts_nobody(server: ForkServer, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_does_not_affect_the_job(server: ForkServer, tmp_path: Path) -> None:
     server.start(Job("job", "print('hello'); code = 4", str(tmp_path / "nowhere" / "log.txt")))
     (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert (end.code, end.last_line) == (4, "hello")
 
 
-def test_a_zygote_imports_no_torch_until_it_is_told_to(server: ForkServer, job: MakeJob) -> None:
+def test_without_fork_the_server_does_not_import_torch(server: ForkServer, job: MakeJob) -> None:
     server.start(job("import sys; print('torch' in sys.modules)"))
     (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.last_line == "False"

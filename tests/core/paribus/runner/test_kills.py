@@ -89,7 +89,7 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
     begun: list[subprocess.Popen[str]] = []
 
     def start(*, fork: bool = True, **rules: Any) -> subprocess.Popen[str]:
-        documents = json.dumps([each.document() for each in trials])
+        documents = json.dumps([trial.document() for trial in trials])
         process = subprocess.Popen(
             [sys.executable, "-c", RUNNER, str(tmp_path), documents, json.dumps({"jobs": 2, **rules}), str(fork)],
             stdout=subprocess.PIPE,
@@ -109,7 +109,7 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
 
 
 def results(store: Store, trials: list[Trial]) -> list[bytes]:
-    by_identity = [store.record(each.identity) for each in trials]
+    by_identity = [store.record(trial.identity) for trial in trials]
     return [canonical_json(record["result"]) for record in by_identity if record is not None]
 
 
@@ -140,7 +140,7 @@ def family(pid: int) -> list[int]:
 
 
 def alive(pids: list[int], seconds: float = 10.0) -> list[int]:
-    """Those that have not ended after so long."""
+    """Return the processes that have not ended after this time."""
     end = time.monotonic() + seconds
     while (running := [pid for pid in pids if _alive(pid)]) and time.monotonic() < end:
         time.sleep(0.02)
@@ -162,22 +162,22 @@ def _alive(pid: int) -> bool:
         (signal.SIGHUP, EXIT_TERMINATED, "SIGHUP"),
     ],
 )
-def test_a_run_that_is_asked_to_stop_says_how_to_go_on_and_does(
+def test_a_stopped_run_names_the_command_that_resumes_it(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes], number: signal.Signals, code: int, name: str
 ) -> None:
     process = run()
     until(process, "progress", 2)
     everybody = family(process.pid)
     os.killpg(process.pid, number)  # as a terminal does it
-    _, said = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == code
-    assert f"stopped by {name}; nothing is lost; to go on: paribus run study" in said
+    assert f"stopped by {name}; nothing is lost; to go on: paribus run study" in output
     assert alive(everybody, 0.5) == []
     assert run().wait(120) == EXIT_OK
     assert results(store, trials) == uncut
 
 
-def test_asked_twice_it_ends_at_once_and_nothing_is_lost(
+def test_a_second_signal_ends_the_run_at_once_and_loses_nothing(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
 ) -> None:
     process = run()
@@ -199,7 +199,7 @@ def test_asked_twice_it_ends_at_once_and_nothing_is_lost(
     assert results(store, trials) == uncut
 
 
-def test_a_killed_supervisor_leaves_no_orphan(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
+def test_a_killed_scheduler_leaves_no_orphan(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
     process = run(trial={"checkpoint_steps": 3})
     until(process, "progress", 2)
     everybody = family(process.pid)
@@ -210,7 +210,7 @@ def test_a_killed_supervisor_leaves_no_orphan(run: Run, store: Store, trials: li
     assert results(store, trials) == uncut
 
 
-def test_without_a_fork_all_is_the_same(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
+def test_records_are_the_same_without_forking(run: Run, store: Store, trials: list[Trial], uncut: list[bytes]) -> None:
     process = run(fork=False)
     until(process, "progress", 2)
     everybody = family(process.pid)
@@ -226,9 +226,9 @@ def test_a_killed_fork_server_is_replaced_within_the_run(
     process = run(trial={"checkpoint_steps": 3})
     until(process, "progress", 2)
     os.kill(family(process.pid)[1], signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == EXIT_OK
-    assert "ended with signal 9 (SIGKILL); it is started again" in said
+    assert "ended with signal 9 (SIGKILL); it is started again" in output
     assert results(store, trials) == uncut
 
 
@@ -236,16 +236,16 @@ def test_two_runs_of_one_store_run_each_trial_once(
     run: Run, store: Store, trials: list[Trial], uncut: list[bytes]
 ) -> None:
     both = [run(jobs=1), run(jobs=1)]
-    said = [process.communicate(timeout=120) for process in both]
+    output = [process.communicate(timeout=120) for process in both]
     # 5: the other one still ran the last
-    assert {process.returncode for process in both} <= {EXIT_OK, EXIT_STORE}, said
+    assert {process.returncode for process in both} <= {EXIT_OK, EXIT_STORE}, output
     assert EXIT_OK in {process.returncode for process in both}
     assert results(store, trials) == uncut
-    records = [store.record(each.identity) for each in trials]
+    records = [store.record(trial.identity) for trial in trials]
     assert len({record["provenance"]["pid"] for record in records if record is not None}) == len(trials)
-    for each in trials:
-        log = (store.folder(each.identity) / "progress.jsonl").read_text()
-        assert log.count(f'"step": {STEPS},') == 1, said
+    for trial in trials:
+        log = (store.folder(trial.identity) / "progress.jsonl").read_text()
+        assert log.count(f'"step": {STEPS},') == 1, output
 
 
 @pytest.mark.timeout(1800)

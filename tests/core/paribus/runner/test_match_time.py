@@ -1,4 +1,4 @@
-"""What is matched on time is measured once, by one runner; plans follow from what it came to."""
+"""Matches on time are measured once, by one runner, and plans use the saved result."""
 
 from __future__ import annotations
 
@@ -95,26 +95,26 @@ def read(registry: Registry, tmp_path: Path, tree: Document) -> Callable[..., Pl
     return made
 
 
-def solved(planned: PlannedStudy, clock: Clock, **more: Any) -> PlannedStudy:
-    return match_on_time(planned, clock, ignore_event, StopRequest(), **more)
+def solved(planned: PlannedStudy, clock: Clock, **options: Any) -> PlannedStudy:
+    return match_on_time(planned, clock, ignore_event, StopRequest(), **options)
 
 
 def documents(planned: PlannedStudy) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (planned.store.root / FOLDER).glob("*.json") if path.name != PASS_FILE}
 
 
-def test_before_it_is_measured_the_baseline_alone_has_trials_and_the_plan_says_what_is_missing(read: Any) -> None:
+def test_only_the_baseline_has_trials_before_the_match_is_measured(read: Any) -> None:
     planned = read()
     assert {trial.variant for trial in planned.plan.trials} == {BASELINE}
     assert not planned.plan.is_complete
     (line,) = unsolved_matches(planned)
     assert line.startswith("not known yet: the trials of attention=mqa, attention=gqa(kv_heads=1), whose ")
-    assert "`paribus run` measures that first" in line
+    assert "`paribus run` measures it first" in line
     assert str(planned.store.root / FOLDER) in line
     assert not planned.store.root.exists()
 
 
-def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
+def test_a_measured_match_is_saved_and_reused(read: Any) -> None:
     clock = Clock()
     planned = solved(read(), clock)
     assert planned.plan.is_complete
@@ -132,21 +132,21 @@ def test_a_solution_is_kept_and_no_later_plan_measures_again(read: Any) -> None:
     assert list(unsolved_matches(replanned)) == []
 
 
-def test_a_trial_is_what_its_solved_spec_says_whatever_solved_it(read: Any) -> None:
+def test_a_matched_trial_equals_one_with_the_value_written_out(read: Any) -> None:
     planned = solved(read(), Clock())
     trial = planned.plan.trials_of("attention=mqa")[0]
     assert trial.spec["feedforward"]["expand"] == planned.plan.matched["attention=mqa"].value
     assert trial.identity == identity_of(trial.spec, trial.code, trial.corpus)
     assert trial.matched_values == {"feedforward.expand": trial.spec["feedforward"]["expand"]}
-    written = {"attention": "mqa", "feedforward.expand": trial.spec["feedforward"]["expand"]}
-    same = read(match=None, design="list", vary={}, variants=[written])
+    changes = {"attention": "mqa", "feedforward.expand": trial.spec["feedforward"]["expand"]}
+    same = read(match=None, design="list", vary={}, variants=[changes])
     assert [each.identity for each in same.plan.trials_of(same.plan.variants[1].name)] == [
         each.identity for each in planned.plan.trials_of("attention=mqa")
     ]
 
 
-def test_no_value_is_tried_of_which_there_is_no_model(read: Any, tree: Document) -> None:
-    """Four heads halve a width that rope turns in pairs: what only a position refuses is no value of the knob."""
+def test_only_values_with_a_valid_model_are_tried(read: Any, tree: Document) -> None:
+    """Four heads halve a width that rope turns in pairs: values that only the position refuses are not tried."""
     clock = Clock(wide=True)
     base: Document = {**tree["base"], "position": "rope"}
     planned = solved(read(base=base, vary={"attention": ["mqa"]}, match={"on": "time", "by": "dims.width"}), clock)
@@ -156,20 +156,20 @@ def test_no_value_is_tried_of_which_there_is_no_model(read: Any, tree: Document)
     assert width == pytest.approx(1.3 * base["dims"]["width"], abs=base["dims"]["heads"])
 
 
-def test_more_seeds_and_a_longer_training_keep_it_and_a_new_variant_alone_is_measured(read: Any) -> None:
+def test_more_seeds_and_steps_keep_a_match_and_only_new_variants_are_measured(read: Any) -> None:
     clock = Clock()
     solutions_before = solved(read(vary={"attention": ["mqa"]}), clock)
     longer = read(vary={"attention": ["mqa"]}, seeds=3, budget={"steps": 9}, evaluate=["clm"])
     assert longer.plan.matched == solutions_before.plan.matched
     clock.passes.clear()
     solutions_kept = documents(solutions_before)
-    more = solved(read(), clock)
-    assert more.plan.matched["attention=mqa"] == solutions_before.plan.matched["attention=mqa"]
+    options = solved(read(), clock)
+    assert options.plan.matched["attention=mqa"] == solutions_before.plan.matched["attention=mqa"]
     assert {len(names) for names in clock.passes} == {2}  # the baseline, and one variant
-    assert {path: documents(more)[path] for path in solutions_kept} == solutions_kept
+    assert {path: documents(options)[path] for path in solutions_kept} == solutions_kept
 
 
-def test_another_machine_or_other_code_is_said_and_never_measured_anew(
+def test_changes_of_machine_and_code_are_reported_without_a_new_measurement(
     read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = solved(read(), Clock())
@@ -188,30 +188,30 @@ def test_another_machine_or_other_code_is_said_and_never_measured_anew(
     assert line.endswith(", the code has changed")
 
 
-def test_what_was_turned_stands_in_the_certificate_with_its_interval(read: Any) -> None:
+def test_the_certificate_shows_the_matched_value_with_its_interval(read: Any) -> None:
     question = comparison_spec(solved(read(), Clock()))
     assert question.knob_notes["attention=mqa"].startswith("matched on time by feedforward.expand=7: +0.0% [")
     assert BASELINE not in question.knob_notes
 
 
-def test_a_damaged_solution_is_set_aside_and_measured_again(read: Any) -> None:
+def test_a_damaged_match_is_measured_again(read: Any) -> None:
     planned = solved(read(), Clock())
-    first = sorted(documents(planned))[0]
-    first.write_bytes(first.read_bytes()[:-9])
-    again = read()
-    assert len(again.plan.settings[0].untimed) == 1
-    assert any("set aside" in note for note in again.store.messages)
-    assert solved(again, Clock()).plan.matched == planned.plan.matched
+    document_path = sorted(documents(planned))[0]
+    document_path.write_bytes(document_path.read_bytes()[:-9])
+    replanned = read()
+    assert len(replanned.plan.settings[0].untimed) == 1
+    assert any("set aside" in note for note in replanned.store.messages)
+    assert solved(replanned, Clock()).plan.matched == planned.plan.matched
 
 
 @pytest.mark.parametrize("locks", [True, False])
-def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any, locks: bool) -> None:
+def test_one_of_two_runners_measures_and_the_other_uses_its_result(read: Any, locks: bool) -> None:
     clock, inside, go = Clock(), threading.Event(), threading.Event()
 
-    def slowly(*told: Any) -> Document:
+    def slowly(*arguments: Any) -> Document:
         inside.set()
         assert go.wait(20)
-        return clock(*told)
+        return clock(*arguments)
 
     def runner(host: str) -> PlannedStudy:
         host_identity = HostIdentity(
@@ -244,11 +244,11 @@ def test_of_two_runners_one_measures_and_the_other_has_what_it_came_to(read: Any
     assert len(documents(read())) == 2
 
 
-def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
+def test_a_waiting_runner_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     planned = read()
     stop = StopRequest()
 
-    def take(*told: Any) -> Document:
+    def take(*arguments: Any) -> Document:
         stop.request(2)
         with pytest.raises(InterruptedStudyError, match="interrupted"):
             match_on_time(read(), Clock(), ignore_event, stop)
@@ -260,7 +260,7 @@ def test_whoever_waits_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     assert solved(read(), Clock()).plan.is_complete  # and the claim is free
 
 
-def test_what_one_match_cannot_bring_near_is_refused_by_name(read: Any) -> None:
+def test_a_variant_that_cannot_be_matched_is_named_in_the_error(read: Any) -> None:
     class Slow(Clock):
         def _takes(self, spec: Mapping[str, Any]) -> float:
             return 9.0 if spec["attention"]["name"] == "mqa" else super()._takes(spec)
@@ -270,7 +270,7 @@ def test_what_one_match_cannot_bring_near_is_refused_by_name(read: Any) -> None:
     assert list(read().plan.settings[0].untimed) == ["attention=mqa"]  # what could be matched is kept
 
 
-def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(read: Any) -> None:
+def test_time_is_matched_at_every_scale_and_before_tuning(read: Any) -> None:
     matches = ["none", {"on": "time", "by": "feedforward.expand"}]
     scales = {"s": {"dims.width": 16}, "m": {"dims.width": 32}}
     tune = {"optimizer.lr": [1e-3, 2e-3], "seeds": 1}
@@ -291,7 +291,7 @@ def test_time_is_one_of_several_matches_at_every_scale_and_before_what_is_tuned(
     assert len([tuned for tuned in solved_study.plan.tuned if tuned.variant == "attention=mqa"]) == 4
 
 
-def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: Registry) -> None:
+def test_a_failed_measurement_is_reported(read: Any, tmp_path: Path, registry: Registry) -> None:
     planned = read()
     planned.store.root.mkdir(parents=True)
     spec = {**planned.plan.trials[0].spec, "trainer": {"precision": "64-true"}}
@@ -305,18 +305,16 @@ def test_what_cannot_be_timed_here_is_said(read: Any, tmp_path: Path, registry: 
 
 
 @pytest.mark.slow
-def test_steps_that_were_matched_take_as_long_in_processes_of_a_real_run(
-    tree: Document, registry: Registry, tmp_path: Path
-) -> None:
+def test_matched_steps_take_equally_long_in_a_real_run(tree: Document, registry: Registry, tmp_path: Path) -> None:
     tree["base"]["dims"] = {**tree["base"]["dims"], "length": 64, "width": 64}
     tree["base"]["data"] = {**tree["base"]["data"], "batch": 8}
     tree["vary"] = {"dims.layers": [2]}
     tree["base"]["feedforward"] = {"name": "mlp", "activation": "gelu", "expand": 16.0}
-    said: list[str] = []
+    notes: list[str] = []
     planned = paribus.study(tree, registry=registry, store=tmp_path)
-    done = paribus.run(planned, on_event=lambda event: said.append(event.text), timing=None)
+    done = paribus.run(planned, on_event=lambda event: notes.append(event.text), timing=None)
     assert done.plan.is_complete
-    assert any("matching on time, pass 1: dims.layers=2 at 16 takes" in text for text in said)
+    assert any("matching on time, pass 1: dims.layers=2 at 16 takes" in text for text in notes)
     solution = done.plan.matched["dims.layers=2"]
     assert solution.timing is not None
     assert 1 < solution.value < 15  # two layers of less width take as long as one

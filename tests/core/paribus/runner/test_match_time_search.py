@@ -1,4 +1,4 @@
-"""A knob is turned until steps take as long as the baseline's: the next value follows from rounds that took turns."""
+"""An option is searched until steps take as long as the baseline's, from interleaved rounds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def one(takes: Callable[[float], float], start: float, clock: Clock, **options: 
 
 
 @given(st.floats(0.3, 0.9), st.floats(0.2, 3.0), st.floats(1.0, 8.0))
-def test_where_time_is_a_line_in_the_knob_it_comes_within_a_hundredth(fixed: float, much: float, start: float) -> None:
+def test_a_linear_step_time_is_matched_within_a_hundredth(fixed: float, much: float, start: float) -> None:
     clock = Clock()
     match_result = one(lambda value: fixed + much * (1 - fixed) * value / start, start, clock)
     assert abs(match_result.ratio.median - 1) <= TOLERANCE
@@ -80,13 +80,13 @@ def test_where_time_is_a_line_in_the_knob_it_comes_within_a_hundredth(fixed: flo
     assert float(f"{match_result.value:.3g}") == match_result.value or match_result.value == start
 
 
-def test_what_takes_as_long_already_is_left_as_it_is() -> None:
+def test_a_variant_that_matches_already_keeps_its_value() -> None:
     clock = Clock()
     assert one(lambda value: 1.005, 4.0, clock).value == 4.0
     assert [seconds for _, seconds in clock.passes] == [SEARCH_SECONDS, FINAL_SECONDS]
 
 
-def test_the_residual_is_of_a_pass_that_had_no_part_in_the_choice() -> None:
+def test_the_residual_is_from_a_separate_pass() -> None:
     clock = Clock(noise=0.05)
     match_result = one(lambda value: 0.5 + value / 8, 3.0, clock)
     *looked, (values, seconds) = clock.passes
@@ -99,9 +99,9 @@ def test_the_residual_is_of_a_pass_that_had_no_part_in_the_choice() -> None:
 
 
 @given(st.sampled_from([2, 4, 8]), st.integers(2, 60), st.integers(3, 400))
-def test_of_whole_values_the_nearest_that_a_model_can_have_is_taken(step: int, place: int, wanted: int) -> None:
+def test_the_nearest_valid_whole_value_is_chosen(step: int, place: int, expected: int) -> None:
     """Multiples of the heads: the one on either side of the baseline's time that is nearer to it."""
-    start, aim = step * place, max(step, wanted)
+    start, aim = step * place, max(step, expected)
     match_result = one(lambda value: value / aim, start, Clock(), refuses=lambda value: value % step)
     assert isinstance(match_result.value, int)
     assert match_result.value % step == 0
@@ -110,13 +110,13 @@ def test_of_whole_values_the_nearest_that_a_model_can_have_is_taken(step: int, p
 
 
 @pytest.mark.parametrize(("aim", "nearest"), [(2.2, 2), (5.0, 6), (11.0, 12)])
-def test_of_few_values_the_nearest_is_taken(aim: float, nearest: int) -> None:
+def test_the_nearest_of_few_values_is_chosen(aim: float, nearest: int) -> None:
     """Heads that share keys divide all heads."""
     match_result = one(lambda value: 0.6 + 0.4 * value / aim, 6, Clock(), refuses=lambda value: 12 % value)
     assert match_result.value == nearest
 
 
-def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to() -> None:
+def test_an_option_that_cannot_reach_the_baseline_is_refused_with_its_ratios() -> None:
     slow = {"key": asked(lambda value: 1.2 + value / 100, 4.0)}
     match_result, (problem,) = search_matches(slow, Clock())
     assert not match_result
@@ -132,7 +132,7 @@ def test_a_knob_that_reaches_only_one_side_is_refused_and_says_what_it_came_to()
     assert "even at feedforward.expand=16 a step of v takes 0.660" in problem.message
 
 
-def test_one_that_cannot_be_matched_keeps_no_other_from_it() -> None:
+def test_a_variant_that_cannot_be_matched_does_not_affect_others() -> None:
     both = {"a": asked(lambda value: 1.5, 4.0, name="a"), "b": asked(lambda value: value / 3, 4.0, name="b")}
     match_result, problems = search_matches(both, Clock())
     assert list(match_result) == ["b"]
@@ -140,21 +140,21 @@ def test_one_that_cannot_be_matched_keeps_no_other_from_it() -> None:
     assert len(problems) == 1
 
 
-def test_all_that_are_looked_for_take_turns_and_the_baseline_with_each_of_them() -> None:
+def test_variants_take_turns_with_their_baseline() -> None:
     clock = Clock()
     every = {f"{number}": asked(lambda value, at=number: value / (2 + at), 4.0) for number in range(GROUP_SIZE + 3)}  # type: ignore[misc]  # a default binds it
     match_result, _ = search_matches(every, clock)
     assert {name: round(solution.value, 1) for name, solution in match_result.items()} == pytest.approx(
         {f"{number}": 2 + number for number in range(GROUP_SIZE + 3)}, rel=0.05
     )
-    first = clock.groups[0]
-    assert [len(group) for group in first] == [1 + GROUP_SIZE, 1 + 3]
-    assert {group[0] for group in first} == {"base"}
+    first_group = clock.groups[0]
+    assert [len(group) for group in first_group] == [1 + GROUP_SIZE, 1 + 3]
+    assert {group[0] for group in first_group} == {"base"}
     assert len(clock.groups[1][0]) + len(clock.groups[1][-1]) < len(every) + 2 + 1  # what was near has left
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1, 0.4])
-def test_noise_costs_precision_and_the_interval_says_so_but_never_more_than_the_passes(noise: float) -> None:
+def test_noise_widens_the_interval_and_the_number_of_passes_is_limited(noise: float) -> None:
     clock = Clock(noise=noise, rounds=40)
     match_result = one(lambda value: 0.4 + 0.2 * value, 5.0, clock)  # 3 is right
     assert len(clock.passes) <= MAX_PASSES + 1

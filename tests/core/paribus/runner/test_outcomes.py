@@ -27,11 +27,11 @@ SAID = {"state": "failed", "reason": "ValueError: no"}
         (None, signal.SIGTERM, None, "interrupted", False),
     ],
 )
-def test_an_end_means_a_state_and_whether_to_try_again(
+def test_an_end_gives_a_state_and_whether_to_retry(
     code: int | None, number: int | None, failure: dict[str, str] | None, state: str, again: bool
 ) -> None:
-    found = trial_outcome(JobEnded("a", code, number, "its last line"), failure)
-    assert (found.state, found.may_retry) == (state, again)
+    outcome = trial_outcome(JobEnded("a", code, number, "its last line"), failure)
+    assert (outcome.state, outcome.may_retry) == (state, again)
     assert trial_outcome(JobEnded("a", code, number), failure, 60.0).state == "timeout"
     assert trial_outcome(JobEnded("a", None, 9), failure, is_ending=True).state == "interrupted"
 

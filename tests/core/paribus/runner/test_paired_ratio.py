@@ -12,7 +12,7 @@ from paribus.runner.timing import Ratio, interval, paired_ratio, widen
 
 
 @given(st.integers(1, 200))
-def test_the_interval_of_a_median_holds_it_in_95_of_100_whatever_the_distribution(n: int) -> None:
+def test_the_interval_contains_the_median_in_95_of_100_samples_of_any_distribution(n: int) -> None:
     low, high = interval([float(number) for number in range(n)])
     if n < 6:
         assert (low, high) == (-math.inf, math.inf)

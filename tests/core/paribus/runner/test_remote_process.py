@@ -27,7 +27,7 @@ def end(process: JobProcess) -> JobEnded:
     return ended
 
 
-def test_it_reads_its_order_where_the_study_runs_and_its_words_are_kept(
+def test_a_job_gets_its_request_and_folder_and_its_output_is_logged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = "import os, sys; print(os.getcwd(), os.environ['NAME']); print(sys.stdin.read()); sys.exit(7)"
@@ -37,11 +37,11 @@ def test_it_reads_its_order_where_the_study_runs_and_its_words_are_kept(
     assert (tmp_path / "log.txt").read_text() == f'{tmp_path} value\n{{"an": "order"}}\n'
 
 
-def test_a_folder_that_is_not_there_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert end(begun(monkeypatch, tmp_path, "", JobEnvironment({}, str(tmp_path / "none")))).code == 0
 
 
-def test_a_signal_reaches_it_and_a_kill_what_it_started_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_signal_reaches_the_job_and_sigkill_its_subprocesses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     process = begun(monkeypatch, tmp_path, "import os, time; os.write(1, b'on\\n'); time.sleep(60)")
     while not (tmp_path / "log.txt").exists() or not (tmp_path / "log.txt").read_text():
         assert process.wait(0.05) is None
@@ -61,12 +61,12 @@ def test_a_signal_reaches_it_and_a_kill_what_it_started_too(monkeypatch: pytest.
         time.sleep(0.01)
 
 
-def test_one_that_closes_its_output_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_job_that_closes_its_output_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     process = begun(monkeypatch, tmp_path, "import os, time; os.close(1); os.close(2); time.sleep(0.3); os._exit(3)")
     assert end(process).code == 3
 
 
-def test_home_names_this_code_and_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_has_this_code_and_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PARIBUS_CACHE_DIR", "cache")
     home = JobEnvironment.current()

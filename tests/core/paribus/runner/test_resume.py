@@ -42,16 +42,16 @@ def result(record: Spec) -> bytes:
 
 
 class Cut(BaseException):
-    """What a test raises in the place of a power cut."""
+    """Error that stands for a power cut."""
 
 
-def cut_at(k: int, how: Callable[[], None]) -> Files:
+def cut_at(k: int, interrupt: Callable[[], None]) -> Files:
     """Files whose k-th call, counted from 0, does not come about."""
     calls = iter(range(10_000))
 
     def before(name: str) -> None:
         if next(calls) == k:
-            how()
+            interrupt()
 
     return FILES.with_callback(before)
 
@@ -75,8 +75,8 @@ def made(folder: Path) -> Path:
 
 def asked_at(*steps: int) -> Callable[[], bool]:
     """Somebody who asks to stop after so many steps, counted anew after every resumption."""
-    seen = iter(range(1, 1_000))
-    return lambda: next(seen) in steps
+    numbers = iter(range(1, 1_000))
+    return lambda: next(numbers) in steps
 
 
 def interrupted(spec: Spec, registry: Registry, terms: TrialContext) -> bool:
@@ -88,7 +88,7 @@ def interrupted(spec: Spec, registry: Registry, terms: TrialContext) -> bool:
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_a_cut_after_any_step_changes_nothing(
+def test_an_interruption_after_any_step_changes_nothing(
     spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, step: int
 ) -> None:
     assert interrupted(spec, registry, TrialContext("trial", tmp_path, should_stop=asked_at(step)))
@@ -96,7 +96,9 @@ def test_a_cut_after_any_step_changes_nothing(
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path))) == uncut
 
 
-def test_a_cut_after_every_step_changes_nothing(spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path) -> None:
+def test_an_interruption_after_every_step_changes_nothing(
+    spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path
+) -> None:
     cuts = 0
     while interrupted(spec, registry, TrialContext("trial", tmp_path, should_stop=asked_at(1))):
         cuts += 1
@@ -117,7 +119,7 @@ def test_the_checkpoints_of_a_run_change_nothing(spec: Spec, registry: Registry,
     ],
     ids=["accumulated", "workers", "seed"],
 )
-def test_a_cut_changes_nothing_either(
+def test_an_interruption_changes_no_other_result(
     tiny: Callable[..., Spec], registry: Registry, tmp_path: Path, over: dict[str, Any]
 ) -> None:
     spec = {**tiny(steps=5), **over}
@@ -126,7 +128,7 @@ def test_a_cut_changes_nothing_either(
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))) == expected
 
 
-def test_a_cut_ahead_of_a_divergence_changes_nothing(
+def test_an_interruption_before_a_divergence_changes_nothing(
     tiny: Callable[..., Spec], registry: Registry, tmp_path: Path
 ) -> None:
     spec = tiny(steps=STEPS)
@@ -140,7 +142,7 @@ def test_a_cut_ahead_of_a_divergence_changes_nothing(
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path / "cut"))) == result(expected)
 
 
-def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() -> None:
+def test_steps_after_a_divergence_are_not_in_the_record() -> None:
     nothing: Any = None
     keeper = TrialCallback(
         nothing,
@@ -162,16 +164,16 @@ def test_what_was_done_between_a_divergence_and_its_discovery_does_not_show() ->
 
 
 def calls_of(spec: Spec, registry: Registry, folder: Path) -> int:
-    """How many calls that write a run makes."""
-    made: list[str] = []
-    terms = TrialContext("trial", folder, OPTIONS, files=FILES.with_callback(made.append))
+    """Return the number of writing calls of a run."""
+    batches: list[str] = []
+    terms = TrialContext("trial", folder, OPTIONS, files=FILES.with_callback(batches.append))
     run_trial(spec, registry, terms)
-    return len(made)
+    return len(batches)
 
 
-def cut_and_resumed(spec: Spec, registry: Registry, folder: Path, k: int, how: Callable[[], None]) -> bytes:
+def cut_and_resumed(spec: Spec, registry: Registry, folder: Path, k: int, interrupt: Callable[[], None]) -> bytes:
     """The result of a trial that was cut in its k-th call, and run again."""
-    terms = TrialContext("trial", folder, OPTIONS, files=cut_at(k, how))
+    terms = TrialContext("trial", folder, OPTIONS, files=cut_at(k, interrupt))
     with suppress(Cut, StoreError):
         run_trial(spec, registry, terms)
     return result(run_trial(spec, registry, TrialContext("trial", folder, OPTIONS)))
@@ -182,17 +184,17 @@ def test_a_full_disk_and_a_power_cut_in_some_writes_change_nothing(
 ) -> None:
     count = calls_of(spec, registry, made(tmp_path / "counted"))
     for k in (count // 2, count - 5):
-        for how in (disk_full, power_cut):
-            assert cut_and_resumed(spec, registry, made(tmp_path / f"{k} {how.__name__}"), k, how) == uncut
+        for interrupt in (disk_full, power_cut):
+            assert cut_and_resumed(spec, registry, made(tmp_path / f"{k} {interrupt.__name__}"), k, interrupt) == uncut
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", [disk_full, power_cut], ids=lambda how: how.__name__)
+@pytest.mark.parametrize("how", [disk_full, power_cut], ids=lambda interrupt: interrupt.__name__)
 def test_a_full_disk_and_a_power_cut_in_any_write_change_nothing(
-    spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, how: Callable[[], None]
+    spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, interrupt: Callable[[], None]
 ) -> None:
     for k in range(calls_of(spec, registry, made(tmp_path / "counted"))):
-        assert cut_and_resumed(spec, registry, made(tmp_path / str(k)), k, how) == uncut, k
+        assert cut_and_resumed(spec, registry, made(tmp_path / str(k)), k, interrupt) == uncut, k
 
 
 @pytest.mark.faults

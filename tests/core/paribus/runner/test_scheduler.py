@@ -125,10 +125,10 @@ def only(variant: str, act: Act) -> Act:
 
 
 def in_turn(*acts: Act) -> Act:
-    left = deque(acts)
+    remaining = deque(acts)
 
     def act(order: WorkerRequest) -> End:
-        return left.popleft()(order)
+        return remaining.popleft()(order)
 
     return act
 
@@ -597,8 +597,8 @@ def test_children_of_a_failed_parent_fail(store: Store, state: str) -> None:
     launcher, events = supervised(store, act, PRETRAIN, TUNE, AGAIN, OTHER, rehearse=False)
     assert launcher.ran == ["a-pre", "b-pre"]
     assert [store.state(name) for name in ("a-pre", "a-tune", "a-again", "b-pre")] == [state, state, state, "done"]
-    why = ": ValueError: broken" if state == "failed" else ""
-    begun = f"its parent, a, pre, seed 0, ended as `{state}`{why}"
+    reason = ": ValueError: broken" if state == "failed" else ""
+    begun = f"its parent, a, pre, seed 0, ended as `{state}`{reason}"
     assert (store.failure("a-tune") or {})["reason"] == begun
     ends = {event.trial.identity: event.text for event in events if event.kind == "ended" and event.trial}
     assert ends["a-tune"] == begun

@@ -92,10 +92,10 @@ def starts(root: Path) -> list[list[str]]:
 
 def until_started(root: Path, host: str) -> str:
     end = time.monotonic() + 60
-    while not (found := [name for by, name in starts(root) if by == host]):
+    while not (names := [name for runner_host, name in starts(root) if runner_host == host]):
         assert time.monotonic() < end
         time.sleep(0.02)
-    return found[0]
+    return names[0]
 
 
 def done_by(root: Path) -> dict[str, str]:
@@ -112,7 +112,7 @@ def test_three_runners_share_a_study_and_run_no_trial_twice(tmp_path: Path) -> N
     assert sorted(done_by(tmp_path)) == TRIALS
 
 
-def test_a_trial_that_lives_on_elsewhere_is_left_there_and_named(tmp_path: Path) -> None:
+def test_a_trial_that_another_machine_runs_is_left_to_it_and_named(tmp_path: Path) -> None:
     store = Store(tmp_path, "study", host=HostIdentity("far-away", "far-away", has_flock=False, heartbeat_seconds=0.1))
     folder = store.folder(TRIALS[0])
     folder.mkdir(parents=True)
@@ -127,12 +127,12 @@ def test_a_trial_that_lives_on_elsewhere_is_left_there_and_named(tmp_path: Path)
 
 @pytest.mark.faults
 def test_the_trials_of_a_machine_that_died_are_taken_over_once(tmp_path: Path) -> None:
-    first = runner(tmp_path, "a", 30)
+    first_runner = runner(tmp_path, "a", 30)
     lost = until_started(tmp_path, "a")
-    others = [runner(tmp_path, host, 0.2) for host in "bcd"]
-    os.killpg(first.pid, signal.SIGKILL)
-    first.communicate()
-    for process in others:
+    other_runners = [runner(tmp_path, host, 0.2) for host in "bcd"]
+    os.killpg(first_runner.pid, signal.SIGKILL)
+    first_runner.communicate()
+    for process in other_runners:
         _, result = process.communicate(timeout=120)
         assert process.returncode == 0, result
     assert Counter(name for _, name in starts(tmp_path)) == {name: 2 if name == lost else 1 for name in TRIALS}
@@ -141,18 +141,18 @@ def test_the_trials_of_a_machine_that_died_are_taken_over_once(tmp_path: Path) -
 
 
 @pytest.mark.faults
-def test_who_was_stopped_for_too_long_writes_nothing(tmp_path: Path) -> None:
+def test_a_runner_whose_lease_expired_writes_nothing(tmp_path: Path) -> None:
     slow = runner(tmp_path, "a", 1.0, TRIALS[0])
     until_started(tmp_path, "a")
     os.killpg(slow.pid, signal.SIGSTOP)
-    other = runner(tmp_path, "b", 0.0, TRIALS[0])
-    _, result = other.communicate(timeout=120)
-    assert other.returncode == 0, result
+    other_runner = runner(tmp_path, "b", 0.0, TRIALS[0])
+    _, result = other_runner.communicate(timeout=120)
+    assert other_runner.returncode == 0, result
     record = tmp_path / "study" / TRIALS[0] / "record.json"
-    written = json.loads(record.read_bytes())
+    document = json.loads(record.read_bytes())
     os.killpg(slow.pid, signal.SIGCONT)
     _, result = slow.communicate(timeout=120)
     assert slow.returncode == 0, result
-    assert json.loads(record.read_bytes()) == written
-    assert written["body"]["by"] == "b"
+    assert json.loads(record.read_bytes()) == document
+    assert document["body"]["by"] == "b"
     assert (tmp_path / "lost").read_text().startswith("a ")

@@ -55,12 +55,12 @@ def test_polling_reinstalls_the_handlers() -> None:
 
 
 def test_other_threads_install_no_handlers() -> None:
-    previous = [signal.getsignal(each) for each in STOP_SIGNALS]
+    previous = [signal.getsignal(number) for number in STOP_SIGNALS]
     result: list[bool] = []
 
     def inside() -> None:
         with catch_signals(StopRequest()) as stop:
-            result.append(stop.poll() or previous != [signal.getsignal(each) for each in STOP_SIGNALS])
+            result.append(stop.poll() or previous != [signal.getsignal(number) for number in STOP_SIGNALS])
 
     thread = threading.Thread(target=inside)
     thread.start()

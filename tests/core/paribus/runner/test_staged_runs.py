@@ -80,7 +80,7 @@ def record(planned: PlannedStudy, trial: Trial) -> dict[str, Any]:
     return result
 
 
-def test_a_fine_tuning_begins_from_the_weights_and_the_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
+def test_fine_tuning_starts_from_weights_and_vocabulary_of_its_pretraining(ran: PlannedStudy) -> None:
     for trial in ran.plan.trials_of("attention=mqa"):
         previous, after = ran.store.folder(trial.parent_id), record(ran, trial)["result"]
         assert after["from"]["sha256"] == read_model(previous).sha256
@@ -99,7 +99,7 @@ def test_the_pretraining_ran_once_and_nothing_runs_again(ran: PlannedStudy, regi
     assert run(ran, registry) == []
 
 
-def test_its_table_is_of_what_comes_of_it(ran: PlannedStudy) -> None:
+def test_the_table_compares_the_fine_tuned_models(ran: PlannedStudy) -> None:
     table = paribus.compare(ran)
     assert (table.stage, table.metric, len(table.rows)) == ("domain", "val/clm/loss", 2)
     assert all(certificate.ok for certificate in table.certificates.values())
@@ -126,11 +126,11 @@ def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: PlannedStu
         write_json(path, whole)
 
 
-def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
+def test_an_interruption_in_and_between_stages_changes_nothing(
     ran: PlannedStudy, document: dict[str, Any], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut = paribus.study(document, registry=registry, store=tmp_path)
-    left = 4
+    remaining = 4
 
     def interrupt_at_second_step(
         request: WorkerRequest, registry: Registry, *, stop: StopRequest, watch: Callable[[], None], **options: Any
@@ -138,10 +138,10 @@ def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
         step = 0
 
         def count_steps() -> None:
-            nonlocal step, left
+            nonlocal step, remaining
             step += 1
-            if step == 2 and left:
-                left -= 1
+            if step == 2 and remaining:
+                remaining -= 1
                 stop.request(signal.SIGTERM)
             watch()
 
@@ -150,12 +150,14 @@ def test_a_study_that_is_cut_between_and_within_stages_comes_to_the_same(
     monkeypatch.setattr("paribus.runner.in_process.run_request", interrupt_at_second_step)
     for _ in range(5):
         run(cut, registry)
-    assert left == 0
+    assert remaining == 0
     for trial in ran.plan.trials:
         assert canonical_json(record(cut, trial)["result"]) == canonical_json(record(ran, trial)["result"])
 
 
-def test_a_stage_begins_from_the_right_trial(ran: PlannedStudy, registry: Registry, tmp_path: Path) -> None:
+def test_a_stage_starts_from_the_trial_of_its_variant_and_seed(
+    ran: PlannedStudy, registry: Registry, tmp_path: Path
+) -> None:
     from paribus.train.trial import TrialContext, run_trial
 
     trial, other = ran.plan.trials_of("attention=mqa")

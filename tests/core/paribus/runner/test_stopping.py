@@ -47,11 +47,11 @@ def stops(**changes: Any) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("seeds", "looks"), [(4, (3, 4)), (5, (3, 5)), (8, (3, 5, 8)), (12, (3, 5, 8, 12)), (20, (3, 5, 8, 12, 20))]
 )
-def test_the_usual_looks_are_ever_further_apart(seeds: int, looks: tuple[int, ...]) -> None:
+def test_default_looks_are_further_and_further_apart(seeds: int, looks: tuple[int, ...]) -> None:
     assert stops(seeds=seeds, stop="when-decided") == looks
 
 
-def test_looks_may_be_said(tmp_path: Path) -> None:
+def test_looks_may_be_listed(tmp_path: Path) -> None:
     assert stops(stop={"when": "decided", "looks": [2, 4, 5]}) == (2, 4, 5)
     assert stops(stop={"looks": [2, 5]}) == (2, 5)
     assert stops(stop={"when": "decided"}) == (3, 5)
@@ -79,7 +79,7 @@ def test_looks_may_be_said(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_stop_is_refused(changes: Mapping[str, Any], words: str) -> None:
+def test_an_invalid_stop_is_refused(changes: Mapping[str, Any], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         study({**STUDY, **changes})
 
@@ -88,11 +88,11 @@ def ended(heard: list[Event]) -> int:
     return sum(event.kind == "ended" for event in heard)
 
 
-def test_only_what_a_look_asks_for_runs_and_no_more_when_it_is_resumed(registry: Registry, tmp_path: Path) -> None:
-    here = registry.with_components(norm={"mine": Mine})  # so that trials run in this process
-    planned = paribus.study({**STUDY, "stop": {"looks": [2, 5]}}, store=tmp_path, registry=here)
+def test_only_trials_of_the_next_look_run_also_after_a_resume(registry: Registry, tmp_path: Path) -> None:
+    local_registry = registry.with_components(norm={"mine": Mine})  # so that trials run in this process
+    planned = paribus.study({**STUDY, "stop": {"looks": [2, 5]}}, store=tmp_path, registry=local_registry)
     heard: list[Event] = []
-    paribus.run(planned, registry=here, on_event=heard.append)
+    paribus.run(planned, registry=local_registry, on_event=heard.append)
     assert (ended(heard), len(list(planned.store.records()))) == (4, 4)  # of 10
     assert [len(event.removed) for event in heard if event.kind == "planned"] == [6]
     assert any(event.text == "attention=mqa: equivalent after 2 seeds" for event in heard)
@@ -100,32 +100,37 @@ def test_only_what_a_look_asks_for_runs_and_no_more_when_it_is_resumed(registry:
     assert (row.kind, row.n, row.planned) == ("equivalent", 2, 2)
 
     next(planned.store.root.glob("*/record.json")).unlink()
-    again: list[Event] = []
-    paribus.run(planned, registry=here, on_event=again.append)
-    assert ended(again) == 1  # the lost one, and none that is not needed
+    events: list[Event] = []
+    paribus.run(planned, registry=local_registry, on_event=events.append)
+    assert ended(events) == 1  # the lost one, and none that is not needed
     assert paribus.compare(planned).rows[0].difference == row.difference
     assert len(stopping_decision(planned).skipped) == 6
     rest: list[Event] = []
-    paribus.run(planned, registry=here, on_event=rest.append)
+    paribus.run(planned, registry=local_registry, on_event=rest.append)
     assert ended(rest) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("looks", [[2, 5], [2, 3, 5]])
 def test_verdicts_are_the_same_whatever_the_number_of_jobs(tmp_path: Path, looks: list[int]) -> None:
-    kept = ("variant", "kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p")
+    columns = ("variant", "kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p")
     tables = []
     vary = {"attention": ["mqa"], "position": ["none"]}
     for jobs in (1, 2, 4):
-        asked = {**STUDY, "vary": vary, "stop": {"looks": looks}, "metric": {"name": "val/mlm/loss", "unlearned": True}}
-        planned = paribus.study(asked, store=tmp_path / str(jobs))
+        document = {
+            **STUDY,
+            "vary": vary,
+            "stop": {"looks": looks},
+            "metric": {"name": "val/mlm/loss", "unlearned": True},
+        }
+        planned = paribus.study(document, store=tmp_path / str(jobs))
         paribus.run(planned, jobs=jobs)
         rows = [row.to_json("it") for row in paribus.compare(planned).rows]
-        tables.append([{key: row[key] for key in kept} for row in rows])
+        tables.append([{key: row[key] for key in columns} for row in rows])
     assert tables[0] == tables[1] == tables[2]
 
 
-def test_a_store_tells_whether_verdicts_stopped_elsewhere_before(tmp_path: Path) -> None:
+def test_a_store_records_that_verdicts_stopped_before(tmp_path: Path) -> None:
     store = Store(tmp_path, "it")
     store.root.mkdir()
     store.add_look("b", (0, 1, 2), (2, 3))
@@ -143,7 +148,7 @@ def test_a_store_tells_whether_verdicts_stopped_elsewhere_before(tmp_path: Path)
 SEVERAL: Mapping[str, Any] = {"scales": {"s": {"dims.width": 16}, "m": {"dims.width": 32}}}
 
 
-def test_every_setting_is_looked_at_together_and_asks_for_its_first_seeds(tmp_path: Path) -> None:
+def test_every_setting_starts_with_its_first_seeds(tmp_path: Path) -> None:
     planned = paribus.study({**STUDY, **SEVERAL, "stop": {"looks": [2, 5]}}, store=tmp_path)
     decision = stopping_decision(planned)
     assert {(trial.setting, trial.seed) for trial in decision.trials_to_run} == {
@@ -157,12 +162,12 @@ def test_every_setting_is_looked_at_together_and_asks_for_its_first_seeds(tmp_pa
 def test_a_setting_that_is_decided_stops_and_another_goes_on(tmp_path: Path) -> None:
     matches = ["none", {"on": "params", "by": "feedforward.expand"}]
     metric = {"name": "val/mlm/loss", "unlearned": True, "margin": 0.02}
-    asked = {**STUDY, **SEVERAL, "match": matches, "stop": {"looks": [2, 5]}, "metric": metric}
-    planned = paribus.study(asked, store=tmp_path)
+    document = {**STUDY, **SEVERAL, "match": matches, "stop": {"looks": [2, 5]}, "metric": metric}
+    planned = paribus.study(document, store=tmp_path)
     paribus.run(planned, jobs=2)
     table = paribus.compare(planned)
     assert table.ok
-    rows = {each.setting: each.rows[0] for each in table.settings}
+    rows = {setting.setting: setting.rows[0] for setting in table.settings}
     assert len(rows) == 4
     skipped = stopping_decision(planned).skipped
     assert len(list(planned.store.records())) == len(planned.plan.trials) - len(skipped)

@@ -60,7 +60,7 @@ def carried_out(planned: PlannedStudy, turns: dict[str, Any], registry: Registry
     return run_request(WorkerRequest.from_json(order.to_json()), registry, stop=StopRequest())
 
 
-def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is_nothing(planned: PlannedStudy) -> None:
+def test_timing_takes_a_tenth_of_the_study_and_is_skipped_after_a_short_one(planned: PlannedStudy) -> None:
     assert timing_plan(planned) == {}  # nothing has a record
     record(planned, seconds=0.1)
     assert timing_plan(planned) == {}
@@ -74,17 +74,17 @@ def test_a_pass_costs_a_tenth_of_the_study_at_most_and_is_left_out_where_that_is
     assert timing_plan(planned, requested=False) == {}
 
 
-def test_a_baseline_without_a_variant_to_hold_against_it_is_not_timed(planned: PlannedStudy) -> None:
+def test_a_baseline_without_variants_is_not_timed(planned: PlannedStudy) -> None:
     record(planned, variants=1)
     assert timing_plan(planned, requested=True) == {}
 
 
 def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
-    before = {path: path.read_bytes() for path in planned.store.root.rglob("*.json")}
+    contents = {path: path.read_bytes() for path in planned.store.root.rglob("*.json")}
     turns = {**timing_plan(planned), "seconds": 0.05}
     assert carried_out(planned, turns, registry) == 0
-    assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.read_bytes() for path in contents} == contents
     timings = timing_document(planned.store)
     assert timings is not None
     (group,) = timings["groups"]
@@ -133,18 +133,18 @@ class Fake:
         sum(range(30_000))
 
 
-def test_the_order_is_rotated_so_that_nobody_is_always_first() -> None:
+def test_the_order_rotates_so_that_no_variant_is_always_first() -> None:
     turns: list[str] = []
     contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "abc"}  # type: ignore[misc]  # it takes turns
     timings = time_rounds(contestants, 0.0, CPU)
     assert {len(times) for times in timings.values()} == {MIN_ROUNDS}
-    after = turns[6:]  # two rounds only warm up
-    starts = [after[3 * number] for number in range(MIN_ROUNDS)]
+    measured = turns[6:]  # two rounds only warm up
+    starts = [measured[3 * number] for number in range(MIN_ROUNDS)]
     assert starts[:6] == list("abcabc")
-    assert all(sorted(after[3 * number : 3 * number + 3]) == list("abc") for number in range(MIN_ROUNDS))
+    assert all(sorted(measured[3 * number : 3 * number + 3]) == list("abc") for number in range(MIN_ROUNDS))
 
 
-def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
+def test_a_stop_request_waits_for_at_most_one_round() -> None:
     turns: list[str] = []
     contestants: dict[str, TimedSteps] = {name: Fake(name, turns) for name in "ab"}  # type: ignore[misc]  # it takes turns
     timings = time_rounds(contestants, 100.0, CPU, should_stop=lambda: len(turns) >= 8)
@@ -153,7 +153,7 @@ def test_whoever_asks_it_to_stop_waits_for_no_more_than_a_round() -> None:
 
 def test_only_so_many_models_are_in_memory_at_once(tiny: MakeSpec, registry: Registry, tmp_path: Path) -> None:
     base = {key: value for key, value in tiny().items() if key != "seed"}
-    rates = [1e-4 * (1 + at) for at in range(2 * GROUP_SIZE + 1)]
+    rates = [1e-4 * (1 + index) for index in range(2 * GROUP_SIZE + 1)]
     tree = {"base": base, "vary": {"optimizer.lr": rates}, "seeds": 1, "metric": "val/clm/loss"}
     timings = study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path)
     record(timings)

@@ -8,7 +8,7 @@ import pytest
 from paribus.runner.progress import JobLog
 
 
-def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_a_log_below_its_limit_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     for text in (b"one\n", b"two\n\n"):
         log = JobLog(path, limit=100, tail=10)
@@ -19,21 +19,21 @@ def test_what_fits_is_kept_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000], ids=str)
-def test_the_beginning_and_the_end_are_kept_however_it_comes(tmp_path: Path, size: int) -> None:
+def test_the_beginning_and_the_end_of_a_log_are_kept(tmp_path: Path, size: int) -> None:
     path = tmp_path / "log.txt"
     text = b"".join(b"%06d\n" % number for number in range(1_000))
     log = JobLog(path, limit=140, tail=70)
     for start in range(0, len(text), size):
         log.write(text[start : start + size])
     log.close()
-    found = path.read_bytes()
-    assert found.startswith(text[:140])
-    assert found.endswith(text[-70:])
-    assert f"… {len(text) - 210:,} bytes are left out".encode() in found
-    assert len(found) < 320
+    content = path.read_bytes()
+    assert content.startswith(text[:140])
+    assert content.endswith(text[-70:])
+    assert f"… {len(text) - 210:,} bytes are left out".encode() in content
+    assert len(content) < 320
 
 
-def test_a_later_try_has_its_say_even_if_the_log_is_full(tmp_path: Path) -> None:
+def test_a_later_attempt_is_logged_even_if_the_log_is_full(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
     path.write_bytes(b"x" * 5_000)
     log = JobLog(path, limit=1_000, tail=10)
@@ -42,7 +42,7 @@ def test_a_later_try_has_its_say_even_if_the_log_is_full(tmp_path: Path) -> None
     assert path.read_bytes() == b"x" * 5_000 + b"y" * 90
 
 
-def test_the_last_line_is_the_last_that_says_something(tmp_path: Path) -> None:
+def test_the_last_line_is_the_last_that_is_not_blank(tmp_path: Path) -> None:
     log = JobLog(tmp_path / "log.txt")
     assert log.last_line == ""
     for data in (b"first\nsec", b"ond\n", b"\n  \n"):

@@ -84,7 +84,7 @@ def supervised(
 
 
 class Ran:
-    """What became of the trials: deed -> its state, why, log and record."""
+    """Outcome of the trials, by the injected failure: state, reason, log and record."""
 
     def __init__(self, store: Store, seeds: dict[str, int], events: list[Event]) -> None:
         self.store = store
@@ -129,7 +129,7 @@ def ran(sabotage: Path, server: ForkServer, trial: MakeTrial, tmp_path_factory: 
     return Ran(store, seeds, events)
 
 
-def test_each_comes_to_its_own_state(ran: Ran) -> None:
+def test_every_kind_of_failure_has_its_state(ran: Ran) -> None:
     assert {deed: ran.state(deed) for deed in ran.seeds} == {
         "raise": "failed",
         "exit": "failed",
@@ -144,12 +144,12 @@ def test_each_comes_to_its_own_state(ran: Ran) -> None:
     assert len(ended) == len(ran.seeds)
 
 
-def test_only_what_may_end_otherwise_is_tried_again(ran: Ran) -> None:
+def test_only_transient_failures_are_retried(ran: Ran) -> None:
     twice = {"crash", "memory", "kill once"}
     assert {deed: ran.attempts(deed) for deed in ran.seeds} == {deed: 1 + (deed in twice) for deed in ran.seeds}
 
 
-def test_an_exception_is_told_in_a_line_with_its_frame_and_its_traceback_is_in_the_log(ran: Ran) -> None:
+def test_an_exception_is_reported_in_one_line_and_its_traceback_is_in_the_log(ran: Ran) -> None:
     failure = ran.why("raise")
     assert failure["reason"] == f"ValueError: this is what a plugin's mistake looks like ({failure['frame']})"
     assert failure["frame"].startswith(f"{SABOTEUR}:")
@@ -160,20 +160,20 @@ def test_an_exception_is_told_in_a_line_with_its_frame_and_its_traceback_is_in_t
     assert ran.of("raise")[-1].text == failure["reason"]
 
 
-def test_a_plugin_that_leaves_is_told_of(ran: Ran) -> None:
+def test_a_plugin_that_exits_is_reported(ran: Ran) -> None:
     assert ran.why("sysexit")["reason"].startswith("SystemExit: leaving (")
     assert "exit code 0" in ran.why("exit")["reason"]
 
 
-def test_a_signal_is_named_and_so_is_where_it_struck(ran: Ran) -> None:
+def test_a_signal_is_named_with_the_line_that_it_interrupted(ran: Ran) -> None:
     assert "signal 11 (SIGSEGV)" in ran.why("crash")["reason"]
     assert "Fatal Python error: Segmentation fault" in ran.log("crash")
     assert "in on_train_batch_start" in ran.log("crash")
 
 
-def test_a_lack_of_memory_says_how_much_and_what_to_do(ran: Ran) -> None:
-    why = ran.why("memory")["reason"]
-    assert why.startswith("out of memory when 1152921504606846976 bytes more were requested: make `data.batch`")
+def test_an_error_of_memory_names_the_size_and_a_remedy(ran: Ran) -> None:
+    reason = ran.why("memory")["reason"]
+    assert reason.startswith("out of memory when 1152921504606846976 bytes more were requested: make `data.batch`")
 
 
 def test_a_trial_that_hangs_is_killed_when_its_time_is_over(
@@ -194,9 +194,7 @@ def test_a_chatty_plugin_fills_no_disk(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("deed", ["nothing", "kill once"])
-def test_what_was_killed_and_went_on_is_bitwise_what_was_not(
-    ran: Ran, uncut: Callable[[int], bytes], deed: str
-) -> None:
+def test_a_killed_and_resumed_trial_has_the_same_record(ran: Ran, uncut: Callable[[int], bytes], deed: str) -> None:
     assert result(ran.store.record(ran.identity(deed))) == uncut(ran.seeds[deed])
 
 
@@ -227,7 +225,7 @@ def test_a_run_that_is_interrupted_leaves_checkpoints(
     assert list(store.root.glob("base-*/checkpoints/step-*"))
 
 
-def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
+def test_a_stopped_and_resumed_trial_has_the_same_record(
     sabotage: Path, server: ForkServer, trial: MakeTrial, uncut: Callable[[int], bytes], tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"3": {"do": "slow", "step": 4, "once": str(tmp_path / "slow")}}))
@@ -251,7 +249,9 @@ def test_a_trial_that_is_asked_to_stop_comes_to_the_same_when_it_goes_on(
     assert result(store.record("base-3")) == uncut(3)
 
 
-def test_a_trial_that_another_process_holds_is_left_alone(server: ForkServer, trial: MakeTrial, tmp_path: Path) -> None:
+def test_a_trial_that_another_process_has_locked_is_skipped(
+    server: ForkServer, trial: MakeTrial, tmp_path: Path
+) -> None:
     store = Store(tmp_path, "study")
     store.create_folder(trial(seed=4))
     lock = store.lock("base-4")
@@ -268,21 +268,21 @@ def test_a_trial_that_another_process_holds_is_left_alone(server: ForkServer, tr
     assert [store.state("base-4"), store.state("base-5")] == ["done", "done"]
 
 
-def test_a_rehearsal_leaves_nothing_and_tells_no_plugin(
+def test_a_rehearsal_leaves_no_files_and_calls_no_hooks(
     sabotage: Path, server: ForkServer, trial: MakeTrial, tmp_path: Path
 ) -> None:
     sabotage.write_text(json.dumps({"6": {"do": "raise", "step": 0, "once": str(tmp_path / "told")}}))
     store = Store(tmp_path, "study")
-    told: list[bool] = []
+    answers: list[bool] = []
 
     def look(event: Event) -> None:
         if event.kind == "rehearsed":
             assert event.state is None
-            told.append((tmp_path / "told").exists())
+            answers.append((tmp_path / "told").exists())
 
     trials = [trial(variant, seed) for variant in ("a", "b") for seed in (6, 7)]
     supervised(store, server, *trials[:3], on_event=look, rehearse=True)
-    assert told == [False, False]
+    assert answers == [False, False]
 
 
 def test_a_variant_that_cannot_be_built_fails_before_any_trial_runs(

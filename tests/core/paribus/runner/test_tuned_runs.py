@@ -63,7 +63,7 @@ def results(planned: PlannedStudy) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_the_second_phase_follows_from_the_first_also_where_that_was_cut(
+def test_the_tuned_phase_follows_from_the_first_also_after_an_interruption(
     document: dict[str, Any], notebook: Registry, tmp_path: Path
 ) -> None:
     whole = paribus.study(document, registry=notebook, store=tmp_path / "whole")
@@ -81,9 +81,9 @@ def test_the_second_phase_follows_from_the_first_also_where_that_was_cut(
     cut = paribus.study(document, registry=notebook, store=tmp_path / "cut")
     launcher = InProcessLauncher(notebook, StopRequest())
     run_trials(cut.plan.trials[:4], cut.store, launcher=launcher, options=RunOptions(rehearse=False))
-    again = paribus.run(paribus.study(document, registry=notebook, store=tmp_path / "cut"), registry=notebook)
-    assert results(again) == results(ran)
-    assert [each.chosen for each in again.plan.tuned] == [each.chosen for each in ran.plan.tuned]
+    resumed = paribus.run(paribus.study(document, registry=notebook, store=tmp_path / "cut"), registry=notebook)
+    assert results(resumed) == results(ran)
+    assert [each.chosen for each in resumed.plan.tuned] == [each.chosen for each in ran.plan.tuned]
 
     table = paribus.compare(whole)  # planned before anything had run
     assert [each.setting for each in table.settings] == [SAME, BEST]

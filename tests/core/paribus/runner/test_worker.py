@@ -1,4 +1,4 @@
-"""What the process of a trial does, in this process."""
+"""The worker of a trial, run in this process."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def test_a_failed_trial_writes_its_reason_and_can_run_again(
     assert failure is not None
     assert failure["code"] == EXIT_SPEC
     assert "nobody" in failure["reason"]
-    said = capfd.readouterr().err
-    assert "Traceback" in said
-    assert said.splitlines()[-1] == failure["reason"]
+    output = capfd.readouterr().err
+    assert "Traceback" in output
+    assert output.splitlines()[-1] == failure["reason"]
     assert run_request(request_for(store, trial()), registry, stop=StopRequest()) == EXIT_OK
     assert store.failure("base-0") is None
 
@@ -127,9 +127,9 @@ def test_on_a_full_disk_the_reason_is_printed(
     order = request_for(store, trial(), options=TrialOptions(checkpoint_steps=2))
     assert run_request(order, registry, stop=StopRequest(), files=FILES.with_callback(full)) == EXIT_RETRY
     assert store.failure("base-0") is None
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert "step-00000002.safetensors" in last
-    assert "bytes could not be written: No space left on device" in last
+    last_line = capfd.readouterr().err.splitlines()[-1]
+    assert "step-00000002.safetensors" in last_line
+    assert "bytes could not be written: No space left on device" in last_line
 
 
 def test_a_missing_folder_is_a_store_error(store: Store, trial: MakeTrial, registry: Registry) -> None:
