@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+import paribus.runner.progress
 import paribus.train.trial
 from paribus.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PLUGIN, EXIT_SPEC, EXIT_STORE
 from paribus.registry import Registry
-from paribus.runner import progress
 from paribus.runner.outcomes import EXIT_LOCKED, EXIT_RETRY
 from paribus.runner.processes import process_environment
 from paribus.runner.progress import ProgressReader
@@ -57,7 +57,7 @@ def test_a_trial_that_ends_after_a_time_writes_progress_at_intervals(
     store: Store, trial: MakeTrial, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paribus.train.trial, "DEFAULT_STEPS", 1)  # the last step of a trial without any limit
-    monkeypatch.setattr(progress, "WRITE_SECONDS", 1e9)
+    monkeypatch.setattr(paribus.runner.progress, "WRITE_SECONDS", 1e9)
     timed = trial()
     timed.spec["trainer"].update(max_steps=None, max_time={"seconds": 0.2})
     progress = ProgressReader(store.folder("base-0") / PROGRESS)
