@@ -311,7 +311,9 @@ def _check_condition(
 ) -> None:
     if axis not in previous:
         message = f'`{key}` depends on "{axis}", which is not an axis above it'
-        validator.add_error("unknown-axis", ("vary", key), message, join_names(previous) or "an axis that is listed first")
+        validator.add_error(
+            "unknown-axis", ("vary", key), message, join_names(previous) or "an axis that is listed first"
+        )
     elif not any(matches_condition(value, allowed) for value in vary[axis]):
         message = f"`{key}` never applies: `{axis}` never has the value of its condition"
         names = (value.get("name", value) if isinstance(value, Mapping) else value for value in vary[axis])
