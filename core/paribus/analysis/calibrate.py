@@ -29,7 +29,7 @@ from paribus.planning.api import PlannedStudy, study
 
 POWER = 0.8
 INDEPENDENT = "(seeds not paired)"
-FEW = frozenset({"too-few", "no-records"})  # what more trials would mend
+FEW = frozenset({"too-few", "no-records"})  # problems that more trials would solve
 
 
 def calibrate(
@@ -145,7 +145,7 @@ class _Asking:
     question: ComparisonSpec
     effect: float | None
     power: float
-    family: int  # verdicts that are told together
+    family: int  # verdicts that are corrected together
 
     @property
     def alpha(self) -> float:

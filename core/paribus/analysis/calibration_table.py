@@ -23,15 +23,15 @@ class Spread:
     """
 
     variant: str
-    n: int  # of how many pairs; of the baseline, seeds
+    n: int  # number of pairs, or of seeds for the baseline
     sd: float
-    interval: Range  # of the true one, 95 %
-    reduction: float | None = None  # how many times less its square is than that of independent seeds
-    smallest_effect: float | None = None  # the least effect that the planned seeds tell from 0
+    interval: Range  # 95 % interval of the true standard deviation
+    reduction: float | None = None  # factor by which pairing reduces the variance
+    smallest_effect: float | None = None  # the smallest effect that the planned seeds detect
     smallest_effect_range: Range | None = None
-    detect_seeds: int | None = None  # the seeds that tell the wanted effect from 0
+    detect_seeds: int | None = None  # the seeds that detect the requested effect
     detect_seeds_range: tuple[int | None, int | None] = (None, None)
-    equivalence_seeds: int | None = None  # the seeds that find what does not differ equivalent, within the margin
+    equivalence_seeds: int | None = None  # the seeds that find a null effect equivalent
     equivalence_seeds_range: tuple[int | None, int | None] = (None, None)
 
 
@@ -44,20 +44,20 @@ class Calibration:
     metric: str
     planned: int  # seeds
     variants: int
-    alpha: float  # at which a single verdict is held, where it is the first of Holm's
+    alpha: float  # of the first step of Holm's procedure
     power: float
     effect: float | None
     margin: float | None
     baseline: Spread
-    rows: tuple[Spread, ...]  # one a variant that has two pairs or more
-    independent: Spread  # what pairs would spread by that share no seed: a guess from the baseline's
-    seeds: int | None  # that the wanted effect takes in every variant
-    missing_trials: int  # of so many seeds that have no record yet
-    seconds: float | None  # that these would take one after the other
+    rows: tuple[Spread, ...]  # one for each variant with two pairs or more
+    independent: Spread  # of seeds that are not paired, estimated from the baseline
+    seeds: int | None  # that the requested effect needs in every variant
+    missing_trials: int  # trials of these seeds without a record
+    seconds: float | None  # estimated time of the missing trials, one after the other
     seconds_per_trial: float | None
     notes: tuple[str, ...] = ()
     setting: str = ""  # of a study with several
-    family: int = 0  # verdicts that are told together, those of all settings
+    family: int = 0  # verdicts that are corrected together, in all settings
     other_settings: tuple[Calibration, ...] = ()  # of the other settings
 
     def __repr__(self) -> str:
