@@ -30,10 +30,10 @@ class TwoStream(Topology):
     """Two-stream encoder for permutation language modelling (Yang et al. 2019).
 
     "XLNet". Content tokens are followed by query tokens, which predict a position without seeing its content. The
-    stream names the queried positions (`asked`) and an order: a content token of order 2 r is visible to orders 2 r and
-    above; a query for it has order 2 r - 1 and sees all before it, but not the token. A query starts as a learned
-    vector in place of token and segment embeddings, plus its position; both streams share parameters. Without queries
-    this is `encoder`. (B, T) -> (B, T + N, D), queries last.
+    stream has the queried positions (`query_positions`) and an order: a content token of order 2 r is visible to
+    orders 2 r and above; a query for it has order 2 r - 1 and sees all before it, but not the token. A query starts as
+    a learned vector in place of token and segment embeddings, plus its position; both streams share parameters.
+    Without queries this is `encoder`. (B, T) -> (B, T + N, D), queries last.
     """
 
     parts: ClassVar[tuple[Part, ...]] = (Part("encoder", "body", causal=False),)
@@ -62,7 +62,7 @@ class TwoStream(Topology):
         length = stream.tokens.shape[1]
 
         def place(x: Tensor, positions: Tensor) -> Tensor:
-            """In place of what the tokens that are asked for say, before anything else is made of it."""
+            """Add positions to the content tokens and to a query vector in place of each queried token."""
             queries = self.query.vector.to(x.dtype).expand(x.shape[0], x.shape[1] - length, -1)
             return self.body.add_positions(torch.cat([x[:, :length], queries], dim=1), positions)
 

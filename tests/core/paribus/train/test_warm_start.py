@@ -202,12 +202,12 @@ def test_tensors_in_another_precision_are_reported_as_rounded(assemble: Assemble
         (
             "k.weight",
             (3, 16),
-            r"misshapen.*k\.weight.*\(3, 16\).*\(8, 16\)",
+            r"wrong-shape.*k\.weight.*\(3, 16\).*\(8, 16\)",
         ),
         (
             "w.weight",
             (8, 16),
-            r"misshapen.*w\.weight.*\(8, 16\)",
+            r"wrong-shape.*w\.weight.*\(8, 16\)",
         ),
     ],
 )
