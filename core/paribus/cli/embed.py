@@ -13,7 +13,7 @@ from paribus.errors import EXIT_OK, Problem, SpecError, StoreError
 if TYPE_CHECKING:
     from paribus.inference.embed import Embeddings
 
-_SHOWN = 4  # numbers of a vector on a line
+_SHOWN = 3  # numbers of a vector on a line
 
 
 @click.command("embed")
