@@ -142,7 +142,8 @@ def test_a_store_records_that_verdicts_stopped_before(tmp_path: Path) -> None:
     store.add_look("b", (0, 1, 2))
     assert store.has_other_stops("b", (0, 1, 2), (2, 3))
     assert list(store.looks("b")) == [(0, 1, 2)]
-    assert json.loads((store.root / "looks.jsonl").read_text().splitlines()[1]) == {"of": "b", "seeds": [0, 1, 2]}
+    latest = json.loads((store.root / "looks.jsonl").read_text().splitlines()[1])
+    assert latest == {"comparison": "b", "seeds": [0, 1, 2]}
 
 
 SEVERAL: Mapping[str, Any] = {"scales": {"s": {"dims.width": 16}, "m": {"dims.width": 32}}}
