@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, final
 
 from paribus.analysis.verdicts import Better
 from paribus.planning.identity import identity_of
+from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import MAX_METRIC
-from paribus.runner.timing import TWIN, Ratio, paired_ratio, widen
 from paribus.storage.atomic import digest_json, parse_number
 from paribus.storage.store import State, Store, Trial
 from paribus.studies.fractional_factorial import TIMES, RegularFraction, members

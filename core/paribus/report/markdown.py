@@ -9,15 +9,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from paribus.analysis.formatting import Cell, Column, Grid, clean
 from paribus.analysis.table import Table
-from paribus.planning.api import PlannedStudy
 from paribus.report import table_views
 from paribus.report.provenance import TrialRun, git_commit, provenance_lines
 from paribus.storage.atomic import FILES, Files, make_folder, write_bytes
 from paribus.storage.store import Trial
+
+if TYPE_CHECKING:
+    from paribus.planning.api import PlannedStudy  # numpy, which comparing two reports does not need
 
 CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")

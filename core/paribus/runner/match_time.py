@@ -15,6 +15,7 @@ from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError, join_names
 from paribus.planning.api import PlannedStudy
 from paribus.planning.identity import ComponentCode
 from paribus.planning.match_budget import FOLDER, match_key, match_path
+from paribus.planning.paired_ratio import Ratio
 from paribus.planning.plan import first_step
 from paribus.planning.settings import Setting
 from paribus.planning.variants import resolve
@@ -29,7 +30,7 @@ from paribus.runner.match_time_search import (
 )
 from paribus.runner.progress import Event, OnEvent
 from paribus.runner.signals import InterruptedStudyError, StopRequest
-from paribus.runner.timing import LOG, Ratio, run_timing_job
+from paribus.runner.timing import LOG, run_timing_job
 from paribus.slots.launcher import Launcher, Plugins
 from paribus.specs.resolve import ReadingCache
 from paribus.specs.tree import get_path

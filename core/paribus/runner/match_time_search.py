@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import Problem, SpecError
 from paribus.planning.match_budget import CANNOT_MATCH, MAX_CHOICES, MAX_VALUE, MAX_WHOLE, MIN_VALUE
-from paribus.runner.timing import GROUP_SIZE, TWIN, Ratio, paired_ratio, widen
+from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
+from paribus.runner.timing import GROUP_SIZE
 
 DIGITS: Final = 3
 STRIDES: Final = (4.0, 2.0, 1.5, 1.2, 1.05)  # factors of one step; the first with a valid value is taken

@@ -6,12 +6,10 @@ median of their ratios over interleaved rounds.
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final
 
 from paribus.errors import EXIT_OK
 from paribus.planning.api import PlannedStudy
@@ -25,12 +23,6 @@ from paribus.slots.launcher import Job, JobEnded, Launcher, Plugins
 from paribus.storage.atomic import DamagedError, make_folder, read_json
 from paribus.storage.store import Store, Trial
 
-if TYPE_CHECKING:
-    pass
-
-
-LEVEL: Final = 0.95
-TWIN: Final = "twin"  # name of the baseline's second model in a pass
 LOG: Final = "timing.log"
 MAX_SECONDS: Final = 2.0  # for each variant
 MIN_SECONDS: Final = 0.25
@@ -156,43 +148,3 @@ def _measured_seconds(turns: Mapping[str, Any]) -> float:
 
 def _announcement(turns: Mapping[str, Any]) -> str:
     return f"the steps of all variants are timed in turns, alone on the machine: about {_measured_seconds(turns):.0f} s"
-
-
-class Ratio(NamedTuple):
-    """Median over rounds, with its confidence interval at `LEVEL`."""
-
-    median: float
-    low: float
-    high: float
-    rounds: int
-
-
-def paired_ratio(baseline: Sequence[float], variant: Sequence[float]) -> Ratio:
-    """Return the ratio of the variant to the baseline, round by round."""
-    ratios = sorted(time / reference for reference, time in zip(baseline, variant, strict=True))
-    low, high = interval(ratios)
-    return Ratio(median(ratios), low, high, len(ratios))
-
-
-def widen(ratio: Ratio, twin: Ratio) -> Ratio:
-    """Return a ratio whose interval is widened by the noise between two models of the baseline.
-
-    Two models of one spec may differ in every round alike, by their place in memory.
-    """
-    noise = max(twin.high, 1 / twin.low, 1.0) if twin.low > 0 else math.inf
-    return ratio._replace(low=ratio.low / noise, high=ratio.high * noise)
-
-
-def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of the median of sorted values at `LEVEL`, for any distribution.
-
-    The number of values below the true median is binomial with p = 1/2. Fewer than 6 values have no finite interval.
-    """
-    n = len(ratios)
-    tail, k = 0.5**n, 0
-    while 2 * (tail + math.comb(n, k + 1) * 0.5**n) <= 1 - LEVEL:
-        k += 1
-        tail += math.comb(n, k) * 0.5**n
-    if 2 * tail > 1 - LEVEL:
-        return -math.inf, math.inf
-    return ratios[k], ratios[n - 1 - k]

@@ -123,8 +123,8 @@ def test_metrics_per_byte_compare_tokenizers_on_the_whole_text(make: Make, ask: 
     metric = "val/clm/bits-per-byte"
     varied = {"tokenizer": {"name": "wordpiece"}}
 
-    def trials(**whole: bool) -> list[TrialEntry]:
-        edits = {"result/metrics": {metric: 2.0}, **{f"result/data/{key}": value for key, value in whole.items()}}
+    def trials(*, whole: bool) -> list[TrialEntry]:
+        edits = {"result/metrics": {metric: 2.0}, "result/data/full_validation": whole}
         return [make(edits=edits), make("it", varied=varied, edits=edits)]
 
     table = compare(trials(whole=True), ask(trials(whole=True), metric=metric))

@@ -10,8 +10,8 @@ import pytest
 from paribus.analysis.compare import compare
 from paribus.analysis.gates import check_table, parse_gates
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry
+from paribus.planning.paired_ratio import TWIN
 from paribus.report.table_views import cost_text
-from paribus.runner.timing import TWIN
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]

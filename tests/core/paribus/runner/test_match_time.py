@@ -18,6 +18,7 @@ from paribus.errors import ParibusError, SpecError
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.match_budget import FOLDER
+from paribus.planning.paired_ratio import TWIN
 from paribus.registry import Registry
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.match_time import (
@@ -29,7 +30,6 @@ from paribus.runner.match_time import (
 )
 from paribus.runner.progress import Event, ignore_event
 from paribus.runner.signals import InterruptedStudyError, StopRequest
-from paribus.runner.timing import TWIN
 from paribus.slots.launcher import Plugins
 from paribus.storage.lease import HostIdentity
 from paribus.storage.store import Store

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.errors import Problem, SpecError
+from paribus.planning.paired_ratio import TWIN
 from paribus.runner.match_time_search import (
     FINAL_SECONDS,
     MAX_PASSES,
@@ -20,7 +21,7 @@ from paribus.runner.match_time_search import (
     TimeMatch,
     search_matches,
 )
-from paribus.runner.timing import GROUP_SIZE, TWIN
+from paribus.runner.timing import GROUP_SIZE
 
 Spec = Mapping[str, Any]
 

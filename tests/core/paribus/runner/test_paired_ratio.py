@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.runner.timing import Ratio, interval, paired_ratio, widen
+from paribus.planning.paired_ratio import Ratio, interval, paired_ratio, widen
 
 
 @given(st.integers(1, 200))

@@ -15,14 +15,7 @@ from paribus.analysis.trials import Throughput
 from paribus.planning.api import PlannedStudy, study
 from paribus.registry import Registry
 from paribus.runner.signals import StopRequest
-from paribus.runner.timing import (
-    GROUP_SIZE,
-    MAX_SECONDS,
-    MIN_SECONDS,
-    TRAINING_SHARE,
-    timing_document,
-    timing_plan,
-)
+from paribus.runner.timing import GROUP_SIZE, MAX_SECONDS, MIN_SECONDS, TRAINING_SHARE, timing_document, timing_plan
 from paribus.runner.worker import TIMING_FILE, WorkerRequest, run_request
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
