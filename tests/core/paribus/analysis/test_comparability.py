@@ -123,11 +123,11 @@ def test_metrics_per_byte_compare_tokenizers_on_the_whole_text(make: Make, ask: 
     metric = "val/clm/bits-per-byte"
     varied = {"tokenizer": {"name": "wordpiece"}}
 
-    def trials(*, whole: bool) -> list[TrialEntry]:
-        edits = {"result/metrics": {metric: 2.0}, "result/data/full_validation": whole}
+    def trials(*, full_validation: bool) -> list[TrialEntry]:
+        edits = {"result/metrics": {metric: 2.0}, "result/data/full_validation": full_validation}
         return [make(edits=edits), make("it", varied=varied, edits=edits)]
 
-    table = compare(trials(whole=True), ask(trials(whole=True), metric=metric))
+    table = compare(trials(full_validation=True), ask(trials(full_validation=True), metric=metric))
     assert table.rows[0].n == 1
     with pytest.raises(NotComparableError, match=r"differ in the validation text, .*; valid: a `data.validation` of"):
-        compare(trials(whole=False), ask(trials(whole=False), metric=metric))
+        compare(trials(full_validation=False), ask(trials(full_validation=False), metric=metric))
