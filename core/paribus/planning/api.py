@@ -16,8 +16,6 @@ from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
 from paribus.registry import Index, LazyRegistry, Registry
 from paribus.registry.plugin_loading import load_plugin
-from paribus.slots.corpus import Corpus
-from paribus.slots.tokenizer import Tokenizer
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
 from paribus.specs.yaml_reader import read_file
@@ -29,6 +27,9 @@ from paribus.studies.study import Study, default_name, locate_study, read_study
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
     """Return a digest of the text that a spec's corpus and tokenizer read now; this does not import torch."""
+    from paribus.slots.corpus import Corpus
+    from paribus.slots.tokenizer import Tokenizer
+
     corpus = make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus).fingerprint()
     tokenizer_files = make(
         _classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer
