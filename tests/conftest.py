@@ -76,9 +76,11 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if shard := config.getoption("--shard"):
         index, count = map(int, shard.split("/"))
-        outside = [item for item in items if crc32(item.nodeid.encode()) % count != index - 1]
-        config.hook.pytest_deselected(items=outside)
-        items[:] = [item for item in items if item not in outside]
+        parts: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+        for item in items:
+            parts[crc32(item.nodeid.encode()) % count == index - 1].append(item)
+        config.hook.pytest_deselected(items=parts[False])
+        items[:] = parts[True]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -87,6 +89,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures
+def pytest_runtest_setup() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.hookimpl(trylast=True)

@@ -146,20 +146,10 @@ def two_sided_p(summary: Summary, mean: float = 0.0) -> float:
     return 2 * _upper_tail(distance / summary.standard_error, summary.n - 1)
 
 
-def equivalence_p(summary: Summary, margin: float) -> float:
-    """TOST (Schuirmann 1987): the larger one-sided p-value of the true mean being -`margin` or less, `margin` or more.
-
-    A p of at most alpha / 2 says the same as `interval(summary, alpha)` lying inside the margin.
-    """
-    check_positive("margin", margin)
-    half = two_sided_p(summary, math.copysign(margin, summary.mean)) / 2
-    return half if abs(summary.mean) < margin else 1.0 - half
-
-
 def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None, limit: int = 10_000) -> int | None:
     """Return the fewest seeds that settle a verdict at `alpha`, with the same mean and spread.
 
-    Settled means clear of 0 or, where a margin is set, inside ±margin. None where `most` seeds would not do.
+    Settled means clear of 0 or, where a margin is set, inside ±margin. None where `limit` seeds do not suffice.
     """
     check_rate("alpha", alpha)
     if margin is not None:

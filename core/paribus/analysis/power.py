@@ -1,7 +1,7 @@
 """Power of the paired t-test and of equivalence tests, and the uncertainty of a standard deviation.
 
-In plain Python, as `statistics` is. A power is an integral over the observed mean, of the probability that the observed
-spread is small enough for the verdict: this needs no noncentral distribution, and loses no digits.
+In plain Python, so that comparing needs no scipy. A power is an integral over the observed mean, of the probability that
+the observed spread is small enough for the verdict: this needs no noncentral distribution, and loses no digits.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_the_options_reach_the_generation(fake_model: Any) -> None:
 
     Translation(scores=(), examples=9, beam=4, length_penalty=0.6, tokens=7).measure(fake_model(generate_pairs=write))
     assert requests == {"examples": 9, "beam": 4, "length_penalty": 0.6, "tokens": 7}
-    match = r"error\[unread\] measure.length_penalty: .*; valid: a beam of at least 2"
+    match = r"error\[unused-option\] measure.length_penalty: .*; valid: a beam of at least 2"
     with pytest.raises(SpecError, match=match):
         Translation(length_penalty=0.6)
 

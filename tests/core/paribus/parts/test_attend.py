@@ -151,8 +151,10 @@ def test_keys_are_appended_to_the_cache() -> None:
     attend = bound_attend()
     for start, end in ((0, 3), (3, 5)):
         attend(heads, x[:, start:end], context_of(plan_of(kernel, end - start, end), state=state, past=start))
-    assert torch.allclose(kernel.arguments["k"], heads.keys(x))
-    assert torch.allclose(kernel.arguments["v"], heads.values(x))
+    torch.testing.assert_close(
+        kernel.arguments["k"], heads.keys(x)
+    )
+    torch.testing.assert_close(kernel.arguments["v"], heads.values(x))
     assert (state["k"][:, :, 5:] == 0).all()
 
 

@@ -17,7 +17,7 @@ def test_every_device_gets_its_share() -> None:
     assert [device_at(place, devices) for place in range(6)] == [*devices, *devices]
 
 
-@pytest.mark.parametrize("there", [[], ["0"]])
+@pytest.mark.parametrize("devices", [[], ["0"]])
 def test_one_device_or_none_leaves_no_choice(devices: list[str]) -> None:
     assert device_at(1, devices) is None
 

@@ -29,7 +29,7 @@ def test_an_exception_is_reported_with_class_first_line_and_place() -> None:
 def test_the_reported_frame_is_the_caller_of_torch() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
         torch.nn.Linear(2, 2)(torch.ones(1, 3))
-    assert describe_failure(caught.value).frame.endswith(", in test_the_frame_is_that_of_whoever_called_torch")
+    assert describe_failure(caught.value).frame.endswith(", in test_the_reported_frame_is_the_caller_of_torch")
 
 
 def test_a_user_error_keeps_its_problems_and_exit_code() -> None:

@@ -189,7 +189,7 @@ def test_a_full_disk_and_a_power_cut_in_some_writes_change_nothing(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("how", [disk_full, power_cut], ids=lambda interrupt: interrupt.__name__)
+@pytest.mark.parametrize("interrupt", [disk_full, power_cut], ids=lambda interrupt: interrupt.__name__)
 def test_a_full_disk_and_a_power_cut_in_any_write_change_nothing(
     spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, interrupt: Callable[[], None]
 ) -> None:
