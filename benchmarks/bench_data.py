@@ -14,7 +14,7 @@ from benchmarks.paired import Estimate, ratio
 
 import paribus
 from paribus import Vocabulary
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
 from paribus.train.packing import PackedDocuments

@@ -27,9 +27,8 @@ from .inference.generate import GeneratedText as GeneratedText
 from .inference.generate import Generation as Generation
 from .inference.generate import generate as generate
 from .inference.generate import measure as measure
-from .keyed import key32 as key32
 from .parts.attend import Attend as Attend
-from .parts.attention_plan import CrossAttention as CrossAttention
+from .parts.attention_planner import CrossAttention as CrossAttention
 from .parts.batch import IGNORED as IGNORED
 from .parts.batch import PADDING as PADDING
 from .parts.batch import Batch as Batch
@@ -47,10 +46,10 @@ from .parts.context import Pair as Pair
 from .parts.context import ScoreFunctions as ScoreFunctions
 from .parts.context import State as State
 from .parts.context import States as States
-from .parts.draw import Draw as Draw
 from .parts.heads import Heads as Heads
 from .parts.heads import RootMeanSquare as RootMeanSquare
 from .parts.heads import ScoreOptions as ScoreOptions
+from .parts.random_draws import Draw as Draw
 from .parts.shape import Cost as Cost
 from .parts.shape import Load as Load
 from .parts.shape import Role as Role
@@ -69,6 +68,7 @@ from .parts.weight_conversion import copy_table_rows as copy_table_rows
 from .planning.api import records as records
 from .planning.api import study as study
 from .planning.code_hash import code_fingerprint as code_fingerprint
+from .random_keys import key32 as key32
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed
 from .runner.processes import ForkServer as ForkServer

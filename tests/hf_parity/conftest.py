@@ -9,7 +9,7 @@ import torch
 from tests.hf_parity.cases import TOLERANCE, table
 from torch import Tensor, nn
 
-from paribus.keyed import key32
+from paribus.random_keys import key32
 from paribus.registry import Registry, installed
 
 TABLE = "PARIBUS_PARITY_TABLE"

@@ -10,9 +10,9 @@ from typing import Any, Final, final
 from paribus.analysis.compare import codes_by_setting, compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.factorial import factorial_cells
+from paribus.analysis.scale_transfer import knob_notes, matching_note, mismatch_note, transfer_sections, tuning_sections
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
-from paribus.analysis.transfer import knob_notes, matching_note, mismatch_note, transfer_sections, tuning_sections
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of

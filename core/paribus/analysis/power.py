@@ -1,6 +1,6 @@
 """Power of the paired t-test and of equivalence tests, and the uncertainty of a standard deviation.
 
-In plain Python, so that comparing needs no scipy. A power is an integral over the observed mean, of the probability that
+In plain Python, so that comparing needs no scipy. A power is an integral over the observed mean of the probability that
 the observed spread is small enough for the verdict: this needs no noncentral distribution, and loses no digits.
 """
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from paribus.assembly.components import Classes, Node, make
 from paribus.errors import Problem, SpecError
-from paribus.parts.attention_plan import CrossAttention
+from paribus.parts.attention_planner import CrossAttention
 from paribus.parts.context import Kernel
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Layer, Stack

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from paribus.assembly.build import ModelParts
 from paribus.parts.batch import Stream
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Load
 from paribus.parts.stack import Stack, Stage
 from paribus.slots.objective import Objective

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from paribus.errors import PluginError, Problem
-from paribus.keyed import key64
 from paribus.parts.shape import Role
 from paribus.parts.stack import Stage
+from paribus.random_keys import key64
 from paribus.slots.component import Component
 from paribus.slots.initialisation import Initialisation, ParameterInfo
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import GenerationConfig
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 
 GENERATION_EPOCH: Final = -2  # epoch in the keys of these draws, which no epoch of training has
 

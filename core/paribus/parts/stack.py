@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus.parts.attend import Attend, require_attention_weights
-from paribus.parts.attention_plan import AttentionPlanner
+from paribus.parts.attention_planner import AttentionPlanner
 from paribus.parts.batch import TokenLayout
 from paribus.parts.context import AttentionSublayer, Capture, Context, Kernel, Memory, PositionHooks, State, States
 from paribus.parts.shape import Load, Shape

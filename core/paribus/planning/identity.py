@@ -20,7 +20,7 @@ from paribus.storage.atomic import canonical_json, digest, digest_json
 
 RECORD_VERSION: Final = 2  # raised when the records of before cannot be compared with those of today
 LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
-ENGINE: Final = ("keyed.py", "slots", "parts", "kernels", "assembly", "train", "inference")
+ENGINE: Final = ("random_keys.py", "slots", "parts", "kernels", "assembly", "train", "inference")
 UNHASHED: Final = frozenset(
     f"{name}.py"
     for name in (

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 
 from paribus.errors import ParibusError, PluginError, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
-from paribus.keyed import key32
+from paribus.random_keys import key32
 from paribus.schema import JSON, Option, from_json, to_json
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.parts.batch import Batch
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Shape
 from paribus.slots.component import Component, Traits
 from paribus.slots.tokenizer import Vocabulary

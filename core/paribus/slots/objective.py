@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from paribus.parts.batch import StepInputFunction, Stream
 from paribus.parts.context import Capture
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Cost, Load
 from paribus.slots.component import Component, Traits
 from paribus.slots.corpus import Tokens

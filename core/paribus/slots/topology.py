@@ -16,7 +16,7 @@ from paribus.slots.component import Component, Traits
 from paribus.slots.embedding import Embedding
 
 if TYPE_CHECKING:
-    from paribus.parts.attention_plan import CrossAttention
+    from paribus.parts.attention_planner import CrossAttention
     from paribus.slots.attention import Attention
 
 

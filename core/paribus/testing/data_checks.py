@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from paribus.assembly.build import as_list
 from paribus.assembly.components import Classes, make
 from paribus.errors import DataError
-from paribus.keyed import key32
+from paribus.random_keys import key32
 from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
 from paribus.slots.objective import Objective
 from paribus.slots.tokenizer import Tokenizer

@@ -14,10 +14,10 @@ from paribus.assembly.build import build
 from paribus.assembly.components import Classes, make
 from paribus.assembly.initialise import initialise
 from paribus.kernels import KERNELS
-from paribus.keyed import key32
 from paribus.parts.batch import Stream
 from paribus.parts.context import Kernel, Memory, States
 from paribus.parts.stack import Layer, Output, Stack
+from paribus.random_keys import key32
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import memory_of

@@ -24,9 +24,9 @@ from paribus.assembly.cost import count_parameters
 from paribus.errors import ParibusError
 from paribus.hookspecs import SLOTS
 from paribus.kernels import KERNELS
-from paribus.keyed import key32
 from paribus.parts.batch import Batch
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
+from paribus.random_keys import key32
 from paribus.registry import Index, Registry
 from paribus.schema import Option, Range
 from paribus.slots.optimizer import Optimizer

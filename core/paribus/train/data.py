@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from paribus.errors import DataError, Problem, SpecError
 from paribus.parts.batch import Batch, Stream
-from paribus.parts.draw import Draw, order
+from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints, Tokens
 from paribus.slots.objective import Objective
 from paribus.train.examples import Examples, bucket_order, padded_length

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from paribus.hookspecs import SLOTS
 from paribus.parts.batch import Batch
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 from paribus.storage.atomic import digest_json
 from paribus.train.data import VALIDATION, Data
 from paribus.train.evaluate import to_device

@@ -18,7 +18,7 @@ from paribus.assembly.cost import scores_the_vocabulary
 from paribus.assembly.forward_pass import needs_teacher
 from paribus.assembly.metric_names import has_likelihood
 from paribus.parts.batch import IGNORED, Batch
-from paribus.parts.draw import Draw, order
+from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints
 from paribus.train.data import VALIDATION, Data
 from paribus.train.lightning_module import Model

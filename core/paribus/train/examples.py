@@ -12,9 +12,9 @@ import numpy as np
 from torch import Tensor
 
 from paribus.errors import Problem, SpecError
-from paribus.keyed import key64
 from paribus.parts.batch import IGNORED, Batch, Stream
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
+from paribus.random_keys import key64
 from paribus.slots.corpus import Ints, Tokens
 from paribus.slots.objective import Objective, TrainingExamples
 from paribus.slots.tokenizer import Vocabulary

@@ -14,10 +14,10 @@ from torchmetrics import Metric
 
 from paribus.assembly.build import ModelParts
 from paribus.assembly.forward_pass import BatchForward
-from paribus.keyed import key32
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.context import Capture, States, merge_captures
 from paribus.parts.stack import Output
+from paribus.random_keys import key32
 from paribus.slots.initialisation import ParameterInfo
 from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer

@@ -14,10 +14,10 @@ from paribus.assembly.components import Classes, make
 from paribus.assembly.forward_pass import BatchForward
 from paribus.assembly.metric_names import trial_info
 from paribus.errors import Problem, SpecError
-from paribus.keyed import key32
 from paribus.parts.batch import Batch, Stream
-from paribus.parts.draw import Draw
+from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Shape
+from paribus.random_keys import key32
 from paribus.slots.measure import GeneratedPair, Measure, TrialInfo
 from paribus.slots.tokenizer import Vocabulary
 from paribus.train.assemble import longer_examples

@@ -29,7 +29,7 @@ from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.storage.atomic import DamagedError, Json, digest, digest_json, make_folder, read_json, write_json
 from paribus.train.corpus_shards import Shard, Shards, dropped_counts
 from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, is_paired
-from paribus.train.token_entries import FORMAT, read_entry, side_columns, write_entry
+from paribus.train.token_cache_entries import FORMAT, read_entry, side_columns, write_entry
 from paribus.train.worker_pool import cores
 
 __all__ = ["EncodedCorpus", "Progress", "SplitTokens", "encode_corpus", "encode_documents"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from paribus.keyed import key32
+from paribus.random_keys import key32
 from paribus.registry import Registry, installed
 from paribus.slots.corpus import Labels
 from paribus.slots.tokenizer import Vocabulary

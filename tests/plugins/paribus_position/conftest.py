@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import Heads, Pair, Position, Shape
-from paribus.keyed import key32
+from paribus.random_keys import key32
 
 
 @pytest.fixture

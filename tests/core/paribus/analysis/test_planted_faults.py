@@ -28,7 +28,7 @@ from paribus import (
 from paribus.analysis.certificates import Certificate, certify
 from paribus.analysis.trials import TrialEntry
 from paribus.assembly import initialise
-from paribus.parts.draw import order
+from paribus.parts.random_draws import order
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.train.trial import TrialContext, run_trial

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus import TokenLayout, Visibility
 from paribus.kernels import KERNELS
 from paribus.kernels.blocked import Blocked, BlockedMask, Grid, grid_of, key_windows, unfolded_windows
-from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.attention_planner import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest
 
 Planned = Callable[..., AttentionPlan]

@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import create_mask
 from paribus import BlockPattern, Pair, TokenLayout, Visibility
 from paribus.kernels import KERNELS
 from paribus.kernels.flex import Flex, ScoreAndMask, distance_table, mask_function, score_function
-from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.attention_planner import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest
 from paribus.parts.visibility import pair_conditions, visibility_mask, with_order
 

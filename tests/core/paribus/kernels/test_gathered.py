@@ -19,7 +19,7 @@ from paribus.kernels.gathered import (
     layout_of,
     pair_count,
 )
-from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.attention_planner import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.visibility import visibility_mask, with_order
 

@@ -23,7 +23,7 @@ from paribus import (
     Visibility,
 )
 from paribus.parts.attend import DensePlan, append_to_cache, leading_positions
-from paribus.parts.attention_plan import kernel_request
+from paribus.parts.attention_planner import kernel_request
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.visibility import with_order
 
@@ -151,9 +151,7 @@ def test_keys_are_appended_to_the_cache() -> None:
     attend = bound_attend()
     for start, end in ((0, 3), (3, 5)):
         attend(heads, x[:, start:end], context_of(plan_of(kernel, end - start, end), state=state, past=start))
-    torch.testing.assert_close(
-        kernel.arguments["k"], heads.keys(x)
-    )
+    torch.testing.assert_close(kernel.arguments["k"], heads.keys(x))
     torch.testing.assert_close(kernel.arguments["v"], heads.values(x))
     assert (state["k"][:, :, 5:] == 0).all()
 

@@ -33,7 +33,7 @@ from paribus import (
     token_layout,
 )
 from paribus.parts.attend import DensePlan, attention_weights, dense_plan
-from paribus.parts.attention_plan import choose_kernel
+from paribus.parts.attention_planner import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring
 from paribus.parts.stack import Layer, Stack
 

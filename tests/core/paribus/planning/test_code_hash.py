@@ -87,7 +87,7 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
     tmp_path: Path, engine: Callable[[], str]
 ) -> None:
     previous = engine()
-    replace(tmp_path / "keyed.py", "def key32", "# a comment\ndef key32")
+    replace(tmp_path / "random_keys.py", "def key32", "# a comment\ndef key32")
     replace(tmp_path / "train" / "trial.py", '"""', '"""Other words. ')
     replace(tmp_path / "train" / "progress.py", "1.0", "2.0")
     replace(tmp_path / "train" / "worker_pool.py", "1.0", "2.0")
@@ -98,7 +98,7 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("keyed.py", '"little"', '"big"'),  # random draws
+        ("random_keys.py", '"little"', '"big"'),  # random draws
         ("inference/generation_strategies.py", "def ", "CONSTANT = 1\n\n\ndef "),  # BLEU and chrF
         ("train/training_clock.py", "10_000", "1_000"),  # schedules of a budget in seconds
     ],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus import IGNORED, SpecError
-from paribus.parts.draw import order
+from paribus.parts.random_draws import order
 from paribus.train.data import Data
 from paribus.train.digests import batch_digest
 from paribus.train.examples import bucket_order, padded_length

@@ -208,7 +208,7 @@ def test_an_interrupted_build_leaves_no_entry(tmp_path: Path, monkeypatch: pytes
         raise KeyboardInterrupt("cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr("paribus.train.token_entries.write_json", die)
+        patch.setattr("paribus.train.token_cache_entries.write_json", die)
         with pytest.raises(KeyboardInterrupt, match="cut"):
             build(tmp_path)
     corpus = Listed()

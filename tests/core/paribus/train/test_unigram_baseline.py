@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paribus import IGNORED
-from paribus.parts.draw import Draw, order
+from paribus.parts.random_draws import Draw, order
 from paribus.registry import installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.keyed import key64
+from paribus.random_keys import key64
 
 _Bits = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.analysis.transfer import DECIDED, kendall_tau, rank_agreement, transfer_verdict
+from paribus.analysis.scale_transfer import DECIDED, kendall_tau, rank_agreement, transfer_verdict
 
 KINDS = ("better", "worse", "equivalent", "inconclusive", "diverged", "withheld", "missing")
 

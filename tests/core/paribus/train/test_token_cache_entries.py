@@ -10,16 +10,16 @@ import pytest
 
 from paribus import StoreError
 from paribus.storage.atomic import DamagedError, digest
-from paribus.train import token_entries
-from paribus.train.token_entries import Column, read_entry, write_entry
+from paribus.train import token_cache_entries
+from paribus.train.token_cache_entries import Column, read_entry, write_entry
 
 
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a large entry of more than ten blocks, of which only a sample is read."""
-    monkeypatch.setattr(token_entries, "FULL_CHECK_BYTES", 1000)
-    monkeypatch.setattr(token_entries, "BLOCK", 256)
-    monkeypatch.setattr(token_entries, "SAMPLED_BLOCKS", 2)
+    monkeypatch.setattr(token_cache_entries, "FULL_CHECK_BYTES", 1000)
+    monkeypatch.setattr(token_cache_entries, "BLOCK", 256)
+    monkeypatch.setattr(token_cache_entries, "SAMPLED_BLOCKS", 2)
     values = np.arange(1001, dtype=np.uint16)
     columns = [Column("<u2", 1001, lambda: iter((values[:300], values[300:300], values[300:])))]
     columns += [Column("<i8", 3, lambda: iter((np.arange(3),)))]
@@ -41,7 +41,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         hashed_sizes.append(len(data))
         return digest(data)
 
-    monkeypatch.setattr(token_entries, "digest", noted)
+    monkeypatch.setattr(token_cache_entries, "digest", noted)
     return hashed_sizes
 
 
@@ -64,7 +64,7 @@ def test_a_verified_large_entry_is_checked_by_sampled_blocks(entry: Path, monkey
 
 
 def test_sampled_blocks_cover_the_whole_file_over_many_openings(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    block_numbers = {number for _ in range(60) for number in token_entries._sampled_blocks(8)}
+    block_numbers = {number for _ in range(60) for number in token_cache_entries._sampled_blocks(8)}
     assert block_numbers == set(range(8))
 
 
@@ -86,21 +86,21 @@ def test_a_flipped_bit_with_a_restored_mtime_is_detected_at_once(entry: Path) ->
 
 
 def test_silent_corruption_is_detected_when_the_stamp_expires(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = token_entries._file_state
+    looked = token_cache_entries._file_state
     (path,) = entry.glob("*.tokens")
     original_state = looked(path)
     flip(entry, 1000)
-    monkeypatch.setattr(token_entries, "_file_state", lambda path: original_state)
-    monkeypatch.setattr(token_entries, "_sampled_blocks", lambda count: [0])
+    monkeypatch.setattr(token_cache_entries, "_file_state", lambda path: original_state)
+    monkeypatch.setattr(token_cache_entries, "_sampled_blocks", lambda count: [0])
     read_entry(entry)
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + token_entries.STAMP_SECONDS)
+    monkeypatch.setattr(time, "time", lambda: now + token_cache_entries.STAMP_SECONDS)
     with pytest.raises(DamagedError, match="it does not have the hash"):
         read_entry(entry)
 
 
 def test_a_full_check_renews_the_stamp(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (entry / token_entries.STAMP).unlink()
+    (entry / token_cache_entries.STAMP).unlink()
     hashed_sizes = reads(monkeypatch)
     read_entry(entry)
     assert len(hashed_sizes) == 8
@@ -110,12 +110,12 @@ def test_a_full_check_renews_the_stamp(entry: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_read_only_cache_is_checked_whole_each_time(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (entry / token_entries.STAMP).unlink()
+    (entry / token_cache_entries.STAMP).unlink()
 
     def refuse(*arguments: object) -> None:
         raise StoreError("read-only")
 
-    monkeypatch.setattr(token_entries, "write_json", refuse)
+    monkeypatch.setattr(token_cache_entries, "write_json", refuse)
     hashed_sizes = reads(monkeypatch)
     read_entry(entry)
     read_entry(entry)
@@ -127,4 +127,4 @@ def test_a_small_entry_has_no_stamp_and_is_checked_whole(tmp_path: Path, monkeyp
     hashed_sizes = reads(monkeypatch)
     read_entry(tmp_path)
     assert hashed_sizes == [8]
-    assert not (tmp_path / token_entries.STAMP).exists()
+    assert not (tmp_path / token_cache_entries.STAMP).exists()

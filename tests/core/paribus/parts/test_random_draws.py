@@ -9,8 +9,8 @@ from scipy import stats
 from torch import Tensor
 
 from paribus import Draw
-from paribus.keyed import key64
-from paribus.parts.draw import order
+from paribus.parts.random_draws import order
+from paribus.random_keys import key64
 
 WORD = 2**64
 UNLIKELY = 1e-4
