@@ -40,12 +40,15 @@ def run(
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
 
-    Classes that exist only in this process (`registry.with_`) cannot be sent to another one: such a study runs in this
-    process, trial by trial. `resume` is the command that an interrupted run shows to the user. `timing` controls the
-    timing of training steps after the study; None times them where that is short compared with the study.
+    Classes that exist only in this process (`registry.with_components`) cannot be sent to another one: such a study
+    runs in this process, trial by trial. `registry` is by default the one that the study was planned with. `resume` is
+    the command that an interrupted run shows to the user. `timing` controls the timing of training steps after the
+    study; None times them where that is short compared with the study.
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned, registry=registry)
+    if registry is None and isinstance(planned.classes, Registry):
+        registry = planned.classes
     store, stop = planned.store, StopRequest()
     local = registry if registry is not None and registry.local else None
     if plugins is None:

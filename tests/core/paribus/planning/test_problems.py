@@ -144,6 +144,30 @@ def test_the_example_is_valid_and_each_error_is_reported_once(tmp_path: Path) ->
         assert len([line for line in lines if re.search(mistake.pattern, line)]) == 1, (mistake.pattern, lines)
 
 
+def test_the_baseline_needs_no_option_that_is_matched(tmp_path: Path) -> None:
+    """Multi-head attention has no `kv_heads`; only the variant's value is changed to match."""
+    tree = {
+        "base": {"preset": "gpt-tiny", "dims.layers": 1},
+        "vary": {"attention": [{"name": "gqa", "kv_heads": 2}]},
+        "seeds": 2,
+        "budget": {"steps": 4},
+        "match": {"on": "params", "by": "attention.kv_heads"},
+        "metric": {"name": "val/clm/loss", "better": "lower"},
+    }
+    (match,) = study(tree, registry=known(), store=tmp_path).plan.matched.values()
+    assert match.value == 4
+
+
+def test_a_missing_base_has_one_error(tmp_path: Path) -> None:
+    assert len(problems({**copy.deepcopy(dict(VALID)), "base": None}, tmp_path)) == 1
+
+
+def test_an_empty_base_has_one_error_for_each_missing_slot(tmp_path: Path) -> None:
+    lines = problems({**copy.deepcopy(dict(VALID)), "base": {}}, tmp_path)
+    assert [line for line in lines if "error[missing]" not in line] == []
+    assert len(set(lines)) == len(lines)
+
+
 def test_an_error_at_every_scale_is_reported_without_a_scale(tmp_path: Path) -> None:
     tree = copy.deepcopy(dict(VALID))
     tree |= {"match": None, "tune": None, "scales": {"s": {"dims.width": 32}, "m": {"dims.widht": 64}}}

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import paribus
 from paribus import Norm
 from paribus.errors import StoreError
 from paribus.registry import Registry
@@ -48,6 +49,9 @@ class Broken(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         raise ZeroDivisionError("not finished")
+
+
+METRIC = {"name": "val/mlm/loss", "better": "lower"}
 
 
 @pytest.fixture
@@ -96,6 +100,13 @@ def test_local_classes_run_in_this_process_with_a_note(
     assert record is not None
     assert canonical_json(record["result"]) == canonical_json(twin["result"])
     assert run(store, notebook, *trials) == []
+
+
+def test_a_study_runs_with_the_registry_that_it_was_planned_with(notebook: Registry, tmp_path: Path) -> None:
+    base = {"preset": "encoder-tiny", "dims.layers": 1, "dims.width": 16}
+    tree = {"base": base, "vary": {"norm": ["mine"]}, "seeds": 1, "budget": {"steps": 2}, "metric": METRIC}
+    planned = paribus.run(paribus.study(tree, registry=notebook, store=tmp_path))
+    assert {planned.store.state(trial.identity) for trial in planned.plan.trials} == {"done"}
 
 
 def test_a_failure_does_not_affect_other_trials(store: Store, notebook: Registry, trial: MakeTrial) -> None:
