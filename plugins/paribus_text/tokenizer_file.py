@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, final
@@ -51,8 +51,9 @@ class TokenizerFile(Tokenizer):
     """Pretrained tokenizer from a `tokenizer.json` of Hugging Face's `tokenizers`; its identity is the content of the
     file, not its path.
 
-    Special tokens are recognized by their spelling; those that an objective needs are checked after the file is read.
-    A special token that is spelled out in a text becomes unk, and is removed if the tokenizer has no unk.
+    Special tokens are recognized by their spelling among the added tokens of the file; those that an objective needs
+    are checked after the file is read. A special token that is spelled out in a text becomes unk, and is removed if the
+    tokenizer has no unk.
     """
 
     traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
@@ -111,6 +112,9 @@ class TokenizerFile(Tokenizer):
         assert self._library is not None, "train the tokenizer or load its state first"
         return self._library.id_to_token(token) or display({}, token)
 
+    def tokenizer_json(self) -> str | None:
+        return self._text or None
+
     def vocabulary(self) -> Vocabulary:
         return self._vocabulary
 
@@ -134,12 +138,13 @@ class TokenizerFile(Tokenizer):
         self._text, self._library = text, library
         self._vocabulary = Vocabulary(
             max(vocabulary.values(), default=-1) + 1,
-            dict(self._specials(vocabulary)),
+            dict(self._specials(vocabulary, {token.content for token in library.get_added_tokens_decoder().values()})),
             tuple(numbered[number] for number in sorted(numbered, key=int)),
             _word_starts(json.loads(text), vocabulary),
         )
 
-    def _specials(self, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    def _specials(self, vocabulary: Mapping[str, int], added: Collection[str]) -> Iterator[tuple[str, int]]:
+        """Yield the id of each special token; a usual spelling that the file does not add may be a piece of text."""
         for name, usual in USUAL.items():
             spelling = self._spellings[name]
             if spelling is not None and spelling not in vocabulary:
@@ -148,7 +153,8 @@ class TokenizerFile(Tokenizer):
                     Problem(code="missing-special-token", path=f"tokenizer.specials.{name}", message=message)
                 )
             candidates = (spelling,) if spelling else usual
-            token = next((candidate for candidate in candidates if candidate in vocabulary), None)
+            names = vocabulary if spelling or name == "unk" or not added else added
+            token = next((candidate for candidate in candidates if candidate in names), None)
             if token is not None:
                 yield name, vocabulary[token]
 

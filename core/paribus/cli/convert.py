@@ -9,6 +9,7 @@ import click
 
 from paribus.cli.console import Session, note, out, out_json, refuse_full
 from paribus.errors import EXIT_OK, Problem, SpecError
+from paribus.storage.saved_model import TOKENIZER
 
 
 @click.command("convert")
@@ -43,8 +44,9 @@ def verb(
 
     `paribus convert gpt2/ -o ours attn_pdrop=0.1`
 
-    SOURCE is a folder with `config.json` and safetensors, or a Paribus model; the result is the other one. KEY=VALUE
-    overrides one key of `config.json`.
+    SOURCE is a folder with `config.json`, safetensors and `tokenizer.json`, or a Paribus model; the result is the other
+    one. KEY=VALUE overrides one key of `config.json`. Without `tokenizer.json` the tokenizer is unknown, and training
+    from the model needs `from.vocabulary=unchecked`.
     """
     from paribus.conversion.source_model import CONFIG
 
@@ -54,10 +56,12 @@ def verb(
     else:
         report = _write(session, source, changes, target, family, architecture)
     if as_json:
-        out_json(report)
+        out_json({key: value for key, value in report.items() if key != "reason"})
     else:
         out(f"{report['parameters']:,} parameters: {report['from']} → {report['to']}")
         out(f"written to {target}")
+        if report["tokenizer"] is None:
+            note(f"no `{TOKENIZER}` written: {report['reason']}")
         note(f"next: {report['next']}")
     return EXIT_OK
 
@@ -71,7 +75,14 @@ def _read(session: Session, sources: list[Path], changes: tuple[str, ...], targe
     paribus.save(model, target)
     command = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
     classes = " and ".join(source_model.architecture for source_model in sources_read)
-    return {"from": classes, "to": "a Paribus model", "parameters": _count(model), "next": command}
+    return {
+        "from": classes,
+        "to": "a Paribus model",
+        "parameters": _count(model),
+        "tokenizer": TOKENIZER if model.tokenizer else None,
+        "reason": f"`{sources[0]}` has none; `save_pretrained` of a fast tokenizer writes it",
+        "next": command,
+    }
 
 
 def _write(
@@ -91,7 +102,15 @@ def _write(
     exported = paribus.export(model, family, architecture=architecture, registry=session.registry())
     exported.save(target)
     command = f"{exported.architecture}.from_pretrained({str(target)!r})"
-    return {"from": "a Paribus model", "to": exported.architecture, "parameters": _count(model), "next": command}
+    name = model.spec["tokenizer"]["name"]
+    return {
+        "from": "a Paribus model",
+        "to": exported.architecture,
+        "parameters": _count(model),
+        "tokenizer": None if exported.tokenizer is None else TOKENIZER,
+        "reason": f"the tokenizer `{name}` has no such form" if model.tokenizer else f"`{source}` has no tokenizer",
+        "next": command,
+    }
 
 
 def _changes(words: tuple[str, ...]) -> dict[str, Any]:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from paribus.conversion.source_model import SourceModel, read_source
+from paribus.assembly.components import make
+from paribus.conversion.source_model import ROLES, SourceModel, SourceTokenizer, read_source
 from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
 from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
 from paribus.registry import Registry, installed
 from paribus.slots.family import Family
+from paribus.slots.tokenizer import Tokenizer
 from paribus.specs import resolved
+from paribus.storage.saved_model import TOKENIZER
 from paribus.train.assemble import build_model, expected_vocabulary
 from paribus.train.lightning_module import Model
+from paribus.train.tokenizer_state import TextCodec
 
 _EXPRESSED: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout", "parts",
@@ -27,7 +34,8 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
     """Convert a Hugging Face model to a paribus model with the same outputs.
 
     `source` is a folder with `config.json` and safetensors, or a model in memory: `paribus.convert(hf_model)`. Networks
-    that were trained together are a list, as ELECTRA's: `paribus.convert([discriminator, generator])`.
+    that were trained together are a list, as ELECTRA's: `paribus.convert([discriminator, generator])`. The tokenizer is
+    the `tokenizer.json` of the folder; without one, it is unknown.
     `changes` are keys of its configuration to be read otherwise: `paribus.convert(folder, attn_pdrop=0.0)`.
     """
     classes = registry or installed()
@@ -35,16 +43,24 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
         read_source(model_source) for model_source in (source if isinstance(source, (list, tuple)) else [source])
     ]
     family = _family(classes, sources[0])
+    tokenizer = _common_tokenizer(sources)
     specs = {
         model_source.architecture: resolved(
-            family.spec_of({**model_source.config, **changes}, model_source.architecture), registry=classes
+            {
+                **family.spec_of({**model_source.config, **changes}, model_source.architecture),
+                **_tokenizer_options(tokenizer),
+            },
+            registry=classes,
         )
         for model_source in sources
     }
     spec = specs[sources[0].architecture]
     if len(sources) > 1:
         spec = resolved(family.combine(specs), registry=classes)
-    model = build_model(spec, classes, expected_vocabulary(spec, classes))
+    text = None if tokenizer is None else _text_codec(tokenizer, spec, classes)
+    model = build_model(spec, classes, expected_vocabulary(spec, classes) if text is None else text.vocabulary)
+    if text is not None:
+        model.text, model.tokenizer = text, text.fingerprint
     if any(tensor.dtype == torch.float64 for tensor in sources[0].tensors.values()):
         model.double()
     named = dict(model.named_parameters())
@@ -54,6 +70,55 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
         ):
             named[name].copy_(tensor)
     return model
+
+
+def _common_tokenizer(sources: Sequence[SourceModel]) -> SourceTokenizer | None:
+    """Return the tokenizer of all networks of a model."""
+    tokenizers = [model_source.tokenizer for model_source in sources if model_source.tokenizer is not None]
+    if len({tokenizer.text for tokenizer in tokenizers}) > 1:
+        message = f"the networks have different files `{TOKENIZER}`"
+        raise StoreError(Problem(code="other-tokenizer", message=message, valid="networks trained together"))
+    return tokenizers[0] if tokenizers else None
+
+
+def _tokenizer_options(tokenizer: SourceTokenizer | None) -> dict[str, Any]:
+    if tokenizer is None:
+        return {}
+    path = tokenizer.path or Path(TOKENIZER)
+    return {"tokenizer": {"name": "file", "path": str(path), "specials": tokenizer.specials}}
+
+
+def _text_codec(source: SourceTokenizer, spec: Mapping[str, Any], classes: Registry) -> TextCodec:
+    """Return the tokenizer of a converted model; one in memory is read from a temporary file."""
+    with TemporaryDirectory() as folder:
+        path = source.path or Path(folder, TOKENIZER)
+        if source.path is None:
+            path.write_text(source.text, encoding="utf-8")
+        tokenizer = make(classes, "tokenizer", {**spec["tokenizer"], "path": str(path)}, kind=Tokenizer)
+        tokenizer.train([], spec["dims"]["vocabulary"])
+    return TextCodec(tokenizer)
+
+
+def _exported_tokenizer(model: Model) -> SourceTokenizer | None:
+    """Return the tokenizer of a model as `transformers` reads it, if it has such a form."""
+    content = None if model.text is None else model.text.tokenizer.tokenizer_json()
+    if model.text is None or content is None:
+        return None
+    added = {token["content"] for token in json.loads(content).get("added_tokens") or ()}
+    specials = model.text.vocabulary.specials
+    names = {role: model.text.tokenizer.piece(specials[role]) for role in ROLES if role in specials}
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.spec["dims"]["length"]}
+    return SourceTokenizer(
+        content, {**settings, **{f"{role}_token": name for role, name in names.items() if name in added}}
+    )
+
+
+def _special_ids(model: Model, config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the ids of special tokens that a configuration does not have."""
+    if model.text is None or model.text.tokenizer.tokenizer_json() is None:
+        return {}
+    ids = {f"{role}_token_id": model.text.vocabulary.specials.get(role) for role in ("pad", "bos", "eos")}
+    return {key: token for key, token in ids.items() if token is not None and config.get(key) is None}
 
 
 def _parameters_of_networks(
@@ -119,9 +184,10 @@ def export(
                     for move in families_by_name[name].moves(spec)
                 }
                 return SourceModel(
-                    config,
+                    {**config, **_special_ids(model, config)},
                     architecture_name,
                     export_tensors(families_by_name[name].moves(spec), named, families_by_name[name].constants(spec)),
+                    _exported_tokenizer(model),
                 )
             if family is not None:
                 misfits.append(Problem(code="cannot-export", path=name, message=f"as {architecture_name}: {config}"))

@@ -14,11 +14,32 @@ from torch import Tensor
 
 from paribus.errors import Problem, StoreError
 from paribus.storage.atomic import FILES, Files, parse_json, read_bytes, write_bytes
-from paribus.storage.saved_model import PICKLES
+from paribus.storage.saved_model import PICKLES, TOKENIZER
 
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
+TOKENIZER_CONFIG: Final = "tokenizer_config.json"
+TOKENIZER_SETTINGS: Final = ("special_tokens_map.json", TOKENIZER_CONFIG)  # the later one takes precedence
+ROLES: Final = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+
+
+@final
+@dataclass(frozen=True)
+class SourceTokenizer:
+    """Fast tokenizer: the content of `tokenizer.json`, and its settings, which name the special tokens."""
+
+    text: str
+    settings: Mapping[str, Any]
+    path: Path | None = None  # None: in memory
+
+    @property
+    def specials(self) -> dict[str, str]:
+        """Special tokens by role. A token that the file does not add to its model may occur in text, so it is none."""
+        added = {token["content"] for token in json.loads(self.text).get("added_tokens") or ()}
+        tokens = {role: self.settings.get(f"{role}_token") for role in ROLES}
+        names = {role: token.get("content") if isinstance(token, Mapping) else token for role, token in tokens.items()}
+        return {role: name for role, name in names.items() if isinstance(name, str) and name in added}
 
 
 @final
@@ -29,9 +50,10 @@ class SourceModel:
     config: Mapping[str, Any]
     architecture: str
     tensors: Mapping[str, Tensor]
+    tokenizer: SourceTokenizer | None = None  # None: unknown
 
     def save(self, folder: str | Path, *, files: Files = FILES) -> None:
-        """Write `config.json` and `model.safetensors`, for `from_pretrained`."""
+        """Write `config.json`, `model.safetensors` and the tokenizer, for `from_pretrained`."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         first_names: dict[int, str] = {}
@@ -39,8 +61,14 @@ class SourceModel:
             name: tensor for name, tensor in self.tensors.items() if first_names.setdefault(id(tensor), name) == name
         }
         write_bytes(path / WEIGHTS, safetensors.torch.save(unique_tensors, {"format": "pt"}), files=files)
-        text = json.dumps(self.config, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-        write_bytes(path / CONFIG, text.encode(), files=files)
+        if self.tokenizer is not None:
+            write_bytes(path / TOKENIZER, self.tokenizer.text.encode(), files=files)
+            write_bytes(path / TOKENIZER_CONFIG, _json_text(self.tokenizer.settings), files=files)
+        write_bytes(path / CONFIG, _json_text(self.config), files=files)
+
+
+def _json_text(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def read_source(source: Any) -> SourceModel:
@@ -68,7 +96,23 @@ def _folder(folder: Path) -> SourceModel:
     if not isinstance(architectures, list) or len(architectures) != 1 or not isinstance(architectures[0], str):
         message = f"`architectures` is {architectures!r}, expected the name of one class"
         raise _wrong("missing-model", folder / CONFIG, message, 'a list of one class, such as ["GPT2LMHeadModel"]')
-    return SourceModel(config, architectures[0], _tensors(folder))
+    return SourceModel(config, architectures[0], _tensors(folder), _tokenizer(folder))
+
+
+def _tokenizer(folder: Path) -> SourceTokenizer | None:
+    """Read the fast tokenizer of a folder."""
+    path = folder / TOKENIZER
+    if not path.is_file():
+        return None
+    if not isinstance(_document(path), dict):
+        raise _wrong("damaged", path, "expected a mapping, as `save_pretrained` of a fast tokenizer writes it")
+    settings: dict[str, Any] = {}
+    for name in TOKENIZER_SETTINGS:
+        document = _document(folder / name) if (folder / name).is_file() else {}
+        if not isinstance(document, dict):
+            raise _wrong("damaged", folder / name, f"expected a mapping, got a {type(document).__name__}")
+        settings |= document
+    return SourceTokenizer(read_bytes(path).decode(), settings, path)
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

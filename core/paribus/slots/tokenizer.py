@@ -58,6 +58,10 @@ class Tokenizer(Component, ABC):
         """Return a string that identifies the token, so that tokens of two tokenizers of this kind can be matched."""
         return self.decode([token])
 
+    def tokenizer_json(self) -> str | None:
+        """Return the `tokenizer.json` of Hugging Face's `tokenizers` that gives the same ids, or None."""
+        return None
+
     @abstractmethod
     def vocabulary(self) -> Vocabulary:
         """Return the size and the special tokens; valid after `train` or `load`."""

@@ -12,9 +12,9 @@ from paribus.storage.saved_model import SavedModel, read_model, reading
 
 SOURCES: Final = ("from", "teacher")
 _KEYS: Final = ("name", "sha256")  # the keys that `from: FOLDER` resolves to
-_MORE: Final = {"from": ("vocabulary", "learned", "trial"), "teacher": ()}
+_MORE: Final = {"from": ("vocabulary", "learned", "trial"), "teacher": ("vocabulary",)}
 _LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
-_VOCABULARY: Final = ("kept", "new")
+_VOCABULARY: Final = {"from": ("kept", "new", "unchecked"), "teacher": ("kept", "unchecked")}
 
 
 def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapping[str, Any], key: str) -> Any:
@@ -22,8 +22,9 @@ def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapp
 
     A hash without a folder names a model that may be gone, as a trained model records its teacher: such a spec can be
     loaded but not trained. Under `from:`, `vocabulary: new` means a tokenizer other than the saved model's. Otherwise
-    the tokenizer is kept, and `learned` records its training corpus if that is not the spec's own. `trial` is a trial
-    of a previous stage that has yet to run.
+    the tokenizer is kept, and `learned` records its training corpus if that is not the spec's own. With `vocabulary:
+    unchecked` the spec's tokenizer reads for a model whose own is unknown. `trial` is a trial of a previous stage that
+    has yet to run.
     """
     node = data.get(key)
     if node is None:
@@ -35,10 +36,11 @@ def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapp
     for option in node:
         if option not in (*_KEYS, *_MORE[key]):
             validator.add_unknown_key(option, (key, option), (*_KEYS, *_MORE[key]))
-    if node.get("vocabulary", "kept") not in _VOCABULARY:
+    if node.get("vocabulary", "kept") not in _VOCABULARY[key]:
         message = f"expected a word, got {value_text(node['vocabulary'])}"
-        validator.add_error("wrong-type", (key, "vocabulary"), message, join_names(_VOCABULARY))
-    vocabulary: dict[str, Any] = {"vocabulary": "new"} if node.get("vocabulary") == "new" else {}
+        validator.add_error("wrong-type", (key, "vocabulary"), message, join_names(_VOCABULARY[key]))
+    is_kept = node.get("vocabulary", "kept") not in ("new", "unchecked")
+    vocabulary: dict[str, Any] = {} if is_kept else {"vocabulary": node["vocabulary"]}
     if "name" not in node or "trial" in node:
         fields = {option: node[option] for option in ("name", "sha256", "trial") if option in node}
         return {**fields, **vocabulary, **_learned(validator, node.get("learned"), resolved, key)} or None
@@ -155,6 +157,12 @@ def _sizes(
 def _same_tokens(validator: Validator, model: SavedModel, resolved: Mapping[str, Any], key: str) -> bool:
     """Return whether the tokenizers are equal by name and options; their fingerprints are compared later."""
     tokenizer, model_tokenizer = resolved.get("tokenizer"), model.spec.get("tokenizer")
+    if not model.tokenizer and isinstance(tokenizer, Mapping) and not _reads_images(validator, tokenizer):
+        message = f"the tokenizer of the saved model is unknown, so ids of {_options(tokenizer)} may mean other tokens"
+        new = ", `vocabulary: new` to train new embeddings" if key == "from" else ""
+        valid = f"a model converted with its tokenizer.json{new}, or `{key}.vocabulary: unchecked` if the ids are equal"
+        validator.add_error("unknown-tokenizer", (key,), message, valid)
+        return False
     same = not model.tokenizer or not isinstance(tokenizer, Mapping) or tokenizer == model_tokenizer
     if not same:
         name = model_tokenizer.get("name") if isinstance(model_tokenizer, Mapping) else model_tokenizer
@@ -166,6 +174,12 @@ def _same_tokens(validator: Validator, model: SavedModel, resolved: Mapping[str,
             "other-tokenizer", ("tokenizer",), message, f"tokenizer {_options(model_tokenizer)}{alternative}"
         )
     return same
+
+
+def _reads_images(validator: Validator, tokenizer: Mapping[str, Any]) -> bool:
+    """Return whether ids of the tokenizer are values of pixels, which mean the same to all models."""
+    entry = validator.index.entries["tokenizer"].get(tokenizer["name"])
+    return entry is not None and entry.traits.get("modality") == "images"
 
 
 def _options(node: Any) -> str:

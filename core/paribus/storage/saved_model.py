@@ -16,6 +16,7 @@ MODEL: Final = "model.json"
 RECORD: Final = "record.json"
 WEIGHTS: Final = "weights.safetensors"
 TEXT: Final = "text.json"
+TOKENIZER: Final = "tokenizer.json"  # of the tokenizer `file`; its path in the saved spec is relative to the folder
 PICKLES: Final = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "model.pth", "model.ckpt")
 RUNS: Final = Path("runs")  # default store
 SEAL: Final = b'"sha256":"'  # a key of the header; within a string its quotes would be escaped
@@ -50,7 +51,10 @@ class SavedModel:
     @property
     def sha256(self) -> str:
         """Hash of the content of the folder, whatever its path."""
-        return digest_json([dict(self.spec), self.dtype, self.tokenizer, self.seal])
+        spec = self.spec
+        if _tokenizer_path(spec) == str(self.folder / TOKENIZER):
+            spec = with_tokenizer_path(spec, TOKENIZER)
+        return digest_json([dict(spec), self.dtype, self.tokenizer, self.seal])
 
 
 def find_model(name: str | Path, store: Path = RUNS) -> Path:
@@ -93,6 +97,8 @@ def read_model(folder: str | Path) -> SavedModel:
     spec, dtype = document.get("spec"), document.get("dtype", "float32")
     if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
         raise damaged_error(place, "its spec, dtype or tokenizer is missing or of a wrong type")
+    if not is_trial and _tokenizer_path(spec) == TOKENIZER and (place / TOKENIZER).is_file():
+        spec = with_tokenizer_path(spec, str(place / TOKENIZER))
     identity = str(document.get("identity", "")) if is_trial else ""
     flops = result.get("total_flops") if isinstance(result, dict) else document.get("flops")
     flop_count = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
@@ -119,6 +125,16 @@ def reading(spec: Mapping[str, Any]) -> dict[str, Any]:
     dims = spec.get("dims")
     vocabulary = dims.get("vocabulary") if isinstance(dims, Mapping) else None
     return {"corpus": spec.get("corpus"), "tokenizer": spec.get("tokenizer"), "vocabulary": vocabulary}
+
+
+def with_tokenizer_path(spec: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the spec with another path of its tokenizer's file."""
+    return {**spec, "tokenizer": {**spec["tokenizer"], "path": path}}
+
+
+def _tokenizer_path(spec: Mapping[str, Any]) -> Any:
+    tokenizer = spec.get("tokenizer")
+    return tokenizer.get("path") if isinstance(tokenizer, Mapping) else None
 
 
 def _seal(path: Path) -> str:

@@ -20,7 +20,13 @@ from paribus.train.evaluate import evaluate
 from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus
 from paribus.train.tokenizer_state import TextCodec
-from paribus.train.warm_start import RemappedTables, WeightTransfer, remap_tables, transfer_weights
+from paribus.train.warm_start import (
+    RemappedTables,
+    WeightTransfer,
+    remap_tables,
+    transfer_weights,
+    vocabulary_tensors,
+)
 
 UNKNOWN_TOKENIZER: Final = "the tokenizer of the saved model is unknown, so its ids may stand for other tokens"
 
@@ -139,8 +145,10 @@ def _remapped_tables(model: Model, source: Model, classes: Registry, text: Encod
     """Return the remapped tables of a model with a vocabulary of its own."""
     if (model.spec.get("from") or {}).get("vocabulary") != "new":
         return None
+    if not source.tokenizer:
+        return RemappedTables(vocabulary_tensors(model.spec, classes, text.vocabulary), {})
     codec = source.text or TextCodec.of(load_corpus(source.spec, classes))
-    if source.tokenizer and source.tokenizer != codec.fingerprint:
+    if source.tokenizer != codec.fingerprint:
         message = "the corpus of the saved model has changed, so its tokenizer cannot be trained again"
         valid = "a model saved with its tokenizer"
         raise SpecError(Problem(code="other-tokenizer", path="from", message=message, valid=valid))
@@ -183,7 +191,7 @@ def _load_source(spec: Spec, key: str, classes: Registry, text: EncodedCorpus) -
                 valid="the original model, or a spec that is resolved again",
             )
         )
-    if spec[key].get("vocabulary") == "new":
+    if spec[key].get("vocabulary") in ("new", "unchecked"):
         return load_model(saved_model, classes), saved_model
     _check_tokenizer(saved_model.tokenizer, text)
     return load_model(saved_model, classes, text.vocabulary if saved_model.tokenizer else None), saved_model

@@ -15,7 +15,7 @@ from paribus.train.assemble import build_data, load_corpus, load_model
 from paribus.train.checkpoint import save_weights
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
-from paribus.train.tokenizer_state import write_text
+from paribus.train.tokenizer_state import write_text, write_tokenizer_json
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -48,7 +48,8 @@ def save(model: Model, folder: str | Path, *, files: Files = FILES) -> None:
     path.mkdir(parents=True, exist_ok=True)
     save_weights(path / WEIGHTS, model, {}, files=files)
     write_text(path, model.text, files=files)
-    document = {"spec": model.spec, "dtype": _dtype_name(model), "tokenizer": model.tokenizer, "flops": model.flops}
+    spec = write_tokenizer_json(path, model.spec, model.text, files=files)
+    document = {"spec": spec, "dtype": _dtype_name(model), "tokenizer": model.tokenizer, "flops": model.flops}
     write_json(path / MODEL, document, files=files)
 
 

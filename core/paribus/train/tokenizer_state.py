@@ -14,8 +14,8 @@ from typing import Any, final
 from paribus.assembly.components import Classes, make
 from paribus.errors import Problem, StoreError
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.storage.atomic import FILES, Files, damaged_error, digest, read_json, write_json
-from paribus.storage.saved_model import TEXT, SavedModel
+from paribus.storage.atomic import FILES, Files, damaged_error, digest, read_json, write_bytes, write_json
+from paribus.storage.saved_model import TEXT, TOKENIZER, SavedModel, with_tokenizer_path
 from paribus.train.token_store import EncodedCorpus
 
 
@@ -77,6 +77,17 @@ def write_text(folder: Path, text: TextCodec | None, *, files: Files = FILES) ->
     state = base64.b64encode(text.tokenizer.state()).decode()
     document = {"tokenizer": state, "languages": list(text.languages), "classes": list(text.classes)}
     write_json(folder / TEXT, document, files=files)
+
+
+def write_tokenizer_json(
+    folder: Path, spec: Mapping[str, Any], text: TextCodec | None, *, files: Files = FILES
+) -> Mapping[str, Any]:
+    """Write the file of a tokenizer that has one beside the weights; return the spec with its path in the folder."""
+    content = None if text is None else text.tokenizer.tokenizer_json()
+    if content is None or "path" not in spec["tokenizer"]:
+        return spec
+    write_bytes(folder / TOKENIZER, content.encode(), files=files)
+    return with_tokenizer_path(spec, TOKENIZER)
 
 
 def read_text(saved_model: SavedModel, spec: Mapping[str, Any], classes: Classes) -> TextCodec | None:

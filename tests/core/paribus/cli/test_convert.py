@@ -42,7 +42,9 @@ def test_a_model_converted_to_paribus_and_back_has_the_same_files(cli: Cli, gpt:
     result = cli("convert", str(gpt), "-o", "ours")
     assert (result.code, result.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
     assert "paribus.load('ours')" in result.err
+    assert "no `tokenizer.json` written" in result.err
     result = cli("convert", "ours", "-o", "theirs", "--json")
+    assert json.loads(result.out)["tokenizer"] is None
     assert json.loads(result.out)["to"] == "GPT2LMHeadModel"
     for name in ("config.json", "model.safetensors"):
         assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()

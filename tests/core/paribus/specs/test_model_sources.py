@@ -81,14 +81,16 @@ def test_a_damaged_model_is_refused(gpt: Path, component_index: Index) -> None:
     assert "this file was cut, edited or damaged" in error_text(f"from={gpt}", component_index=component_index)
 
 
-def test_another_tokenizer_is_refused_unless_none_was_saved(gpt: Path, component_index: Index) -> None:
+def test_another_or_an_unknown_tokenizer_is_refused(gpt: Path, component_index: Index) -> None:
     overrides = (f"from={gpt}", "tokenizer=bpe", "dims.vocabulary=400")
     assert "the saved model has the tokenizer `bytes`, got `bpe`" in error_text(
         *overrides, component_index=component_index
     )
     document: dict[str, Any] = read_json(gpt / MODEL)
     write_json(gpt / MODEL, {**document, "tokenizer": ""})
-    assert resolved(*TINY, *overrides, registry=component_index)["tokenizer"]["name"] == "bpe"
+    assert "error[unknown-tokenizer] from" in error_text(*overrides, component_index=component_index)
+    unchecked = f"from={{name: {gpt}, vocabulary: unchecked}}"
+    assert resolved(*TINY, unchecked, *overrides[1:], registry=component_index)["tokenizer"]["name"] == "bpe"
     write_json(gpt / MODEL, document)
     new_vocabulary = f"from={{name: {gpt}, vocabulary: new}}"
     spec = resolved(*TINY, new_vocabulary, *overrides[1:], registry=component_index)
@@ -96,7 +98,7 @@ def test_another_tokenizer_is_refused_unless_none_was_saved(gpt: Path, component
     assert "expected a word, got the text" in error_text(
         f"from={{name: {gpt}, vocabulary: old}}", component_index=component_index
     )
-    assert 'unknown key "vocabulary"' in error_text(
+    assert "valid: kept, unchecked" in error_text(
         f"teacher={{name: {gpt}, vocabulary: new}}", component_index=component_index
     )
 
