@@ -66,10 +66,10 @@ class BlockSparse(Attention):
         drawn_blocks = draw_blocks(
             count, random_blocks, neighbours=neighbours, global_blocks=global_blocks, causal=shape.causal, key=key
         )
-        sight = visibility_of(shape)._replace(
+        visibility = visibility_of(shape)._replace(
             global_tokens=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn_blocks)
         )
-        self.attend = Attend(shape, sight, scores)
+        self.attend = Attend(shape, visibility, scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

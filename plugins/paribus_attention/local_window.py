@@ -25,9 +25,9 @@ def local_scoring(centre: Tensor, ctx: Context, reach: int, *, gaussian: bool) -
     return ScoreFunctions(map_scores=before, map_weights=lambda weights: weights * factor)
 
 
-def visible_key_counts(ctx: Context, sight: Visibility) -> Tensor:
+def visible_key_counts(ctx: Context, visibility: Visibility) -> Tensor:
     """Return how many keys each query sees, (B|1, T|1)."""
-    mask = visibility_mask(sight, with_order(ctx.layout, ctx.past), with_order(ctx.key_layout))
+    mask = visibility_mask(visibility, with_order(ctx.layout, ctx.past), with_order(ctx.key_layout))
     if mask is None:
         return torch.full_like(ctx.layout.positions[:, :1], ctx.key_layout.positions.shape[-1])
     return mask.squeeze(1).sum(-1)

@@ -59,11 +59,11 @@ class UnprojectedHeads(nn.Module):
         merged = x.transpose(1, 2).flatten(-2)
         return merged if self.shape.raw_memory else self.o(merged)
 
-    def cost(self, sight: Visibility, load: Load) -> Cost:
+    def cost(self, visibility: Visibility, load: Load) -> Cost:
         """Return the cost of multi-head attention less that of the missing projections."""
         shape = self.shape
         fresh = min(load.queries, load.keys) if shape.memory_width is None else load.memory
-        plain = softmax_cost(shape, shape.heads, sight, load)
+        plain = softmax_cost(shape, shape.heads, visibility, load)
         saved = 2 * fresh * (shape.memory_width or shape.width) + (
             0 if self.projects_queries else 2 * load.queries * shape.width
         )

@@ -112,10 +112,16 @@ class Attend(nn.Module):
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias"}
 
     def __init__(
-        self, shape: Shape, sight: Visibility, scores: ScoreOptions, *, scored: bool = False, rotary: int | None = None
+        self,
+        shape: Shape,
+        visibility: Visibility,
+        scores: ScoreOptions,
+        *,
+        scored: bool = False,
+        rotary: int | None = None,
     ) -> None:
         super().__init__()
-        self.visibility = sight
+        self.visibility = visibility
         self.has_score_functions = scored
         self.rotary = rotary or shape.head_width
         self.content_width = shape.head_width

@@ -35,7 +35,7 @@ class _PlanTemplate:
     position: PositionHooks
     cross: bool
     key: tuple[object, ...]
-    demand: KernelRequest  # request as far as it does not depend on a batch
+    request: KernelRequest  # request as far as it does not depend on a batch
 
 
 @final
@@ -74,22 +74,22 @@ class AttentionPlanner:
     def _plan(
         self, planned: _PlanTemplate, x: Tensor, layout: TokenLayout, key_layout: TokenLayout, past: int, capture: bool
     ) -> AttentionPlan:
-        attend, position, sight = planned.attend, planned.position, planned.demand.visibility
+        attend, position, visibility = planned.attend, planned.position, planned.request.visibility
         has_extra_queries = not planned.cross and key_layout.positions.shape[-1] < layout.positions.shape[-1]
         if layout.order is not None and not planned.cross:
-            sight = sight._replace(causal=True)  # an explicit order is causal
-        assert not has_extra_queries or layout.order is not None or not sight.causal, (
+            visibility = visibility._replace(causal=True)  # an explicit order is causal
+        assert not has_extra_queries or layout.order is not None or not visibility.causal, (
             "expected an order for extra queries"
         )
-        demand = planned.demand._replace(
-            visibility=sight,
+        request = planned.request._replace(
+            visibility=visibility,
             needs_weights=capture,
             has_order=layout.order is not None
             or has_extra_queries,  # extra queries are not in the order of their index
             window_by_index=layout.documents is None or layout.index_positions is not None,
             aligned=past == 0 and not planned.cross and key_layout.positions.shape[-1] == layout.positions.shape[-1],
             has_hidden_keys=key_layout.documents is not None,
-            distance_bias=planned.demand.distance_bias
+            distance_bias=planned.request.distance_bias
             and past == 0
             and layout.index_positions is not None
             and key_layout.index_positions is not None,
@@ -98,20 +98,20 @@ class AttentionPlanner:
             queries=layout.positions.shape[-1],
             device=x.device.type,
         )
-        kernel = choose_kernel(self._kernels, demand)
+        kernel = choose_kernel(self._kernels, request)
         q, q_tables = with_order(layout, past), position.tables(layout.positions, attend.rotary)
         k, k_tables = q, q_tables
         if key_layout is not layout:
             fresh = key_layout.positions if planned.cross else key_layout.positions[:, past:]
             k, k_tables = with_order(key_layout), position.tables(fresh, attend.rotary)
-        plan = AttentionPlan(kernel, demand, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
-        bias = position.bias if demand.bias == "positions" else None
+        plan = AttentionPlan(kernel, request, attend.scale, attend.soft_cap, q, k, q_tables, k_tables, None)
+        bias = position.bias if request.bias == "positions" else None
         return plan._replace(kernel_data=kernel.prepare(plan, bias, self._heads, x))
 
     def kernels(self, device: str, queries: int, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
         """Return the name of the kernel of each plan, for a summary; chosen `among` others if given."""
-        demands = [planned.demand._replace(device=device, queries=queries) for planned in self._planned]
-        return tuple(choose_kernel(among or self._kernels, demand).name for demand in demands)
+        requests = [planned.request._replace(device=device, queries=queries) for planned in self._planned]
+        return tuple(choose_kernel(among or self._kernels, request).name for request in requests)
 
 
 def kernel_request(attend: Attend, position: PositionHooks, cross: bool) -> KernelRequest:
@@ -128,9 +128,9 @@ def kernel_request(attend: Attend, position: PositionHooks, cross: bool) -> Kern
     )
 
 
-def choose_kernel(kernels: Sequence[Kernel], demand: KernelRequest) -> Kernel:
+def choose_kernel(kernels: Sequence[Kernel], request: KernelRequest) -> Kernel:
     """Return the first kernel, in order of speed, that serves the request; the last one serves every request."""
-    return next(kernel for kernel in kernels if kernel.serves(demand))
+    return next(kernel for kernel in kernels if kernel.serves(request))
 
 
 @final
@@ -173,14 +173,14 @@ class CrossAttention:
         return read
 
     def kernels(self, device: str, queries: int) -> tuple[str, ...]:
-        demands = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
+        requests = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
         names = [
-            choose_kernel(self._kernels, demand._replace(device=device, queries=queries)).name for demand in demands
+            choose_kernel(self._kernels, request._replace(device=device, queries=queries)).name for request in requests
         ]
         return tuple(names) or ("its own",)
 
     def _plan(self, attend: Attend, x: Tensor, layout: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
-        demand = kernel_request(attend, self._position, cross=True)._replace(
+        request = kernel_request(attend, self._position, cross=True)._replace(
             needs_weights=capture,
             window_by_index=layout.documents is None or layout.index_positions is not None,
             has_hidden_keys=memory.layout.documents is not None,
@@ -190,10 +190,10 @@ class CrossAttention:
             queries=layout.positions.shape[-1],
             device=x.device.type,
         )
-        kernel = choose_kernel(self._kernels, demand)
+        kernel = choose_kernel(self._kernels, request)
         plan = AttentionPlan(
             kernel,
-            demand,
+            request,
             attend.scale,
             attend.soft_cap,
             with_order(layout),

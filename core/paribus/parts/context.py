@@ -103,7 +103,7 @@ class Kernel(Protocol):
 
     name: str
 
-    def serves(self, demand: KernelRequest) -> bool:
+    def serves(self, request: KernelRequest) -> bool:
         """Return whether this kernel computes the request exactly."""
         ...
 

@@ -163,7 +163,7 @@ def overview_grid(table: Table) -> Grid:
     names = list(dict.fromkeys(row.variant for setting in table.settings for row in setting.rows))
     cells_by_variant = [
         [
-            Cell(_glance(rows_of_setting[name], decimals[name]), rows_of_setting[name].kind)
+            Cell(_overview(rows_of_setting[name], decimals[name]), rows_of_setting[name].kind)
             if name in rows_of_setting
             else Cell(NO_VALUE)
             for rows_of_setting, decimals in zip(rows, digits, strict=True)
@@ -212,7 +212,7 @@ def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cel
     ]
 
 
-def _glance(row: Row, decimals: int) -> str:
+def _overview(row: Row, decimals: int) -> str:
     """`+0.031 worse`."""
     return f"{format_bare_difference(row, decimals)} {row.kind}".strip()
 

@@ -115,7 +115,7 @@ def empty_cache(shape: Shape, kv_heads: int, batch: int, length: int, like: Tens
     return {"k": like.new_zeros(size), "v": like.new_zeros(size)}
 
 
-def softmax_cost(shape: Shape, kv_heads: int, sight: Visibility, load: Load) -> Cost:
+def softmax_cost(shape: Shape, kv_heads: int, visibility: Visibility, load: Load) -> Cost:
     """Return the cost of the projections, plus 4 K operations per head for each pair of a query and a key in its
     window.
 
@@ -130,8 +130,8 @@ def softmax_cost(shape: Shape, kv_heads: int, sight: Visibility, load: Load) -> 
     ):  # no value and output projections: the columns of the memory are split among the key/value heads
         wide = shape.heads * (source // kv_heads)
         projections = 2 * load.queries * shape.width * heads_width + 2 * fresh * source * kv_width
-        scores = 2 * sight.pairs(load.queries, keys) * (heads_width + wide)
+        scores = 2 * visibility.pairs(load.queries, keys) * (heads_width + wide)
         return Cost(flops=projections + scores, state=keys * (kv_width + source))
     projections = 4 * load.queries * shape.width * heads_width + 4 * fresh * source * kv_width
-    scores = 4 * sight.pairs(load.queries, keys) * heads_width
+    scores = 4 * visibility.pairs(load.queries, keys) * heads_width
     return Cost(flops=projections + scores, state=2 * keys * kv_width)

@@ -33,13 +33,13 @@ def _unasked(facts: SpecView, mixing: AttentionPair, *, crossing: bool) -> Itera
     if position is None:
         return
     supported = {*attention.list_trait("position_hooks"), *([] if crossing else ["embed"])}
-    unsupported = [moment for moment in _asks(position.entry) if moment not in supported]
+    unsupported = [moment for moment in _required_hooks(position.entry) if moment not in supported]
     if not unsupported:
         return
     action = " and ".join(_VERBS.get(moment, moment) for moment in unsupported)
     owner = f"the cross-{attention}" if crossing else f"{attention}"
     consequence = "it would have no effect" if attention.has_trait("weights") else "it would be ignored"
-    fitting = [entry.name for entry in facts.entries("position") if {*_asks(entry)} <= supported]
+    fitting = [entry.name for entry in facts.entries("position") if {*_required_hooks(entry)} <= supported]
     yield Violation(
         "does-not-fit",
         position.keys,
@@ -66,7 +66,7 @@ def position_sees_the_past(facts: SpecView) -> Iterator[Violation]:
                 yield Violation("does-not-fit", position.keys, message, f"position {join_names(fitting)}")
 
 
-def _asks(position: Entry) -> list[str]:
+def _required_hooks(position: Entry) -> list[str]:
     """Return the operations of a position in an attention."""
     moments = [str(moment) for moment in position.traits.get("hooks", [])]
     return [*moments, "read"] if position.traits.get("bias") == "content" else moments

@@ -60,7 +60,8 @@ def options_match_the_corpus(facts: SpecView) -> Iterator[Violation]:
     if corpus is None:
         return
     corpus_values = {
-        name: _told(facts, corpus, value) for name, value in corpus.entry.traits.get("document_facts", {}).items()
+        name: _document_fact(facts, corpus, value)
+        for name, value in corpus.entry.traits.get("document_facts", {}).items()
     }
     for named in (*([embedding] if embedding else []), *facts.objectives, *facts.evaluated):
         for option, comparison in named.entry.traits.get("options_from_corpus", {}).items():
@@ -77,7 +78,7 @@ def modality(entry: Entry) -> str:
     return str(entry.traits.get("modality", "text"))
 
 
-def _told(facts: SpecView, corpus: NamedComponent, value: Any) -> Any:
+def _document_fact(facts: SpecView, corpus: NamedComponent, value: Any) -> Any:
     """Return a number: the value itself, the option of this name, or the length of that option's list."""
     size = facts.options_of(corpus).get(value) if isinstance(value, str) else value
     return len(size) if isinstance(size, (list, tuple)) else size

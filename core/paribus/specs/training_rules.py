@@ -50,13 +50,13 @@ def misfit(objective: Entry, topology: Entry) -> str:
             f"objective `{objective.name}` needs a `{lacking[0]}`, which the topology `{topology.name}` does not have"
         )
     causal = next(part.causal for part in topology.parts if part.path == "body")
-    sight = objective.traits.get("visibility", "any")
-    if sight == "both" and causal:
+    visibility = objective.traits.get("visibility", "any")
+    if visibility == "both" and causal:
         return (
             f"objective `{objective.name}` needs bidirectional attention, but tokens of `{topology.name}` see only "
             "previous ones"
         )
-    if sight == "past" and not causal:
+    if visibility == "past" and not causal:
         return (
             f"objective `{objective.name}` predicts the next token, which tokens of `{topology.name}` see: "
             "the loss would be trivial"

@@ -36,7 +36,7 @@ MAX_CHARACTERS: Final = 1 << 22  # maximum number of characters in a shard
 MAX_DOCUMENTS: Final = 1 << 16  # maximum number of documents in a shard
 
 _FIELDS: Final = len(FlatDocuments._fields)
-_STARTED: Final = "begun.json"
+_STARTED: Final = "started.json"
 _TOKENIZER: Final = "tokenizer"
 
 

@@ -160,7 +160,7 @@ def _fingerprint(corpus: Corpus, cache: Path) -> str:
     quick = corpus.quick_fingerprint()
     if quick is None:
         return corpus.fingerprint()
-    path = cache / "glances" / f"{digest_json([_code(corpus), quick])}.json"
+    path = cache / "previews" / f"{digest_json([_code(corpus), quick])}.json"
     with suppress(StoreError):
         return str(read_json(path)["fingerprint"])
     fingerprint = corpus.fingerprint()
