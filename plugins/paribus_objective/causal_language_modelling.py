@@ -40,6 +40,7 @@ class CausalLanguageModelling(Objective, WeightConverter):
         "segments": False,
         "needs": [],
         "likelihood": True,
+        "token_terms": ["loss"],
     }
     logits = vocabulary_head.logits
     token_logits = vocabulary_head.body_logits

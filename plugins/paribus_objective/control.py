@@ -49,6 +49,7 @@ class Control(Objective, WeightConverter):
         "parts": [],
         "segments": False,
         "needs": ["labels", "sentinels", "eos"],
+        "token_terms": ["loss"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits

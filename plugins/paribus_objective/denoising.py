@@ -48,6 +48,7 @@ class Denoising(Objective, WeightConverter):
         "segments": False,
         "adds_padding": True,
         "needs": ["mask", "eos", "sentences"],
+        "token_terms": ["loss"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits

@@ -40,6 +40,7 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
         "parts": [],
         "segments": False,
         "needs": ["mask", "last-layer"],
+        "token_terms": ["loss"],
     }
     captures = Capture(last_layer_input=True)
     roles: ClassVar[Mapping[str, Role]] = {**vocabulary_head.ROLES, "places.weight": "embedding"}

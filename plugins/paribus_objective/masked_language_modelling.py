@@ -29,6 +29,7 @@ class MaskedLanguageModelling(Objective, WeightConverter):
         "parts": [],
         "segments": False,
         "needs": ["mask"],
+        "token_terms": ["loss"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     corrupt = masking.corrupt

@@ -73,6 +73,7 @@ class MixtureOfDenoisers(Objective, WeightConverter):
         "segments": False,
         "adds_padding": True,
         "needs": ["sentinels", "eos"],
+        "token_terms": ["loss"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits

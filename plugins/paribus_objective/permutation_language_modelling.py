@@ -46,6 +46,7 @@ class PermutationLanguageModelling(Objective, WeightConverter):
         "parts": [],
         "segments": False,
         "needs": ["second-stream"],
+        "token_terms": ["loss"],
     }
     roles: ClassVar[Mapping[str, Role]] = {"bias": "bias"}
     logits = vocabulary_head.logits

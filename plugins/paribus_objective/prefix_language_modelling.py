@@ -52,6 +52,7 @@ class PrefixLanguageModelling(Objective, WeightConverter):
         "adds_padding": True,
         "sets_order": True,
         "needs": ["eos"],
+        "token_terms": ["loss"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits

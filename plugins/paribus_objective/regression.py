@@ -47,6 +47,7 @@ class Regression(Objective):
         "segments": True,
         "needs": ["cls", "sep", "documents", "scores"],
         "unembeds": False,
+        "squared_error": True,
     }
     example_lengths = labelled.example_lengths
     skipped_documents = labelled.skipped_documents
@@ -86,6 +87,12 @@ class Regression(Objective):
         mask = run.targets["has_score"] >= 0
         error = (self._predictions(run) - run.targets["scores"]).square() * mask
         return {"loss": LossTerm(error.sum(), mask.sum())}
+
+    def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
+        """Return the squared error of predicting the mean score of the training split."""
+        scores = targets["scores"][targets["has_score"] >= 0].double()
+        mean = float(labelled.require_labels(train).values.mean())
+        return float((scores - mean).square().mean()) if len(scores) else None
 
     def metrics(self) -> Mapping[str, Metric]:
         from paribus_objective import metrics

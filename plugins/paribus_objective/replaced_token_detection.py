@@ -53,6 +53,7 @@ class ReplacedTokenDetection(Objective):
         "parts": ["generator"],
         "segments": False,
         "needs": ["mask"],
+        "token_terms": ["generator"],
     }
     terms: ClassVar[Mapping[str, str]] = {"generator": "labels", "detection": "tokens"}
     head_positions = masking.head_positions

@@ -50,6 +50,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         "parts": [],
         "segments": False,
         "needs": ["mask"],
+        "token_terms": ["loss", "boundary"],
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "boundary": "boundary_labels"}

@@ -46,6 +46,7 @@ class SpanCorruption(Objective):
         "parts": ["encoder"],
         "segments": False,
         "needs": ["sentinels", "eos"],
+        "token_terms": ["loss"],
     }
     logits = vocabulary_head.logits
     token_logits = vocabulary_head.body_logits

@@ -144,10 +144,13 @@ def warning_lines(
         yield question.mismatch_note
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
-        baselines = (entry.unigram_baseline(question.metric) for entry in trials)
-        nats = next(value for value in baselines if value is not None)
+        entry = next(entry for entry in trials if entry.done and entry.unigram_baseline(question.metric) is not None)
+        baseline, threshold = entry.unigram_baseline(question.metric), entry.learning_threshold(question.metric)
+        assert baseline is not None, "`learned` is known only with a baseline"
+        assert threshold is not None, "a record with a baseline has a threshold"
+        tolerance = f" by more than {baseline - threshold:.2g}" if threshold < baseline else ""
         named = join_names(unlearned, MOST)
-        yield f"Not below the unigram baseline ({nats:.3f}): no learning yet in {named}."
+        yield f"Not below the unigram baseline ({baseline:.3f}){tolerance}: no learning yet in {named}."
     some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
     if some:
         yield f"The means include trials that did not beat the unigram baseline: {join_names(some, MOST)}."

@@ -206,9 +206,9 @@ def count_outcomes(entries: Sequence[TrialEntry], question: ComparisonSpec) -> d
 
 
 def is_unlearned(entry: TrialEntry, metric: str) -> bool:
-    """Return whether a finished trial does not beat the unigram baseline: the frequencies of tokens or classes."""
-    value, frequencies = entry.value(metric), entry.unigram_baseline(metric) if entry.done else None
-    return value is not None and frequencies is not None and value >= frequencies
+    """Return whether a finished trial does not beat the unigram baseline by more than the tolerance."""
+    value, threshold = entry.value(metric), entry.learning_threshold(metric) if entry.done else None
+    return value is not None and threshold is not None and value >= threshold
 
 
 def _diverged(entries: Mapping[int, TrialEntry], question: ComparisonSpec) -> int:
@@ -226,7 +226,7 @@ def mean_or_none(numbers: Sequence[float]) -> float | None:
 
 
 def has_learned(entries: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
-    """Return whether the mean loss is below the unigram baseline; None where that is unknown."""
+    """Return whether the mean loss beats the unigram baseline by the tolerance; None where that is unknown."""
     mean = mean_or_none(metric_values(entries, question))
-    frequencies = next((entry.unigram_baseline(question.metric) for entry in entries if entry.done), None)
-    return None if mean is None or frequencies is None else bool(mean < frequencies)
+    threshold = next((entry.learning_threshold(question.metric) for entry in entries if entry.done), None)
+    return None if mean is None or threshold is None else bool(mean < threshold)

@@ -236,6 +236,11 @@ class TrialEntry:
         loss = self.result.get("unigram_baseline", {}).get(metric)
         return None if loss is None else float(loss)
 
+    def learning_threshold(self, metric: str) -> float | None:
+        """Return the metric below which a model has learned: the unigram baseline less a tolerance."""
+        limit = self.result.get("learned_below", {}).get(metric)
+        return self.unigram_baseline(metric) if limit is None else float(limit)
+
     def diverged(self, metric: str) -> bool:
         """Return whether the loss or the metric was not finite."""
         return self.state == "diverged" or (

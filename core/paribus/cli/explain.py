@@ -198,6 +198,8 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "owner": lambda value: f"each {value} has its own",
     "every_evaluation": lambda value: "runs at each evaluation" if value else "",
     "likelihood": lambda value: "gives the likelihood of a text: perplexity, bits per byte" if value else "",
+    "token_terms": lambda value: f"predicts tokens of the text: {', '.join(value)}" if value else "",
+    "squared_error": lambda value: "measures a squared error" if value else "",
     "own_tokens": lambda value: "runs the model on inputs of its own" if value else "",
     "score_terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
 }

@@ -34,6 +34,7 @@ KEPT: Final = (
     "metrics",
     "unmeasured",
     "unigram_baseline",
+    "learned_below",
     "parameters",
     "flops_per_token",
     "cache_bytes_per_token",

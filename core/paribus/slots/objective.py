@@ -138,6 +138,8 @@ class ObjectiveTraits(Traits, total=False):
         bool  # accepts examples of several whole documents; default: True if it makes no streams of its own
     )
     likelihood: bool  # loss is the negative log-likelihood of each token given the tokens before it
+    token_terms: list[str]  # terms of the loss whose labels are tokens of the text; the engine counts their frequencies
+    squared_error: bool  # loss is a mean squared error, not in nats
     unembeds: bool  # scores hidden states against a vocabulary; default: True
     teacher: dict[str, str]  # size of the teacher -> option that sets it, if it differs from the model's
     options_from_corpus: dict[
@@ -209,11 +211,12 @@ class Objective(Component, nn.Module, ABC):
         """Return the number of positions that the head runs on, for an example of `length` tokens."""
 
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
-        """Return the loss of the unigram baseline: nats per label of `targets`, predicted from label frequencies in
-        `train`.
+        """Return the loss of the best prediction that ignores the input, learned from the labels of `train`.
 
-        `targets` are the objective's own targets of all evaluated examples. None: the engine counts the tokens (labels
-        are tokens of the vocabulary), or there is no such baseline.
+        It is the unigram baseline, below which a model has learned: class frequencies for classes, the mean score for
+        a regression, ln(candidates) for a contrastive loss. `targets` are the objective's own targets of all evaluated
+        examples. None: there is no such baseline, as in distillation. For the terms of the trait `token_terms` the
+        engine counts the tokens of the text instead.
         """
         return None
 

@@ -14,8 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paribus.assembly.cost import scores_the_vocabulary
-from paribus.assembly.forward_pass import needs_teacher
 from paribus.assembly.metric_names import has_likelihood
 from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.random_draws import Draw, order
@@ -27,6 +25,7 @@ from paribus.train.token_store import EncodedCorpus
 
 _CHUNK: Final = 1 << 22  # ids that are counted at a time
 MAX_NATS: Final = 700.0  # the perplexity of more is not finite
+UNIGRAM_TOLERANCE: Final = 0.02  # nats by which a loss must be below its unigram baseline to count as learned
 
 
 def evaluate(model: Model, data: Data, names: Sequence[str] | None = None) -> dict[str, float]:
@@ -85,7 +84,7 @@ def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float
 
 
 def unigram_baselines(model: Model, data: Data) -> dict[str, float]:
-    """Return the baseline of each evaluated loss, on the same labels of the same corrupted examples.
+    """Return the baseline of each evaluated loss that has one, on the same labels of the same corrupted examples.
 
     A model that is no better has learned the frequencies of tokens or classes, and nothing else.
     """
@@ -93,15 +92,34 @@ def unigram_baselines(model: Model, data: Data) -> dict[str, float]:
     targets = validation_targets(data)
     for name in model.evaluated:
         objective = model.objective(name)
-        if "loss" not in objective.terms:
-            continue
-        nats = objective.unigram_loss(data.encoded.train, targets[name])
-        if nats is None and not needs_teacher(objective) and scores_the_vocabulary(objective, model.assembled):
-            nats = token_unigram_loss(data, name, objective.terms["loss"], targets[name])
-        if nats is not None:
-            losses[f"val/{name}/loss"] = nats
-            losses |= text_metrics(name, nats, data.encoded) if has_likelihood(objective) else {}
+        for term, key in objective.terms.items():
+            if term in objective.traits.get("token_terms", ()):
+                loss = token_unigram_loss(data, name, key, targets[name])
+            else:
+                loss = objective.unigram_loss(data.encoded.train, targets[name]) if term == "loss" else None
+            if loss is not None:
+                losses[f"val/{name}/{term}"] = loss
+                losses |= text_metrics(name, loss, data.encoded) if term == "loss" and has_likelihood(objective) else {}
     return losses
+
+
+def learning_thresholds(model: Model, baselines: Mapping[str, float], text: EncodedCorpus) -> dict[str, float]:
+    """Return the value below which a model has learned more than each baseline: `UNIGRAM_TOLERANCE` nats less.
+
+    The nats of a squared error are those of a normal distribution with this variance.
+    """
+    thresholds: dict[str, float] = {}
+    for name in model.evaluated:
+        objective = model.objective(name)
+        for term in objective.terms:
+            baseline = baselines.get(f"val/{name}/{term}")
+            if baseline is None:
+                continue
+            is_squared = term == "loss" and objective.traits.get("squared_error", False)
+            limit = baseline * math.exp(-2 * UNIGRAM_TOLERANCE) if is_squared else baseline - UNIGRAM_TOLERANCE
+            thresholds[f"val/{name}/{term}"] = limit
+            thresholds |= text_metrics(name, limit, text) if term == "loss" and has_likelihood(objective) else {}
+    return thresholds
 
 
 def validation_targets(data: Data) -> Mapping[str, Mapping[str, Tensor]]:

@@ -38,7 +38,7 @@ from paribus.train.data import Data
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
 from paribus.train.encoding import dropped_summary
-from paribus.train.evaluate import unigram_baselines
+from paribus.train.evaluate import learning_thresholds, unigram_baselines
 from paribus.train.lightning_module import Model
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
@@ -293,6 +293,7 @@ def _result(
         "curve": callback.curve,
         "losses": callback.losses,
         "unigram_baseline": baselines,
+        "learned_below": learning_thresholds(model, baselines, data.encoded),
         "parameters": cost.parameters,
         "flops_per_token": cost.flops_per_token,
         "cache_bytes_per_token": cost.cache_bytes_per_token(),

@@ -160,7 +160,15 @@ def test_frequencies_are_those_of_the_labels(build: Build, singles: Tokens, voca
     for name in ("classify", "classify-causal"):
         loss = build(name, vocabulary).unigram_loss(singles, {"labels": torch.tensor([1, 1])})
         assert loss == pytest.approx(-np.log(3 / 5))
-    assert build("regress", vocabulary).unigram_loss(singles, {"has_score": torch.tensor([1, 1])}) is None
+
+
+def test_the_baseline_of_a_regression_is_the_error_of_the_mean(
+    build: Build, singles: Tokens, vocabulary: Vocabulary
+) -> None:
+    objective, mean = build("regress", vocabulary), 2 / 3
+    targets = {"has_score": torch.tensor([0, 0, IGNORED]), "scores": torch.tensor([1.0, 4.0, 100.0])}
+    assert objective.unigram_loss(singles, targets) == pytest.approx(((1 - mean) ** 2 + (4 - mean) ** 2) / 2)
+    assert objective.unigram_loss(singles, {**targets, "has_score": torch.full((3,), IGNORED)}) is None
 
 
 @pytest.mark.parametrize("wrong", [2.0, -1.0, 0.5])

@@ -25,10 +25,10 @@ def table_of(study: Study, ask: Ask, **losses: Any) -> Table:
 
 
 def test_variants_not_below_the_unigram_baseline_did_not_learn(study: Study, ask: Ask) -> None:
-    table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.25] * 5, rmsnorm=[3.24] * 5)
+    table = table_of(study, ask, baseline=BASE, mqa=[3.3] * 5, gqa=[3.241] * 5, rmsnorm=[3.22] * 5)
     assert [row.learned for row in (table.baseline, *table.rows)] == [True, False, False, True]
     assert [row.flags for row in table.rows] == [("did not learn",), ("did not learn",), ()]
-    assert "Not below the unigram baseline (3.250): no learning yet in mqa, gqa." in table.warnings
+    assert "Not below the unigram baseline (3.250) by more than 0.02: no learning yet in mqa, gqa." in table.warnings
 
 
 def test_learning_is_unknown_for_other_metrics(study: Study, ask: Ask) -> None:

@@ -273,6 +273,9 @@ def test_a_seed_without_any_trial_is_not_finished(study: Study, ask: Ask) -> Non
         (3.9, 3.5, "better", False),
         (3.5, 3.9, "worse", False),
         (3.2, 3.28, "equivalent", False),
+        (3.24, 3.05, "better", True),  # within the tolerance of the unigram baseline, 3.25
+        (3.36, 3.24, "better", False),
+        (3.245, 3.235, "equivalent", False),
         (2.5, 2.5, "equivalent", True),
     ],
 )
@@ -322,7 +325,7 @@ assert not heavy, heavy
 
 
 def test_trials_that_did_not_learn_are_counted_one_by_one(study: Study, ask: Ask) -> None:
-    entries = study(baseline=[2.0, 2.1, 2.05, 2.02], mqa=[2.2, 3.3, 2.1, 2.15])  # frequencies alone: 3.25
+    entries = study(baseline=[2.0, 2.1, 2.05, 2.02], mqa=[2.2, 3.245, 2.1, 2.15])  # frequencies alone: 3.25
     table = compare(entries, ask(entries))
     (row,) = table.rows
     assert (row.unlearned, row.learned, row.n) == (1, True, 4)

@@ -3,20 +3,56 @@
 import math
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from paribus import IGNORED
+from paribus import IGNORED, Objective
 from paribus.parts.random_draws import Draw, order
 from paribus.registry import installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
 from paribus.train.data import VALIDATION, Data
-from paribus.train.evaluate import evaluate, token_unigram_loss, unigram_baselines, validation_targets
+from paribus.train.evaluate import (
+    UNIGRAM_TOLERANCE,
+    evaluate,
+    learning_thresholds,
+    token_unigram_loss,
+    unigram_baselines,
+    validation_targets,
+)
 from paribus.train.lightning_module import Model
 
+# A model for each objective that has a trivial baseline, and the terms that have one.
+BASELINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "classify": (("bert-tiny", "objective=classify", "corpus=word-order"), ("loss",)),
+    "classify-causal": (("gpt-tiny", "objective=classify-causal", "corpus=word-order"), ("loss",)),
+    "clm": (("gpt-tiny",), ("loss",)),
+    "completion": (("gpt-tiny", "objective=completion", "corpus=copy", "tokenizer=symbols"), ("loss",)),
+    "control": (("ctrl-tiny",), ("loss",)),
+    "denoise": (("bart-tiny",), ("loss",)),
+    "detection": (("encoder-tiny", "objective=detection"), ("loss",)),
+    "emd": (("deberta-tiny",), ("loss",)),
+    "extract": (("bert-tiny", "objective=extract", "corpus=cloze"), ("loss",)),
+    "image-classify": (("vit-tiny", "corpus.images=64", "corpus.held_out=32"), ("loss",)),
+    "mlm": (("encoder-tiny",), ("loss",)),
+    "nsp": (("bert-tiny", "objective=nsp"), ("loss",)),
+    "permutation": (("xlnet-tiny",), ("loss",)),
+    "prefix-lm": (("gpt-tiny", "objective=prefix-lm"), ("loss",)),
+    "regress": (("bert-tiny", "objective=regress", "corpus=overlap"), ("loss",)),
+    "rtd": (("electra-tiny",), ("generator",)),
+    "sbo": (("spanbert-tiny",), ("loss", "boundary")),
+    "scheduled-sampling": (("rnnsearch-tiny", "objective=scheduled-sampling"), ("loss",)),
+    "seq2seq": (("transformer-tiny",), ("loss",)),
+    "sop": (("albert-tiny", "objective=sop"), ("loss",)),
+    "span-corruption": (("t5-tiny",), ("loss",)),
+    "tag": (("bert-tiny", "objective=tag", "corpus=code-words"), ("loss",)),
+    "tlm": (("xlm-tiny",), ("loss",)),
+    "ul2": (("t5-tiny", "objective=ul2"), ("loss",)),
+}
+WITHOUT = {"distill-scores", "distill-hidden", "distill-relations"}  # a teacher has no trivial imitation
 SMALL = ("dims.width=16", "dims.layers=1", "data.batch=4")
 
 
@@ -112,3 +148,72 @@ def test_the_baseline_of_images_uses_class_frequencies() -> None:
     assert unigram_baselines(model, data) == {"val/image-classify/loss": pytest.approx(sum(nats) / len(nats))}
     assert {name: int(count) for name, count in (data.step(0).counts or {}).items()} == {"image-classify/loss": 8}
     assert evaluate(model, data).keys() == {"val/image-classify/loss", "val/image-classify/accuracy"}
+
+
+def test_every_objective_has_a_trivial_baseline_or_declares_none() -> None:
+    registry = installed(no_plugins=True)
+    names = set(registry.index.entries["objective"])
+    assert names == {*BASELINES, *WITHOUT}
+    for name in names:
+        cls: Any = registry.get("objective", name)
+        declared = bool(cls.traits.get("token_terms")) or cls.unigram_loss is not Objective.unigram_loss
+        assert declared == (name in BASELINES)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_trivial_baseline_is_what_the_best_prediction_without_input_reaches(name: str) -> None:
+    overrides, terms = BASELINES[name]
+    model, data = model_and_data(*overrides, "data.validation=256")
+    baselines = unigram_baselines(model, data)
+    wanted = [f"val/{name}/{term}" for term in terms]
+    assert [metric for metric in baselines if metric.startswith(f"val/{name}/") and metric in wanted] == wanted
+    untrained = evaluate(model, data)
+    targets = validation_targets(data)[name]
+    for metric, term in zip(wanted, terms, strict=True):
+        assert untrained[metric] > baselines[metric] - UNIGRAM_TOLERANCE  # nothing is learned without training
+        lowest = lowest_constant_loss(name, targets, model.objective(name).terms[term])
+        assert lowest - 1e-6 < baselines[metric] < lowest + 0.35
+    thresholds = learning_thresholds(model, baselines, data.encoded)
+    assert thresholds.keys() == baselines.keys()
+    assert all(thresholds[metric] < baselines[metric] for metric in baselines)
+
+
+def lowest_constant_loss(name: str, targets: Any, key: str) -> float:
+    """The loss of the constant prediction that fits the evaluated labels best."""
+    if name == "regress":
+        return float(targets["scores"].double().var(correction=0))
+    if name == "extract":  # the distribution over positions is constant for each number of candidates
+        is_null = (targets["labels"] == 0).all(1).double()
+        share = float(is_null.mean())
+        entropy = sum(-p * math.log(p) for p in (share, 1 - share) if p)
+        return entropy + float(((1 - is_null) * (targets["candidates"].sum(1).double() - 1).log()).mean())
+    labels = targets[key][targets[key] != IGNORED]
+    shares = torch.unique(labels, return_counts=True)[1].double() / len(labels)
+    return float(-(shares * shares.log()).sum())
+
+
+def test_the_threshold_of_a_squared_error_does_not_depend_on_its_scale() -> None:
+    model, data = model_and_data(*BASELINES["regress"][0], "data.validation=16")
+    for variance in (1e-6, 1.0, 1e6):
+        (threshold,) = learning_thresholds(model, {"val/regress/loss": variance}, data.encoded).values()
+        assert math.log(variance / threshold) / 2 == pytest.approx(UNIGRAM_TOLERANCE)
+
+
+def test_perplexity_and_bits_per_byte_have_the_tolerance_of_their_loss() -> None:
+    model, data = model_and_data("gpt-tiny", "data.validation=4")
+    baselines = unigram_baselines(model, data)
+    thresholds = learning_thresholds(model, baselines, data.encoded)
+    loss, perplexity, bits = (f"val/clm/{name}" for name in ("loss", "perplexity", "bits-per-byte"))
+    assert math.log(baselines[perplexity] / thresholds[perplexity]) == pytest.approx(UNIGRAM_TOLERANCE)
+    assert thresholds[bits] / baselines[bits] == pytest.approx(thresholds[loss] / baselines[loss])
+
+
+def test_an_objective_that_declares_no_baseline_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contrastive loss over a batch has candidates for labels, whatever its head is."""
+    model, data = model_and_data("gpt-tiny", "data.validation=4")
+    objective: Any = model.objective("clm")
+    traits = {key: value for key, value in objective.traits.items() if key not in ("token_terms", "likelihood")}
+    monkeypatch.setattr(type(objective), "traits", traits)
+    assert unigram_baselines(model, data) == {}
+    monkeypatch.setattr(type(objective), "unigram_loss", lambda self, train, targets: math.log(4))
+    assert unigram_baselines(model, data) == {"val/clm/loss": math.log(4)}
