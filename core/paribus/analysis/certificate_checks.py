@@ -193,6 +193,68 @@ def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Fin
         )
 
 
+def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
+    """Yield what a training step depends on beside the spec and the seed, and what it changes beside the parameters.
+
+    A trial whose step differs in another process state is not reproducible. A trial that changes a parameter itself,
+    which the other leaves to the optimizer, is trained in another way, and so is one that trains on fewer targets.
+    """
+    for entry in pair:
+        yield from _repeated(entry)
+    draws = [bool((entry.certificate.get("first_step") or {}).get("draws")) for entry in pair]
+    if draws == [False, True] and not touches(pair.varied, ("dropout",)):
+        yield "side effect", "random numbers in training"
+    baseline, variant = (frozenset(entry.certificate.get("changed_tensors") or ()) for entry in pair)
+    differing = (baseline ^ variant) & shared.shared
+    if differing:
+        yield "failure", f"changed outside of the optimizer: {short_names(differing)}, in one of the two trials only"
+    if both := (baseline | variant) - differing:
+        yield "side effect", f"{short_names(both)} changed outside of the optimizer"
+    yield from _targets(pair)
+
+
+def _repeated(entry: TrialEntry) -> Iterator[Finding]:
+    """Yield the findings of the repeated first step of a trial."""
+    step = entry.certificate.get("first_step") or {}
+    if "unchecked" in step:
+        yield "side effect", f"first step of {entry.variant} not repeated"
+    if results := step.get("unrepeatable"):
+        text = f"{join_names(results)} of the first step of {entry.variant} with another clock and other global seeds"
+        yield "failure", f"not repeatable: other {text}"
+    generators = step.get("generators") or ()
+    if used := [name for name in generators if name != IN_EVALUATION]:
+        yield "failure", f"other random numbers: {entry.variant} uses global generators of {join_names(used)}"
+    if IN_EVALUATION in generators:
+        yield "failure", f"random numbers in evaluation: {entry.variant} draws from torch's global generator"
+
+
+def _targets(pair: TrialPair) -> Iterator[Finding]:
+    """Yield loss terms whose number of targets differs, although both trials have the same examples."""
+    if touches(pair.varied, (*DATA, "evaluate")):
+        return
+    baseline, variant = (entry.certificate.get("targets") or {} for entry in pair)
+    for name, expected, count in _common_counts(baseline.get("evaluation") or {}, variant.get("evaluation") or {}):
+        yield "failure", f"other targets: {name} has {count:,} in evaluation, and {expected:,} in the baseline"
+    steps = [step for step in baseline.get("training") or () if step in (variant.get("training") or ())]
+    for step in sorted(steps, key=int):
+        differing = list(_common_counts(baseline["training"][step], variant["training"][step]))
+        for name, expected, count in differing:
+            yield "failure", f"other targets: {name} has {count:,} up to step {step}, and {expected:,} in the baseline"
+        if differing:
+            return
+
+
+def _common_counts(baseline: Mapping[str, float], variant: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
+    """Yield the terms of both whose counts differ."""
+    for name in baseline:
+        if name in variant and baseline[name] != variant[name]:
+            yield name, baseline[name], variant[name]
+
+
+IN_EVALUATION: Final = "torch, in evaluation"
+"""Draws from torch's generator, which has a seed of its own at each step of training, and none in evaluation."""
+
+
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
 """What decides the batches: one of these varied, they may differ."""
 

@@ -23,6 +23,7 @@ from paribus.analysis.certificate_checks import (
     gradient_findings,
     option_findings,
     short_names,
+    step_findings,
 )
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
@@ -86,6 +87,7 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         *effect_findings(pair),
         *_trained(pair, shared),
         *gradient_findings(pair, shared),
+        *step_findings(pair, shared),
     )
     findings = list(dict.fromkeys(all_findings))
     kinds = {

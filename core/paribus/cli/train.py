@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,8 +38,8 @@ def verb(
     Without SPEC, the shape and tokenizer of that model are kept:
     `paribus train from=1f3a9c objective=sop optimizer.lr=5e-4`
 
-    Training uses one thread, like a trial of a study, so that both give bitwise equal results; OMP_NUM_THREADS changes
-    that. With several devices (trainer.devices=2) each has a process with one thread.
+    Training uses one thread, like a trial of a study, so that both give bitwise equal results, whatever
+    OMP_NUM_THREADS is. With several devices (trainer.devices=2) each has a process with one thread.
     """
     from paribus.planning.api import fingerprint
     from paribus.planning.plan import single_trial
@@ -96,21 +95,13 @@ def _with_trial_folder(word: str, store: Path) -> str:
     return word if str(folder) == value else f"{key}={folder}"
 
 
-def _threads(trainer: Mapping[str, Any]) -> int:
-    """Return how many threads the trial uses: one on several devices, since its processes are forked."""
-    from paribus.train.distributed import process_count
-
-    return 1 if process_count(trainer) > 1 else int(os.environ.get("OMP_NUM_THREADS") or 1)
-
-
 def _encode_corpus(session: Session, trial: Trial) -> None:
     """Encode the corpus, and report the dropped documents."""
-    import torch
-
+    from paribus.runner.worker import pin_threads
     from paribus.train.assemble import load_corpus
     from paribus.train.encoding import dropped_summary
 
-    torch.set_num_threads(_threads(trial.spec["trainer"] or {}))
+    pin_threads()
     text = load_corpus(trial.spec, session.registry())
     dropped = dropped_summary(text.dropped)
     if dropped:

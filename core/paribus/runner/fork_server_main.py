@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from paribus.errors import EXIT_OK, ParibusError
 from paribus.runner.fork_server_loop import ForkServerLoop, RunJob, fork_obstacle
 from paribus.runner.signals import STOP_SIGNALS, StopRequest, die_with_parent
-from paribus.runner.worker import WorkerRequest, run_request
+from paribus.runner.worker import WorkerRequest, pin_threads, run_request
 from paribus.slots.launcher import Job
 
 if TYPE_CHECKING:
@@ -106,15 +106,13 @@ def _ignore_stop_signals() -> None:
 
 
 def _load_registry(plugins: dict[str, Any]) -> Registry:
-    import torch
-
-    torch.set_num_threads(1)
+    pin_threads()
     import paribus.inference.generate  # imported here so that children need not
     import paribus.train.trial  # noqa: F401  # torch, Lightning, torchmetrics
     from paribus.registry import installed
 
     registry = installed(**plugins)
-    torch.set_num_threads(1)
+    pin_threads()
     return registry
 
 

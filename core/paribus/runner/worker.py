@@ -45,6 +45,13 @@ def gpu_count() -> int:
     return 0
 
 
+def pin_threads() -> None:
+    """Use one thread of the CPU for torch: another number changes the bits of a result."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def select_device(slot: int, trainer: Mapping[str, Any]) -> None:
     """Limit this process to the GPU of its slot, before it uses CUDA; a trial on several devices sees all."""
     import torch
@@ -286,9 +293,7 @@ def _load_and_run(request: WorkerRequest, stop: StopRequest) -> int:
         _print_traceback(error)
         store = Store(Path(request.store), request.study)
         return _write_failure(request, store, describe_failure(error), print_line)
-    import torch
-
-    torch.set_num_threads(1)
+    pin_threads()
     return run_request(request, registry, stop=stop)
 
 

@@ -150,7 +150,7 @@ class Data(LightningDataModule):
             return self.step(step)
         if self._whole is None or self._whole[0] != step:
             self._whole = (step, self.step(step))
-        return _share(self._whole[1], share * ranks + rank, shares)
+        return share_of(self._whole[1], share * ranks + rank, shares)
 
     def validation_batch(self, number: int) -> Batch:
         index = self._evaluated[number * self.batch_size : (number + 1) * self.batch_size]
@@ -228,7 +228,7 @@ def _numbers(count: int) -> DistributedSampler[int]:
     return DistributedSampler(range(count), num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]  # it uses the length only
 
 
-def _share(batch: Batch, share: int, shares: int) -> Batch:
+def share_of(batch: Batch, share: int, shares: int) -> Batch:
     """Return every `shares`-th row of a batch, starting at `share`, with the counts of the whole batch."""
     streams = {
         name: Stream(*(None if vector is None else vector[share::shares] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None

@@ -19,7 +19,7 @@ from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints
 from paribus.train.data import VALIDATION, Data
-from paribus.train.lightning_module import Model
+from paribus.train.lightning_module import Mean, Model
 from paribus.train.packing import end_token
 from paribus.train.token_store import EncodedCorpus
 
@@ -48,6 +48,7 @@ def compute_metrics(model: Model, batches: Iterable[Batch], names: Sequence[str]
         metric.sync_on_compute = False  # each of several processes evaluates everything
     for batch in batches:
         model.observe(to_device(batch, model), metrics, names)
+    model.evaluation_counts = {name: metric.count for name, metric in metrics.items() if isinstance(metric, Mean)}
     return {name: float(metric.compute()) for name, metric in metrics.items()}
 
 

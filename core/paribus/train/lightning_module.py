@@ -72,6 +72,8 @@ class Model(LightningModule):
         self.text: TextCodec | None = None  # its tokenizer, where available
         self._teacher: tuple[Model, ...] = ()  # in a tuple: not a submodule, never saved
         self.step_loss: Tensor | None = None  # sum over the micro-batches of the current step
+        self.step_counts: dict[str, Tensor] = {}  # targets of the current step, by loss term
+        self.evaluation_counts: dict[str, Tensor] = {}  # targets of the last evaluation, by loss term
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # of losses since the last log entry; stays on the device
         self._summed = 0
@@ -172,6 +174,8 @@ class Model(LightningModule):
             count = term.count if batch.counts is None else batch.counts[name]
             part = (term.total if term.weight == 1 else term.weight * term.total) / count.clamp(min=1)
             loss = part if loss is None else loss + part
+            counted = self.step_counts.get(name)
+            self.step_counts[name] = term.count if counted is None else counted + term.count
         assert loss is not None, "a spec has at least one objective"
         auxiliary = run.auxiliary()
         return loss if auxiliary is None else loss + auxiliary / batch.micro_batches
@@ -198,7 +202,7 @@ class Model(LightningModule):
             # Dropout of a step depends on (seed, step, rank) only: a swapped component shifts no later draw.
             step = self.completed_steps + self.trainer.global_step
             seed_draws(key32(self.seed, "step", step, self.trainer.global_rank), self.device)
-            self.step_loss = None
+            self.step_loss, self.step_counts = None, {}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)

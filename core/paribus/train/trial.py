@@ -43,6 +43,7 @@ from paribus.train.lightning_module import Model
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
 from paribus.train.provenance import provenance, reset_peak_memory
+from paribus.train.step_checks import StepChecks
 from paribus.train.tokenizer_state import TextCodec, write_text
 from paribus.train.training_clock import TrainingClock
 from paribus.train.trial_callback import (
@@ -119,14 +120,18 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     examples = dropped_summary({reason: count for reason, count in data.dropped.items() if reason not in text.dropped})
     if examples:
         context.on_message(f"dropped from the examples: {examples}")
+    checks = StepChecks(model)
+    checks.store_parameters()
     initial = {
         "tensors": initial_tensors(model),
         "outputs": untrained_outputs_digest(model, data),
         "validation": validation_digest(data),
     }
+    checks.compare_parameters()
     _check_duration(data)
     measures = measure_runner(spec, classes, model, data, context.writer)
     callback = _trial_callback(model, data, steps, clock, context, measures)
+    callback.checks.changed |= checks.changed
     callbacks: list[Callback] = [callback]
     logger: LoggerCallback | None = None
     if context.logger_run is not None:
@@ -313,6 +318,7 @@ def _result(
             "losses": tensor_digest(torch.tensor(callback.losses, dtype=torch.float64)),
             "no_gradient": callback.no_gradient,
             "optimizer_options": callback.optimizer_options,
+            **callback.checks.to_json(),
         },
     }
     if callback.clock.limit is not None:

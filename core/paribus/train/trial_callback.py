@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from lightning import Callback, LightningModule, Trainer
@@ -20,6 +20,7 @@ from paribus.train.distributed import ProcessRank, full_tensor, is_sharded, unsh
 from paribus.train.evaluate import evaluate
 from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureRunner
+from paribus.train.step_checks import StepChecks
 from paribus.train.training_clock import TrainingClock, is_evaluation_due
 
 CHECKED_STEPS: Final = 8  # all of the first steps are checked for missing gradients
@@ -27,8 +28,8 @@ UNLIMITED_STEPS: Final = 1 << 62  # steps of a training run that ends after a ti
 LOSS_READ_INTERVAL: Final = 20  # steps between two reads of the losses from an accelerator, so that no step waits
 
 
-def should_check_gradients(step: int, steps: int) -> bool:
-    """Return True at the steps that check for missing gradients: the first steps, ever fewer later, and the last.
+def should_check_step(step: int, steps: int) -> bool:
+    """Return True at the steps whose gradients and parameters are checked: the first, ever fewer later, and the last.
 
     One step is not enough: a parameter behind a gate of 0 gets its first gradient late, and a layer that is dropped at
     random has none at some steps. Checking every step would slow down large models with experts.
@@ -49,6 +50,18 @@ def parameters_without_gradient(model: nn.Module, names: Sequence[str]) -> list[
 
 def _any_nonzero(gradient: Tensor) -> Tensor:
     return (gradient.coalesce().values() if gradient.is_sparse else full_tensor(gradient)).any()
+
+
+@final
+class UnreadStep(NamedTuple):
+    """Step whose loss is still on the device, with the digests at that step."""
+
+    loss: Tensor
+    counts: Mapping[str, Tensor]  # of targets, by loss term
+    step: int
+    batches: str
+    order: str
+    is_last: bool
 
 
 @final
@@ -103,10 +116,11 @@ class TrialCallback(Callback):
         self.batch_digests: dict[str, str] = {}  # at each power of two: trials of different lengths share these
         self.no_gradient: list[str] = []
         self.optimizer_options: dict[str, str] = {}
+        self.checks = StepChecks(model)
         self.clock = clock or TrainingClock()  # stands still during evaluations and checkpoints
         self.checkpoint: Checkpoint | None = None
         self._micro_batches: list[Batch] = []  # of the current step
-        self._unread: list[tuple[Tensor, int, str, str]] = []  # a loss, its step, and the digests at that step
+        self._unread: list[UnreadStep] = []
 
     # -- state in checkpoints -------------------------------------------------------------------------------------
 
@@ -118,6 +132,7 @@ class TrialCallback(Callback):
             "order": self.order,
             "batch_digests": self.batch_digests,
             "no_gradient": self.no_gradient,
+            "checks": self.checks.state(),
             "seconds": self.clock.seconds,
             "spent": self.clock.spent,
         }
@@ -131,6 +146,7 @@ class TrialCallback(Callback):
         self.batches, self.order = checkpoint.extra["batches"], checkpoint.extra["order"]
         self.batch_digests = dict(checkpoint.extra["batch_digests"])
         self.no_gradient = list(checkpoint.extra["no_gradient"])
+        self.checks.resume(checkpoint.extra["checks"])
         self.clock.seconds, self.clock.spent = checkpoint.extra["seconds"], checkpoint.extra["spent"]
 
     # -- Lightning hooks ------------------------------------------------------------------------------------------
@@ -140,9 +156,14 @@ class TrialCallback(Callback):
         if self.checkpoint is not None:
             restore(self.checkpoint, self.model, trainer.optimizers[0])
             trainer.precision_plugin.load_state_dict(self.checkpoint.extra["precision"])
+        if should_check_step(self.step, self.steps):
+            self.checks.store_parameters()
         self.clock.start(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        if self.step == batch_idx == 0 and self.rank.world_size == 1:
+            with self.clock.paused(self.model.device):
+                self.checks.repeat(batch, trainer.precision_plugin.train_step_context)
         # The digest is of the whole step, so that it does not depend on how the step is divided.
         if self.rank.world_size > 1:
             if batch_idx % trainer.accumulate_grad_batches:
@@ -160,9 +181,11 @@ class TrialCallback(Callback):
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
+        with self.clock.paused(self.model.device):
+            self.checks.compare_parameters()
         if self.step == 0:
             self.no_gradient = [name for name, _ in self.model.named_parameters()]
-        if self.no_gradient and should_check_gradients(self.step, self.steps):
+        if self.no_gradient and should_check_step(self.step, self.steps):
             self.no_gradient = parameters_without_gradient(self.model, self.no_gradient)
 
     def on_train_batch_end(
@@ -174,21 +197,30 @@ class TrialCallback(Callback):
         if self.step & (self.step - 1) == 0:
             self.batch_digests[str(self.step)] = self.batches
         assert self.model.step_loss is not None
-        self._unread.append((self.rank.sum_shares(self.model.step_loss), self.step, self.batches, self.order))
         is_last = self.step == self.steps or self.clock.is_over()
+        loss = self.rank.sum_shares(self.model.step_loss)
+        counts = {name: self.rank.sum_shares(count) for name, count in self.model.step_counts.items()}
+        self._unread.append(UnreadStep(loss, counts, self.step, self.batches, self.order, is_last))
+        if should_check_step(self.step, self.steps) or is_last:
+            with self.clock.paused(self.model.device):
+                self.checks.store_parameters()
         if self.model.device.type == "cpu" or len(self._unread) >= LOSS_READ_INTERVAL or is_last:
             self.read_losses()
         if is_last or self._is_evaluation_due():
             self._evaluate(is_last=is_last)
         if is_last:
+            self.checks.compare_parameters()
             trainer.should_stop = self.step < self.steps
             return  # the record follows: a checkpoint of the last step would resume without an optimizer to digest
         should_stop = self._any_should_stop()
         if should_stop or self.is_checkpoint_due(self.step):
             self.clock.pause()
             self.read_losses()
+            self.checks.compare_parameters()
             if self.rank.is_first or is_sharded(self.model):
                 self.save_checkpoint(self, trainer)
+            if should_check_step(self.step, self.steps):
+                self.checks.store_parameters()
             self.clock.start(self.model.device)
         if should_stop:
             raise InterruptedTrialError("asked to stop; the checkpoint is written")
@@ -205,7 +237,7 @@ class TrialCallback(Callback):
 
     def read_losses(self) -> None:
         """Copy losses from the device, and raise `DivergedError` at the first one that is not finite."""
-        for loss, step, batches, order in self._unread:
+        for loss, counts, step, batches, order, is_last in self._unread:
             value = float(loss)
             if not math.isfinite(value):
                 # Later steps must leave no trace: how many there were depends on when the losses are read.
@@ -214,6 +246,7 @@ class TrialCallback(Callback):
                 self.batch_digests = {key: digest for key, digest in self.batch_digests.items() if int(key) <= step}
                 raise DivergedError(step, self.losses[-1] if self.losses else None)
             self.losses.append(value)
+            self.checks.count_targets(step, counts, is_last=is_last)
         self._unread.clear()
         with self.clock.paused(self.model.device):  # progress output is no part of a budget in seconds
             self.on_step(self.step, self.losses[-1])
@@ -226,6 +259,7 @@ class TrialCallback(Callback):
     def _evaluate(self, *, is_last: bool) -> None:
         self.clock.pause()
         self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
+        self.checks.count_evaluated(self.model.evaluation_counts)
         if self.measure is not None:
             with unsharded(self.model):
                 results = self.measure(self.curve, is_last=is_last)

@@ -16,7 +16,7 @@ from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train.assemble import build_data, build_model, load_corpus
-from paribus.train.data import _share
+from paribus.train.data import share_of
 from paribus.train.evaluate import token_unigram_loss, validation_targets
 from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
@@ -244,7 +244,7 @@ def test_detection_has_no_gradient_in_the_generator_nor_generation_in_the_body(m
 
 def test_micro_batches_of_unequal_counts_add_up_to_the_whole(model: Model) -> None:
     batch, named = batch_of(model, 7), list(model.parameters())
-    shares = [_share(batch, share, 3) for share in range(3)]
+    shares = [share_of(batch, share, 3) for share in range(3)]
     counts = {int((share.targets["rtd"]["tokens"] != IGNORED).sum()) for share in shares}
     assert len(counts) == 3
     whole = torch.autograd.grad(model.loss(batch), named)

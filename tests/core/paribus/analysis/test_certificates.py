@@ -37,6 +37,9 @@ SOUND: list[tuple[dict[str, Any], str]] = [
     ({"corpus": {"name": "docstrings"}}, "other examples; training differs"),
 ]  # fmt: skip
 
+REPEATED = {"loss": "l", "gradients": "g", "evaluation": "e", "unrepeatable": [], "generators": []}
+CLOCK = {**REPEATED, "unrepeatable": ["loss", "gradients"]}
+
 # What may be wrong with the record of a variant, and the word that it is told by.
 FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a leaked seed": ({"attention": "mqa"}, {f"{Q}/value": "x", f"{Q}/signs": "y"}, "leaked seed"),
@@ -60,6 +63,32 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"norm": "rmsnorm"},
         {f"{CERTIFICATE}/no_gradient": ["body.layers.0.attention.heads.q.bias"]},
         "not trained",
+    ),
+    "a step that reads a clock": ({"norm": "rmsnorm"}, {f"{CERTIFICATE}/first_step": CLOCK}, "not repeatable"),
+    "a generator of numpy": (
+        {"norm": "rmsnorm"},
+        {f"{CERTIFICATE}/first_step": {**REPEATED, "generators": ["numpy"]}},
+        "other random numbers",
+    ),
+    "draws in evaluation": (
+        {"norm": "rmsnorm"},
+        {f"{CERTIFICATE}/first_step": {**REPEATED, "generators": ["torch, in evaluation"]}},
+        "random numbers in evaluation",
+    ),
+    "a tensor of another component": (
+        {"norm": "rmsnorm"},
+        {f"{CERTIFICATE}/changed_tensors": ["embedding.tokens.weight"]},
+        "changed outside of the optimizer",
+    ),
+    "fewer targets in evaluation": (
+        {"attention": "mqa"},
+        {f"{CERTIFICATE}/targets": {"training": {}, "evaluation": {"mlm/loss": 50}}},
+        "other targets",
+    ),
+    "fewer targets in training": (
+        {"attention": "mqa"},
+        {f"{CERTIFICATE}/targets": {"training": {"1": {"mlm/loss": 10}, "2": {"mlm/loss": 19}}, "evaluation": {}}},
+        "other targets",
     ),
     "a swap beside the model": ({"position": "learned"}, {f"{CERTIFICATE}/no_gradient": [TABLE]}, "untrained"),
 }
@@ -277,3 +306,16 @@ def test_a_certificate_is_json(make: Make) -> None:
     assert document["ok"] is False
     assert document["text"] == certificate.text
     assert document["tensors"]["leaked"] == [Q.rpartition("/")[2]]
+
+
+def test_random_numbers_in_training_are_a_side_effect(make: Make) -> None:
+    drawing = {f"{CERTIFICATE}/first_step": {**REPEATED, "draws": True}}
+    assert "random numbers in training" in pair(make, {"norm": "rmsnorm"}, drawing).side_effects
+    assert "random numbers in training" not in pair(make, {"dropout": 0.1}, drawing).side_effects
+    both = certify(make(edits=drawing), make("it", varied={"norm": "rmsnorm"}, edits=drawing))
+    assert both.side_effects == pair(make, {"norm": "rmsnorm"}).side_effects
+
+
+def test_records_without_these_checks_are_certified_by_the_others(make: Make) -> None:
+    older = {f"{CERTIFICATE}/{key}": None for key in ("first_step", "changed_tensors", "targets")}
+    assert pair(make, {"norm": "rmsnorm"}, older).ok

@@ -1,7 +1,6 @@
 """Planted faults in real training: each withholds the verdict that the study without faults gets."""
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
@@ -25,19 +24,12 @@ from paribus import (
     Visibility,
     softmax_cost,
 )
-from paribus.analysis.certificates import Certificate, certify
-from paribus.analysis.trials import TrialEntry
+from paribus.analysis.certificates import Certificate
 from paribus.assembly import initialise
 from paribus.parts.random_draws import order
 from paribus.registry import Registry, installed
-from paribus.specs.resolve import resolved
-from paribus.train.trial import TrialContext, run_trial
 
 Pair = Callable[..., Certificate]
-
-TEXT = "\n\n".join(
-    f"The {number}th paragraph says {number * number} words of its own, and ends." for number in range(200)
-)
 
 
 @final
@@ -96,67 +88,6 @@ class Frozen(Attention):
 @pytest.fixture(scope="module", name="registry")
 def _registry() -> Registry:
     return installed().with_components(attention={"forgetful": Forgetful, "frozen": Frozen})
-
-
-@pytest.fixture(scope="module", name="pair")
-def _pair(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Train a baseline and a variant, and return their certificate."""
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("trials")
-    (folder / "corpus.txt").write_text(TEXT)
-    base: dict[str, Any] = {
-        "preset": "encoder-tiny",
-        "dims": {"width": 16, "layers": 1, "heads": 4, "length": 16},
-        "corpus": {"name": "text", "path": [str(folder / "corpus.txt")], "documents": "paragraph"},
-        "data": {"batch": 4, "validation": 8},
-        "trainer": {"max_steps": 4},
-    }
-    count = iter(range(1000))
-
-    def entry(
-        variant: str,
-        varied: Mapping[str, Any],
-        changes: Mapping[str, Any],
-        baseline_spec: Mapping[str, Any] | None = None,
-    ) -> TrialEntry:
-        trial_spec = copy.deepcopy(base)
-        for dotted, value in varied.items():
-            slot, _, option = dotted.partition(".")
-            trial_spec[slot] = {**trial_spec.get(slot, {}), option: value} if option else value
-        spec = resolved(trial_spec, registry=registry)
-        identity = f"trial-{next(count)}"
-        trial_folder = folder / identity
-        trial_folder.mkdir()
-        baseline_values = (
-            {key: baseline_spec[key] for key in changes if key in baseline_spec}
-            if baseline_spec and len(changes) > 1
-            else {}
-        )
-        record = run_trial(
-            spec,
-            registry,
-            TrialContext(identity=identity, folder=trial_folder, changes=changes, baseline_values=baseline_values),
-        )
-        trial = {
-            "identity": identity,
-            "spec": spec,
-            "changes": dict(changes),
-            "code": "",
-            "corpus": "",
-            "baseline_values": baseline_values,
-        }
-        return TrialEntry(variant=variant, seed=0, trial=trial, record=record, state=record["result"]["state"])
-
-    def pair(
-        varied: Mapping[str, Any], baseline: Mapping[str, Any] | None = None, changes: Mapping[str, Any] | None = None
-    ) -> Certificate:
-        baseline_changes = baseline or {}
-        baseline_entry = entry("baseline", baseline_changes, baseline_changes)
-        return certify(
-            baseline_entry, entry("variant", varied, varied if changes is None else changes, baseline_entry.spec)
-        )
-
-    return pair
 
 
 def test_a_sound_swap_of_a_real_engine_gets_its_certificate(pair: Pair) -> None:

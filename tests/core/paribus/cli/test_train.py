@@ -77,8 +77,13 @@ def test_arguments_of_a_trainer_are_known_without_importing_it() -> None:
     assert trainer_arguments() == {name for name in parameters if name != "self"}
 
 
-def test_a_single_trial_uses_one_thread_like_one_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [None, "2"])
+def test_a_single_trial_uses_one_thread_like_one_of_a_study(
+    threads: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")
+    if threads is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
     torch.set_num_threads(2)
     assert main(["train", *SMALL, "--store", str(tmp_path)]) == 0
     assert torch.get_num_threads() == 1

@@ -18,7 +18,7 @@ from paribus.registry import Registry
 from paribus.storage.atomic import FILES, Files, canonical_json, read_json
 from paribus.storage.saved_model import RECORD
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.trial_callback import DivergedError, InterruptedTrialError, TrialCallback
+from paribus.train.trial_callback import DivergedError, InterruptedTrialError, TrialCallback, UnreadStep
 from paribus.train.trial_options import TrialOptions
 
 STEPS = 8
@@ -157,10 +157,14 @@ def test_steps_after_a_divergence_are_not_in_the_record() -> None:
     keeper.step, keeper.batches, keeper.order = 4, "b4", "o4"
     keeper.curve = [{"step": 1}, {"step": 3}]
     losses = (2.0, 1.5, float("inf"), float("nan"))
-    keeper._unread = [(torch.tensor(loss), at, f"b{at}", f"o{at}") for at, loss in enumerate(losses, start=1)]
+    keeper._unread = [
+        UnreadStep(torch.tensor(loss), {"mlm/loss": torch.tensor(7)}, at, f"b{at}", f"o{at}", False)
+        for at, loss in enumerate(losses, start=1)
+    ]
     with pytest.raises(DivergedError, match=r"not finite at step 3; the last finite value was 1\.5"):
         keeper.read_losses()
     assert (keeper.step, keeper.batches, keeper.order, keeper.curve) == (3, "b3", "o3", [{"step": 1}])
+    assert keeper.checks.training == {"1": {"mlm/loss": 7}, "2": {"mlm/loss": 14}}
 
 
 def calls_of(spec: Spec, registry: Registry, folder: Path) -> int:

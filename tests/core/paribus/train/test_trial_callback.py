@@ -10,7 +10,7 @@ from torch import nn
 
 from paribus.registry import Registry
 from paribus.train.trial import TrialContext, run_trial
-from paribus.train.trial_callback import CHECKED_STEPS, parameters_without_gradient, should_check_gradients
+from paribus.train.trial_callback import CHECKED_STEPS, parameters_without_gradient, should_check_step
 
 
 def test_missing_and_zero_gradients_are_reported() -> None:
@@ -31,7 +31,7 @@ def test_a_sparse_gradient_counts_as_a_gradient() -> None:
 
 
 def test_gradients_are_checked_in_first_and_last_steps_and_powers_of_two() -> None:
-    assert [step for step in range(1000) if should_check_gradients(step, 1000)] == [
+    assert [step for step in range(1000) if should_check_step(step, 1000)] == [
         *range(CHECKED_STEPS),
         8,
         16,

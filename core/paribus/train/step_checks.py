@@ -1,0 +1,244 @@
+"""Checks of training steps for a fairness certificate: repeatability, tensors that are changed, and target counts."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paribus.parts.batch import Batch
+from paribus.random_keys import key32
+from paribus.train.data import share_of
+from paribus.train.digests import DIGEST_LENGTH, tensor_digest
+from paribus.train.distributed import is_sharded
+from paribus.train.evaluate import evaluation_mode
+from paribus.train.lightning_module import Model, seed_draws
+
+REPEATED_EXAMPLES: Final = 8  # of the first step, or up to 15: every n-th one
+DAY: Final = 86400  # seconds
+HOURS: Final = 5 * 3600 + 17 * 60 + 41.3  # in seconds
+CLOCKS: Final = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+RELATIVE_TOLERANCE: Final = 1e-3  # of losses on accelerators, which add up in any order
+_BIT_TYPES: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@final
+class StepChecks:
+    """Results of the checks, saved in checkpoints."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.first_step: dict[str, Any] = {}
+        self.changed: set[str] = set()  # parameters that changed outside of the optimizer's steps
+        self.training: dict[str, dict[str, float]] = {}  # targets up to a step, by loss term
+        self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
+        self._totals: dict[str, float] = {}
+        self._bits: Tensor | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what a record has of the checks."""
+        return {
+            "first_step": self.first_step,
+            "changed_tensors": sorted(self.changed),
+            "targets": {"training": self.training, "evaluation": self.evaluation},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {**self.to_json(), "totals": self._totals}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        self.first_step, self.changed = dict(state["first_step"]), set(state["changed_tensors"])
+        self.training = {step: dict(counts) for step, counts in state["targets"]["training"].items()}
+        self.evaluation, self._totals = dict(state["targets"]["evaluation"]), dict(state["totals"])
+
+    def store_parameters(self) -> None:
+        """Store the bits of all parameters, for `compare_parameters`."""
+        self._bits = None if is_sharded(self.model) else parameter_bits(self.model)
+
+    def compare_parameters(self) -> None:
+        """Collect the parameters that changed since `store_parameters`, and forget what was stored."""
+        if self._bits is not None:
+            names = [name for name, _ in self.model.named_parameters()]
+            differing = (parameter_bits(self.model) != self._bits.to(self.model.device)).tolist()
+            self.changed.update(name for name, differs in zip(names, differing, strict=True) if differs)
+        self._bits = None
+
+    def count_targets(self, step: int, counts: Mapping[str, Tensor], *, is_last: bool) -> None:
+        """Add the targets of one step."""
+        for name, count in counts.items():
+            self._totals[name] = self._totals.get(name, 0) + _plain(count)
+        if is_last or step & (step - 1) == 0:
+            self.training[str(step)] = dict(self._totals)
+
+    def count_evaluated(self, counts: Mapping[str, Tensor]) -> None:
+        """Set the targets of the last evaluation."""
+        self.evaluation = {name: _plain(count) for name, count in counts.items()}
+
+    def repeat(self, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        """Repeat the first step, unless the model cannot be copied."""
+        try:
+            self.first_step = repeat_step(self.model, batch, context)
+        except Exception as error:  # of any component; training itself reports errors of a step
+            self.first_step = {"unchecked": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+
+
+def _plain(count: Tensor) -> float:
+    value = float(count)
+    return int(value) if value.is_integer() else value
+
+
+def parameter_bits(model: torch.nn.Module) -> Tensor:
+    """Return a checksum of the bits of each parameter, which depends on their order; equal on all devices."""
+    return torch.stack([_bits(parameter.detach()) for parameter in model.parameters()])
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    bits = tensor.contiguous().view(_BIT_TYPES[tensor.element_size()])
+    matrix = bits.reshape(bits.shape[0] if bits.dim() else 1, -1)
+    rows, columns = (matrix.sum(axis, dtype=torch.int64) for axis in (1, 0))
+    weights = (torch.arange(1, len(sums) + 1, device=tensor.device) for sums in (rows, columns))
+    return sum(
+        ((sums * weight).sum() for sums, weight in zip((rows, columns), weights, strict=True)), rows.new_zeros(())
+    )
+
+
+# -- repetition of a step -----------------------------------------------------------------------------------------
+
+
+@final
+class _Step(NamedTuple):
+    """Result of a step on a copy of the model."""
+
+    digests: Mapping[str, str]
+    values: Mapping[str, float]
+    generators: frozenset[str]  # generators that are read or seeded where they must not be
+    draws: bool  # the forward pass in training draws from torch's generator, which has a seed of its own at each step
+
+
+def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> dict[str, Any]:
+    """Return digests of the first step of some examples, and what differs in another process state.
+
+    The step is run on two copies of the model, with another clock and with other seeds of the generators of Python,
+    numpy and torch. It may depend on the spec and the seed only.
+    """
+    shares = max(1, len(batch.index) // REPEATED_EXAMPLES)
+    examples = share_of(batch, 0, shares)._replace(counts=None, micro_batches=1)
+    steps = []
+    for seed, shift in ((1, 0.0), (2, clock_shift(time.time()))):
+        with process_state(seed, shift, model.device):
+            steps.append(_run(model, examples, context))
+    first, second = steps
+    if model.device.type == "cpu":
+        unrepeatable = [name for name, digest in first.digests.items() if digest != second.digests[name]]
+    else:
+        unrepeatable = [
+            name
+            for name, value in first.values.items()
+            if not math.isclose(value, second.values[name], rel_tol=RELATIVE_TOLERANCE)
+        ]
+    return {
+        **first.digests,
+        "unrepeatable": unrepeatable,
+        "generators": sorted(first.generators | second.generators),
+        "draws": first.draws,
+    }
+
+
+def clock_shift(now: float) -> float:
+    """Return seconds to another hour, weekday and year, and to a date that is an odd number of days away."""
+    return 1003 * DAY + (HOURS if now % DAY + HOURS < DAY else -HOURS)
+
+
+def _run(model: Model, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> _Step:
+    """Run forward and backward pass in training, and a forward pass in evaluation, on a copy of the model."""
+    replica, device = _copied(model), model.device
+    seed = key32(model.seed, "step", 0, 0)
+    seed_draws(seed, device)
+    before = _generators(device)
+    with torch.enable_grad(), context():
+        loss = replica.train().loss(batch)
+        loss.backward()
+    after = _generators(device)
+    with evaluation_mode(replica), context():
+        terms = replica.terms(replica.run(batch, replica.trained), replica.trained)
+    evaluated = _generators(device)
+    used = {name for name in ("python", "numpy") if evaluated[name] != before[name]}
+    used |= {"torch, in evaluation"} if evaluated["torch"] != after["torch"] else set()
+    used |= {"torch, seeded"} if torch.initial_seed() != seed else set()
+    gradients = hashlib.sha256()
+    for name, parameter in sorted(replica.named_parameters()):
+        gradient = parameter.grad
+        dense = gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
+        gradients.update(f"{name} {'-' if dense is None else tensor_digest(dense)}".encode())
+    totals = torch.stack([term.total.detach().double() for term in terms.values()])
+    digests = {
+        "loss": tensor_digest(loss)[:DIGEST_LENGTH],
+        "gradients": gradients.hexdigest()[:DIGEST_LENGTH],
+        "evaluation": tensor_digest(totals)[:DIGEST_LENGTH],
+    }
+    values = {"loss": float(loss.detach()), "evaluation": float(totals.sum())}
+    return _Step(digests, values, frozenset(used), before["torch"] != after["torch"])
+
+
+def _copied(model: Model) -> Model:
+    """Return a copy of a model with its Python state; whatever it does not change is shared."""
+    shared = (vars(model).get("_trainer"), model.teacher, model.text, model.clock, model.spec)
+    replica: Model = copy.deepcopy(model, {id(item): item for item in shared if item is not None})
+    replica.zero_grad(set_to_none=True)
+    return replica
+
+
+def _generators(device: torch.device) -> dict[str, str]:
+    """Return digests of the states of the global generators."""
+    state: Any = np.random.get_state(legacy=False)  # the global generator is what is checked
+    torch_state = tensor_digest(torch.get_rng_state())
+    if device.type == "cuda":
+        torch_state += tensor_digest(torch.cuda.get_rng_state(device))
+    return {
+        "python": repr(random.getstate()),
+        "numpy": repr((state["state"]["key"].tolist(), state)),
+        "torch": torch_state,
+    }
+
+
+@contextmanager
+def process_state(seed: int, seconds: float, device: torch.device) -> Iterator[None]:
+    """Seed the global generators and advance the clocks of this thread for the block, and restore all of them."""
+    python, numpy = random.getstate(), np.random.get_state()  # as above
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _advanced_clocks(seconds):
+        random.seed(seed)
+        np.random.seed(seed)  # as above
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # as above
+
+
+@contextmanager
+def _advanced_clocks(seconds: float) -> Iterator[None]:
+    """Advance the clocks of module `time` for this thread; others may check leases with them."""
+    thread, originals = threading.get_ident(), {name: getattr(time, name) for name in CLOCKS}
+    originals |= {f"{name}_ns": getattr(time, f"{name}_ns") for name in CLOCKS}
+
+    def advanced(clock: Callable[[], float], shift: float) -> Callable[[], float]:
+        return lambda: clock() + shift if threading.get_ident() == thread else clock()
+
+    for name, clock in originals.items():
+        setattr(time, name, advanced(clock, int(seconds * 1e9) if name.endswith("_ns") else seconds))
+    try:
+        yield
+    finally:
+        for name, clock in originals.items():
+            setattr(time, name, clock)
