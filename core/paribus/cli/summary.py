@@ -47,7 +47,9 @@ def verb(
     if versus and against is None and not any("=" in word for word in versus):
         against, versus = versus[0], ()
     if versus or against is not None:
-        right_summary = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
+        replaced_keys = {word.partition("=")[0] for word in versus}
+        shared = [word for word in overrides if word.partition("=")[0] not in replaced_keys] if against is None else []
+        right_summary = _summary(registry, against or spec, (*shared, *versus))
     if as_json:
         out_json(left_summary if right_summary is None else {**left_summary, "versus": right_summary})
         return EXIT_OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -62,9 +63,34 @@ def _based(spec: Tree, index: Index, chain: tuple[str, ...]) -> Tree:
     tree.merge(spec)
     for key, value in dotted.items():
         location = spec.location((key,))
+        _refuse_written_twice(tree, spec, key, value, location)
         locations = {keys[1:]: mark for keys, mark in spec.locations.items() if keys[:1] == (key,)}
         set_path(tree, key, Tree(value, locations or {(): location}), location)
     return tree
+
+
+def _refuse_written_twice(tree: Tree, spec: Tree, key: str, value: Any, location: str) -> None:
+    """Report a dotted key of a file that the same file also writes nested, as `dims.layers` and `dims: {layers: …}`.
+
+    A Python mapping has no locations: there, dotted keys change a spec that they are added to.
+    """
+    keys = _keys_of(key)
+    nested_location = spec.locations.get(keys)
+    if nested_location is None or not location:
+        return
+    with suppress(KeyError):
+        if not (isinstance(value, Mapping) and isinstance(spec.get(keys), Mapping)):
+            tree.problems.append(_repeated_key(key, nested_location, location))
+
+
+def _repeated_key(path: str, first: str, second: str) -> Problem:
+    message = f"the key `{path}` is set twice: by {first} and by {second}"
+    return Problem(code="duplicate-key", path=path, location=second, message=message, valid="one value for each key")
+
+
+def _keys_of(path: str) -> Keys:
+    """Return the keys of a dotted path; a number is an index, so that `attention.0` equals `attention.00`."""
+    return tuple(int(word) if word.isdecimal() else word for word in path.split("."))
 
 
 def _of_source(spec: Tree) -> Tree:
@@ -100,7 +126,11 @@ _MAX_KEYS: Final = 32  # of the path of an override
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
-    """Apply each override in order; an invalid one is added to the tree's problems."""
+    """Apply each override in order; an invalid one, or a second one of the same key, is added to the tree's problems.
+
+    As in Hydra, order matters where one override contains another: `attention=gqa attention.kv_heads=2`.
+    """
+    locations: dict[Keys, str] = {}
     for number, override in enumerate(overrides, start=1):
         location = f"override {number}"
         path, equals, text = str(override).partition("=")
@@ -113,7 +143,10 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
             tree.problems.append(
                 Problem(code="invalid-override", path=path, location=location, message=message, valid=valid)
             )
+        elif (keys := _keys_of(path)) in locations:
+            tree.problems.append(_repeated_key(path, locations[keys], location))
         else:
+            locations[keys] = location
             set_path(tree, path, _value(text, location), location)
 
 

@@ -55,6 +55,11 @@ def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFi
     assert "-5.1%" in text
 
 
+def test_versus_replaces_an_override_of_the_same_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", "bert-tiny", "dims.layers=1", "seed=3", "--versus", "dims.layers=2"]) == 0
+    assert "dims.layers: 1 → 2" in capsys.readouterr().out
+
+
 def test_versus_accepts_another_spec(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "gpt2", "--versus", "bert-base"]) == 0
     text = capsys.readouterr().out

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import ListConfig, OmegaConf
 
 from paribus.errors import SpecError
@@ -220,6 +222,31 @@ def test_a_merged_tree_is_copied() -> None:
 def test_an_invalid_override_is_reported_by_its_number(override: str, expected: str) -> None:
     (line,) = problems_of({"a": ["x", "y"], "empty": []}, override)
     assert expected in line.replace("\\u0000", "")
+
+
+@given(st.lists(st.sampled_from(["seed", "dims.layers", "dims", "attention.0", "attention.00", "trainer"]), max_size=6))
+def test_each_key_is_overridden_once(keys: list[str]) -> None:
+    tree = Tree({"attention": ["x"]})
+    apply_overrides(tree, [f"{key}={{}}" for key in keys])
+    paths = [key.replace("00", "0") for key in keys]
+    repeated = [number for number, path in enumerate(paths, start=1) if path in paths[: number - 1]]
+    assert [problem.location for problem in tree.problems] == [f"override {number}" for number in repeated]
+    assert all(problem.code == "duplicate-key" for problem in tree.problems)
+    for number, problem in zip(repeated, tree.problems, strict=True):
+        assert f"override {paths.index(paths[number - 1]) + 1} " in problem.message
+
+
+def test_a_file_that_sets_a_key_dotted_and_nested_is_refused(index: Index, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("preset: base\ndims: {layers: 2}\ndims.layers: 3\n")
+    with pytest.raises(SpecError, match="duplicate-key") as caught:
+        resolved(file, registry=index)
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.path) == ("duplicate-key", "dims.layers")
+    assert f"{file}:2" in problem.message
+    assert f"{file}:3" in problem.message
+    file.write_text("preset: base\nattention: window\nattention.window: 8\ndims: {layers: 2}\ndims.heads: 4\n")
+    assert resolved(file, registry=index)["attention"]["window"] == 8
 
 
 def test_an_invalid_override_does_not_stop_the_others() -> None:
