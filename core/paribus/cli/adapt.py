@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, refuse_full, table
+from paribus.cli.console import Session, note, out, out_json, refuse_full, refuse_repeated, table
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("adapt")
 @click.argument("source", type=click.Path(path_type=Path))
-@click.argument("overrides", nargs=-1, metavar="[OVERRIDE]...")
+@click.argument("overrides", nargs=-1, callback=refuse_repeated, metavar="[OVERRIDE]...")
 @click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="New folder for the adapted model.")
 @click.option("--json", "as_json", is_flag=True, help="Print every tensor and metric as JSON.")
 @click.pass_obj

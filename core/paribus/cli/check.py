@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from paribus.cli.console import Session, out, out_json
+from paribus.cli.console import Session, out, out_json, refuse_repeated
 from paribus.errors import EXIT_OK, Problem, SpecError
 
 
 @click.command("check")
 @click.argument("spec")
-@click.argument("overrides", nargs=-1)
+@click.argument("overrides", nargs=-1, callback=refuse_repeated)
 @click.option("--json", "as_json", is_flag=True, help="Print ok, problems, hash and resolved spec as JSON.")
 @click.pass_obj
 def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool) -> int:

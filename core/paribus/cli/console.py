@@ -25,6 +25,20 @@ STORE: Final = RUNS  # default folder of trials
 store_option: Final = click.option(
     "--store", type=click.Path(path_type=Path), default=STORE, show_default=True, help="Folder of the records."
 )
+
+
+def refuse_repeated(context: click.Context, parameter: click.Parameter, overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the overrides of a command, or raise an error for keys that are set twice."""
+    from paribus.specs.load import repeated_overrides
+
+    spec = context.params.get("spec") or ""  # the first override, if the spec is left out: `train from=RUN seed=1`
+    is_first = parameter.name == "overrides" and "=" in spec
+    problems = repeated_overrides((spec, *overrides) if is_first else overrides)
+    if problems:
+        raise SpecError(*problems)
+    return overrides
+
+
 _NARROWEST = 20  # minimum width of wrapped text
 
 

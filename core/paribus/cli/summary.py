@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import Session, out, out_json, table, wrapped
+from paribus.cli.console import Session, out, out_json, refuse_repeated, table, wrapped
 from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
 from paribus.specs.fields import SUMMED
@@ -25,9 +25,13 @@ WHOLE = "whole"
 
 @click.command("summary")
 @click.argument("spec")
-@click.argument("overrides", nargs=-1)
+@click.argument("overrides", nargs=-1, callback=refuse_repeated)
 @click.option(
-    "--versus", multiple=True, metavar="OVERRIDE", help="Compare with the same spec and this override; repeatable."
+    "--versus",
+    multiple=True,
+    metavar="OVERRIDE",
+    callback=refuse_repeated,
+    help="Compare with the same spec and this override; repeatable.",
 )
 @click.option("--against", metavar="SPEC", help="Compare with this spec.")
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
@@ -47,9 +51,7 @@ def verb(
     if versus and against is None and not any("=" in word for word in versus):
         against, versus = versus[0], ()
     if versus or against is not None:
-        replaced_keys = {word.partition("=")[0] for word in versus}
-        shared = [word for word in overrides if word.partition("=")[0] not in replaced_keys] if against is None else []
-        right_summary = _summary(registry, against or spec, (*shared, *versus))
+        right_summary = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
     if as_json:
         out_json(left_summary if right_summary is None else {**left_summary, "versus": right_summary})
         return EXIT_OK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, refuse_full, store_option
+from paribus.cli.console import Session, note, out, out_json, refuse_full, refuse_repeated, store_option
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 from paribus.storage.saved_model import find_model
 
@@ -22,7 +22,7 @@ REFRESH_SECONDS: Final = 0.1
 
 @click.command("train")
 @click.argument("spec")
-@click.argument("overrides", nargs=-1)
+@click.argument("overrides", nargs=-1, callback=refuse_repeated)
 @store_option
 @click.option("--save", "target", type=click.Path(path_type=Path), help="Also save the model to this new folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

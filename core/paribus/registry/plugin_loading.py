@@ -10,12 +10,15 @@ import importlib.metadata
 import importlib.util
 import inspect
 import re
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, NoReturn, final
 
 import pluggy
 
@@ -24,9 +27,11 @@ from paribus.errors import Problem, SpecError, closest_match
 from paribus.hookspecs import SLOTS
 from paribus.registry.class_reader import read_component, slot_class
 from paribus.registry.component_index import Entry, LoadFailure, PluginManifest, PluginSource
+from paribus.registry.return_types import check_hooks, check_methods
 
 GROUP = "paribus"
 BUILTIN = "paribus"  # the distribution of the built-in plugins
+LOAD_SECONDS: Final = 120  # limit for one plugin; torch, which it may be the first to import, can take a minute
 
 
 def find_plugin_sources(
@@ -92,22 +97,50 @@ class _RefusedError(Exception):
     """A known mistake of a plugin, whose message is complete without a stack frame."""
 
 
-def load_plugin(source: PluginSource) -> LoadedPlugin:
-    """Load a plugin. Never raises, except for Ctrl-C: failures are in the manifest."""
+@final
+class _LoadTimeoutError(BaseException):
+    """A plugin took too long. Not an `Exception`, which a loop of the plugin may catch."""
+
+
+def load_plugin(source: PluginSource, seconds: float | None = None) -> LoadedPlugin:
+    """Load a plugin. Never raises, except for Ctrl-C: failures are in the manifest.
+
+    A plugin that takes longer than `seconds` (default: `LOAD_SECONDS`; 0: no limit) fails.
+    """
     classes: dict[tuple[str, str], type] = {}
     try:
         _check_requirement(source)
-        plugin = _import(source)
-        manager = _manager(plugin, source)
-        hooks = tuple(sorted(_marked_hooks(plugin)))
-        entries, failures = _components(source, plugin, manager, classes)
-        folders = {name: _folder(name, manager) for name in ("presets", "studies") if name in hooks}
+        with _time_limit(LOAD_SECONDS if seconds is None else seconds):
+            plugin = _import(source)
+            manager = _manager(plugin, source)
+            hooks = tuple(sorted(_marked_hooks(plugin)))
+            entries, failures = _components(source, plugin, manager, classes)
+            folders = {name: _folder(name, manager) for name in ("presets", "studies") if name in hooks}
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return LoadedPlugin(PluginManifest(source, broken=(LoadFailure(source, summarize_error(error)),)))
     manifest = PluginManifest(source, tuple(entries), tuple(failures), **folders, hooks=hooks)
     return LoadedPlugin(manifest, classes, plugin)
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise an error in code that takes longer; only the main thread can be interrupted, so others have no limit."""
+    if not seconds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise _LoadTimeoutError(f"it did not finish loading within {seconds:g} s")
+
+    handler = signal.signal(signal.SIGALRM, stop)
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, delay, interval)  # of the caller, such as a test's time limit
+        signal.signal(signal.SIGALRM, handler)
 
 
 def summarize_error(error: BaseException) -> str:
@@ -120,6 +153,8 @@ def summarize_error(error: BaseException) -> str:
     location = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     if isinstance(error, SyntaxError):
         location = f" ({error.filename}:{error.lineno})"
+    if isinstance(error, _LoadTimeoutError):
+        return f"{message}{location}"
     return f"{type(error).__name__}: {message}{location}{_sibling_hint(error)}"
 
 
@@ -213,6 +248,8 @@ def _components(
             try:
                 entries.append(read_component(slot, name, component, source))
                 classes[slot, name] = component
+                if source.distribution != BUILTIN:
+                    check_methods(component, slot, name)
             except (TypeError, ValueError) as error:
                 failures.append(LoadFailure(source, str(error), slot, str(name)))
     return entries, failures
@@ -243,4 +280,5 @@ def lifecycle_hooks(loaded: Iterable[LoadedPlugin]) -> pluggy.HookRelay:
     for plugin in loaded:
         if plugin.plugin is not None:
             manager.register(plugin.plugin, str(plugin.manifest.source))
+    check_hooks(manager.hook)
     return manager.hook

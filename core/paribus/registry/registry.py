@@ -11,6 +11,7 @@ from paribus.errors import PluginError, Problem
 from paribus.registry.class_reader import read_component
 from paribus.registry.component_index import Entry, Index, PluginManifest, PluginSource
 from paribus.registry.plugin_loading import find_plugin_sources, lifecycle_hooks, load_plugin
+from paribus.registry.return_types import check_methods
 
 if TYPE_CHECKING:
     import pluggy
@@ -54,6 +55,7 @@ class Registry:
                     path = f"{slot}.{name}"
                     raise PluginError(Problem(code="plugin-failed", path=path, message=str(error))) from error
                 classes[slot, name] = component
+                check_methods(component, slot, name)
         index = Index((*self.index.plugins, PluginManifest(source, tuple(entries))))
         for slot, name in classes:
             index.find(slot, name)  # raises if the name is taken

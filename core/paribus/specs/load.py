@@ -83,6 +83,23 @@ def _refuse_written_twice(tree: Tree, spec: Tree, key: str, value: Any, location
             tree.problems.append(_repeated_key(key, nested_location, location))
 
 
+def repeated_overrides(overrides: Sequence[str]) -> list[Problem]:
+    """Return a problem for each override of a command whose key an earlier one has set.
+
+    As in Hydra, order matters where one override contains another: `attention=gqa attention.kv_heads=2`. In Python,
+    lists of overrides are composed, and the last one of a key applies.
+    """
+    first_locations: dict[Keys, str] = {}
+    problems: list[Problem] = []
+    for number, override in enumerate(overrides, start=1):
+        path, equals, _ = override.partition("=")
+        location = f"override {number}, `{override[:80]}`"
+        first_location = first_locations.setdefault(_keys_of(path), location)
+        if equals and first_location != location:
+            problems.append(_repeated_key(path, first_location, location))
+    return problems
+
+
 def _repeated_key(path: str, first: str, second: str) -> Problem:
     message = f"the key `{path}` is set twice: by {first} and by {second}"
     return Problem(code="duplicate-key", path=path, location=second, message=message, valid="one value for each key")
@@ -126,11 +143,7 @@ _MAX_KEYS: Final = 32  # of the path of an override
 
 
 def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
-    """Apply each override in order; an invalid one, or a second one of the same key, is added to the tree's problems.
-
-    As in Hydra, order matters where one override contains another: `attention=gqa attention.kv_heads=2`.
-    """
-    locations: dict[Keys, str] = {}
+    """Apply each override in order; an invalid one is added to the tree's problems."""
     for number, override in enumerate(overrides, start=1):
         location = f"override {number}"
         path, equals, text = str(override).partition("=")
@@ -143,10 +156,7 @@ def apply_overrides(tree: Tree, overrides: Sequence[str]) -> None:
             tree.problems.append(
                 Problem(code="invalid-override", path=path, location=location, message=message, valid=valid)
             )
-        elif (keys := _keys_of(path)) in locations:
-            tree.problems.append(_repeated_key(path, locations[keys], location))
         else:
-            locations[keys] = location
             set_path(tree, path, _value(text, location), location)
 
 

@@ -29,6 +29,25 @@ def test_json_contains_ok_and_the_resolved_spec(cli: Cli) -> None:
     assert document == {"ok": True, "problems": [], "hash": spec_hash(spec), "spec": spec}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "gpt-tiny", "seed=1", "seed=2"),
+        ("train", "gpt-tiny", "seed=1", "seed=2"),
+        ("train", "seed=1", "seed=2"),
+        ("summary", "gpt-tiny", "seed=1", "seed=2"),
+        ("summary", "gpt-tiny", "--versus", "seed=1", "--versus", "seed=2"),
+        ("adapt", "a-model", "seed=1", "seed=2"),
+    ],
+)
+def test_a_command_sets_a_key_once(cli: Cli, words: tuple[str, ...]) -> None:
+    result = cli(*words)
+    assert result.code == 2
+    assert result.err.startswith("error[duplicate-key] seed")
+    assert "`seed=1`" in result.err
+    assert "`seed=2`" in result.err
+
+
 def test_json_contains_the_problems(cli: Cli) -> None:
     result = cli("check", "encoder-tiny", "attention=gqaa", "seed=x", "--json")
     document = json.loads(result.out)

@@ -1,5 +1,6 @@
 """Finding of plugins without an import, and loading: a failure of one plugin does not affect the others."""
 
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -192,6 +193,26 @@ def test_the_first_distribution_on_the_path_hides_later_ones(
     behind.add("twin-plug", "", version="2.0")
     monkeypatch.setattr(sys, "path", [*sys.path, str(behind.folder)])
     assert [source.version for source in find_plugin_sources() if source.name == "twin_plug"] == ["1.0"]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while True:\n    pass",
+        "import time\ntime.sleep(600)",
+        "while True:\n    try:\n        import time\n        time.sleep(1)\n    except Exception:\n        pass",
+        "from paribus import hookimpl\n@hookimpl\ndef corpus():\n    while True:\n        pass",
+    ],
+)
+def test_a_plugin_that_never_finishes_loading_is_stopped_and_named(tmp_path: Path, loop: str) -> None:
+    file = tmp_path / "endless.py"
+    file.write_text(loop)
+    timer, handler = signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM)
+    (source,) = find_plugin_sources([file], no_plugins=True)[:1]
+    (failure,) = load_plugin(source, seconds=0.2).manifest.broken
+    assert f"plugin {file} failed to load: it did not finish loading within 0.2 s ({file}:" in str(failure)
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (timer[0] > 0)
 
 
 def test_a_distribution_in_the_working_folder_is_never_loaded(

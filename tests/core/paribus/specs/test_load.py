@@ -14,7 +14,7 @@ from omegaconf import ListConfig, OmegaConf
 from paribus.errors import SpecError
 from paribus.registry import Index
 from paribus.specs import canonical, freeze, index_of, resolved, spec, spec_hash
-from paribus.specs.load import apply_overrides
+from paribus.specs.load import apply_overrides, repeated_overrides
 from paribus.specs.tree import Tree, merge_values
 
 Write = Callable[[str], str]
@@ -225,15 +225,15 @@ def test_an_invalid_override_is_reported_by_its_number(override: str, expected: 
 
 
 @given(st.lists(st.sampled_from(["seed", "dims.layers", "dims", "attention.0", "attention.00", "trainer"]), max_size=6))
-def test_each_key_is_overridden_once(keys: list[str]) -> None:
-    tree = Tree({"attention": ["x"]})
-    apply_overrides(tree, [f"{key}={{}}" for key in keys])
+def test_each_key_is_overridden_once_in_a_command(keys: list[str]) -> None:
+    problems = repeated_overrides([f"{key}={number}" for number, key in enumerate(keys)])
     paths = [key.replace("00", "0") for key in keys]
-    repeated = [number for number, path in enumerate(paths, start=1) if path in paths[: number - 1]]
-    assert [problem.location for problem in tree.problems] == [f"override {number}" for number in repeated]
-    assert all(problem.code == "duplicate-key" for problem in tree.problems)
-    for number, problem in zip(repeated, tree.problems, strict=True):
-        assert f"override {paths.index(paths[number - 1]) + 1} " in problem.message
+    repeated = [number for number, path in enumerate(paths) if path in paths[:number]]
+    assert [problem.code for problem in problems] == ["duplicate-key"] * len(repeated)
+    for number, problem in zip(repeated, problems, strict=True):
+        first = paths.index(paths[number])
+        assert f"override {number + 1}, `{keys[number]}={number}`" in problem.message
+        assert f"override {first + 1}, `{keys[first]}={first}`" in problem.message
 
 
 def test_a_file_that_sets_a_key_dotted_and_nested_is_refused(index: Index, tmp_path: Path) -> None:
