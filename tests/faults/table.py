@@ -70,6 +70,8 @@ FAULTS: Final[Mapping[str, str]] = {
     "D17": "a damaged record",
     "D18": "a checkpoint of another machine",
     "D19": "code that changed since a record",
+    "D20": "a symbolic link in a store",
+    "D21": "a working directory that was deleted",
     "D22": "output that cannot be written, and narrow terminals",
     "D23": "a fork after threads",
     "E1": "speed on two machines",
@@ -195,6 +197,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     },
     "core/paribus/cli/test_main.py": {
         "output_that_cannot_be_written_is_an_error_without_a_traceback": ("D22",),
+        "a_deleted_working_directory_is_one_clear_error": ("D21",),
         "a_narrow_terminal_gets_narrow_lines": ("D22",),
         "without_a_terminal_a_row_is_one_line": ("D22",),
         "control_sequences_are_escaped_in_the_output": ("A27",),
@@ -211,6 +214,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_crashed_job_is_reported_and_the_others_go_on": ("D4", "D7"),
         "the_first_signal_requests_a_stop_and_the_second_ends_at_once": ("D10",),
         "a_killed_fork_server_ends_its_jobs_and_is_replaced": ("D5",),
+        "a_fork_server_killed_while_loading_is_no_plugin_error_and_its_job_is_retried": ("D5",),
         "killing_the_launcher_leaves_no_orphan": ("D9",),
         "the_fork_server_ignores_signals_to_its_group": ("D10",),
     },
@@ -243,6 +247,8 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     "core/paribus/storage/test_store.py": {
         "a_damaged_record_is_set_aside_and_its_trial_runs_again": ("D17",),
         "the_record_of_another_trial_is_ignored": ("D17",),
+        "a_read_only_store_reports_damage_and_changes_nothing": ("D17",),
+        "a_symbolic_link_in_a_store_is_refused_and_never_followed": ("D20",),
     },
     "core/paribus/runner/test_resume.py": {
         "an_interruption_after_any_step_changes_nothing": ("D9",),

@@ -116,6 +116,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")  # a terminal whose encoding lacks ≥ must not fail the command
     try:
+        _check_working_folder()
         with group.make_context("paribus", list(words)) as context:
             code = group.invoke(context)
         if sys.stdout is not None:
@@ -123,6 +124,16 @@ def _run(argv: Sequence[str] | None) -> int:
     except BaseException as error:
         return _report_error(error, debug="--debug" in words, as_json="--json" in words)
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _check_working_folder() -> None:
+    """Raise an error if the working directory was deleted: relative paths mean nothing then."""
+    try:
+        os.getcwd()  # noqa: PTH109  # Path.cwd() is the same
+    except FileNotFoundError:
+        message = "the working directory does not exist any more"
+        valid = "cd to an existing directory, and run the command again"
+        raise StoreError(Problem(code="no-working-directory", message=message, valid=valid)) from None
 
 
 def _global_first(words: Sequence[str]) -> list[str]:
@@ -155,6 +166,11 @@ def _report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
     if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:  # errors of files have a name
         message = f"cannot write to stdout: {error.strerror}"
         error = StoreError(Problem(code="cannot-write", message=message))
+    if isinstance(error, FileNotFoundError):
+        try:
+            _check_working_folder()
+        except StoreError as deleted:  # during the command
+            error = deleted
     if debug:
         note("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, click.ClickException):

@@ -78,7 +78,9 @@ def verb(
     options = [] if jobs is None else ["--jobs", str(jobs)]
     options += [] if max_trials == MAX_TRIALS else ["--max-trials", str(max_trials)]
     registry = session.registry() if only_plan else None
-    planned = planned_of(study, registry=registry or session.index(), store=store, max_trials=max_trials)
+    planned = planned_of(
+        study, registry=registry or session.index(), store=store, max_trials=max_trials, read_only=only_plan
+    )
     jobs = jobs or default_jobs(planned)
     if only_plan:
         return _show_plan(planned, session, jobs, as_json)

@@ -39,7 +39,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
     from paribus.planning.tuning import pending_notes
     from paribus.runner.match_time import unsolved_matches
 
-    planned = planned_of(study, registry=session.index(), store=store)
+    planned = planned_of(study, registry=session.index(), store=store, read_only=True)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     states |= {identity: NOT_NEEDED for identity in skipped_trials(planned) if states[identity] in WAITING}
     rows: list[dict[str, Any]] = [

@@ -92,8 +92,11 @@ def study(
     registry: Registry | Index | None = None,
     store: Path | str = STORE,
     max_trials: int = MAX_TRIALS,
+    read_only: bool = False,
 ) -> PlannedStudy:
     """Return a checked and planned study: a shipped one by its name, or one from a file or a dictionary. Nothing runs.
+
+    With `read_only`, damaged files of the store are reported and not set aside.
 
     `paribus.study("quickstart")`
     """
@@ -102,7 +105,7 @@ def study(
     default, tree = _read(name_or_path, index)
     study, problems = read_study(default, tree, index)
     classes = registry if isinstance(registry, Registry) else LazyRegistry(index)
-    saved = Store(Path(store), study.name)
+    saved = Store(Path(store), study.name, read_only=read_only)
     make_plan = partial(
         plan,
         study,

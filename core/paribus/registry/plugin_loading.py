@@ -53,7 +53,11 @@ def find_plugin_sources(
 
 def search_path() -> list[str]:
     """Return `sys.path` without the working folder that `python -m` or `-c` puts first."""
-    starts_with_cwd = bool(sys.path) and not sys.flags.safe_path and sys.path[0] in ("", str(Path.cwd()))
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError:  # it was deleted
+        folder = ""
+    starts_with_cwd = bool(sys.path) and not sys.flags.safe_path and sys.path[0] in ("", folder)
     return [entry for entry in (sys.path[1:] if starts_with_cwd else sys.path) if entry]
 
 

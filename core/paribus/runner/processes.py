@@ -30,6 +30,7 @@ ONE_THREAD: Final = (
 )  # fmt: skip
 CLOSE_SECONDS: Final = 10.0  # time for the fork server to end once its socket is closed
 READ_BYTES: Final = 1 << 16
+OUTSIDE_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)  # of the kernel or a person, not of a plugin
 
 
 @final
@@ -137,14 +138,15 @@ class ForkServer:
         last_line, is_ready = self._last_line(), self._is_ready
         names = sorted(self._running)
         self.close()
-        if not is_ready:
+        if not is_ready and -code not in OUTSIDE_SIGNALS:
             message = f"the process that loads the plugins ended with {end}" + (f": {last_line}" if last_line else "")
             raise PluginError(
                 Problem(code="plugin-failed", message=message, hint="try `--no-plugins`, in case a plugin does it")
             )
         number = -code if code < 0 else signal.SIGKILL
         ends = [JobEnded(name, None, number, "its parent process ended") for name in names]
-        return [LauncherMessage(f"the fork server of the trials ended with {end}; it is started again"), *ends]
+        moment = "" if is_ready else " while it loaded the plugins"
+        return [LauncherMessage(f"the fork server of the trials ended with {end}{moment}; it is started again"), *ends]
 
     def _last_line(self) -> str:
         assert self._output is not None

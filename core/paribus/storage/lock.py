@@ -49,7 +49,7 @@ class Lock:
         if self._descriptor is not None:
             return True
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise self._unusable(error) from error
         try:
@@ -68,7 +68,7 @@ class Lock:
     def is_free(self) -> bool:
         """Return whether no process owns the lock; creates and writes nothing."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
             return True
         except OSError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
+from paribus.errors import Problem, StoreError
 from paribus.storage.atomic import (
     FILES,
     DamagedError,
@@ -81,14 +82,25 @@ class Trial:
 class Store:
     """Folder of one study: its trials, records and logs."""
 
-    def __init__(self, root: Path, study: str, files: Files = FILES, host: HostIdentity | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        study: str,
+        files: Files = FILES,
+        host: HostIdentity | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """With `read_only`, damaged files are reported and left in place."""
         self.root = root / study
+        self.read_only = read_only
         self.files = files
         self.host = host or this_machine()
         self.messages: list[str] = []  # damaged files that were set aside
 
     def folder(self, identity: str) -> Path:
-        return self.root / identity
+        """Return the folder of a trial; a symbolic link in its place is an error."""
+        return refuse_link(self.root / identity)
 
     def create_folder(self, trial: Trial) -> Path:
         """Create the folder of a trial with its `trial.json`."""
@@ -139,6 +151,8 @@ class Store:
         if not self.root.is_dir():
             return
         for folder in sorted(self.root.iterdir()):
+            if folder.is_symlink():  # an error only where a trial of the study needs it
+                continue
             record = self.record(folder.name) if (folder / RECORD).is_file() else None
             if record is not None:
                 yield record
@@ -187,7 +201,7 @@ class Store:
                     yield seeds, stops
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        if not path.is_file():
+        if not refuse_link(path).is_file():
             return None
         try:
             return read_json(path)
@@ -196,5 +210,18 @@ class Store:
             return None
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        aside = quarantine(path, files=self.files)
-        self.messages.append(f"{reason}; set aside as {aside.name}")
+        if self.read_only:
+            message = f"{reason}; `paribus run` sets it aside and runs the trial again"
+        else:
+            message = f"{reason}; set aside as {quarantine(path, files=self.files).name}"
+        if message not in self.messages:
+            self.messages.append(message)
+
+
+def refuse_link(path: Path) -> Path:
+    """Return a path inside a study's folder, or raise an error if it is a symbolic link, which may lead out of it."""
+    if path.is_symlink():
+        message = "this is a symbolic link, and paribus follows none inside of a study's folder"
+        valid = "the folder or file itself; to use another disk, link the folder of all records (--store)"
+        raise StoreError(Problem(code="symbolic-link", location=str(path), message=message, valid=valid))
+    return path

@@ -18,6 +18,7 @@ from paribus.cli.console import Session, note, table, terminal_columns
 from paribus.errors import (
     EXIT_BUG,
     EXIT_PLUGIN,
+    EXIT_STORE,
     DataError,
     NotComparableError,
     PluginError,
@@ -169,6 +170,21 @@ def test_debug_shows_the_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch, wo
 )
 def test_global_options_are_accepted_anywhere(words: list[str], moved: list[str]) -> None:
     assert entrance._global_first(words) == moved
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["check", "gpt-tiny"], ["train", "gpt-tiny"], ["status", "quickstart"], ["run", "quickstart"]]
+)
+def test_a_deleted_working_directory_is_one_clear_error(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert entrance.main(words) == EXIT_STORE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error[no-working-directory]")
 
 
 def test_a_narrow_terminal_gets_narrow_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import PluginError
+from paribus.runner.outcomes import trial_outcome
 from paribus.runner.processes import ForkServer, process_environment
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 
 TOY = """
+import os
 import sys
 from paribus.runner.fork_server_main import serve
 
@@ -230,6 +232,27 @@ def test_a_killed_fork_server_ends_its_jobs_and_is_replaced(server: ForkServer, 
     assert gone(pid)
     server.start(job("code = 5", "next"))
     (end,) = (event for event in until(server, "next") if isinstance(event, JobEnded))
+    assert end.code == 5
+
+
+def test_a_fork_server_killed_while_loading_is_no_plugin_error_and_its_job_is_retried(
+    make_server: MakeServer, job: MakeJob, tmp_path: Path
+) -> None:
+    flag = tmp_path / "loading"
+    first_time = f"from pathlib import Path; import time; flag = Path({str(flag)!r})"
+    server = make_server(f"{first_time}; flag.exists() or (flag.write_text(str(os.getpid())), time.sleep(60))")
+    server.start(job("code = 0"))
+    while not (flag.exists() and flag.read_text()):
+        time.sleep(0.01)
+    os.kill(int(flag.read_text()), signal.SIGKILL)
+    note, end = until(server, "job")
+    assert isinstance(note, LauncherMessage)
+    assert "ended with signal 9 (SIGKILL) while it loaded the plugins; it is started again" in note.text
+    assert isinstance(end, JobEnded)
+    outcome = trial_outcome(end, None)
+    assert (outcome.state, outcome.may_retry) == ("failed", True)
+    server.start(job("code = 5"))
+    (end,) = (event for event in until(server, "job") if isinstance(event, JobEnded))
     assert end.code == 5
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,64 @@ def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(tmp_path: Path, 
     assert not path.exists()
     assert len(list(path.parent.glob("*.bad"))) == 1
     assert "set aside" in store.messages[0]
+
+
+@pytest.mark.parametrize("name", [RECORD, "trial.json", "failure.json", "lock", ""])
+def test_a_symbolic_link_in_a_store_is_refused_and_never_followed(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    store = Store(tmp_path, "s")
+    recorded(Store(outside, "s"))
+    store.write_failure(store.create_folder(TRIAL).name, "timeout", "it took more than 5 s")
+    (outside / "s" / TRIAL.identity / "lock").touch()
+    (outside / "s" / TRIAL.identity / "failure.json").write_text("damaged")
+    (outside / "s" / TRIAL.identity / RECORD).write_text("damaged")
+    link, target = store.root / TRIAL.identity / name, outside / "s" / TRIAL.identity / name
+    shutil.rmtree(link, ignore_errors=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+    outside_files = contents(outside)
+    calls: list[Callable[[], object]] = [
+        lambda: store.state(TRIAL.identity),
+        lambda: store.failure(TRIAL.identity),
+        lambda: store.trial(TRIAL.identity),
+        lambda: store.create_folder(TRIAL),
+        lambda: store.lock(TRIAL.identity).acquire(),
+        lambda: store.write_failure(TRIAL.identity, "failed", "x"),
+    ]
+    messages = []
+    for call in calls:
+        try:
+            call()
+        except StoreError as error:
+            messages.append(str(error))
+    assert messages
+    assert all(str(link) in message for message in messages)
+    assert all("symbolic link" in message or "cannot lock" in message for message in messages)
+    assert contents(outside) == outside_files
+
+
+@pytest.mark.parametrize("name", [RECORD, "trial.json", "failure.json"])
+def test_a_read_only_store_reports_damage_and_changes_nothing(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path, "s")
+    folder = recorded(store)
+    store.write_failure(TRIAL.identity, "timeout", "it took more than 5 s")
+    (folder / name).write_text("damaged")
+    files = contents(tmp_path)
+    reader = Store(tmp_path, "s", read_only=True)
+    for _ in range(2):
+        reader.record(TRIAL.identity)
+        reader.failure(TRIAL.identity)
+        reader.trial(TRIAL.identity)
+        reader.state(TRIAL.identity)
+    assert contents(tmp_path) == files
+    (message,) = reader.messages
+    assert "`paribus run` sets it aside" in message
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return contents and inode of every file below a folder, by path."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_ino) for path in files}
 
 
 def test_the_record_of_another_trial_is_ignored(tmp_path: Path) -> None:
