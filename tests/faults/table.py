@@ -202,7 +202,10 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "without_a_terminal_a_row_is_one_line": ("D22",),
         "control_sequences_are_escaped_in_the_output": ("A27",),
     },
-    "core/paribus/cli/test_run.py": {"a_failed_trial_is_reported_with_its_log": ("D4",)},
+    "core/paribus/cli/test_run.py": {
+        "a_failed_trial_is_reported_with_its_log": ("D4",),
+        "the_plan_of_a_step_that_does_not_fit_says_so_and_times_nothing": ("A21",),
+    },
     "core/paribus/planning/test_plan.py": {"too_many_trials_are_counted_before_any_is_made": ("A19",)},
     "core/paribus/runner/test_in_process.py": {"local_classes_run_in_this_process_with_a_note": ("B9",)},
     "core/paribus/runner/test_fork_server.py": {

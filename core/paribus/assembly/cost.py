@@ -122,8 +122,7 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
     counted: set[int] = set()  # a tied tensor is counted at its first use
     counts = tokens_per_part(model, length)
     embedding = model.topology.embedding
-    scored = sum(_scored(_objective(model, name), model, length) for name in model.trained)
-    flops = embedding.cost(Load(length, length, head_positions=scored)).flops
+    flops = embedding.cost(Load(length, length, head_positions=scored_positions(model, length))).flops
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         tokens = sum(counts[part.path])
         flops += embedding.stack_part_cost(stage.input_shape, Load(tokens, tokens)).flops
@@ -165,6 +164,11 @@ def _objective(model: ModelParts, name: str) -> Objective:
     objective = model.objectives[name]
     assert isinstance(objective, Objective)
     return objective
+
+
+def scored_positions(model: ModelParts, length: int) -> int:
+    """Return the number of positions of one example with logits over the vocabulary, in all trained objectives."""
+    return sum(_scored(_objective(model, name), model, length) for name in model.trained)
 
 
 def _scored(objective: Objective, model: ModelParts, length: int) -> int:

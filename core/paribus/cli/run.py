@@ -150,11 +150,19 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     rows = estimate(planned.plan, registry, states)
     pending = sum(row.pending for row in rows)
     unknown = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
-    seconds = loading_seconds + sum(row.seconds for row in rows) / jobs if pending else 0.0
+    seconds = loading_seconds + sum(row.seconds for row in rows if not row.free_bytes) / jobs if pending else 0.0
+    untimed = [
+        f"not timed: {', '.join(filter(None, (row.variant, row.setting, row.stage)))}: a step needs about "
+        f"{compact(row.peak_bytes, 1024, 'BKMGT')} of memory, and {compact(row.free_bytes, 1024, 'BKMGT')} are free; "
+        "make `data.batch`, `dims.length` or `dims.width` smaller"
+        for row in rows
+        if row.free_bytes
+    ]
     if as_json:
         excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
         variants = [_row_json(row) for row in rows]
         document = {"variants": variants, "excluded": excluded, "loading_seconds": loading_seconds, "seconds": seconds}
+        unknown += untimed
         out_json({**document, **({"not_known": unknown} if unknown else {}), "jobs": jobs})
         return EXIT_OK
     for line in table(_without_empty_columns([PLAN_COLUMNS, *map(_cells, rows)])):
@@ -164,10 +172,10 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     if description := describe_design(planned.plan.study.design, planned.plan.study.varied):
         out(description)
     out()
-    for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown):
+    for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown, *untimed):
         out(line)
     out(f"study {planned.name}; records in {planned.store.root}")
-    out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: about {duration(seconds)}")
+    out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: {_time_text(rows, seconds)}")
     for line in wrapped(
         "The time includes start and evaluation, and is estimated from five steps of each variant on one thread. "
         "Memory is the maximum of this process. No trial was run, and no file was written."
@@ -176,8 +184,18 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     return EXIT_OK
 
 
+def _time_text(rows: Sequence[Row], seconds: float) -> str:
+    """Return the estimated time; of a plan with variants that were not timed, that of the others."""
+    if all(row.free_bytes for row in rows if row.pending) and any(row.pending for row in rows):
+        return "the time is not known"
+    rest = ", and the time of the variants that were not timed" if any(row.free_bytes for row in rows) else ""
+    return f"about {duration(seconds)}{rest}"
+
+
 def _row_json(row: Row) -> dict[str, Any]:
-    values = {key: value for key, value in row._asdict().items() if key not in ("stage", "setting") or value}
+    values = {
+        key: value for key, value in row._asdict().items() if key not in ("stage", "setting", "free_bytes") or value
+    }
     document = {**values, "seconds_per_trial": row.seconds_per_trial}
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in document.items()
@@ -196,7 +214,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         "?" if math.isnan(row.training_flops) else compact(row.training_flops, 1000, " kMGTPEZ"),
         compact(row.cache_bytes_per_token, 1024, "BKMGT") if row.cache_bytes_per_token else "-",
         compact(row.peak_bytes, 1024, "BKMGT"),
-        f"{row.seconds_per_trial:.1f}",
+        "?" if math.isnan(row.seconds_per_trial) else f"{row.seconds_per_trial:.1f}",
         row.matched,
     )
 

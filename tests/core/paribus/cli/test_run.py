@@ -23,6 +23,7 @@ from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh_seeds
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
+from paribus.planning import estimate
 from paribus.planning.api import PlannedStudy
 from paribus.runner.progress import Event
 
@@ -168,6 +169,21 @@ def test_the_error_without_records_names_the_store(cli: Cli, write_study: WriteS
 def test_the_plan_prints_the_name_and_store_of_the_study(cli: Cli, write_study: WriteStudy) -> None:
     result = cli("run", str(write_study()), "--plan", "--store", "else")
     assert "study mine; records in else/mine" in result.out
+
+
+def test_the_plan_of_a_step_that_does_not_fit_says_so_and_times_nothing(
+    cli: Cli, write_study: WriteStudy, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 512)
+    path = str(write_study())
+    result = cli("run", path, "--plan")
+    assert result.code == 0
+    assert "a step needs about" in result.out
+    assert "of memory, and 512B are free" in result.out
+    assert "the time is not known" in result.out
+    document = json.loads(cli("run", path, "--plan", "--json").out)
+    assert document["variants"][0]["seconds_per_trial"] is None
+    assert len(document["not_known"]) == len(document["variants"])
 
 
 @final
