@@ -39,11 +39,12 @@ class GroupedQuery(Attention):
         shape: Shape,
         *,
         kv_heads: Annotated[int, "key/value heads", Range(1), Divides("heads")] = 2,
+        output_bias: Annotated[bool, "add a bias to the output if `scores.bias` is true (Qwen 2: no)"] = True,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
-        self.heads = Heads(shape, kv_heads=kv_heads, bias=scores.bias)
+        self.heads = Heads(shape, kv_heads=kv_heads, bias=scores.bias, output_bias=output_bias)
         self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

@@ -18,6 +18,7 @@ from paribus_hf.m2m_100 import M2M100
 from paribus_hf.mistral import Mistral
 from paribus_hf.modernbert import ModernBert
 from paribus_hf.openai_gpt import OpenAIGpt
+from paribus_hf.qwen2 import Qwen2
 from paribus_hf.qwen3 import Qwen3
 from paribus_hf.roberta import Roberta
 from paribus_hf.t5 import T5

@@ -11,12 +11,19 @@ from paribus_hf import bert_shared
 
 @final
 class Bert(Family):
-    """BERT (Devlin et al. 2019), with one pre-training head or both."""
+    """BERT (Devlin et al. 2019), with one pre-training head, both or none, or with a classifier.
+
+    The pooler of a model without a head has no use, and is not read.
+    """
 
     kind = "bert"
     architectures: ClassVar[Mapping[str, Architecture]] = {
         "BertForPreTraining": Architecture(spec={"objective": [bert_shared.MLM, "nsp"]}),
         "BertForMaskedLM": Architecture(spec={"objective": bert_shared.MLM}),
+        "BertForSequenceClassification": Architecture(spec={"objective": bert_shared.CLASSIFY, "corpus": "word-order"}),
+        "BertModel": Architecture(
+            spec={"objective": bert_shared.NO_HEAD}, unused_tensors=("pooler.dense.weight", "pooler.dense.bias")
+        ),
     }
     spec: ClassVar[Mapping[str, Any]] = bert_shared.SPEC
     keys: ClassVar[tuple[Key, ...]] = bert_shared.keys(30522, 512)
@@ -27,6 +34,14 @@ class Bert(Family):
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
         bert_shared.read(config, spec)
+        if spec["objective"] == bert_shared.CLASSIFY:
+            bert_shared.read_labels(config, spec)
+
+    def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+        bert_shared.write_labels(spec, config)
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        return bert_shared.moves(spec, "bert", bert_shared.PREDICTIONS)
+        head = spec["objective"]
+        has_body_only = isinstance(head, Mapping) and head["name"] == "mlm" and not head["transform"]
+        for move in bert_shared.moves(spec, "bert", bert_shared.PREDICTIONS):
+            yield move._replace(hf_name=move.hf_name.removeprefix("bert.")) if has_body_only else move

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final, NamedTuple
 
 from paribus import Config, Key, Move
@@ -15,6 +15,10 @@ MLM: Final[Mapping[str, Any]] = {
     "activation": "gelu",
     "bias": True,
 }
+NO_HEAD: Final[Mapping[str, Any]] = {"name": "mlm", "transform": False, "bias": False}
+"""Scores from the embedding table alone, without parameters."""
+CLASSIFY: Final[Mapping[str, Any]] = {"name": "classify", "pool": "first", "pooler": True}
+REGRESS: Final[Mapping[str, Any]] = {**CLASSIFY, "name": "regress"}
 SPEC: Final[Mapping[str, Any]] = {
     "preset": "bert-base",
     "topology": "encoder",
@@ -68,6 +72,8 @@ class HeadNames(NamedTuple):
 
 
 PREDICTIONS: Final = HeadNames("cls.predictions", "transform.dense", "transform.LayerNorm")
+POOLED: Final = {"nsp": "cls.seq_relationship", "classify": "classifier", "regress": "classifier"}
+"""Tensor names of the scores behind the pooler, by objective."""
 LM_HEAD: Final = HeadNames("lm_head", "dense", "layer_norm")
 
 
@@ -77,20 +83,45 @@ def read(config: Config, spec: Mapping[str, Any]) -> None:
         config.add_problem("type_vocab_size", "`type_vocab_size` must be at least 1, got 0", "at least 1")
 
 
+def read_labels(config: Config, spec: MutableMapping[str, Any]) -> None:
+    """Read the number of classes; one is a score, as in `transformers`."""
+    count, problem = len(config.values.get("id2label") or (0, 1)), config.values.get("problem_type")
+    if problem == "multi_label_classification" or (problem == "regression" and count != 1):
+        config.add_problem("problem_type", f"`problem_type` is {problem!r} with {count} labels", "one class or score")
+    elif count == 1:
+        spec["objective"], spec["corpus"] = dict(REGRESS), "overlap"
+    else:
+        spec["objective"] = {**CLASSIFY, "classes": count}
+
+
+def write_labels(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+    """Write default names of the classes."""
+    head = spec["objective"]
+    if isinstance(head, Mapping) and head["name"] in ("classify", "regress"):
+        names = {str(number): f"LABEL_{number}" for number in range(head.get("classes", 1))}
+        config["id2label"], config["label2id"] = names, {name: int(number) for number, name in names.items()}
+
+
 def moves(spec: Mapping[str, Any], body: str, head: HeadNames, pooler: str = "pooler.dense") -> Iterator[Move]:
     """Yield all tensors of the body and of its heads."""
     embeddings = f"{body}.embeddings"
-    tied = (f"{head.path}.decoder.weight",)
+    nodes = spec["objective"] if isinstance(spec["objective"], (list, tuple)) else [spec["objective"]]
+    heads = {node["name"]: node for node in nodes}
+    has_transform = "mlm" in heads and heads["mlm"]["transform"]
+    tied = (f"{head.path}.decoder.weight",) if has_transform else ()
     yield Move("embedding.tokens.weight", f"{embeddings}.word_embeddings.weight", tied_names=tied)
     if spec["embedding"]["segments"]:
         yield Move("embedding.segments.weight", f"{embeddings}.token_type_embeddings.weight")
     yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
-    yield Move("objectives.mlm.bias", f"{head.path}.bias", tied_names=(f"{head.path}.decoder.bias",))
+    if has_transform:
+        yield Move("objectives.mlm.bias", f"{head.path}.bias", tied_names=(f"{head.path}.decoder.bias",))
     for kind in ("weight", "bias"):
         yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
-        yield Move(f"objectives.mlm.dense.{kind}", f"{head.path}.{head.dense}.{kind}")
-        yield Move(f"objectives.mlm.norm.{kind}", f"{head.path}.{head.norm}.{kind}")
-        if isinstance(spec["objective"], (list, tuple)):
-            yield Move(f"objectives.nsp.head.dense.{kind}", f"{body}.{pooler}.{kind}")
-            yield Move(f"objectives.nsp.head.scores.{kind}", f"cls.seq_relationship.{kind}")
+        if has_transform:
+            yield Move(f"objectives.mlm.dense.{kind}", f"{head.path}.{head.dense}.{kind}")
+            yield Move(f"objectives.mlm.norm.{kind}", f"{head.path}.{head.norm}.{kind}")
+        for name, scores in POOLED.items():
+            if name in heads:
+                yield Move(f"objectives.{name}.head.dense.{kind}", f"{body}.{pooler}.{kind}")
+                yield Move(f"objectives.{name}.head.scores.{kind}", f"{scores}.{kind}")
     yield from layer_moves(spec, f"{body}.encoder.layer", POST_NORM)

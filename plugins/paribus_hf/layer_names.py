@@ -77,10 +77,10 @@ def llama_moves(spec: Mapping[str, Any]) -> Iterator[Move]:
     yield Move("body.norm.weight", "model.norm.weight")
     yield from layer_moves(spec, "model.layers", GATED_NORMS, ("weight",))
     attention = spec["attention"]["scores"]
-    suffixes = ("weight", "bias") if attention["bias"] else ("weight",)
-    yield from layer_moves(
-        spec, "model.layers", {module: GATED[module] for module in GATED if "heads" in module}, suffixes
-    )
+    for module in (module for module in GATED if "heads" in module):
+        has_bias = attention["bias"] and (module != "attention.heads.o" or spec["attention"].get("output_bias", True))
+        suffixes = ("weight", "bias") if has_bias else ("weight",)
+        yield from layer_moves(spec, "model.layers", {module: GATED[module]}, suffixes)
     suffixes = ("weight", "bias") if spec["feedforward"]["bias"] else ("weight",)
     yield from layer_moves(
         spec, "model.layers", {module: GATED[module] for module in GATED if "heads" not in module}, suffixes

@@ -88,6 +88,13 @@ def write_rope(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> Non
     config["rope_parameters"] = rope
 
 
+def read_layer_types(config: Config) -> None:
+    """Reject layers with a sliding window."""
+    kinds = set(config.take("layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        config.add_problem("layer_types", f"unsupported layer types {sorted(kinds)}", "full_attention")
+
+
 def head_width(spec: MutableMapping[str, Any]) -> None:
     """Set a head width to null if it is the default, width / heads."""
     dims = spec["dims"]

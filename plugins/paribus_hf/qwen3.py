@@ -33,9 +33,7 @@ class Qwen3(Family):
         llama_shared.read_rope(config, spec)
         llama_shared.head_width(spec)
         spec["attention"]["kv_heads"] = config.take("num_key_value_heads", 32) or spec["dims"]["heads"]
-        kinds = set(config.take("layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"}:
-            config.add_problem("layer_types", f"unsupported layer types {sorted(kinds)}", "full_attention")
+        llama_shared.read_layer_types(config)
         if config.values.get("rms_norm_eps", 1e-6) != 1e-6:
             config.add_problem("rms_norm_eps", "Paribus normalises queries and keys with a fixed eps", "1e-6")
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, final
 
 from paribus import (
@@ -19,9 +20,12 @@ from paribus import (
     Problem,
     Range,
     Split,
+    closest_match,
+    join_names,
     missing_package,
 )
 from paribus_text.columns import Columns
+from paribus_text.preview import preview
 from paribus_text.splitting import Splitting
 from paribus_text.text_files import FileSet
 
@@ -60,7 +64,8 @@ class _Reader:
 
 @final
 class Datasets(Corpus):
-    """A data set of the library `datasets`: by name from the hub, or `json`, `csv`, `parquet`, `text` with local files.
+    """A data set of the library `datasets`: by name from the hub, a folder of `save_to_disk`, or `json`, `csv`,
+    `parquet`, `text` with local files.
 
     The library loads it without running code of the data set, and caches it. With `streaming`, rows are fetched as they
     are read and not cached, so each reading uses the network. Data sets on the hub may change: only with a commit as
@@ -76,7 +81,7 @@ class Datasets(Corpus):
     def __init__(  # noqa: PLR0913  # the data set, its rows and the roles of its fields
         self,
         *,
-        dataset: Annotated[str, "name, or json, csv, parquet or text for files", Example("json")],
+        dataset: Annotated[str, "name, folder of save_to_disk, or json, csv, parquet, text for files", Example("json")],
         config: Annotated[str | None, "configuration of the data set"] = None,
         files: Annotated[tuple[str, ...], "patterns of files, for json, csv, parquet and text"] = (),
         revision: Annotated[str | None, "a commit, a branch or a tag of the hub"] = None,
@@ -109,6 +114,11 @@ class Datasets(Corpus):
         return self._splits.fingerprint()
 
     def quick_fingerprint(self) -> str | None:
+        folder = Path(self._source["path"])
+        if _is_saved(folder):
+            return preview(
+                [self._source, self._options, self._columns, str(Path.cwd())], sorted(folder.rglob("*.arrow"))
+            )
         revision = self._source["revision"]
         if not isinstance(revision, str) or not _COMMIT.fullmatch(revision) or "data_files" in self._source:
             return None
@@ -136,10 +146,42 @@ class Datasets(Corpus):
             ) from error
         datasets.disable_progress_bars()
         try:
-            rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(**self._source, split=split)
+            folder = Path(self._source["path"])
+            rows: Iterable[Mapping[str, Any]] = (
+                self._saved_rows(datasets.load_from_disk(str(folder)), split, option)
+                if _is_saved(folder)
+                else datasets.load_dataset(**self._source, split=split)
+            )
+        except DataError:
+            raise
         except Exception as error:  # of the library, its file systems or the network
             reason = next(iter(str(error).splitlines()), "")
             message = f"cannot load the data set {self._source['path']!r}: {type(error).__name__}: {reason}"
             valid = "an existing data set, files and split"
             raise DataError(Problem(code="missing-dataset", path=option, message=message, valid=valid)) from error
         return islice(rows, self._max_rows) if self._max_rows is not None else rows
+
+    def _saved_rows(self, saved: Any, split: str, option: str) -> Iterable[Mapping[str, Any]]:
+        """Return a split of a saved `DatasetDict`; a saved `Dataset` is the split `train`."""
+        unused = [key for key in ("name", "revision", "data_files") if self._source.get(key)]
+        if unused:
+            message = f"{self._source['path']!r} is a folder of `save_to_disk`, which has no {', '.join(unused)}"
+            raise DataError(Problem(code="unused-option", path="corpus", message=message, valid="split, validation"))
+        splits: Mapping[str, Iterable[Mapping[str, Any]]] = saved if isinstance(saved, Mapping) else {"train": saved}
+        if split not in splits:
+            message = f"unknown split {split!r} in {self._source['path']!r}"
+            raise DataError(
+                Problem(
+                    code="missing-dataset",
+                    path=option,
+                    message=message,
+                    valid=join_names(splits),
+                    suggestion=closest_match(split, splits),
+                )
+            )
+        return splits[split]
+
+
+def _is_saved(folder: Path) -> bool:
+    """Return whether `save_to_disk` wrote the folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()

@@ -215,6 +215,10 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("a window of 4", "MistralForCausalLM", _llama(24, 6, 2, 2, head_dim=6, sliding_window=4)),
         Case("no window", "MistralForCausalLM", _llama(24, 6, 2, 1, head_dim=4, sliding_window=None)),
     ),
+    "qwen2": (
+        Case("biases but for the output", "Qwen2ForCausalLM", _llama(24, 6, 2, 2, rope_parameters=SLOW)),
+        Case("as many key heads, tied", "Qwen2ForCausalLM", _llama(20, 5, 5, 1, **TIED)),
+    ),
     "qwen3": (
         Case("normalised queries and keys", "Qwen3ForCausalLM", _llama(24, 6, 2, 2, head_dim=6)),
         Case("with biases, tied", "Qwen3ForCausalLM", _llama(20, 5, 1, 2, head_dim=8, attention_bias=True, **TIED)),

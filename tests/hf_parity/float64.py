@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-CASTING_FAMILIES: Final = {"llama": "Llama", "mistral": "Mistral", "qwen3": "Qwen3"}
+CASTING_FAMILIES: Final = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 
 
 def rms_norm(self: Any, x: Tensor) -> Tensor:

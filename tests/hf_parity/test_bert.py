@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.train.lightning_module import Model
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 Randomise = Callable[[nn.Module], nn.Module]
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-9)
@@ -45,6 +46,54 @@ def test_scores_of_both_heads_match(models: tuple[Model, Any]) -> None:
         same(model.objective("nsp").logits(rows[:, 0], run.unembed), expected.seq_relationship_logits)
         words = model.objective("mlm").logits(rows, run.unembed)
         same(words[TEXT], expected.prediction_logits[TEXT])
+
+
+SIZES = {**CASES["bert"][0].config, "vocab_size": VOCABULARY}
+
+
+def bert(name: str, randomise: Randomise, **config: Any) -> Any:
+    return randomise(getattr(transformers, name)(transformers.BertConfig(**SIZES, **config)))
+
+
+def test_hidden_states_of_a_model_without_a_head_match(randomise: Randomise, tmp_path: Path) -> None:
+    hf_model = bert("BertModel", randomise)
+    hf_model.save_pretrained(tmp_path / "theirs")
+    model = paribus.convert(tmp_path / "theirs").eval()
+    run = BatchForward(model.topology, Batch({"body": STREAM}, {}, PLACE[:3])).of("mlm")
+    with torch.no_grad():
+        expected = hf_model(TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS)
+        same(run.hidden()[TEXT], expected.last_hidden_state[TEXT])
+    paribus.export(model).save(tmp_path / "back")
+    back = transformers.AutoModel.from_pretrained(tmp_path / "back", dtype=torch.float64).eval()
+    with torch.no_grad():
+        same(back(TOKENS).last_hidden_state, hf_model(TOKENS).last_hidden_state)
+
+
+@pytest.mark.parametrize(("labels", "objective"), [(2, "classify"), (5, "classify"), (1, "regress")])
+def test_scores_of_classes_match(labels: int, objective: str, randomise: Randomise, tmp_path: Path) -> None:
+    hf_model = bert("BertForSequenceClassification", randomise, num_labels=labels)
+    hf_model.save_pretrained(tmp_path / "theirs")
+    model = paribus.convert(tmp_path / "theirs").eval()
+    run = BatchForward(model.topology, Batch({"body": STREAM}, {}, PLACE[:3])).of(objective)
+    with torch.no_grad():
+        expected = hf_model(TOKENS, attention_mask=TEXT.long(), token_type_ids=SEGMENTS).logits
+        same(model.objective(objective).logits(run.hidden()[:, 0], run.unembed), expected)
+    exported = paribus.export(model, "bert")
+    assert exported.architecture == "BertForSequenceClassification"
+    exported.save(tmp_path / "back")
+    back = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "back", dtype=torch.float64)
+    state = back.state_dict()
+    assert state.keys() == hf_model.state_dict().keys()
+    assert all(torch.equal(state[name], tensor) for name, tensor in hf_model.state_dict().items())
+
+
+def test_labels_that_no_objective_has_are_rejected(randomise: Randomise) -> None:
+    hf_model = bert("BertForSequenceClassification", randomise, num_labels=3)
+    with pytest.raises(paribus.SpecError, match="problem_type"):
+        paribus.convert(hf_model, problem_type="multi_label_classification")
+    spec = paribus.spec("bert-tiny", "objective={name: classify, classes: 2, pooler: false}", "corpus=word-order")
+    with pytest.raises(paribus.SpecError, match="`pooler` of objective `classify` would be True, and is False"):
+        paribus.export(paribus.assemble(spec), "bert", architecture="BertForSequenceClassification")
 
 
 def test_loss_and_gradients_match(models: tuple[Model, Any], components: Registry) -> None:

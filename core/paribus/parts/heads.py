@@ -85,7 +85,9 @@ class Heads(nn.Module, WeightConverter):
         "o.weight": "residual",
     }
 
-    def __init__(self, shape: Shape, *, kv_heads: int, bias: bool, key_bias: bool = True) -> None:
+    def __init__(
+        self, shape: Shape, *, kv_heads: int, bias: bool, key_bias: bool = True, output_bias: bool = True
+    ) -> None:
         super().__init__()
         source = shape.memory_width or shape.width
         self.heads = shape.heads
@@ -98,7 +100,7 @@ class Heads(nn.Module, WeightConverter):
             validate_memory_columns(source, kv_heads)
             return
         self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
-        self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias)
+        self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias and output_bias)
 
     def queries(self, x: Tensor) -> Tensor:
         return self.split(self.q(x), self.heads)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,38 @@ def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
     assert corpus.fingerprint() == Table(path=("a.jsonl",), label="label").fingerprint()
     few = Datasets(dataset="json", files=("a.jsonl",), streaming=streaming, max_rows=5)
     assert sum(map(len, sorted_splits(few))) == 5
+
+
+def saved_folder(name: str, marker: str) -> str:
+    """Return a folder that looks like one of `save_to_disk`."""
+    Path(name).mkdir()
+    Path(name, marker).write_text("{}")
+    return name
+
+
+def test_a_split_of_a_saved_folder_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [json.loads(line) for line in Path("a.jsonl").read_text().splitlines()]
+    splits = {"one": rows, "two": {"train": rows[:30], "test": rows[30:]}}
+    library = types.SimpleNamespace(load_from_disk=lambda path: splits[path], disable_progress_bars=lambda: None)
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    one, two = saved_folder("one", "state.json"), saved_folder("two", "dataset_dict.json")
+    assert Datasets(dataset=one).fingerprint() == Table(path=("a.jsonl",)).fingerprint()
+    assert list(map(len, sorted_splits(Datasets(dataset=two, validation="test")))) == [30, 10]
+    with pytest.raises(DataError, match=r"missing-dataset\] corpus.validation.*'tets'.*did you mean"):
+        Datasets(dataset=two, validation="tets").fingerprint()
+    with pytest.raises(DataError, match="unused-option"):
+        Datasets(dataset=one, revision="main").fingerprint()
+
+
+@pytest.mark.extras
+def test_a_saved_folder_is_read_like_its_rows() -> None:
+    datasets = pytest.importorskip("datasets", reason=LIBRARY)
+    rows = datasets.load_dataset("json", data_files="a.jsonl", split="train")
+    rows.save_to_disk("one")
+    datasets.DatasetDict({"train": rows}).save_to_disk("two")
+    expected = sorted_splits(Table(path=("a.jsonl",), label="label"))
+    for folder in ("one", "two"):
+        assert sorted_splits(Datasets(dataset=folder, label="label")) == expected
 
 
 @pytest.mark.extras
