@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines results bench slow test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines error-rates results bench slow test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ parity: $(VENV)/.installed-test  ## compare converted models with transformers, 
 
 baselines: $(VENV)/.installed-test  ## train every system in its tiny size, and write docs/baselines.md anew
 	PARIBUS_BASELINES_TABLE=docs/baselines.md $(PYTEST) tests/plugins/paribus_presets/test_baselines.py -m slow $(ARGS)
+
+error-rates: $(VENV)/.installed-test  ## simulate the error rates of verdicts, and write docs/error-rates.md anew
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/error_rates.py
 
 results: $(VENV)/.installed  ## run a shipped study, STUDY=quickstart, and write its RESULTS.md and records anew
 	-$(BIN)/paribus run $(STUDY)

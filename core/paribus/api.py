@@ -131,9 +131,11 @@ class TableRenderer:
         return markdown(table)
 
 
-def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = (), strict: bool = False) -> Table:
     """Return the verdict table of a study, from the records in its store.
+
+    `strict` refuses pairs of two processors or numbers of threads, which are marked otherwise.
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
     """
-    return compare_records(planned, accept_code=accept_code).with_renderer(TableRenderer())
+    return compare_records(planned, accept_code=accept_code, strict=strict).with_renderer(TableRenderer())

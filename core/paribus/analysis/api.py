@@ -29,7 +29,7 @@ UNRECORDED: Final = (
 )
 
 
-def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = ()) -> Table:
+def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = (), strict: bool = False) -> Table:
     """Return the verdict table of a study, from the records in its store."""
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
@@ -39,7 +39,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
     settings_to_compare = [
         (_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings
     ]
-    table = compare_settings(settings_to_compare, accept_code=accept_code)
+    table = compare_settings(settings_to_compare, accept_code=accept_code, strict=strict)
     if not _record_looks(planned, table):
         table = replace(table, notes=(*table.notes, UNRECORDED))
     sections = (*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records))

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from paribus.analysis.costs import Pairs, is_contended, machine_key, on_same_host
+from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import percent, plural, span
-from paribus.analysis.table import Row
+from paribus.analysis.pairing import PairedTrials
+from paribus.analysis.table import Family, Row
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import join_names
 from paribus.planning.comparability import evaluation_objectives
@@ -20,11 +21,16 @@ MAX_GAIN: Final = 1_000.0  # a larger reduction of variance is an accident of fe
 
 
 def caption_lines(
-    question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], family: int = 0
+    question: ComparisonSpec,
+    rows: Sequence[Row],
+    trials: Sequence[TrialEntry],
+    family: int = 0,
+    families: Sequence[Family] = (),
 ) -> Iterator[str]:
     """Yield how to read the table, and what it generalises over.
 
-    `family` is the number of verdicts that are corrected together, where other settings have verdicts too.
+    `family` is the number of verdicts that are corrected together, where other settings have verdicts too. `families`
+    are other claims on the page, each with the same error rate.
     """
     corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
     meant = (
@@ -39,8 +45,8 @@ def caption_lines(
         yield question.matching_note
     levels = _levels(rows)
     yield (
-        f"All verdicts{_which(question)} together hold with {percent(1 - question.alpha)} confidence: "
-        "Student-t on paired differences, "
+        f"All verdicts{' of variants' if families else ''} together {holding(rows)} with {percent(1 - question.alpha)} "
+        f"confidence{_with_families(question, families)}: Student-t on paired differences, "
         f"Holm over {corrected}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
     )
     if family and levels:  # which may not be those of the other settings
@@ -54,6 +60,7 @@ def caption_lines(
         f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
         f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
     )
+    yield from assumption(rows)
     yield from _budget(question, done)
     if question.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from question.throughput.caption()
@@ -78,9 +85,31 @@ def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
         yield "The variance reduction by pairing is not known: the estimates are too noisy."
 
 
-def _which(question: ComparisonSpec) -> str:
-    """Return ` of variants` where other families of verdicts follow."""
-    return " of variants" if question.rungs_below or question.factorial is not None else ""
+def holding(rows: Sequence[Row]) -> str:
+    return "would hold without outliers" if any(row.outliers for row in rows) else "hold"
+
+
+def assumption(rows: Sequence[Row]) -> Iterator[str]:
+    """What the verdicts assume, and how little the fewest seeds say about rare failures: 1 - 0.05^(1/n)."""
+    counts = [row.n for row in rows if row.low is not None]
+    if counts:
+        rate = 1 - 0.05 ** (1 / min(counts))
+        yield (
+            "They assume that differences scatter symmetrically around one value, without rare failures: "
+            f"{min(counts)} seeds without one are compatible with a failure rate of up to {percent(round(rate, 2))}."
+        )
+
+
+def _family_name(family: Family) -> str:
+    return family.title.partition(",")[0].partition(" of ")[0]
+
+
+def _with_families(question: ComparisonSpec, families: Sequence[Family]) -> str:
+    """Return the confidence of all families of the page together."""
+    if not families:
+        return ""
+    together = percent(max(0.0, 1 - (1 + len(families)) * question.alpha))
+    return f" ({together} together with the {join_names(map(_family_name, families))} below)"
 
 
 def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
@@ -129,16 +158,17 @@ def _levels(rows: Sequence[Row]) -> str:
     if not variants_by_level:
         return ""
     if len(variants_by_level) == 1:
-        return f"the intervals have {next(iter(variants_by_level))} confidence"
-    return "the intervals have a confidence of " + ", ".join(
-        f"{level} ({join_names(names, MOST)})" for level, names in variants_by_level.items()
-    )
+        alone = ", each by itself" if len(rows) > 1 else ""
+        return f"the intervals have {next(iter(variants_by_level))} confidence{alone}"
+    texts = (f"{level} ({join_names(names, MOST)})" for level, names in variants_by_level.items())
+    return f"the intervals have a confidence of {', '.join(texts)}, each by itself"
 
 
 def warning_lines(
-    question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], pairs: Mapping[str, Pairs]
+    question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], paired: Mapping[str, PairedTrials]
 ) -> Iterator[str]:
     """Yield what weakens the table, the most severe first."""
+    pairs = {name: pairs_of_variant.pairs for name, pairs_of_variant in paired.items()}
     yield from _looked(question)
     if question.mismatch_note:
         yield question.mismatch_note
@@ -154,6 +184,12 @@ def warning_lines(
     some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
     if some:
         yield f"The means include trials that did not beat the unigram baseline: {join_names(some, MOST)}."
+    yield from outlier_warning(rows)
+    if across := list(across_machines(paired)):
+        yield (
+            f"Pairs of two processors or numbers of threads: {join_names(across, MOST)}. Their differences include "
+            "those of rounding, which training magnifies; `compare --strict` refuses them."
+        )
     recorded = [entry for entry in trials if entry.record is not None]
     yield from _measures(recorded)
     yield from _versions(recorded)
@@ -166,6 +202,26 @@ def warning_lines(
         yield "The trials of a pair ran on different machines of one kind: speed is approximate (~)."
     if rough and any(map(is_contended, recorded)):
         yield "Trials shared a machine (contended): speed is approximate (~)."
+
+
+def outlier_warning(rows: Sequence[Row]) -> Iterator[str]:
+    """Warn of outliers among the differences."""
+    named = [f"{row.variant} seed {join_names(map(str, row.outliers), MOST)}" for row in rows if row.outliers]
+    if named:
+        yield (
+            f"Outliers among the differences: {join_names(named, MOST)}. Their intervals are widened by a sign-flip "
+            "test. If seeds fail now and then, other variants may have been lucky with few seeds."
+        )
+
+
+def across_machines(paired: Mapping[str, PairedTrials]) -> Iterator[str]:
+    """Yield the pairs of each variant that ran on two processors or with two numbers of threads."""
+    for name, pairs_of_variant in paired.items():
+        seeds_by_text: dict[str, list[int]] = {}
+        for seed, text in pairs_of_variant.across.items():
+            seeds_by_text.setdefault(text, []).append(seed)
+        for text, seeds in seeds_by_text.items():
+            yield f"{name} seed {join_names(seeds, MOST)} ({text})"
 
 
 def _looked(question: ComparisonSpec) -> Iterator[str]:

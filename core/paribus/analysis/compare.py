@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from paribus.analysis.captions import caption_lines, warning_lines
+from paribus.analysis.captions import across_machines, caption_lines, warning_lines
 from paribus.analysis.early_stopping import (
     RowInput,
     VariantState,
@@ -24,7 +24,7 @@ from paribus.analysis.select_trials import Selection, TrialsByVariant, check_rec
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
-from paribus.errors import join_names
+from paribus.errors import NotComparableError, Problem, join_names
 
 
 def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
@@ -69,11 +69,15 @@ def compare(entries: Iterable[TrialEntry], question: ComparisonSpec, *, accept_c
 
 
 def compare_settings(
-    settings: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]], *, accept_code: Collection[str] = ()
+    settings: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]],
+    *,
+    accept_code: Collection[str] = (),
+    strict: bool = False,
 ) -> Table:
     """Return the verdict tables of all settings of a study, corrected as one family.
 
-    A setting without any record has no table, but its variants count in the family.
+    A setting without any record has no table, but its variants count in the family. Pairs of two processors or numbers
+    of threads are marked, and refused if `strict`.
     """
     loaded = [(list(entries), question) for entries, question in settings]
     codes = codes_by_setting([entries for entries, _ in loaded], accept_code)
@@ -91,6 +95,8 @@ def compare_settings(
     started = [setting for setting in every if setting.started] or every[:1]
     for setting in started:
         check_records_comparable(setting.trials, setting.question, setting.selection.notes)
+    if strict:
+        _refuse_mixed_machines(started)
     first_spec = every[0].question
     stopped = {
         (place, name): turn.verdict for place, setting_codes in enumerate(turns) for name, turn in setting_codes.items()
@@ -110,6 +116,14 @@ def compare_settings(
     missing = [setting.question.setting for setting in every if setting not in started]
     late = (f"No trial has run yet of: {'; '.join(missing)}. Its verdicts count in the family.",) if missing else ()
     return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *late))
+
+
+def _refuse_mixed_machines(settings: Sequence[_Compared]) -> None:
+    across = [line for setting in settings for line in across_machines(setting.held)]
+    if across:
+        message = f"pairs of two processors or numbers of threads: {join_names(across, 8)}"
+        valid = "both trials of a pair on one model of processor with one number of threads, or no `--strict`"
+        raise NotComparableError(Problem(code="mixed-machines", message=message, valid=valid))
 
 
 def codes_by_setting(entries_by_setting: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
@@ -184,7 +198,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
     counts = compared.counts
     baseline = baseline_row(trials, first_seeds(trials, question, counts[question.baseline])[1])
     every = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
-    pairs = {name: pairs_of_variant.pairs for name, pairs_of_variant in paired.items()}
+    families = (*ladder_steps(trials, question, settings), *effects(trials, paired, question, settings))
     dropped = tuple(_dropped(trials, paired, question, counts))
     return Table(
         study=question.study,
@@ -197,15 +211,15 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
         seeds=question.seeds,
         baseline=baseline,
         rows=rows,
-        caption=tuple(caption_lines(question, rows, every, family)),
-        warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, pairs)),
+        caption=tuple(caption_lines(question, rows, every, family, families)),
+        warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, paired)),
         notes=(*dropped, *skipped_notes(counts, question), *selection.notes),
         certificates={
             name: pairs_of_variant.certificate
             for name, pairs_of_variant in paired.items()
             if pairs_of_variant.certificate is not None
         },
-        families=(*ladder_steps(trials, question, settings), *effects(trials, paired, question, settings)),
+        families=families,
         differences={
             name: _differences(pairs_of_variant, question)
             for name, pairs_of_variant in paired.items()

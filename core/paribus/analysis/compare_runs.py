@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from paribus.analysis.captions import assumption, holding, outlier_warning
 from paribus.analysis.certificates import Certificate, certify_chain
 from paribus.analysis.costs import DECLARED, LABELS, MEASURED, costs, is_contended
 from paribus.analysis.formatting import (
@@ -93,7 +94,7 @@ class RunComparison:
 
 
 def compare_runs(
-    baseline: TrialSet, candidate: TrialSet, *, metric: str = "", elsewhere: bool = False
+    baseline: TrialSet, candidate: TrialSet, *, metric: str = "", elsewhere: bool = False, strict: bool = False
 ) -> RunComparison:
     """Return the differences between two sets; a `NotComparableError` where no trials match, or conditions differ."""
     pairs = {key: (baseline.trials[key], candidate.trials[key]) for key in baseline.trials if key in candidate.trials}
@@ -108,7 +109,7 @@ def compare_runs(
         raise NotComparableError(Problem(code="nothing-in-common", message=message, valid="two runs of one study"))
     metric, better = select_metric(list(pairs.values()), metric)
     measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
-    warnings = check_same_conditions(list(measured.values()), across=elsewhere)
+    warnings = check_same_conditions(list(measured.values()), across=elsewhere, strict=strict)
     groups: dict[str, list[Pair]] = {}
     for (spec, _), pair in sorted(measured.items(), key=_order):
         groups.setdefault(spec, []).append(pair)
@@ -129,7 +130,7 @@ def compare_runs(
         ),
         rows=tuple(rows),
         baseline_means=means,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *outlier_warning(rows)),
         notes=tuple(notes),
         caption=tuple(_caption(rows, list(measured.values()))),
     )
@@ -185,6 +186,9 @@ def _paired(variant_pairs: Sequence[Pair], metric: str) -> PairedDifferences:
     values = [(one, variant) for one, variant in ((a.value(metric), b.value(metric)) for a, b in variant_pairs)]
     return PairedDifferences(
         differences=tuple(b - a for a, b in values if a is not None and b is not None),
+        seeds=tuple(
+            pair[1].seed for pair, (a, b) in zip(variant_pairs, values, strict=True) if a is not None and b is not None
+        ),
         diverged=sum(pair[1].diverged(metric) for pair in variant_pairs),
         baseline_diverged=sum(pair[0].diverged(metric) for pair in variant_pairs),
         planned=len(variant_pairs),
@@ -231,14 +235,16 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
     yield "A difference is after - before, of the same spec and seed."
     levels = sorted({row.level for row in rows if row.level is not None})
     level_text = (
-        f"; the intervals have {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))} confidence"
+        f"; the intervals have {' to '.join(dict.fromkeys(map(percent, (levels[0], levels[-1]))))} confidence, "
+        "each by itself"
         if levels
         else ""
     )
     yield (
-        "All verdicts together hold with 95 % confidence: Student-t on paired differences, "
+        f"All verdicts together {holding(rows)} with 95 % confidence: Student-t on paired differences, "
         f"Holm over {plural(len(rows), 'variant')}{level_text}."
     )
+    yield from assumption(rows)
     yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, on this corpus and its validation split."
 
 
@@ -284,11 +290,13 @@ class TrialDiff:
         )
 
 
-def compare_trials(baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool = False) -> TrialDiff:
+def compare_trials(
+    baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool = False, strict: bool = False
+) -> TrialDiff:
     """Return the differences between two trials."""
     (one,), (candidate_trial,) = baseline.trials.values(), candidate.trials.values()
     pair = one, candidate_trial
-    warnings = check_same_conditions([pair], across=elsewhere)
+    warnings = check_same_conditions([pair], across=elsewhere, strict=strict)
     same = spec_key(one.spec) == spec_key(candidate_trial.spec)
     if any(is_contended(entry) for entry in pair):
         warnings.append("Trials shared a machine (contended): speed is approximate")

@@ -135,7 +135,7 @@ def _passed(turn: VariantState, following: int, *, over: bool) -> VariantState:
     if over:
         return replace(turn, seeds_needed=following, decided=True)
     text = f"inconclusive as yet (next look at {following} seeds)"
-    return replace(turn, verdict=replace(turn.verdict, text=text, needs=None), seeds_needed=following)
+    return replace(turn, verdict=replace(turn.verdict, text=text, needs=None, needs_range=None), seeds_needed=following)
 
 
 def _settled(verdict: Verdict, margin: float | None) -> bool:

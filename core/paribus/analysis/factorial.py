@@ -175,7 +175,10 @@ def _decided(effects: Sequence[_Effect], values: _Values, question: ComparisonSp
     reasons = [values.reason(effect.weights) for effect in effects]
     paired = {
         str(place): PairedDifferences(
-            differences=() if reason else values.differences(effect.weights), diverged=0, planned=len(question.seeds)
+            differences=() if reason else values.differences(effect.weights),
+            seeds=() if reason else tuple(values.seeds(effect.weights)),
+            diverged=0,
+            planned=len(question.seeds),
         )
         for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True))
     }

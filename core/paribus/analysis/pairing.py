@@ -33,6 +33,7 @@ class PairedTrials:
     mixed_runtimes: tuple[str, ...]  # pairs that did not
     certificate: Certificate | None
     finished: Pairs  # of the pairs, those with a number on both sides
+    across: Mapping[int, str]  # of those, the seeds on two processors or with two numbers of threads
 
     @property
     def reason(self) -> str:
@@ -52,11 +53,13 @@ def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) ->
     recorded = [pair for pair in both if pair[0].record is not None and pair[1].record is not None]
     pairs = [pair for pair in recorded if not _mixed(pair)]
     certificates = [certify_chain(*pair) for pair in recorded]
+    finished = [pair for pair in pairs if all(entry.value(question.metric) is not None for entry in pair)]
     return PairedTrials(
         pairs=pairs,
         mixed_runtimes=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),
         certificate=_turned(merge_certificates(certificates), question.knob_notes.get(name)) if certificates else None,
-        finished=[pair for pair in pairs if all(entry.value(question.metric) is not None for entry in pair)],
+        finished=finished,
+        across={pair[1].seed: text for pair in finished if (text := _mixed(pair, "strict verdicts"))},
     )
 
 
@@ -65,11 +68,11 @@ def _turned(certificate: Certificate, knob: str | None) -> Certificate:
     return certificate if knob is None else replace(certificate, confirmed=(*certificate.confirmed, knob))
 
 
-def _mixed(pair: tuple[TrialEntry, TrialEntry]) -> str:
+def _mixed(pair: tuple[TrialEntry, TrialEntry], withheld: str = "pair") -> str:
     """Describe the conditions in which the runs of a pair differ; empty where there are none."""
     texts = []
     for condition in CONDITIONS:
-        if condition.withholds == "pair" and condition.recorded is not None:
+        if condition.withholds == withheld and condition.recorded is not None:
             baseline, variant = map(condition.recorded, pair)
             if baseline is not None and baseline != variant:
                 texts.append(f"{condition.subject} {baseline} against {variant}")
@@ -92,6 +95,7 @@ def paired_differences(
     baseline, variant = _values(paired.finished, question.metric)
     return PairedDifferences(
         differences=() if paired.reason else tuple(b - a for a, b in zip(baseline, variant, strict=True)),
+        seeds=() if paired.reason else tuple(entry.seed for _, entry in paired.finished),
         diverged=_diverged(trials[name], question),
         baseline_diverged=_diverged(trials[question.baseline], question),
         planned=len(question.seeds),
@@ -112,6 +116,7 @@ def variant_row(
         if variant_values
         else mean_or_none(metric_values(variant_trials, question)),
         "learned": has_learned(variant_trials, question),
+        "across": tuple(paired.across),
         "costs": costs(variant_trials, list(trials[question.baseline].values()), paired.pairs, question.throughput),
     }
     if paired.reason:

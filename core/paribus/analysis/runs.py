@@ -195,8 +195,17 @@ def _version_changes(pair: Pair) -> str:
     return join_names(moved, MAX_CHANGES)
 
 
-def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
-    """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`."""
+def check_same_conditions(pairs: Sequence[Pair], *, across: bool, strict: bool = False) -> list[str]:
+    """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`.
+
+    Another processor or number of threads is refused only if `strict`, and is a warning otherwise.
+    """
+    marked = [
+        f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}"
+        for condition in CONDITIONS
+        if condition.withholds == "strict verdicts" and condition.recorded is not None
+        if (lines := [f"{one} against {other}" for one, other in _unlike(pairs, condition.recorded)])
+    ]
     problems = [
         Problem(
             code=condition.code,
@@ -205,21 +214,24 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool) -> list[str]:
         )
         for condition in CONDITIONS
         if condition.code in _CODES and condition.recorded is not None and condition.metrics != "per byte"
-        if (lines := list(_unlike(pairs, condition.recorded)))
+        if (lines := [f"{_short(one)} against {_short(other)}" for one, other in _unlike(pairs, condition.recorded)])
     ]
+    if strict and marked:
+        problems.append(Problem(code="mixed-machines", message="; ".join(marked), valid=_VALID))
     if problems and not across:
         raise NotComparableError(*problems)
     summary = "; ".join(problem.message for problem in problems)
-    return [f"ACROSS MACHINES: {summary}: the differences below may not come from the code"] if problems else []
+    refused = [f"ACROSS MACHINES: {summary}: the differences below may not come from the code"] if problems else []
+    return [*refused, *(f"{line}: it rounds sums in another order" for line in ([] if strict else marked))]
 
 
-def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[str]:
-    listed_pairs = []
+def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[tuple[Any, Any]]:
+    listed_pairs: list[tuple[Any, Any]] = []
     for pair in pairs:
         baseline, candidate = map(read, pair)
         if baseline != candidate and (baseline, candidate) not in listed_pairs:
             listed_pairs.append((baseline, candidate))
-            yield f"{_short(baseline)} against {_short(candidate)}"
+            yield baseline, candidate
 
 
 def _short(value: Any) -> str:

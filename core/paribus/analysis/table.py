@@ -12,8 +12,8 @@ from paribus.analysis.costs import Cost
 from paribus.analysis.verdicts import Better, Kind, Verdict
 
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
-TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs")
-BARE: Final = ("baseline", "aliases")  # said only where there is something to say
+TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs", "needs_range")
+BARE: Final = ("baseline", "aliases", "outliers", "across")  # said only where there is something to say
 
 RowKind = Kind | Literal["withheld", "failed", "baseline"]
 
@@ -38,6 +38,7 @@ class Row:
     level: float | None = None  # of the interval
     p: float | None = None
     needs: int | None = None
+    needs_range: tuple[int, int | None] | None = None  # for the ends of the 95 % interval of the standard deviation
     variance_reduction: float | None = None
     learned: bool | None = None  # whether it beats the unigram baseline; None where that is unknown
     unlearned: int = 0  # trials that are not below it
@@ -45,6 +46,8 @@ class Row:
     label: str = ""  # of the baseline: its name with its values of what is varied
     baseline: str = ""  # of a step: the rung below it
     aliases: tuple[str, ...] = ()  # of an effect: what it is not told apart from
+    outliers: tuple[int, ...] = ()  # seeds whose differences are outliers
+    across: tuple[int, ...] = ()  # seeds whose pairs ran on two processors, or with two numbers of threads
 
     @property
     def name(self) -> str:
@@ -63,6 +66,8 @@ class Row:
             flags.append(f"{self.failed}/{self.planned} failed")
         if self.kind != "diverged" and self.diverged:
             flags.append(f"{self.diverged}/{self.planned} diverged")
+        if self.across:
+            flags.append(f"{len(self.across)}/{self.n} across machines")
         return tuple(flags)
 
     @property
@@ -83,7 +88,8 @@ class Row:
             costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
             if cost.low is not None:
                 costs[f"{name}_interval"] = [cost.low, cost.high]
-        return replace_infinite({"variant": self.variant, "metric": metric, **plain, **costs})
+        bare = {key: list(value) for key in ("outliers", "across") if (value := getattr(self, key))}
+        return replace_infinite({"variant": self.variant, "metric": metric, **plain, **bare, **costs})
 
 
 def verdict_fields(verdict: Verdict) -> dict[str, Any]:
@@ -97,6 +103,8 @@ def verdict_fields(verdict: Verdict) -> dict[str, Any]:
         "level": verdict.level if verdict.low is not None else None,
         "p": verdict.p,
         "needs": verdict.needs,
+        "needs_range": verdict.needs_range,
+        "outliers": verdict.outliers,
     }
 
 

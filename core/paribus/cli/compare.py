@@ -37,7 +37,16 @@ _VALID: Final = (
     help="Metric for two sets of trials: NAME, or NAME:higher if higher is better.",
 )
 @click.option(
-    "--across-machines", is_flag=True, help="Also compare runs of different machines or settings, with a warning."
+    "--across-machines",
+    "machines",
+    flag_value="any",
+    help="Also compare runs of different machines or settings, with a warning.",
+)
+@click.option(
+    "--strict",
+    "machines",
+    flag_value="same",
+    help="Refuse pairs of two processor models or numbers of threads, which are marked otherwise.",
 )
 @click.option(
     "--fail-if",
@@ -66,7 +75,7 @@ def verb(
     store: Path,
     accept_code: tuple[str, ...],
     metric: str,
-    across_machines: bool,
+    machines: str | None,
     fail_if: tuple[str, ...],
     shape: str | None,
     results: Path | None,
@@ -83,11 +92,11 @@ def verb(
     from paribus.analysis.gates import check_study, parse_gates
 
     gates, shape = parse_gates(fail_if), shape or "text"
-    ended = _compare_reports(study, other, gates, shape, across=across_machines)
+    ended = _compare_reports(study, other, gates, shape, across=machines == "any")
     if ended is not None:
         return ended
     if other is not None:
-        return _compare_sides(study, other, store, gates, shape, metric=metric, across=across_machines)
+        return _compare_sides(study, other, store, gates, shape, metric=metric, machines=machines)
     from paribus.analysis.api import compare
     from paribus.planning.api import study as planned_of
     from paribus.report.markdown import markdown
@@ -95,7 +104,7 @@ def verb(
     from paribus.report.terminal import show_table
 
     planned = planned_of(study, registry=session.index(), store=store)
-    table = compare(planned, accept_code=accept_code)
+    table = compare(planned, accept_code=accept_code, strict=machines == "same")
     for line in planned.store.messages:
         note(line)
     if results is not None:
@@ -177,9 +186,10 @@ def _compare_sides(
     shape: str,
     *,
     metric: str,
-    across: bool,
+    machines: str | None,
 ) -> int:
     """Compare two trials or two folders of trials; return the exit code."""
+    across, strict = machines == "any", machines == "same"
     from paribus.analysis.compare_runs import compare_runs, compare_trials
     from paribus.analysis.gates import check_table
 
@@ -189,10 +199,10 @@ def _compare_sides(
             message = "two single trials have no interval, so no gate can fail"
             valid = "two folders of trials, with several seeds each"
             raise NotComparableError(Problem(code="missing-interval", path="--fail-if", message=message, valid=valid))
-        comparison = compare_trials(baseline_side, variant_side, elsewhere=across)
+        comparison = compare_trials(baseline_side, variant_side, elsewhere=across, strict=strict)
         _print_grid(shape, comparison.grid(), comparison.to_json, "trials")
         return EXIT_OK
-    table = compare_runs(baseline_side, variant_side, metric=metric, elsewhere=across)
+    table = compare_runs(baseline_side, variant_side, metric=metric, elsewhere=across, strict=strict)
     results = check_table(gates, table)
     _print_grid(shape, table.grid(), table.to_json, "trials", results)
     return EXIT_OK if table.ok and not _any_tripped(results) else EXIT_FAILED

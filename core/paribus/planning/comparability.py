@@ -74,7 +74,8 @@ class Condition(NamedTuple):
 
     `planned` reads it from a trial before it runs, `recorded` from its record; None where it is not checked then.
     Trials that differ in a condition of the table cannot stand in one table, so the study gets no verdict. A pair
-    that differs in a condition of pairs is left out of the verdict on its variant.
+    that differs in a condition of pairs is left out of the verdict on its variant. A pair that differs in a condition
+    of strict verdicts is marked, and refused by `compare --strict`.
     """
 
     code: str
@@ -84,7 +85,7 @@ class Condition(NamedTuple):
     recorded: Callable[[RecordedTrial], Any] | None = None
     metrics: Literal["all", "per token", "per byte"] = "all"
     varied_by: tuple[str, ...] = ()  # options whose variation changes the property on purpose
-    withholds: Literal["table", "pair"] = "table"
+    withholds: Literal["table", "pair", "strict verdicts"] = "table"
 
     def applies_to(self, metric: str) -> bool:
         """Return whether verdicts on this metric need the condition."""
@@ -184,6 +185,20 @@ CONDITIONS: Final = (
         "one kind of device",
         recorded=lambda trial: str((trial.provenance.get("machine") or {}).get("device")),
         withholds="pair",
+    ),
+    Condition(
+        "other-processor",
+        "processor",
+        "one model of processor, since another one rounds sums in another order",
+        recorded=lambda trial: (trial.provenance.get("machine") or {}).get("name"),
+        withholds="strict verdicts",
+    ),
+    Condition(
+        "other-threads",
+        "threads",
+        "one number of threads, since another one rounds sums in another order",
+        recorded=lambda trial: (trial.provenance.get("machine") or {}).get("threads"),
+        withholds="strict verdicts",
     ),
     Condition(
         "other-host",

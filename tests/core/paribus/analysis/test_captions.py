@@ -67,7 +67,9 @@ def test_equivalence_is_mentioned_only_with_a_margin(study: Study, ask: Ask) -> 
 
 def test_intervals_of_several_levels_are_listed_with_their_variants(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=BASE, mqa=WORSE, gqa=BASE[::-1], rmsnorm=BASE[1:] + BASE[:1])
-    assert "; the intervals have a confidence of 98.33 % (mqa), 97.5 % (gqa, rmsnorm)." in table.caption[1]
+    assert (
+        "; the intervals have a confidence of 98.33 % (mqa), 97.5 % (gqa, rmsnorm), each by itself." in table.caption[1]
+    )
     alone = table_of(study, ask, baseline=BASE, mqa=WORSE)
     assert alone.caption[1].endswith("Holm over 1 variant; the intervals have 95 % confidence.")
     none = table_of(study, ask, baseline=BASE[:1], mqa=WORSE[:1])

@@ -75,5 +75,5 @@ def test_a_fine_tuning_of_a_diverged_trial_counts_as_diverged(make: Make, ask: C
     assert (table.rows[0].diverged, table.rows[0].n) == (1, 2)
     assert "diverged 1/3" in table.rows[0].verdict
     assert table_text(table, 80).startswith("attention: val/mlm/loss after finetune/order, lower is better")
-    assert "starts from `pretrain` of the same variant" in table.caption[3]
+    assert "starts from `pretrain` of the same variant" in table.caption[4]
     assert table.to_json()["metric"]["stage"] == "finetune/order"

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.analysis.compare import compare
+from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, decide
+from paribus.errors import NotComparableError
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
@@ -184,6 +185,50 @@ def test_e7_a_variant_with_other_versions_only_gets_no_verdict(make: Make, ask: 
     table = compare(entries, ask(entries))
     assert only(table).verdict == "withheld (versions or devices differ from the baseline's)"
     assert "it: skipped seed 0: device cpu against cuda" in table.notes
+
+
+@pytest.mark.parametrize(
+    ("machine", "difference"),
+    [
+        ({"name": "another"}, "processor a processor against another"),
+        ({"threads": "4"}, "threads 1 against 4"),
+        ({"name": "another", "threads": "4"}, "processor a processor against another, threads 1 against 4"),
+    ],
+)
+def test_e7_a_pair_of_two_processors_or_thread_counts_is_marked_and_refused_if_strict(
+    make: Make, ask: Ask, study: Study, machine: Mapping[str, str], difference: str
+) -> None:
+    entries = study(baseline=BASE)
+    other = {"device": "cpu", "name": "a processor", "threads": "1", **machine}
+    for seed, loss in enumerate(WORSE):
+        edits = {"provenance/machine": other} if seed == 2 else {}
+        entries.append(make("it", seed, varied={"attention": "mqa"}, loss=loss, edits=edits))
+    table = compare(entries, ask(entries))
+    assert (only(table).kind, only(table).n) == ("worse", 5)
+    assert only(table).summary == "worse, 1/5 across machines"
+    assert table.to_json()["rows"][0]["across"] == [2]
+    assert any(f"it seed 2 ({difference})" in warning for warning in table.warnings)
+    with pytest.raises(NotComparableError, match=difference) as caught:
+        compare_settings([(entries, ask(entries))], strict=True)
+    assert caught.value.problems[0].code == "mixed-machines"
+
+
+def test_e7_strict_accepts_pairs_of_one_machine(make: Make, ask: Ask) -> None:
+    entries = elsewhere(make, {"machine": {"device": "cpu", "name": "another", "threads": "4"}})
+    assert not only(compare_settings([(entries, ask(entries))], strict=True)).across
+
+
+def test_an_outlier_is_in_the_verdict_the_warnings_and_json(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=[*WORSE[:4], 9.0])
+    assert only(table).verdict == "inconclusive (outlier: seed 4)"
+    assert table.to_json()["rows"][0]["outliers"] == [4]
+    assert any(warning.startswith("Outliers among the differences: mqa seed 4.") for warning in table.warnings)
+    assert table.caption[1].startswith("All verdicts together would hold without outliers with 95 % confidence")
+
+
+def test_the_assumption_is_in_the_caption(study: Study, ask: Ask) -> None:
+    table = table_of(study, ask, baseline=BASE, mqa=WORSE)
+    assert any("5 seeds without one are compatible with a failure rate of up to 45 %" in line for line in table.caption)
 
 
 def test_e7_mixed_versions_in_a_study_cause_a_warning(make: Make, ask: Ask) -> None:

@@ -150,7 +150,9 @@ def test_intervals_of_a_family_cover_all_true_effects() -> None:
             }
             verdicts = decide(paired, better="lower", margin=None)
             covered[name] += all(
-                (verdict.low or 0) <= effect_value(weights, true) <= (verdict.high or 0)
+                (-math.inf if verdict.low is None else verdict.low)
+                <= effect_value(weights, true)
+                <= (math.inf if verdict.high is None else verdict.high)
                 for verdict, weights in zip(verdicts.values(), family, strict=True)
             )
     error = math.sqrt(0.95 * 0.05 / studies)

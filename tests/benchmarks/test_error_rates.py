@@ -1,0 +1,31 @@
+"""The simulated procedures are those of Paribus, and the page shows their figures."""
+
+import numpy as np
+import pytest
+from benchmarks.error_rates import PAGE, SEEDS, SHAPES, guarded, holm, outlying, rates, student, studies, wrong
+
+from paribus.analysis.verdicts import PairedDifferences, decide
+
+
+@pytest.mark.parametrize("n", SEEDS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_simulation_claims_what_verdicts_claim(name: str, n: int) -> None:
+    data = studies(name, n, 12) - np.array([0.0, 1.0, 2.0, 4.0])[None, :, None]
+    rejected, level = holm(guarded(data))
+    flagged = outlying(data)
+    for study, family in enumerate(data.tolist()):
+        comparisons = {
+            place: PairedDifferences(differences=tuple(values), diverged=0, planned=n)
+            for place, values in enumerate(family)
+        }
+        for place, verdict in decide(comparisons, better="lower", margin=None).items():
+            assert (verdict.kind != "inconclusive") == rejected[study, place]
+            assert verdict.level == pytest.approx(1 - level[study, place])
+            assert bool(verdict.outliers) == flagged[study, place]
+
+
+def test_the_page_has_the_figures_of_the_simulation() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"| {name} |" in text for name in SHAPES)
+    for name in ("normal", "variants fail, equal means"):
+        assert f"| {name} | {rates([wrong(studies(name, n), student) for n in SEEDS])} |" in text
