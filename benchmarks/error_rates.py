@@ -97,8 +97,9 @@ def outlying(x: Values) -> NDArray[np.bool_]:
     deviations = abs(x - np.median(x, -1, keepdims=True))
     centred = x - x.mean(-1, keepdims=True)
     skew = abs((centred**3).mean(-1)) / (centred**2).mean(-1) ** 1.5
-    far: NDArray[np.bool_] = MAD_TO_SD * deviations.max(-1) > score * np.median(deviations, -1)
-    return far | np.asarray(skew > skewness)
+    far = MAD_TO_SD * deviations.max(-1) > score * np.median(deviations, -1)
+    either: NDArray[np.bool_] = far | (skew > skewness)
+    return either
 
 
 def guarded(x: Values) -> Values:
@@ -260,7 +261,7 @@ typical seed of the side that fails is then better by one standard deviation. Wi
 equal, and the mean is not; a verdict counts as wrong there if it calls the variant different.
 
 The promise holds where differences scatter symmetrically around one value. No procedure of the table that decides
-anything at five seeds keeps it for the mean of skewed or failing seeds, and none can: the wrong verdicts are those of
+anything at five seeds keeps it for the means of skewed and of failing seeds, and none can: the wrong verdicts are those of
 variants whose seeds all went well, and such data look normal. (Bahadur and Savage 1956 prove it for every test of a
 mean without further assumptions.) The failed seeds of *other* variants give a warning, which is the third column:
 wrong verdicts on a page whose 95 % are not qualified by a named outlier.
