@@ -261,7 +261,7 @@ typical seed of the side that fails is then better by one standard deviation. Wi
 equal, and the mean is not; a verdict counts as wrong there if it calls the variant different.
 
 The promise holds where differences scatter symmetrically around one value. No procedure of the table that decides
-anything at five seeds keeps it for the means of skewed and of failing seeds, and none can: the wrong verdicts are those of
+anything at five seeds keeps it for the means of skewed and of failing seeds, and none can: the wrong verdicts are of
 variants whose seeds all went well, and such data look normal. (Bahadur and Savage 1956 prove it for every test of a
 mean without further assumptions.) The failed seeds of *other* variants give a warning, which is the third column:
 wrong verdicts on a page whose 95 % are not qualified by a named outlier.
