@@ -51,7 +51,7 @@ class Columns(NamedTuple):
     def _text(self, files: FileSet, location: str, values: Mapping[str, Any], field: str) -> str | None:
         value = values[field]
         if isinstance(value, str):
-            return value
+            return None if files.contains_nul(location, value) else value
         if value is None:
             files.dropped["rows without a text"] += 1
         else:

@@ -61,6 +61,15 @@ class FileSet(NamedTuple):
         if is_empty and len(self.problems) == problem_count:
             self.dropped["files without text"] += 1
 
+    def contains_nul(self, location: str, text: str) -> bool:
+        """Return whether a text contains a NUL character, which is reported: such a file is not text."""
+        if "\0" not in text:
+            return False
+        line = text.count("\n", 0, text.index("\0")) + 1
+        valid = "text without NUL; a file in UTF-16 has them (iconv -f utf-16 -t utf-8 converts)"
+        self.add_problem("nul-character", location, f"the text contains a NUL character, in its line {line}", valid)
+        return True
+
     def split_sentences(self, text: str) -> tuple[str, ...]:
         """Return the sentences of a text; one without any is counted as dropped."""
         if _SURROGATE.search(text):
@@ -93,6 +102,8 @@ class TextReader(NamedTuple):
         for path in self.files.paths():
             language = path.absolute().parent.name if self.languages else ""
             for name, text in self._texts(path):
+                if self.files.contains_nul(name, text):
+                    continue
                 parts = self.files.split_sentences(text)
                 if parts:
                     yield Document(name, parts, language=language)

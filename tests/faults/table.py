@@ -156,6 +156,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "blank_files_are_refused_and_counted": ("C1",),
         "a_single_document_is_refused": ("C1",),
         "an_empty_folder_is_refused": ("C1",),
+        "text_with_nul_characters_is_refused_with_its_place": ("C1",),
         "the_fingerprint_depends_on_contents_and_split": ("C8",),
         "a_file_that_changed_since_the_first_reading_is_refused": ("C8",),
     },

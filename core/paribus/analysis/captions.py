@@ -58,7 +58,7 @@ def caption_lines(
     model = "the saved model that all start from, " if begun else ""
     yield (
         f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
-        f"this corpus and its validation split, this size, and {steps} steps ({tokens} tokens)."
+        f"this corpus and its validation split{_validation_size(done)}, this size, and {steps} steps ({tokens} tokens)."
     )
     yield from assumption(rows)
     yield from _budget(question, done)
@@ -110,6 +110,15 @@ def _with_families(question: ComparisonSpec, families: Sequence[Family]) -> str:
         return ""
     together = percent(max(0.0, 1 - (1 + len(families)) * question.alpha))
     return f" ({together} together with the {join_names(map(_family_name, families))} below)"
+
+
+def _validation_size(done: Sequence[TrialEntry]) -> str:
+    """Return the number of evaluated examples and of all in the split, where every record has them."""
+    sizes = [(entry.result.get("data") or {}).get("validation_examples") for entry in done]
+    if not sizes or None in sizes:
+        return ""
+    evaluated, available = (span([size[side] for size in sizes if size is not None]) for side in (0, 1))
+    return f" ({evaluated} of its {available} examples)"
 
 
 def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:

@@ -195,4 +195,7 @@ def _show(record: dict[str, Any], folder: Path) -> None:
     for name, value in result["unigram_baseline"].items():
         out(f"{name}  {value:.4f} unigram baseline")
     out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens{_flops(result)}")
+    evaluated, available = result["data"].get("validation_examples") or (0, 0)
+    if available:
+        out(f"measured on {evaluated:,} of {available:,} validation examples (data.validation)")
     out(f"record and weights: {folder}")

@@ -306,6 +306,7 @@ def _result(
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
             "dropped": data.dropped,
+            "validation_examples": [data.val_count, data.val_examples.count],  # evaluated, in the split
             "full_validation": data.val_count == data.val_examples.count,
             **({} if data.fill is None else {"fill": data.fill}),
         },

@@ -194,6 +194,22 @@ def test_text_that_is_not_utf8_is_refused_with_its_line_and_offset(folder: Path)
     assert "error[not-utf8] corpus.path (a.txt:2): not UTF-8: byte 0xe4 at offset 9" in message
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "place"),
+    [
+        ("a.txt", b"One.\nTwo\0.\n", "a.txt): the text contains a NUL character, in its line 2"),
+        ("a.txt", "One.\nTwo.\n".encode("utf-16-le"), "a.txt): the text contains a NUL character, in its line 1"),
+        ("a.md", b"One.\n\nTwo.\n\0", "a.md): the text contains a NUL character, in its line 4"),
+        ("a.jsonl", b'{"text": "One."}\n{"text": "Two\\u0000."}\n', "a.jsonl:2): the text contains a NUL character"),
+    ],
+)
+def test_text_with_nul_characters_is_refused_with_its_place(folder: Path, name: str, data: bytes, place: str) -> None:
+    (folder / name).write_bytes(data)
+    message = refusal(path=(name,))
+    assert "error[nul-character] corpus.path" in message
+    assert place in message
+
+
 def test_a_byte_order_mark_is_removed(folder: Path) -> None:
     (folder / "a.txt").write_bytes(b"\xef\xbb\xbfOne.\n\nTwo.")
     train, val = both_splits(Text(path=("a.txt",), documents="paragraph"))

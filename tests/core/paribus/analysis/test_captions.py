@@ -47,6 +47,16 @@ def test_the_caption_states_its_scope(study: Study, ask: Ask) -> None:
     assert "Pairing by seed divided the variance of a difference by " in caption
 
 
+def test_the_caption_has_the_size_of_the_validation_split_where_records_have_it(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASE, mqa=WORSE)
+    assert "its validation split, this size" in " ".join(compare(entries, ask(entries)).caption)
+    for entry in entries:
+        if entry.record is not None:
+            entry.record["result"]["data"]["validation_examples"] = [512, 3000]
+    caption = " ".join(compare(entries, ask(entries)).caption)
+    assert "its validation split (512 of its 3,000 examples), this size" in caption
+
+
 def test_the_caption_of_warm_started_trials_states_what_seeds_vary(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASE, mqa=WORSE)
     for entry in entries:

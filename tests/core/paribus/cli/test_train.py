@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture
     assert main(["train", *SMALL, *store]) == 0
     first_output = capsys.readouterr()
     assert "val/clm/loss" in first_output.out
+    assert re.search(r"measured on 16 of [\d,]+ validation examples", first_output.out)
     folder = Path(first_output.out.rsplit(": ", 1)[1].strip())
     assert main(["train", *SMALL, *store, "--json"]) == 0
     second_output = capsys.readouterr()
