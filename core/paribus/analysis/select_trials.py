@@ -170,7 +170,10 @@ def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], question: Comp
             },
         )
         if names:
-            yield condition.problem(names, reference.variant)
+            entries = (next(iter(done[names[0]])), reference)
+            describe = condition.describe
+            details = "" if describe is None else ", ".join(dict.fromkeys(describe(entry) for entry in entries))
+            yield condition.problem(names, reference.variant, details=details)
 
 
 def _metric_problems(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:

@@ -106,6 +106,8 @@ def _encode_corpus(session: Session, trial: Trial) -> None:
     dropped = dropped_summary(text.dropped)
     if dropped:
         note(f"dropped from the corpus: {dropped}")
+    if text.lost:
+        note(f"! decoding does not restore {text.lost:.1%} of the text: compare bits per byte with this tokenizer only")
     if text.unknown >= 0.001:
         note(f"! {text.unknown:.1%} of the validation tokens are <unk>; scores do not count what they were")
 

@@ -122,7 +122,8 @@ def study(
         return PlannedStudy(make_plan(), saved, index, replan, classes)
 
     checked = make_plan(
-        preview=EvaluationPreview(_metric_names(classes, index), _examples_digest(classes)), reported=problems
+        preview=EvaluationPreview(_metric_names(classes, index), _examples_digest(classes), _lost_bytes(classes)),
+        reported=problems,
     )
     return PlannedStudy(checked, saved, index, replan, classes)
 
@@ -196,6 +197,17 @@ def _examples_digest(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
         return validation_digest(build_data(spec, classes, load_corpus(spec, classes)))
 
     return digest_of
+
+
+def _lost_bytes(classes: Classes) -> Callable[[Mapping[str, Any]], float]:
+    """Return a function that measures what a spec's tokenizer loses. A call imports torch and encodes the corpus."""
+
+    def share_of(spec: Mapping[str, Any]) -> float:
+        from paribus.train.assemble import load_corpus
+
+        return load_corpus(spec, classes).lost
+
+    return share_of
 
 
 def _make_count(study: Study, classes: Classes) -> Callable[[dict[str, Any]], int]:

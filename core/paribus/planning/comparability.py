@@ -20,6 +20,7 @@ from paribus.studies.study import Study
 Spec = Mapping[str, Any]
 MetricNames = Callable[[Spec], Sequence[str]]  # all metrics of a spec's trial
 ExamplesDigest = Callable[[Spec], str]  # of the validation examples of a spec's trial
+LostBytes = Callable[[Spec], float]  # share of the validation text that the tokenizer of a spec does not restore
 AnyTrial = TypeVar("AnyTrial")
 MAX_NAMES: Final = 8
 BUDGET: Final = ("trainer", "data.batch", "dims.length")  # options that set the budget of a trial
@@ -86,19 +87,22 @@ class Condition(NamedTuple):
     metrics: Literal["all", "per token", "per byte"] = "all"
     varied_by: tuple[str, ...] = ()  # options whose variation changes the property on purpose
     withholds: Literal["table", "pair", "strict verdicts"] = "table"
+    describe: Callable[[RecordedTrial], str] | None = None  # value of a trial, for the message
 
     def applies_to(self, metric: str) -> bool:
         """Return whether verdicts on this metric need the condition."""
         return self.metrics in ("all", "per byte" if is_per_byte(metric) else "per token")
 
-    def problem(self, names: Sequence[str], reference: str, *, location: str = "", valid: str = "") -> Problem:
+    def problem(
+        self, names: Sequence[str], reference: str, *, location: str = "", valid: str = "", details: str = ""
+    ) -> Problem:
         """Return the problem of variants that differ in this from another one."""
         return Problem(
             code=self.code,
             path=names[0] if len(names) == 1 else "",
             location=location,
             message=f"{join_names(names, MAX_NAMES)} and {reference} differ in {self.subject}, "
-            "so no table can compare them",
+            f"so no table can compare them{details and f' ({details})'}",
             valid=valid or self.valid,
         )
 
@@ -111,6 +115,28 @@ EXAMPLES: Final = Condition(
     metrics="per token",
 )
 """The digest covers the first examples only, so their number counts as well."""
+
+
+def describe_loss(name: str, share: float | None) -> str:
+    """Describe how much of the text a tokenizer loses: `wordpiece loses 7.3 % of the bytes`."""
+    if share is None:
+        return f"{name} was not measured"
+    return f"{name} loses {100 * share:.2g} % of the bytes" if share else f"{name} restores the text"
+
+
+def _lossy_tokenizer(trial: RecordedTrial) -> Any:
+    """Return the tokenizer unless it restores the text: bits per byte of two such trials need the same one."""
+    return trial.result["data"]["tokenizer"] if trial.result["data"].get("lost_bytes") != 0 else None
+
+
+LOSSY: Final = Condition(
+    "lossy-tokenizer",
+    "the text that their tokenizers can restore",
+    "tokenizers that restore the text exactly, such as bytes, bpe and unigram; what encoding discards is not predicted",
+    recorded=_lossy_tokenizer,
+    metrics="per byte",
+    describe=lambda trial: describe_loss(trial.spec["tokenizer"]["name"], trial.result["data"].get("lost_bytes")),
+)
 
 CONDITIONS: Final = (
     Condition(
@@ -150,6 +176,7 @@ CONDITIONS: Final = (
         planned=lambda trial: trial.spec["data"]["validation"],
     ),
     EXAMPLES,
+    LOSSY,
     Condition(
         "other-validation",
         "the validation text",
@@ -226,12 +253,13 @@ def differing_names(
 class EvaluationPreview(NamedTuple):
     """Metrics and validation examples of a spec's trial, found without training.
 
-    `metric_names` is called only for a metric that is not a term of a loss, and `examples` only where variants evaluate
-    an objective with different options.
+    `metric_names` is called only for a metric that is not a term of a loss, `examples` only where variants evaluate
+    an objective with different options, and `lost_bytes` only where a metric per byte compares tokenizers.
     """
 
     metric_names: MetricNames
     examples: ExamplesDigest
+    lost_bytes: LostBytes
 
 
 def comparability_problems(
@@ -239,7 +267,10 @@ def comparability_problems(
 ) -> list[Problem]:
     """Return every condition that the trials of one setting, one for each variant, violate."""
     problems = [*_condition_problems(study, trials), *metric_problems(study, trials, index, preview.metric_names)]
-    return problems or [*_examples_problems(study, trials, preview.examples)]
+    return problems or [
+        *_examples_problems(study, trials, preview.examples),
+        *_lossy_problems(study, trials, preview.lost_bytes),
+    ]
 
 
 def spec_problems(
@@ -306,6 +337,33 @@ def _examples_problems(study: Study, trials: Mapping[str, Trial], examples: Exam
         valid = "one vocabulary for all: a tokenizer without training, or a stage with `vocabulary: new`"
     if others:
         yield EXAMPLES.problem(others, BASELINE, location=_location(study, trials[others[0]]), valid=valid)
+
+
+def _lossy_problems(study: Study, trials: Mapping[str, Trial], lost_bytes: LostBytes) -> Iterator[Problem]:
+    """Yield a problem for a metric per byte where tokenizers differ and one of them does not restore the text."""
+    if not is_per_byte(study.metric.name):
+        return
+    keys = {
+        name: digest_json([trial.spec["tokenizer"], trial.spec["dims"]["vocabulary"]]) for name, trial in trials.items()
+    }
+    if len(set(keys.values())) == 1:
+        return
+    shares = {key: lost_bytes(trials[name].spec) for key, name in {key: name for name, key in keys.items()}.items()}
+    lossy = {key for key, share in shares.items() if share}
+    baseline = keys[BASELINE]
+    others = [name for name, key in keys.items() if key != baseline and lossy & {key, baseline}]
+    if others:
+        yield LOSSY.problem(
+            others,
+            BASELINE,
+            location=_location(study, trials[others[0]]),
+            details=", ".join(
+                dict.fromkeys(
+                    describe_loss(trials[name].spec["tokenizer"]["name"], shares[keys[name]])
+                    for name in (others[0], BASELINE)
+                )
+            ),
+        )
 
 
 def _loss_terms(spec: Spec, index: Index) -> set[str]:

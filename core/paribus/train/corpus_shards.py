@@ -145,9 +145,10 @@ class ShardWriter:
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, split: Split, paired: bool, state: str) -> None:
         self.folder, self.tokenizer, self.split, self.paired, self.state = folder, tokenizer, split, paired, state
+        self.count_lost = split == "val" and tokenizer.traits.get("modality", "text") == "text"
 
     def __call__(self, number: int, documents: list[Document]) -> Shard:
-        part = encode(documents, self.tokenizer, paired=self.paired)
+        part = encode(documents, self.tokenizer, paired=self.paired, count_lost=self.count_lost)
         arrays = [*chain.from_iterable(part.sides), part.keys]
         chunks: list[bytes | memoryview] = []
         blocks: list[Json] = []
@@ -167,6 +168,7 @@ class ShardWriter:
             "languages": list(part.languages),
             "dropped": dict(part.dropped),
             "bytes": part.bytes,
+            "lost": part.lost,
         }
         write_bytes(self._path(number), *chunks)
         write_json(self._path(number).with_suffix(".json"), meta)

@@ -41,16 +41,18 @@ class Part(NamedTuple):
     languages: tuple[str, ...]  # in order of first appearance
     dropped: Mapping[str, int]  # number of skipped documents, by reason
     bytes: int = 0  # of the text of the first side, in UTF-8
+    lost: int = 0  # of these bytes, those that decoding does not restore, if they were counted
 
 
-def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool) -> Part:
+def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool, count_lost: bool = False) -> Part:
     """Encode documents; with `paired`, each document must have a target side, and otherwise none may have one."""
     vocabulary = tokenizer.vocabulary()
     source, target = _FlatBuilder(vocabulary), _FlatBuilder(vocabulary)
+    reserved = vocabulary.reserved
     languages: dict[str, int] = {}
     dropped: Counter[str] = Counter()
     keys: list[bytes] = []
-    length = 0
+    length = lost = 0
     for batch in batches(iter(documents)):
         rows = encode_sentences(tokenizer, [document.sentences for document in batch])
         target_rows = encode_sentences(tokenizer, [document.target for document in batch])
@@ -66,9 +68,10 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool)
                 target.add(f"{document.name}, target", target_row, language)
             keys.append(_key(document))
             length += _bytes(document.sentences)
+            lost += lost_bytes(tokenizer, _text(document.sentences), [*chain(*row)], reserved) if count_lost else 0
     sides = (source.flat(), target.flat()) if paired else (source.flat(),)
     key_array = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
-    return Part(sides, key_array, tuple(languages), dropped, length)
+    return Part(sides, key_array, tuple(languages), dropped, length, lost)
 
 
 def is_paired(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
@@ -126,8 +129,28 @@ def _unfit(document: Document, row: Sequence[object], target_row: Sequence[objec
 
 def _bytes(sentences: Sequence[str]) -> int:
     """Return the number of bytes of a text, without blank sentences and with the spaces between sentences."""
-    nonblank = [sentence for sentence in sentences if sentence.strip()]
-    return len(" ".join(nonblank).encode("utf-8", "surrogatepass"))
+    return len(_text(sentences).encode("utf-8", "surrogatepass"))
+
+
+def _text(sentences: Sequence[str]) -> str:
+    return " ".join(sentence for sentence in sentences if sentence.strip())
+
+
+def lost_bytes(tokenizer: Tokenizer, text: str, ids: Sequence[int], reserved: frozenset[int]) -> int:
+    """Return how many bytes of a text decoding does not restore, at least; 0 if it restores the text exactly.
+
+    Bytes are counted without their order: those that are missing from the decoded text, or those that it adds, if they
+    are more. A special token, such as unk, restores nothing.
+    """
+    decoded = tokenizer.decode(ids)
+    unknown = any(token in reserved for token in ids)
+    if decoded == text and not unknown:
+        return 0
+    original = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
+    restored = np.frombuffer(decoded.encode("utf-8", "surrogatepass"), np.uint8)
+    difference = np.bincount(original, minlength=256) - np.bincount(restored, minlength=256)
+    changed = max(int(difference.clip(0).sum()), int((-difference).clip(0).sum()))
+    return min(max(changed, 1), len(original))
 
 
 def _key(document: Document) -> bytes:

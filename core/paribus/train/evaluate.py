@@ -74,7 +74,7 @@ def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float
     """Return perplexity, exp(nats), and bits per byte, nats / ln 2 x tokens / bytes, from the nats per token.
 
     Tokens and bytes are those of the whole validation split, including the end tokens of documents. Bytes do not depend
-    on the tokenizer, so bits per byte can be compared between tokenizers.
+    on the tokenizer, so bits per byte can be compared between tokenizers that restore the text exactly.
     """
     metrics = {f"val/{name}/perplexity": math.exp(min(nats, MAX_NATS)) if math.isfinite(nats) else nats}
     if text.bytes:

@@ -21,7 +21,7 @@ from paribus.storage.atomic import Json, damaged_error, digest, read_json, write
 from paribus.train.corpus_shards import Shard
 from paribus.train.encoding import Array
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 FULL_CHECK_BYTES: Final = 256 << 20  # bytes up to which a file is hashed at each opening
 BLOCK: Final = 4 << 20
 SAMPLED_BLOCKS: Final = 8  # blocks that are hashed in spite of the stamp

@@ -72,12 +72,18 @@ class EncodedCorpus:
     classes: tuple[str, ...] = ()  # names by number, if they have names
     built: bool = False  # True if it was encoded now, not read from the cache
     bytes: int = 0  # of the validation split's text in UTF-8; 0 for other data
+    lost_bytes: int = 0  # of these, those that decoding does not restore
 
     @property
     def unknown(self) -> float:
         """Fraction of the validation split's tokens that are unknown to the tokenizer."""
         unknown = self.vocabulary.specials.get("unk")
         return 0.0 if unknown is None else float(np.mean(np.asarray(self.val.ids) == unknown))
+
+    @property
+    def lost(self) -> float:
+        """Share of the validation split's bytes that decoding does not restore; above 0, the tokenizer is lossy."""
+        return self.lost_bytes / self.bytes if self.bytes else 0.0
 
     def show(self, tokens: Tokens, rows: slice) -> str:
         """Return the text of some ids, for inspection."""
@@ -135,6 +141,7 @@ def encode_corpus(
         tuple(meta["classes"]),
         built,
         meta["bytes"],
+        meta["lost"],
     )
 
 
@@ -245,6 +252,7 @@ def _build(
             "languages": list(languages),
             "classes": list(corpus.classes()),
             "bytes": 0 if images else sum(shard.meta["bytes"] for shard in shards_by_split["val"]),
+            "lost": sum(shard.meta["lost"] for shard in shards_by_split["val"]),
         }
         write_entry(folder, state, sides, meta_fields)
     except ParibusError as error:

@@ -305,6 +305,7 @@ def _result(
         "data": {
             "corpus": text.fingerprint,
             "tokenizer": text.tokenizer_fingerprint,
+            "lost_bytes": text.lost,
             "dropped": data.dropped,
             "validation_examples": [data.val_count, data.val_examples.count],  # evaluated, in the split
             "full_validation": data.val_count == data.val_examples.count,

@@ -129,5 +129,33 @@ def test_metrics_per_byte_compare_tokenizers_on_the_whole_text(make: Make, ask: 
 
     table = compare(trials(full_validation=True), ask(trials(full_validation=True), metric=metric))
     assert table.rows[0].n == 1
+    lossy = trials(full_validation=True)
+    lossy[1] = make(
+        "it",
+        varied=varied,
+        edits={"result/metrics": {metric: 2.0}, "result/data/full_validation": True, "result/data/lost_bytes": 0.07},
+    )
+    with pytest.raises(NotComparableError, match=r"error\[lossy-tokenizer\].*wordpiece loses 7 % of the bytes"):
+        compare(lossy, ask(lossy, metric=metric))
+    same = [
+        make(
+            "baseline",
+            edits={
+                "result/metrics": {metric: 2.0},
+                "result/data/lost_bytes": 0.07,
+                "result/data/full_validation": True,
+            },
+        ),
+        make(
+            "it",
+            varied=ATTENTION,
+            edits={
+                "result/metrics": {metric: 2.0},
+                "result/data/lost_bytes": 0.07,
+                "result/data/full_validation": True,
+            },
+        ),
+    ]
+    assert compare(same, ask(same, metric=metric)).rows[0].n == 1
     with pytest.raises(NotComparableError, match=r"differ in the validation text, .*; valid: a `data.validation` of"):
         compare(trials(full_validation=False), ask(trials(full_validation=False), metric=metric))

@@ -87,6 +87,9 @@ def test_variants_that_are_not_comparable_are_refused(changes: dict[str, Any], c
 def test_metrics_per_byte_are_comparable_across_tokenizers() -> None:
     study = {**STUDY, "base": "gpt-tiny", "vary": {"tokenizer": ["bpe"]}}
     assert paribus.study({**study, "metric": "val/clm/bits-per-byte"}).plan.trials
+    lossy = {**study, "vary": {"tokenizer": ["wordpiece"]}, "metric": "val/clm/bits-per-byte"}
+    with pytest.raises(SpecError, match=r"error\[lossy-tokenizer\].*wordpiece loses .* % of the bytes, bytes restores"):
+        paribus.study(lossy)
     with pytest.raises(SpecError, match="or a metric per byte, such as val/clm/bits-per-byte"):
         paribus.study({**study, "metric": "val/clm/perplexity"})
 

@@ -8,12 +8,17 @@ from typing import final
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paribus import Corpus, DataError, Document, Split, Tokenizer, Vocabulary
-from paribus.train.encoding import Progress
+from paribus.train.encoding import Progress, lost_bytes
 from paribus.train.token_store import EncodedCorpus, encode_corpus, overlap
+from paribus_text.byte_pair import BytePair
+from paribus_text.bytes import Bytes
+from paribus_text.symbols import Symbols
+from paribus_text.unigram import Unigram
+from paribus_text.word_piece import WordPiece
 
 
 @final
@@ -176,3 +181,46 @@ def test_encoding_reports_its_progress() -> None:
     encode(Listed(VAL * 600, VAL), Letters(), lambda stage, done: reports.append((stage, done)))
     whole = [256, 512, 600]
     assert reports == [*(("tokenizer", done) for done in whole), *(("train", done) for done in whole), ("val", 1)]
+
+
+TOKENIZERS: dict[str, tuple[type[Tokenizer], dict[str, bool]]] = {
+    "bytes": (Bytes, {}),
+    "bpe": (BytePair, {}),
+    "symbols": (Symbols, {}),
+    "wordpiece": (WordPiece, {}),
+    "wordpiece cased": (WordPiece, {"lowercase": False}),
+    "unigram": (Unigram, {}),
+    "unigram lowercase": (Unigram, {"lowercase": True}),
+    "unigram nfkc": (Unigram, {"nfkc": True}),
+    "unigram unk": (Unigram, {"byte_fallback": False}),
+}
+TRAINING = ["The cat saw Émile at ﬁve, and the dog saw the cat.", "a-b a - b A B c d e 1 2 3"]
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Tokenizer]:
+    tokenizers = {name: make(**options) for name, (make, options) in TOKENIZERS.items()}
+    for tokenizer in tokenizers.values():
+        tokenizer.train(TRAINING, 400)
+    return tokenizers
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(texts=st.lists(st.text("aAbB éÉeﬁfi-cat\n☃", min_size=1), min_size=2, max_size=2, unique=True))
+@example(texts=["The cat", "the cat"])
+@example(texts=["a - b", "a-b"])
+@example(texts=["a  b", "a b"])
+@example(texts=["ﬁve", "five"])
+@example(texts=["☃", "☂"])
+def test_a_tokenizer_that_merges_distinct_texts_is_lossy(
+    name: str, texts: list[str], trained: dict[str, Tokenizer]
+) -> None:
+    tokenizer = trained[name]
+    first, second = tokenizer.encode_batch(texts)
+    reserved = tokenizer.vocabulary().reserved
+    lost = [lost_bytes(tokenizer, text, ids, reserved) for text, ids in zip(texts, (first, second), strict=True)]
+    if first == second:
+        assert sum(lost) > 0
+    if name in ("bytes", "bpe", "unigram"):
+        assert lost == [0, 0]
+    assert all(count <= len(text.encode()) for count, text in zip(lost, texts, strict=True))
