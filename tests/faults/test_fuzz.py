@@ -24,8 +24,8 @@ from paribus.errors import EXIT_OK, EXIT_SPEC, SpecError
 from paribus.kernels import KERNELS
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved, spec_hash
-from paribus.testing.component_checks import flatten_options
 from paribus.testing.host_models import Case, alternative_values, base_specs, example_node
+from paribus.testing.option_checks import flatten_options
 from paribus.testing.small_model import SmallModel
 
 Cli = Callable[..., Any]

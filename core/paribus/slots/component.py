@@ -19,6 +19,8 @@ class Traits(TypedDict, total=False):
     """
 
     compiles: bool  # runs under torch.compile
+    exact_gradients: bool  # gradients are those of the output; default: True (False: straight-through estimators)
+    stochastic: bool  # draws noise in training, also with a dropout of 0; default: False
 
 
 class KeyedDraws(Protocol):

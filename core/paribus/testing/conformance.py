@@ -14,7 +14,20 @@ from paribus.registry import Registry, installed
 from paribus.registry.class_reader import slot_class
 from paribus.registry.plugin_loading import summarize_error
 from paribus.specs.load import Source
-from paribus.testing import component_checks, data_checks, forward_checks, token_checks, training_checks
+from paribus.testing import (
+    component_checks,
+    data_checks,
+    embedding_checks,
+    forward_checks,
+    gradient_checks,
+    length_checks,
+    optimizer_checks,
+    option_checks,
+    position_checks,
+    purity_checks,
+    token_checks,
+    training_checks,
+)
 from paribus.testing.host_models import DOES_NOT_APPLY, Case, HostModel, Verdict, base_specs, host_models
 
 UNDER_TEST: Final = "under-test"
@@ -43,19 +56,28 @@ class Check(NamedTuple):
 
 
 CHECKS: Final[Mapping[str, Check]] = {
-    "hooks match their declaration": Check(component_checks.position_hooks, ("position",), "once"),
+    "hooks match their declaration": Check(position_checks.position_hooks, ("position",), "once"),
     "every sublayer runs once": Check(component_checks.placement_wiring, ("placement",)),
+    "residual stream is kept": Check(component_checks.residual_stream, ("placement",)),
+    "output is normalized once": Check(component_checks.normalized_once, ("placement",)),
     "norm treats tokens separately": Check(component_checks.norm_per_token, ("norm",)),
+    "norm accepts any input": Check(component_checks.norm_inputs, ("norm",)),
     "feed-forward treats tokens separately": Check(component_checks.feedforward_per_token, ("feedforward",)),
-    "positions are valid up to the limit": Check(component_checks.position_range, ("position",)),
-    "bias depends on distance only": Check(component_checks.distance_bias, ("position",), "once"),
-    "rotation depends on distance only": Check(component_checks.relative_rotation, ("position",), "once"),
+    "positions are valid up to the limit": Check(position_checks.position_range, ("position",)),
+    "bias depends on distance only": Check(position_checks.distance_bias, ("position",), "once"),
+    "rotation depends on distance only": Check(position_checks.relative_rotation, ("position",), "once"),
+    "near and far tokens are distinguished": Check(position_checks.far_positions, ("position",)),
     "no access to future tokens": Check(token_checks.causality, ARCHITECTURE, "everywhere"),
     "appended tokens change no earlier output": Check(token_checks.prefix, ARCHITECTURE, "everywhere"),
     "tokens reach other positions": Check(token_checks.token_mixing, ("attention", "placement", "topology")),
     "output depends on positions": Check(token_checks.position_sensitivity, ("position",)),
     "batch equals single examples": Check(token_checks.batch_independence, ARCHITECTURE),
     "repeated passes are equal": Check(token_checks.determinism, ARCHITECTURE),
+    "rules hold for long sequences": Check(length_checks.long_sequences, ARCHITECTURE),
+    "forward depends on its inputs only": Check(purity_checks.inputs_only, ARCHITECTURE),
+    "passes leave no state": Check(purity_checks.no_state, ARCHITECTURE),
+    "inputs are not modified": Check(purity_checks.inputs_kept, ("attention", "norm", "placement", "feedforward")),
+    "training equals evaluation without dropout": Check(purity_checks.training_mode, ARCHITECTURE),
     "padding changes nothing": Check(token_checks.padding, ARCHITECTURE, "everywhere"),
     "packed documents equal separate ones": Check(token_checks.documents, ARCHITECTURE, "everywhere"),
     "permuted tokens keep their output": Check(token_checks.order, LAYERS, "everywhere"),
@@ -65,16 +87,22 @@ CHECKS: Final[Mapping[str, Check]] = {
     "decoding state has the declared size": Check(forward_checks.state_size, ("attention",)),
     "kernels agree": Check(forward_checks.kernels, ("attention", "position"), "everywhere"),
     "embedding has one vector per token": Check(forward_checks.embedding_length, ("embedding",)),
+    "tokens have distinct vectors": Check(embedding_checks.distinct_vectors, ("embedding",), "everywhere"),
+    "scores belong to their tokens": Check(embedding_checks.scores_of_tokens, ("embedding",), "everywhere"),
     "gradient reaches every parameter": Check(forward_checks.gradients, ARCHITECTURE),
+    "gradients match finite differences": Check(gradient_checks.finite_differences, ARCHITECTURE),
+    "every unit gets a gradient": Check(gradient_checks.living_units, ("attention", "feedforward")),
     "FLOPs match their declaration": Check(forward_checks.cost, ("attention", "feedforward")),
     "initial weights depend on the seed only": Check(training_checks.seeded_weights, (*ARCHITECTURE, "initialisation")),
-    "every option has an effect": Check(component_checks.options, (*ARCHITECTURE, "initialisation"), "once"),
+    "initial weights have the declared scale": Check(embedding_checks.weight_scale, ("initialisation",), "once"),
+    "every option has an effect": Check(option_checks.options, (*ARCHITECTURE, "initialisation"), "once"),
     "other initial weights stay the same": Check(training_checks.unrelated_weights, LAYERS),
     "tokenizer round trip": Check(data_checks.tokenization, ("tokenizer",), "once"),
     "documents are reproducible": Check(data_checks.corpus_documents, ("corpus",), "once"),
     "images match their declaration": Check(data_checks.corpus_images, ("corpus",), "once"),
     "measured values are reproducible": Check(training_checks.measure_values, ("measure",)),
-    "learning rates are valid": Check(training_checks.learning_rates, ("schedule",), "once"),
+    "optimizer steps follow the contract": Check(optimizer_checks.optimizer_steps, ("optimizer",), "once"),
+    "learning rates are valid": Check(optimizer_checks.learning_rates, ("schedule",), "once"),
     "loss falls on one batch": Check(
         training_checks.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")
     ),

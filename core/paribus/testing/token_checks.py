@@ -122,6 +122,28 @@ def batch_independence(case: Case, host: HostModel) -> Verdict:
                     "example "
                     "alone. Usual cause: a statistic over the batch dimension"
                 )
+    if model.has_fixed_length or not case.all_attentions_declare(host, "documents", "padding"):
+        return HOLDS
+    return _ragged_batch_fault(model)
+
+
+def _ragged_batch_fault(model: SmallModel) -> str:
+    """Compare a batch with padding on the left, of a different length for each example, with its examples."""
+    length, padding_lengths = LENGTHS[-1], torch.tensor([[0], [3], [8]])
+    positions = torch.arange(length) - padding_lengths
+    documents = torch.where(positions < 0, PADDING, 0)
+    token_ids, source = tokens(3, length), tokens(3, 6, "source")
+    batched = model.hidden(Stream(token_ids, documents=documents, positions=positions), source=source)
+    for example in range(3):
+        span = slice(example, example + 1)
+        stream = Stream(token_ids[span], documents=documents[span], positions=positions[span])
+        difference = max_difference(model.hidden(stream, source=source[span]), batched[span])
+        if difference > TOLERANCE:
+            return (
+                f"example {example} of a batch with {padding_lengths.flatten().tolist()} tokens of padding differs by "
+                f"{difference:.2g} from the same example alone. Usual cause: positions or documents of the first "
+                "example are used for all"
+            )
     return HOLDS
 
 

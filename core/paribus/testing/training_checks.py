@@ -1,4 +1,4 @@
-"""Checks of initial weights, training steps, learning rates and measures."""
+"""Checks of initial weights, training steps and measures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
 from paribus.inference.generate import translate_validation
 from paribus.slots.measure import Measure
-from paribus.slots.schedule import Schedule
 from paribus.testing.data_checks import encode_synthetic_corpus
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import SmallModel
@@ -59,21 +58,6 @@ def training(case: Case, host: HostModel) -> Verdict:
             f"after {STEPS} steps on one batch the loss is {losses[-1]:.3f}; expected less than {losses[0]:.3f} at "
             "step 0"
         )
-    return HOLDS
-
-
-def learning_rates(case: Case, host: HostModel) -> Verdict:
-    """Each factor of a schedule is finite and at least 0, and depends only on the step and the number of steps."""
-    schedule = make(case.registry, "schedule", host.spec["schedule"], kind=Schedule)
-    for steps in (1, 2, 100):
-        factors = [schedule.factor(step, steps) for step in range(steps)]
-        for step, factor in enumerate(factors):
-            if not (math.isfinite(factor) and factor >= 0):
-                return f"the factor at step {step} of {steps} is {factor}; expected a finite number, at least 0"
-            if schedule.factor(step, steps) != factor:
-                return f"two calls for step {step} of {steps} give different factors, so a run could not be resumed"
-        if not any(factors):
-            return f"the factor of all {steps} steps is 0; expected a positive factor at some step"
     return HOLDS
 
 

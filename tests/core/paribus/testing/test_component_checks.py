@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from paribus import Initialisation, ParameterInfo, Range, Shape, Sublayer, Traits
 from paribus.registry.class_reader import schema_of
 from paribus.schema import Option
-from paribus.testing.component_checks import flatten_options
 from paribus.testing.host_models import alternative_values
+from paribus.testing.option_checks import flatten_options
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]

@@ -21,7 +21,16 @@ from paribus.testing import Report, examine
 HERE = Path(__file__).parent
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
 DEFINITIONS = runpy.run_path(str(HERE / "mutants.py"))
-KILLED, SURVIVORS = DEFINITIONS["KILLED"], DEFINITIONS["SURVIVORS"]
+SLOT_FAULTS = runpy.run_path(str(HERE / "slot_mutants.py"))["FAULTS"]
+KILLED = (
+    *DEFINITIONS["KILLED"],
+    *(
+        DEFINITIONS["Mutant"](*fault[:4], check=check, component="".join(fault[4:]))
+        for check, faults in SLOT_FAULTS.items()
+        for fault in faults
+    ),
+)
+SURVIVORS = DEFINITIONS["SURVIVORS"]
 CHECK_TESTS = ("component_checks", "data_checks", "forward_checks", "token_checks", "training_checks")
 Examine = Callable[..., Report]
 

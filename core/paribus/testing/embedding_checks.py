@@ -1,0 +1,148 @@
+"""Checks of embeddings, which map tokens to vectors and back, and of the scale of initial weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from paribus.assembly.components import make
+from paribus.parts.batch import Stream
+from paribus.parts.shape import Role
+from paribus.slots.initialisation import Initialisation, ParameterInfo
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.small_model import SIZE, TOLERANCE, SmallModel, max_difference, noise
+
+USED_TOKENS: Final = (0, 40, 63)  # first, some, last
+
+
+def distinct_vectors(case: Case, host: HostModel) -> Verdict:
+    """Each token, segment and language has a vector of its own, and trains no other; positions are added once."""
+    model = case.small_model(host)
+    if not _has_vocabulary(model):
+        return DOES_NOT_APPLY
+    stream, placed = Stream(torch.arange(SIZE).unsqueeze(0)), list[Tensor]()
+    vectors = _embed(model, stream, placed)[0]
+    if len(placed) != 1 or not torch.equal(placed[0].expand(1, -1), torch.arange(SIZE).unsqueeze(0)):
+        return f"it calls `place` {len(placed)} times; expected one call, with the positions of the layout"
+    equal = (vectors.unsqueeze(0) == vectors.unsqueeze(1)).all(-1).triu(1).nonzero()
+    if len(equal):
+        first, second = equal[0].tolist()
+        return f"tokens {first} and {second} of {SIZE} have the same vector"
+    for name in ("segments", "languages"):
+        if host.spec["embedding"].get(name, 0) > 1:
+            others = _embed(model, stream._replace(**{name: torch.ones_like(stream.tokens)}), [])[0]
+            if max_difference(others, vectors) <= TOLERANCE:
+                return f"tokens of two {name} have the same vectors, though `{name}` is {host.spec['embedding'][name]}"
+    used = torch.tensor([USED_TOKENS])
+    with torch.enable_grad():
+        vectors = _embed(model, Stream(used), [])
+        for path, rows in _rows_with_gradient(model, (vectors * noise("loss", *vectors.shape)).sum()):
+            if not set(rows) <= set(USED_TOKENS):
+                return f"tokens {list(USED_TOKENS)} change rows {rows[:5]} of `{path}`; expected their own rows only"
+    return HOLDS
+
+
+def scores_of_tokens(case: Case, host: HostModel) -> Verdict:
+    """The score of a token reads the token's row of each table, and the objective's bias is added once."""
+    model = case.small_model(host)
+    if not _has_vocabulary(model) or not model.topology.embedding.traits.get("unembeds", True):
+        return DOES_NOT_APPLY
+    hidden = noise("hidden", 3, model.stack().shape.embedding_width)
+    bias = noise("bias", SIZE)
+    scores = model.topology.embedding.unembed(hidden)
+    if scores.shape != (3, SIZE):
+        return f"scores have the shape {tuple(scores.shape)}; expected (3, {SIZE}) for 3 vectors and {SIZE} tokens"
+    difference = max_difference(model.topology.embedding.unembed(hidden, bias) - scores, bias.expand_as(scores))
+    if difference > TOLERANCE:
+        return f"scores with a bias differ by {difference:.2g} from scores plus the bias"
+    for token in USED_TOKENS:
+        with torch.enable_grad():
+            score = model.topology.embedding.unembed(hidden)[:, token].sum()
+            for path, rows in _rows_with_gradient(model, score):
+                if rows and rows != [token]:
+                    return f"the score of token {token} reads rows {rows[:5]} of `{path}`; expected row {token}"
+    return HOLDS
+
+
+def _has_vocabulary(model: SmallModel) -> bool:
+    return not model.has_fixed_length and model.topology.embedding.traits.get("modality", "text") == "text"
+
+
+def _embed(model: SmallModel, stream: Stream, placed: list[Tensor]) -> Tensor:
+    """Embed a stream without positions; append the positions of each call of `place`."""
+
+    def place(x: Tensor, positions: Tensor) -> Tensor:
+        placed.append(positions)
+        return x
+
+    part: Any = model.stack().embedding
+    vectors, _ = model.topology.embedding(stream, 0, place, part if isinstance(part, nn.ModuleDict) else None)
+    return vectors  # type: ignore[no-any-return]  # a module call is untyped
+
+
+def _rows_with_gradient(model: SmallModel, loss: Tensor) -> Iterator[tuple[str, list[int]]]:
+    """Yield the rows of each table of the vocabulary that have a gradient."""
+    tables = {
+        path: parameter
+        for path, parameter in model.topology.embedding.named_parameters()
+        if parameter.ndim == 2 and parameter.shape[0] == SIZE
+    }
+    grads = torch.autograd.grad(loss, [*tables.values()], allow_unused=True) if tables else ()
+    for path, grad in zip(tables, grads, strict=True):
+        yield path, [] if grad is None else grad.any(1).nonzero().flatten().tolist()
+
+
+DRAWN_ROLES: Final[tuple[Role, ...]] = ("query", "key", "value", "residual", "inner", "embedding", "head", "weight")
+ZERO_ROLES: Final = frozenset({"residual", "head"})  # some schemes start branches and heads at 0
+SHAPE: Final = (256, 192)
+MEAN_TOLERANCE: Final = 0.03  # of a standard deviation; 49,152 draws have an error of 0.0045
+STD_RANGE: Final = (0.5, 1.1)  # truncation makes draws smaller
+
+
+def weight_scale(case: Case, host: HostModel) -> Verdict:
+    """Initial weights have a mean of 0 and no equal rows; they are proportional to `gain` and independent of calls.
+
+    The standard deviation of a matrix is that of an option named `std`.
+    """
+    scheme = make(case.registry, "initialisation", host.spec["initialisation"], kind=Initialisation)
+    expected = {role: scheme.draw(_unit(role), _info(role)) for role in DRAWN_ROLES}
+    for role, weights in expected.items():
+        fault = _weights_fault(scheme, role, weights)
+        if fault:
+            return fault
+    declared = host.spec["initialisation"].get("std")
+    ratio = float(expected["weight"].std()) / declared if declared else 1.0
+    if not STD_RANGE[0] <= ratio <= STD_RANGE[1]:
+        return f"a matrix has {ratio:.2g} times the standard deviation of the option `std`, {declared}"
+    for role in reversed(DRAWN_ROLES):
+        if not torch.equal(scheme.draw(_unit(role), _info(role)), expected[role]):
+            return f"weights of the role `{role}` change with the order of calls; expected a function of the arguments"
+    return HOLDS
+
+
+def _weights_fault(scheme: Initialisation, role: Role, weights: Tensor) -> str:
+    if weights.shape != SHAPE or weights.dtype != torch.float32 or not torch.isfinite(weights).all():
+        return f"weights of the role `{role}` have another shape or dtype than the draws, or are not finite"
+    std, mean = float(weights.std()), float(weights.mean())
+    if std == 0 and (mean != 0 or role not in ZERO_ROLES):
+        return f"all weights of the role `{role}` are {mean:g}"
+    if std and (torch.equal(weights[0], weights[1]) or torch.equal(weights[:, 0], weights[:, 1])):
+        return f"weights of the role `{role}` have equal rows or columns, which would stay equal in training"
+    if abs(mean) > MEAN_TOLERANCE * std:
+        return f"weights of the role `{role}` have the mean {mean:.2g} and the standard deviation {std:.2g}"
+    half = scheme.draw(_unit(role), _info(role)._replace(gain=0.5))
+    if float((half - 0.5 * weights).abs().max()) > 1e-5 * max(std, 1e-30):
+        return f"weights of the role `{role}` are not proportional to `about.gain`, which the placement sets"
+    return HOLDS
+
+
+def _unit(role: Role) -> Tensor:
+    return noise(f"draws of {role}", *SHAPE).float()
+
+
+def _info(role: Role) -> ParameterInfo:
+    path = "embedding.tokens.weight" if role == "embedding" else f"body.layers.0.{role}.weight"
+    return ParameterInfo(path, role, SHAPE, layers=2, branches=4, gain=1.0, width=SHAPE[1], head_width=16)

@@ -1,0 +1,131 @@
+"""Check of the options of a component: each has an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from paribus.errors import SpecError
+from paribus.schema import Option
+from paribus.testing.host_models import (
+    DOES_NOT_APPLY,
+    HOLDS,
+    Case,
+    HostModel,
+    Verdict,
+    alternative_values,
+    example_node,
+)
+from paribus.testing.small_model import SmallModel, max_difference
+
+OPTION_LENGTH = 20
+ROUNDING = 1e-12  # above the difference of two kernels, below the effect of an option
+MAX_NUMERIC_VALUES = 3  # alternative values of a numeric option
+
+
+def options(case: Case, host: HostModel) -> Verdict:
+    """Each value of a choice, and some other value of each number, changes the weights or the output of a model."""
+    if not case.entry.options:
+        return DOES_NOT_APPLY
+    preset_traces = [(host, _trace(host.spec, case)) for host in case.host_models if host.is_preset]
+    for path, option in flatten_options(case.entry.options):
+        fault = _option_fault(case, preset_traces, path, option)
+        if fault:
+            return fault
+    return HOLDS
+
+
+def flatten_options(options: Sequence[Option], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Option]]:
+    """Yield all options with their paths; groups are flattened."""
+    for option in options:
+        if option.kind.name == "group":
+            yield from flatten_options(option.kind.options, (*path, option.name))
+        else:
+            yield (*path, option.name), option
+
+
+def _option_fault(
+    case: Case, preset_traces: Sequence[tuple[HostModel, Trace]], path: tuple[str, ...], option: Option
+) -> str:
+    is_choice = option.kind.name in ("choice", "bool")
+    ignored: list[Any] = []
+    count = 0
+    for value in alternative_values(option, preset_traces[0][0].spec):
+        if count == MAX_NUMERIC_VALUES and not is_choice:
+            break
+        changes = [_changes_model(case, host, trace, path, value) for host, trace in preset_traces]
+        if all(change is None for change in changes):
+            continue  # no valid value here
+        count += 1
+        if not any(changes):
+            ignored.append(value)
+        elif not is_choice:
+            return HOLDS
+    if ignored:
+        return (
+            f"the option `{'.'.join(path)}` has no effect: {ignored[0]!r} gives the same weights and output as "
+            f"{option.sample!r}"
+        )
+    return HOLDS
+
+
+def _changes_model(case: Case, host: HostModel, preset_trace: Trace, path: tuple[str, ...], value: Any) -> bool | None:
+    """Return True if the value changes this model; None if it is invalid or equal to the current value."""
+    node = example_node(case.entry)
+    inner: dict[str, Any] = node
+    for key in path[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[path[-1]] = value
+    try:
+        spec = case.resolved(host.label, case.component_overrides(host.label, node))
+        return None if spec == host.spec else not _is_same_trace(_trace(spec, case), preset_trace)
+    except SpecError:
+        return None
+
+
+class Trace(NamedTuple):
+    """Outputs of a model (scores, hidden states in training, auxiliary loss) and its initial parameters."""
+
+    outputs: list[Tensor]
+    parameters: dict[str, Tensor]
+
+
+def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
+    """Trace a model before and after perturbation: a parameter initialized to 0 has an effect only after it."""
+    model = SmallModel(spec, case.registry, perturbed=False)
+    parameters: dict[str, Tensor] = {
+        f"{name}.{path}": parameter.detach().clone()
+        for name, child in model.children.items()
+        for path, parameter in child.named_parameters()
+    }
+    initial_outputs = _run_model(model)
+    model.perturb()
+    return Trace([*initial_outputs, *_run_model(model)], parameters)
+
+
+def _run_model(model: SmallModel) -> list[Tensor]:
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        stream = model.with_segments(model.tokens(2, OPTION_LENGTH))
+        torch.manual_seed(0)
+        scores = model.scores(model.hidden(stream))
+        model.topology.train()
+        torch.manual_seed(0)
+        training = model.output(stream)
+        model.topology.eval()
+    return [scores, training.hidden, *([] if training.auxiliary is None else [training.auxiliary.reshape(1)])]
+
+
+def _is_same_trace(trace: Trace, other_trace: Trace) -> bool:
+    """Compare two traces; parameters that only one of them has are ignored, as they are unused if outputs agree."""
+    shared_paths = trace.parameters.keys() & other_trace.parameters.keys()
+    return (
+        len(trace.outputs) == len(other_trace.outputs)
+        and all(
+            tensor.shape == other_tensor.shape and max_difference(tensor, other_tensor) <= ROUNDING
+            for tensor, other_tensor in zip(trace.outputs, other_trace.outputs, strict=True)
+        )
+        and all(torch.equal(trace.parameters[path], other_trace.parameters[path]) for path in shared_paths)
+    )

@@ -1,0 +1,176 @@
+"""Seeded faults in components of the neural slots, by the check that must fail.
+
+Each fault is a description, a source, a piece of its text and the replacement, as in mutants.py; a fifth value is the
+component to test, if the fault is in a shared function.
+"""
+
+# ruff: noqa: E501  # pieces of source are not wrapped, and keep their quotes
+# fmt: off
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+REFERENCE: Final = "by_hand"
+MLP: Final = "return self.outer(self.activation(self.inner(x))), None"
+PRE: Final = "x = x + sublayer(self.norms[name](x) if name in self.norms else x)"
+LAYER_NORM: Final = "return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)"
+RMS_NORM: Final = "return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)"
+
+FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "gradients match finite differences": (
+        ("values are computed from detached inputs", REFERENCE, "self.split(self.v(source))", "self.split(self.v(source.detach()))"),
+        ("keys are computed from detached inputs", REFERENCE, "self.split(self.k(source))", "self.split(self.k(source.detach()))"),
+        ("half of the gradient of the weights is detached", REFERENCE, "weights = scores.softmax(-1) * visible", 'weights = scores.softmax(-1) * visible\n        weights = (weights + weights.detach()) / 2'),
+        ("the attention map is detached", "attention.differential", "first_mix - factor * second_mix", "first_mix - factor * second_mix.detach()"),
+        ("the embedding is detached when positions are added", "position.learned", "return x + embedded", "return x.detach() + embedded"),
+        ("queries are detached when they are rotated", "position.rope", "return rotate_pairs(x, tables", "return rotate_pairs(x.detach() if side == 'query' else x, tables"),
+        ("the statistic is detached", "norm.rmsnorm", RMS_NORM, "return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt().detach() * self.weight"),
+        ("the length is detached", "norm.scalenorm", "keepdim=True).clamp(", "keepdim=True).detach().clamp("),
+        ("the norm computes in float32", "norm.rmsnorm", RMS_NORM, "return functional.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)"),
+        ("the residual stream is detached", "placement.pre", "x = x + sublayer(", "x = x.detach() + sublayer("),
+        ("the residual stream is detached before the norm", "placement.post", "(x + sublayer(x))", "(x.detach() + sublayer(x))"),
+        ("the input of the gate is detached", "feedforward.glu", "self.gate(x)", "self.gate(x.detach())"),
+        ("routing weights do not train the router", "feedforward.moe", "top_scores.softmax(-1) if", "top_scores.detach().softmax(-1) if"),
+        ("the tied table is detached in the scores", "paribus_embedding.tables:score_tokens", "tokens.weight if head is None", "tokens.weight.detach() if head is None", "embedding.tokens"),
+        ("the table is detached in the look-up", "paribus_embedding.tables:look_up", "tables.tokens(stream.tokens)", "tables.tokens(stream.tokens).detach()", "embedding.tokens"),
+    ),
+    "rules hold for long sequences": (
+        ("future tokens are visible from position 48 on", REFERENCE, "visible = key.unsqueeze(-2) <= query.unsqueeze(-1)", "visible = (key.unsqueeze(-2) <= query.unsqueeze(-1)) | (query.unsqueeze(-1) >= 48)"),
+        ("the next token is visible at position 100", REFERENCE, "visible = key.unsqueeze(-2) <= query.unsqueeze(-1)", "visible = key.unsqueeze(-2) <= query.unsqueeze(-1) + (query.unsqueeze(-1) == 100)"),
+        ("tokens after 64 see all documents", REFERENCE, "(key_documents == query_documents.unsqueeze(-1)) &", "((key_documents == query_documents.unsqueeze(-1)) | (torch.arange(keys) >= 64)) &"),
+        ("scores are divided by the length of long sequences", REFERENCE, "* self.scale", "* self.scale / max(1, k.shape[2] / 48)"),
+        ("the cache keeps 64 tokens", REFERENCE, 'return ctx.state["k"][:, :, :end], ctx.state["v"][:, :, :end]', 'return tuple(torch.cat([ctx.state[name][:, :, :1].expand(-1, -1, max(0, end - 64), -1), ctx.state[name][:, :, max(0, end - 64) : end]], 2) for name in "kv")'),
+        ("bias of blocks uses the wrong offset after 64 tokens", "paribus.parts.visibility:pair_conditions", "key <= query", "(key <= query) | (key >= 64) & (key == query + 1)", "attention.mha"),
+    ),
+    "forward depends on its inputs only": (
+        ("scores depend on the clock", REFERENCE, "* self.scale", '* (self.scale + 1e-20 * __import__("time").time())'),
+        ("dropout is read from the environment", REFERENCE, "self.shape.dropout, self.training", 'float(__import__("os").environ.get("DROPOUT", "0")), self.training'),
+        ("the global generator is advanced", REFERENCE, "self.shape.dropout, self.training", "self.shape.dropout, self.training and bool(torch.rand(1) >= 0) or bool(torch.rand(1) < 0)"),
+        ("Python's generator is advanced", "feedforward.mlp", MLP, '__import__("random").random()\n        return self.outer(self.activation(self.inner(x))), None'),
+        ("NumPy's generator is advanced", "feedforward.mlp", MLP, '__import__("numpy").random.rand()\n        return self.outer(self.activation(self.inner(x))), None'),
+        ("the generator is seeded in each pass", "norm.layernorm", LAYER_NORM, 'torch.manual_seed(0)\n        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)'),
+        ("the output depends on the number of threads", "feedforward.mlp", MLP, 'return self.outer(self.activation(self.inner(x))) * (1 + (__import__("torch").get_num_threads() > 1)), None'),
+        ("the scale has the default dtype", "placement.layerscale", "(self.start + self.scales[name])", "(torch.tensor(self.start) + self.scales[name])"),
+        ("alpha has the default dtype", "norm.dyt", "(self.initial_alpha + self.alpha)", "(torch.tensor(self.initial_alpha * 0.7) + self.alpha)"),
+        ("a file is read", "norm.rmsnorm", RMS_NORM, 'open(__file__).close()\n        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)'),
+        ("a date is read", "position.learned", "index = positions.clamp(min=0)", '__import__("datetime").datetime.now()\n        index = positions.clamp(min=0)'),
+    ),
+    "passes leave no state": (
+        ("masks are cached by length", REFERENCE, "visible = self.visible(ctx, k.shape[2])", 'visible = self.__dict__.setdefault("masks", {}).setdefault((x.shape[1], k.shape[2]), self.visible(ctx, k.shape[2]))'),
+        ("the scale grows with training passes", REFERENCE, "k, v = self.keys_and_values(x, ctx)", 'k, v = self.keys_and_values(x, ctx)\n        self.scale += 0.01 * self.training'),
+        ("the output grows with training passes", "feedforward.mlp", MLP, 'self.calls = getattr(self, "calls", 0) + self.training\n        return self.outer(self.activation(self.inner(x))) * (1 + 0.01 * self.calls), None'),
+        ("the mean runs over batches", "norm.layernorm", LAYER_NORM, "if self.training:\n            self.running = 0.9 * getattr(self, 'running', 0.0) + 0.1 * x.detach().mean()\n        return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps) - getattr(self, 'running', 0.0)"),
+        ("the largest length is remembered", "norm.scalenorm", "return x * (", "self.largest = max(getattr(self, 'largest', 0.0), float(norm.max()))\n        return x / (1 + 1e-3 * self.largest) * ("),
+        ("rotations are cached by shape", "position.rope", "return self._tables(positions, width, lambda: self._angles(positions, width))", 'return self.__dict__.setdefault("kept", {}).setdefault(positions.shape, self._angles(positions, width))'),
+        ("embeddings of positions are cached by length", "position.learned", "return x + embedded", "return x + self.__dict__.setdefault('kept', {}).setdefault(x.shape[1], embedded)"),
+        ("the sublayers are cached", "placement.post", "for name, sublayer in sublayers.items():", "self.passes = getattr(self, 'passes', 0) + 1\n        x = x * (1 + 1e-6 * self.passes)\n        for name, sublayer in sublayers.items():"),
+    ),
+    "inputs are not modified": (
+        ("the input is clipped in place", REFERENCE, "q = self.split(self.q(x))", "q = self.split(self.q(x.clamp_(-1, 1)))"),
+        ("the input is clipped in place by the feed-forward", "feedforward.mlp", "self.inner(x)", "self.inner(x.clamp_(-1, 1))"),
+        ("the input is clipped in place by the norm", "norm.dyt", "return torch.tanh(", 'x.clamp_(-1, 1)\n        return torch.tanh('),
+    ),
+    "training equals evaluation without dropout": (
+        ("attention weights are dropped always in training", REFERENCE, "self.shape.dropout, self.training", "max(self.shape.dropout, 0.1), self.training"),
+        ("the batch is centred in training", "norm.layernorm", "functional.layer_norm(x,", "functional.layer_norm(x - x.mean((0, 1)) * self.training,"),
+        ("sublayers are skipped at random in training", "placement.pre", PRE, "x = x + sublayer(self.norms[name](x) if name in self.norms else x) * (1 if not self.training else float(__import__('torch').rand(()) > 0.2))"),
+        ("units are dropped always in training", "feedforward.mlp", "self.activation(self.inner(x))", "nn.functional.dropout(self.activation(self.inner(x)), 0.1, self.training)"),
+        ("tokens are dropped always in training", "paribus_embedding.tables:dropout", "functional.dropout(x, rate) if rate and training", "functional.dropout(x, rate or 0.1) if training", "embedding.tokens"),
+        ("noise is added to positions in training", "position.learned", "return x + embedded", "return x + embedded * (1 + 0.1 * self.training * __import__('torch').randn(()))"),
+    ),
+    "batch equals single examples": (
+        ("all examples have the documents of the first", REFERENCE, "visible.reshape(-1, 1", "visible[:1].reshape(-1, 1"),
+        ("all examples have the positions of the first", "position.learned", "index = positions.clamp(min=0)", "index = positions[:1].clamp(min=0)"),
+    ),
+    "extra queries change no other output": (
+        ("all examples have the rotation of the first", "position.rope", "angles = positions.unsqueeze(1)", "angles = positions[:1].unsqueeze(1)"),
+        ("all examples have the distances of the first", "position.alibi", "pair.k_positions.unsqueeze(-2)).abs()", "pair.k_positions.unsqueeze(-2)).abs()[:1]"),
+    ),
+    "every unit gets a gradient": (
+        ("the last head is masked", REFERENCE, "self.o((weights @ v)", "self.o((weights @ v * (torch.arange(weights.shape[1]) < 3).view(-1, 1, 1))"),
+        ("half of the units are masked", "feedforward.mlp", "self.outer(self.activation(self.inner(x)))", "self.outer(self.activation(self.inner(x)) * (__import__('torch').arange(self.inner_width) % 2))"),
+        ("the gate closes half of the units", "feedforward.glu", "self.activation(self.gate(x)) * self.inner(x)", "self.activation(self.gate(x)) * self.inner(x) * (__import__('torch').arange(self.inner.out_features) < 8)"),
+        ("the last column of the output is dropped", "feedforward.mlp", MLP, "return self.outer(self.activation(self.inner(x))) * (__import__('torch').arange(self.width) < self.width - 1), None"),
+    ),
+    "positions are valid up to the limit": (
+        ("positions repeat after 64", "position.learned", "index = positions.clamp(min=0)", "index = positions.clamp(min=0) % 64"),
+        ("sinusoids repeat after 64", "position.sinusoidal", "(positions + self.offset).unsqueeze(-1)", "(positions % 64 + self.offset).unsqueeze(-1)"),
+    ),
+    "rotation depends on distance only": (
+        ("positions are clamped at 100", "position.rope", "angles = positions.unsqueeze(1)", "angles = positions.clamp(max=100).unsqueeze(1)"),
+        ("angles are rounded at large positions", "position.rope", "angles = positions.unsqueeze(1).unsqueeze(-1) * frequency", "angles = (positions.unsqueeze(1).unsqueeze(-1).float() * frequency.float()).double()"),
+    ),
+    "bias depends on distance only": (
+        ("distances are clamped at position 100", "position.alibi", "pair.q_positions.unsqueeze(-1)", "pair.q_positions.clamp(max=100).unsqueeze(-1)"),
+    ),
+    "near and far tokens are distinguished": (
+        ("keys behind the query have the bucket of keys ahead", "position.t5", "pair.k_positions.unsqueeze(-2) - pair.q_positions.unsqueeze(-1)", "pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)"),
+        ("all distances above 1 have one bias", "position.alibi", ").abs()  # (B|1, T, S)", ").abs().clamp(max=1)"),
+        ("all distances have one bias", "position.alibi", ").abs()  # (B|1, T, S)", ").abs() * 0 + 1"),
+        ("the angle has the period of one position", "position.rope", "* frequency  # (B|1, 1, T, R/2)", "* (6.283185307179586 + 0 * frequency)"),
+    ),
+    "every sublayer runs once": (
+        ("each norm is applied twice", "placement.pre", "self.norms[name](x) if", "self.norms[name](self.norms[name](x)) if"),
+        ("the norm of the output is applied twice", "placement.sandwich", "sublayer(self.norms[name](x))", "self.behind[name](sublayer(self.norms[name](x)))"),
+    ),
+    "residual stream is kept": (
+        ("the residual stream is the normalised input", "placement.pre", PRE, 'h = self.norms[name](x) if name in self.norms else x\n            x = h + sublayer(h)'),
+        ("the residual stream is scaled by channel", "placement.layerscale", "x + (self.start + self.scales[name]) * sublayer(self.norms[name](x))", "(self.start + self.scales[name]) * (x + sublayer(self.norms[name](x)))"),
+        ("the residual stream is missing", "placement.pre", "x = x + sublayer(", "x = sublayer("),
+        ("the residual stream is missing before the norm", "placement.post", "x + sublayer(x)", "sublayer(x)"),
+    ),
+    "output is normalized once": (
+        ("the final norm is not declared", "placement.pre", '{"final_norm": True}', '{"final_norm": False}'),
+        ("a final norm is declared after post-norm", "placement.post", '{"final_norm": False}', '{"final_norm": True}'),
+        ("the norm after the sublayer includes the residual stream", "placement.sandwich", "x + self.behind[name](sublayer(self.norms[name](x)))", "self.behind[name](x + sublayer(self.norms[name](x)))"),
+        ("the final norm is computed and dropped", "paribus.parts.stack:Stack.forward", "self.norm(x) if self.normed else x", "x + 0 * self.norm(x) if self.normed else x", "placement.pre"),
+    ),
+    "norm accepts any input": (
+        ("zeros have no gradient", "norm.rmsnorm", RMS_NORM, "return x / (x.square().mean(-1, keepdim=True).sqrt() + self.eps) * self.weight"),
+        ("only inputs with three axes are accepted", "norm.layernorm", "functional.layer_norm(x,", "functional.layer_norm(x.transpose(1, 2).transpose(1, 2),"),
+        ("vectors are grouped by the first axis", "norm.layernorm", LAYER_NORM, "return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps) / (1 if x.ndim == 3 else 2)"),
+    ),
+    "tokens have distinct vectors": (
+        ("the last two tokens share a vector", "paribus_embedding.tables:look_up", "tables.tokens(stream.tokens)", "tables.tokens(stream.tokens.clamp(max=tables.tokens.num_embeddings - 2))", "embedding.tokens"),
+        ("tokens are hashed into fewer vectors", "paribus_embedding.tables:look_up", "tables.tokens(stream.tokens)", "tables.tokens(stream.tokens * 7 % (tables.tokens.num_embeddings - 3))", "embedding.tokens"),
+        ("the padding id has the vector of id 1", "paribus_embedding.tables:look_up", "tables.tokens(stream.tokens)", "tables.tokens(stream.tokens.clamp(min=1))", "embedding.factorised"),
+        ("segments are ignored", "paribus_embedding.tables:look_up", "torch.zeros_like(stream.tokens) if ids is None else ids", "torch.zeros_like(stream.tokens)", "embedding.tokens"),
+        ("the table is centred, so all rows are trained", "paribus_embedding.tables:look_up", "tables.tokens(stream.tokens)", "(tables.tokens(stream.tokens) - tables.tokens.weight.mean(0))", "embedding.tokens"),
+        ("positions are added twice", "embedding.tokens", "x = place(look_up(stream, self.tables, self.scale), layout.positions)", "x = place(place(look_up(stream, self.tables, self.scale), layout.positions), layout.positions)"),
+    ),
+    "scores belong to their tokens": (
+        ("scores are shifted by one token", "paribus_embedding.tables:score_tokens", "head.weight, bias)", "head.weight, bias).roll(1, -1)", "embedding.tokens"),
+        ("the bias of the objective is ignored", "paribus_embedding.tables:score_tokens", "head.weight, bias)", "head.weight, None)", "embedding.tokens"),
+        ("the bias is scaled with the scores", "embedding.tokens", "score_tokens(h, self.tokens, self.head, bias)", "2 * score_tokens(h, self.tokens, self.head, bias)"),
+        ("scores are normalised over the vocabulary in order", "paribus_embedding.tables:score_tokens", "head.weight, bias)", "head.weight.flip(0), bias)", "embedding.factorised"),
+    ),
+    "initial weights have the declared scale": (
+        ("the variance is used as standard deviation", "initialisation.normal", "self.std * about.gain", "self.std**2 * about.gain"),
+        ("the gain of the placement is ignored", "initialisation.normal", "self.std * about.gain", "self.std"),
+        ("the gain is ignored", "initialisation.xavier", " * about.gain)", ")"),
+        ("the gain is squared", "initialisation.t5", "self.factor * about.gain", "self.factor * about.gain**2"),
+        ("all weights are positive", "initialisation.normal", "return unit * (", "return unit.abs() * ("),
+        ("the mean is not 0", "initialisation.gpt2", "return unit * (", "return (unit + 0.5) * ("),
+        ("all rows are equal", "initialisation.normal", "return unit * (", "return unit[:1].expand_as(unit) * ("),
+        ("all columns are equal", "initialisation.xavier", "return unit * (", "return unit[..., :1].expand_as(unit) * ("),
+        ("the scale depends on the number of calls", "initialisation.normal", "return unit * (", "self.calls = getattr(self, 'calls', 0) + 1\n        return unit * (1 + 0.01 * self.calls) * ("),
+        ("weights of a role are 0", "initialisation.gpt2", "return unit * (", "return unit * (about.role != 'key') * ("),
+    ),
+    "optimizer steps follow the contract": (
+        ("vectors decay", "paribus_optim.parameter_groups:decay_groups", '"weight_decay": 0.0', '"weight_decay": weight_decay', "optimizer.adamw"),
+        ("matrices do not decay", "paribus_optim.parameter_groups:decay_groups", '"weight_decay": weight_decay', '"weight_decay": 0.0 * weight_decay', "optimizer.adamw"),
+        ("the schedule is ignored", "optimizer.lamb", 'torch._foreach_add_(parameters, directions, alpha=-group["lr"])', 'torch._foreach_add_(parameters, directions, alpha=-self.defaults["lr"])'),
+        ("moments are not in the state", "optimizer.lamb", "update_moments(group, self.state)", "update_moments(group, self.__dict__.setdefault('kept', __import__('collections').defaultdict(dict)))"),
+        ("the first gradient is added to every step", "optimizer.stable-adamw", "update_moments(group, self.state)", "update_moments(group, self.__dict__.setdefault('kept', __import__('collections').defaultdict(dict)))"),
+        ("steps are random", "optimizer.stable-adamw", 'alpha=-group["lr"])', 'alpha=-group["lr"] * (0.9 + 0.1 * float(torch.rand(()))))'),
+        ("the rate is set by the number of tensors", "optimizer.lamb", "if not parameters:", 'directions[0].mul_(0.5)\n        if not parameters:'),
+    ),
+    "learning rates are valid": (
+        ("steps are counted, not read", "schedule.warmup-cosine", "        if step < warmup:", "        self.step = max(step, getattr(self, 'step', 0))\n        step = self.step\n        if step < warmup:"),
+        ("the previous factor is a limit", "schedule.polynomial", "        if step < warmup:", "        self.last = getattr(self, 'last', step)\n        step, self.last = max(step, self.last - 1), step\n        if step < warmup:"),
+        ("a factor is a tensor", "schedule.constant", "return warmup_factor(", "return __import__('torch').ones(()) * warmup_factor("),
+    ),
+}
+"""Found by the named check."""
