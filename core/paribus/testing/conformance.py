@@ -29,10 +29,12 @@ from paribus.testing import (
     training_checks,
 )
 from paribus.testing.host_models import DOES_NOT_APPLY, Case, HostModel, Verdict, base_specs, host_models
+from paribus.testing.reference import REFERENCE_SLOTS, Reference, author_reference
 
 UNDER_TEST: Final = "under-test"
 SCHEMA_ONLY_SLOTS: Final = frozenset({"launcher"})  # models do not contain these: only the schema is read
 SCHEMA: Final = "schema is valid"
+REFERENCE: Final = "output equals the author's reference"
 BUILD: Final = "models can be built"
 ARCHITECTURE: Final = ("attention", "position", "norm", "placement", "feedforward", "embedding", "topology")
 LAYERS: Final = ("attention", "position", "norm", "placement", "feedforward")
@@ -103,6 +105,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "measured values are reproducible": Check(training_checks.measure_values, ("measure",)),
     "optimizer steps follow the contract": Check(optimizer_checks.optimizer_steps, ("optimizer",), "once"),
     "learning rates are valid": Check(optimizer_checks.learning_rates, ("schedule",), "once"),
+    REFERENCE: Check(author_reference, REFERENCE_SLOTS, "everywhere"),
     "loss falls on one batch": Check(
         training_checks.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")
     ),
@@ -167,14 +170,18 @@ def conform(
     registry: Registry | None = None,
     base: Source | None = None,
     only: Collection[str] | None = None,
+    reference: Reference | None = None,
 ) -> Report:
     """Run the checks of a component; raise `NotConformingError` if any fails.
 
     `component` is a class or the name of an installed component: `conform("attention.gqa")`. The checks run in small
     models, next to every kind of position, norm or attention that it may be combined with. `base` is a spec to use
     instead of the tiny presets. `only` selects checks by the names that `paribus conform COMPONENT` prints.
+
+    `reference` is a slow function that the component must agree with: for an attention `(module, x, source, visible)`,
+    for a norm or a feed-forward `(module, x)` of one vector; `paribus.testing.reference` lists the other slots.
     """
-    report = examine(component, registry=registry, base=base, only=only)
+    report = examine(component, registry=registry, base=base, only=only, reference=reference)
     if not report.ok:
         raise NotConformingError(report)
     return report
@@ -186,20 +193,24 @@ def examine(
     registry: Registry | None = None,
     base: Source | None = None,
     only: Collection[str] | None = None,
+    reference: Reference | None = None,
 ) -> Report:
     """Run the checks of a component and return a report that includes the failures."""
     unknown = [name for name in only or () if name not in CHECKS]
     if unknown:
         raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(CHECKS, limit=len(CHECKS))}')
     registry, slot, name = _resolve_component(component, registry or installed())
-    case = Case(registry, registry.index.find(slot, name), base_specs(base, registry))
+    if reference is not None and slot not in REFERENCE_SLOTS:
+        raise ValueError(f"a reference of {slot} is not supported; valid: {join_names(REFERENCE_SLOTS)}")
+    case = Case(registry, registry.index.find(slot, name), base_specs(base, registry), reference)
+    selected = {name: check for name, check in CHECKS.items() if only is None or name in only}
+    if reference is None:
+        selected.pop(REFERENCE, None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
-            return _run_checks(
-                case, CHECKS if only is None else {name: CHECKS[name] for name in CHECKS if name in only}
-            )
+            return _run_checks(case, selected)
     finally:
         torch.set_num_threads(threads)
 

@@ -108,7 +108,7 @@ def weight_scale(case: Case, host: HostModel) -> Verdict:
     The standard deviation of a matrix is that of an option named `std`.
     """
     scheme = make(case.registry, "initialisation", host.spec["initialisation"], kind=Initialisation)
-    expected = {role: scheme.draw(_unit(role), _info(role)) for role in DRAWN_ROLES}
+    expected = {role: scheme.draw(standard_draws(role), parameter_info(role)) for role in DRAWN_ROLES}
     for role, weights in expected.items():
         fault = _weights_fault(scheme, role, weights)
         if fault:
@@ -118,7 +118,7 @@ def weight_scale(case: Case, host: HostModel) -> Verdict:
     if not STD_RANGE[0] <= ratio <= STD_RANGE[1]:
         return f"a matrix has {ratio:.2g} times the standard deviation of the option `std`, {declared}"
     for role in reversed(DRAWN_ROLES):
-        if not torch.equal(scheme.draw(_unit(role), _info(role)), expected[role]):
+        if not torch.equal(scheme.draw(standard_draws(role), parameter_info(role)), expected[role]):
             return f"weights of the role `{role}` change with the order of calls; expected a function of the arguments"
     return HOLDS
 
@@ -133,16 +133,18 @@ def _weights_fault(scheme: Initialisation, role: Role, weights: Tensor) -> str:
         return f"weights of the role `{role}` have equal rows or columns, which would stay equal in training"
     if abs(mean) > MEAN_TOLERANCE * std:
         return f"weights of the role `{role}` have the mean {mean:.2g} and the standard deviation {std:.2g}"
-    half = scheme.draw(_unit(role), _info(role)._replace(gain=0.5))
+    half = scheme.draw(standard_draws(role), parameter_info(role)._replace(gain=0.5))
     if float((half - 0.5 * weights).abs().max()) > 1e-5 * max(std, 1e-30):
         return f"weights of the role `{role}` are not proportional to `about.gain`, which the placement sets"
     return HOLDS
 
 
-def _unit(role: Role) -> Tensor:
+def standard_draws(role: Role) -> Tensor:
+    """Return the draws of a matrix of a role, in float32."""
     return noise(f"draws of {role}", *SHAPE).float()
 
 
-def _info(role: Role) -> ParameterInfo:
+def parameter_info(role: Role) -> ParameterInfo:
+    """Return the information about a matrix of a role."""
     path = "embedding.tokens.weight" if role == "embedding" else f"body.layers.0.{role}.weight"
     return ParameterInfo(path, role, SHAPE, layers=2, branches=4, gain=1.0, width=SHAPE[1], head_width=16)

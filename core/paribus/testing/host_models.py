@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
@@ -59,6 +59,7 @@ class Case:
     registry: Registry
     entry: Entry
     base_specs: Mapping[str, Mapping[str, Any]]  # by the name that a report prints
+    reference: Callable[..., Any] | None = None  # the author's function that the component must agree with
     host_models: list[HostModel] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
     _models: dict[str, SmallModel] = field(default_factory=dict)

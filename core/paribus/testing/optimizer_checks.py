@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +26,15 @@ def optimizer_steps(case: Case, host: HostModel) -> Verdict:
     Only matrices decay. Steps in float32 equal those in float64.
     """
     node = host.spec["optimizer"]
-    run = _Run(case, node)
+    run = OptimizerRun(case, node)
     expected = run.steps()
+    single = torch.float32  # torch casts states to the dtype of the tensor when it loads them
+    in_single = run.steps(dtype=single)
     torch.manual_seed(1)
     checks = (
         ("two runs of the same steps differ; expected no random draw", _differ(run.steps(), expected)),
         ("steps in another order of tensors differ", _differ(run.steps(reverse=True), expected)),
-        ("steps differ after the state is saved and loaded", _differ(run.steps(resume=True), expected)),
+        ("steps differ after the state is saved and loaded", _differ(run.steps(resume=True, dtype=single), in_single)),
         ("a learning rate of 0 changes a tensor; use the rate of the group", _differ(run.steps(lr=0.0), run.start())),
         ("a tensor without a gradient changes", _differ(run.steps(without_gradient=True)[:1], run.start()[:1])),
         ("a vector decays; expected matrices only", _differ(run.steps(scale=0.0)[2:], run.start()[2:])),
@@ -44,12 +46,12 @@ def optimizer_steps(case: Case, host: HostModel) -> Verdict:
         gradient = run.gradient(0, start)
         if float(((tensor - start) * gradient).sum()) >= 0:
             return "the first step does not descend along the gradient"
-    for double, single, start in zip(expected, run.steps(dtype=torch.float32), run.start(), strict=True):
-        error = float((double - single.double()).norm() / (double - start).norm())
+    for double, rounded, start in zip(expected, in_single, run.start(), strict=True):
+        error = float((double - rounded.double()).norm() / (double - start).norm())
         if not error <= PRECISION:
             return f"steps in float32 differ from steps in float64 by {error:.2g} of the movement"
     if "weight_decay" in node:
-        decayed = _Run(case, {**node, "weight_decay": 0.5}).steps(scale=0.0)[:2]
+        decayed = OptimizerRun(case, {**node, "weight_decay": 0.5}).steps(scale=0.0)[:2]
         if any(
             float(tensor.norm()) >= float(start.norm()) for tensor, start in zip(decayed, run.start(), strict=False)
         ):
@@ -57,7 +59,8 @@ def optimizer_steps(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
-class _Run:
+@final
+class OptimizerRun:
     """Steps of an optimizer on two matrices and a vector, with fixed gradients."""
 
     def __init__(self, case: Case, node: Any) -> None:

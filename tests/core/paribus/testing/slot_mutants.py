@@ -174,3 +174,33 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     ),
 }
 """Found by the named check."""
+
+TILE_BOTH: Final = "k, v = (side.repeat_interleave(q.shape[1] // side.shape[1], dim=1) for side in (k, v))"
+REFERENCE_FAULTS: Final[tuple[tuple[str, ...], ...]] = (
+    ("key/value heads are tiled, not repeated", REFERENCE, TILE_BOTH, "k, v = (side.repeat(1, q.shape[1] // side.shape[1], 1, 1) for side in (k, v))"),
+    ("key heads are tiled, not repeated", REFERENCE, TILE_BOTH, "k, v = k.repeat(1, q.shape[1] // k.shape[1], 1, 1), v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)"),
+    ("value heads are tiled, not repeated", REFERENCE, TILE_BOTH, "k, v = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1), v.repeat(1, q.shape[1] // v.shape[1], 1, 1)"),
+    ("scores are divided by the root of the model width instead of a head's", REFERENCE, "1 / math.sqrt(shape.head_width)", "1 / math.sqrt(shape.width)"),
+    ("the window includes one more token", "attention.restricted", "visibility_of(shape, window)", "visibility_of(shape, window + 1)"),
+    ("the variance is unbiased", "norm.layernorm", LAYER_NORM, "return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + self.eps).sqrt() * self.weight + (0 if self.bias is None else self.bias)"),
+    ("the mean is removed", "norm.rmsnorm", "functional.rms_norm(x,", "functional.rms_norm(x - x.mean(-1, keepdim=True),"),
+    ("the length is that of the width, not of its root", "norm.scalenorm", "math.sqrt(width)", "float(width)"),
+    ("the feed-forward adds its input", "feedforward.mlp", MLP, "return x + self.outer(self.activation(self.inner(x))), None"),
+    ("norms follow the sublayers", "placement.pre", PRE, "x = self.norms[name](x + sublayer(x)) if name in self.norms else x + sublayer(x)"),
+    ("sublayers run in reverse", "placement.post", "in sublayers.items():", "in reversed(sublayers.items()):"),
+    ("alpha scales the branch", "placement.deepnorm", "self.alpha * x + sublayer(x)", "x + self.alpha * sublayer(x)"),
+    ("slopes start with 1", "position.alibi", "(-8 * (head + 1) / power)", "(-8 * head / power)"),
+    ("the bias grows with distance, as a bonus", "position.alibi", "device=distance.device).neg()", "device=distance.device)"),
+    ("angles are halved", "position.rope", "* frequency  # (B|1, 1, T, R/2)", "* frequency / 2"),
+    ("rotation is in the opposite direction for both", "position.rope", "return rotation_tables(cos, sin,", "return rotation_tables(cos, -sin,"),
+    ("the offset is added twice", "position.learned", "index + self.offset if", "index + self.offset // 2 if"),
+    ("the scale is the width, not its root", "embedding.tokens", "self.scale = math.sqrt(shape.width) if scale", "self.scale = shape.width if scale"),
+    ("the fan is the input's alone", "initialisation.xavier", "2 / (about.fan_in + about.fan_out)", "1 / about.fan_in"),
+    ("the deviation is the variance", "initialisation.xavier", "math.sqrt(variance)", "variance"),
+    ("moments are biased", "paribus_optim.moments:update_moments", "torch._foreach_div(means, _bias(beta1, states))", "torch._foreach_div(means, 1.0)", "optimizer.lamb"),
+    ("momentum is dampened", "optimizer.sgd", "momentum=self.momentum", "momentum=self.momentum, nesterov=self.momentum > 0, dampening=0"),
+    ("betas are swapped", "optimizer.adamw", "(beta1, beta2)", "(beta2, beta1)"),
+    ("the cosine has half a period too much", "schedule.warmup-cosine", "math.cos(math.pi * progress)", "math.cos(math.pi * progress / 2)"),
+    ("the warm-up starts at 0", "schedule.warmup-cosine", "return warmup_factor(step, warmup)", "return warmup_factor(step - 1, warmup)"),
+)
+"""Found by the reference of the component only: each is another model, or another rule, rather than a broken one."""

@@ -17,16 +17,22 @@ import pytest
 from paribus.errors import PluginError
 from paribus.registry import Registry
 from paribus.testing import Report, examine
+from paribus.testing.conformance import REFERENCE
 
 HERE = Path(__file__).parent
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
 DEFINITIONS = runpy.run_path(str(HERE / "mutants.py"))
-SLOT_FAULTS = runpy.run_path(str(HERE / "slot_mutants.py"))["FAULTS"]
+SLOT_DEFINITIONS = runpy.run_path(str(HERE / "slot_mutants.py"))
+REFERENCES = runpy.run_path(str(HERE / "test_reference.py"))["REFERENCES"]
+KILLED_BY_REFERENCE = tuple(
+    DEFINITIONS["Mutant"](*fault[:4], check=REFERENCE, component="".join(fault[4:]))
+    for fault in SLOT_DEFINITIONS["REFERENCE_FAULTS"]
+)
 KILLED = (
     *DEFINITIONS["KILLED"],
     *(
         DEFINITIONS["Mutant"](*fault[:4], check=check, component="".join(fault[4:]))
-        for check, faults in SLOT_FAULTS.items()
+        for check, faults in SLOT_DEFINITIONS["FAULTS"].items()
         for fault in faults
     ),
 )
@@ -66,14 +72,15 @@ def examine_mutant(components: Registry, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Return a function that applies a mutant and runs some checks, or all."""
 
     def examine_mutant(mutant: Any, only: list[str] | None) -> Report:
+        reference = REFERENCES[mutant.component or mutant.source] if only == [REFERENCE] else None
         if ":" in mutant.source:
             for owner, name, value in mutated_functions(mutant):
                 monkeypatch.setattr(owner, name, value)
-            return examine(mutant.component, registry=components, only=only)
+            return examine(mutant.component, registry=components, only=only, reference=reference)
         original = unchanged_component(mutant.source, components)
         file = Path(inspect.getfile(original))
         mutated = execute_module("mutated", mutate(file.read_text(), mutant), file)[original.__name__]
-        return examine(mutated, registry=components, only=only)
+        return examine(mutated, registry=components, only=only, reference=reference)
 
     yield examine_mutant
     for name in ("by_hand", "mutated"):
@@ -97,7 +104,7 @@ def mutated_functions(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
             yield importer, name, names[name]
 
 
-@pytest.mark.parametrize("mutant", KILLED, ids=mutant_id)
+@pytest.mark.parametrize("mutant", [*KILLED, *KILLED_BY_REFERENCE], ids=mutant_id)
 def test_fault_is_found_by_its_check(mutant: Any, examine_mutant: Examine) -> None:
     if mutant.check == "schema is valid":  # the plugin is rejected when it is loaded
         with pytest.raises(PluginError, match="never reads its option"):
@@ -149,6 +156,6 @@ def test_at_least_95_percent_of_faults_are_found_as_the_guide_states(record_prop
 
 
 def test_faults_are_distinct() -> None:
-    mutants = [*KILLED, *SURVIVORS]
+    mutants = [*KILLED, *KILLED_BY_REFERENCE]
     assert len({(mutant.source, mutant.original, mutant.replacement) for mutant in mutants}) == len(mutants)
     assert len({mutant_id(mutant) for mutant in mutants}) == len(mutants)

@@ -1,0 +1,196 @@
+"""The author's reference: installed components agree with theirs; test_mutants.py seeds faults in them."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus.registry import Registry
+from paribus.testing import conform, examine
+from paribus.testing.conformance import REFERENCE
+
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda y: y.clamp(min=0),
+    "gelu": lambda y: y * 0.5 * (1 + torch.erf(y / math.sqrt(2))),
+    "gelu-tanh": lambda y: y * 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3))),
+    "silu": lambda y: y / (1 + torch.exp(-y)),
+    "sigmoid": lambda y: 1 / (1 + torch.exp(-y)),
+    "tanh": torch.tanh,
+}
+
+
+def attention(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Any:
+    """Softmax attention, one head at a time, with shared key/value heads and a window."""
+    heads = getattr(module, "heads", module)
+    q, k, v = heads.q(x), heads.k(source), heads.v(source)
+    width = module.shape.head_width
+    group = module.shape.heads // (k.shape[-1] // width)
+    if options.get("window"):
+        indices = torch.arange(len(x))
+        visible = visible & ((indices.unsqueeze(1) - indices).abs() < options["window"])
+    outputs = []
+    for head in range(module.shape.heads):
+        own, shared = (slice(index * width, (index + 1) * width) for index in (head, head // group))
+        scores = q[:, own] @ k[:, shared].T * (1 / math.sqrt(width) if options.get("scaled", True) else 1)
+        outputs.append(scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v[:, shared])
+    return heads.o(torch.cat(outputs, -1))
+
+
+def layer_norm(module: Any, x: Tensor) -> Any:
+    centred = x - x.mean()
+    normalized = centred / math.sqrt(float(centred.square().mean()) + module.eps) * module.weight
+    return normalized if module.bias is None else normalized + module.bias
+
+
+def root_mean_square_norm(module: Any, x: Tensor) -> Any:
+    return x / math.sqrt(float(x.square().mean()) + module.eps) * module.weight
+
+
+def scale_norm(module: Any, x: Tensor) -> Any:
+    length = math.sqrt(len(x)) + float(module.length)
+    return x * length / max(float(x.norm()), module.eps)
+
+
+def multi_layer_perceptron(module: Any, x: Tensor, options: Mapping[str, Any]) -> Any:
+    return module.outer(ACTIVATIONS[options["activation"]](module.inner(x)))
+
+
+def pre_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
+    for name, sublayer in sublayers.items():
+        x = x + sublayer(module.norms[name](x) if name in module.norms else x)
+    return x
+
+
+def post_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
+    for name, sublayer in sublayers.items():
+        x = module.norms[name](x + sublayer(x))
+    return x
+
+
+def deep_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
+    alpha = (3 * 2) ** 0.25 if "cross" in sublayers else (2 * 2) ** 0.25
+    for name, sublayer in sublayers.items():
+        x = module.norms[name](alpha * x + sublayer(x))
+    return x
+
+
+def alibi(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int) -> Any:
+    return q @ k - 2.0 ** (-2 * (head + 1)) * abs(i - j)  # 4 heads
+
+
+def rope(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: Mapping[str, Any]) -> Any:
+    """Rotate pairs of channels as complex numbers."""
+    rotated = round(len(q) * options["fraction"])
+    half, score = rotated // 2, q[rotated:] @ k[rotated:]
+    for pair in range(half):
+        first, second = (2 * pair, 2 * pair + 1) if options["interleaved"] else (pair, pair + half)
+        angle = (i - j) * options["theta"] ** (-2 * pair / rotated)
+        product = torch.complex(q[first], q[second]) * torch.complex(k[first], -k[second])
+        score = score + (product * complex(math.cos(angle), math.sin(angle))).real
+    return score
+
+
+def learned(module: Any, x: Tensor, i: int, options: Mapping[str, Any]) -> Any:
+    return x + module.table.weight[i + options["offset"]]
+
+
+def token_table(module: Any, token: int, part: Any, options: Mapping[str, Any]) -> Any:
+    vector = module.tokens.weight[token] * (math.sqrt(module.tokens.weight.shape[1]) if options["scale"] else 1)
+    for table in (module.segments, module.languages):
+        vector = vector if table is None else vector + table.weight[0]
+    return vector if part is None else part["norm"](vector)
+
+
+def normal(scheme: Any, unit: Tensor, about: Any) -> Any:
+    return unit * scheme.std * about.gain
+
+
+def xavier(scheme: Any, unit: Tensor, about: Any) -> Any:
+    rows, columns = unit.shape
+    return unit * about.gain * math.sqrt(1 / columns if about.role == "embedding" else 2 / (rows + columns))
+
+
+def adamw(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    mean = square = torch.zeros_like(weight)
+    for step, gradient in enumerate(gradients, start=1):
+        mean = options["beta1"] * mean + (1 - options["beta1"]) * gradient
+        square = options["beta2"] * square + (1 - options["beta2"]) * gradient**2
+        direction = mean / (1 - options["beta1"] ** step)
+        direction = direction / ((square / (1 - options["beta2"] ** step)).sqrt() + options["eps"])
+        decay = options["weight_decay"] if weight.ndim > 1 else 0.0
+        weight = weight - options["lr"] * (direction + decay * weight)
+    return weight
+
+
+def lamb(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    mean = square = torch.zeros_like(weight)
+    for step, gradient in enumerate(gradients, start=1):
+        mean = options["beta1"] * mean + (1 - options["beta1"]) * gradient
+        square = options["beta2"] * square + (1 - options["beta2"]) * gradient**2
+        direction = mean / (1 - options["beta1"] ** step)
+        direction = direction / ((square / (1 - options["beta2"] ** step)).sqrt() + options["eps"])
+        if weight.ndim > 1:
+            direction = direction + options["weight_decay"] * weight
+            direction = direction * weight.norm() / direction.norm()
+        weight = weight - options["lr"] * direction
+    return weight
+
+
+def sgd(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    velocity = torch.zeros_like(weight)
+    for gradient in gradients:
+        decay = options["weight_decay"] if weight.ndim > 1 else 0.0
+        velocity = options["momentum"] * velocity + gradient + decay * weight
+        weight = weight - options["lr"] * velocity
+    return weight
+
+
+def warmup_cosine(schedule: Any, step: int, steps: int) -> Any:
+    warmup = round(schedule.warmup * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = (step - warmup) / max(1, steps - warmup)
+    return schedule.floor + (1 - schedule.floor) * (1 + math.cos(math.pi * progress)) / 2
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "by_hand": attention,
+    "attention.mha": attention,
+    "attention.mqa": attention,
+    "attention.gqa": attention,
+    "attention.restricted": attention,
+    "norm.layernorm": layer_norm,
+    "norm.rmsnorm": root_mean_square_norm,
+    "norm.scalenorm": scale_norm,
+    "norm.none": lambda module, x: x,
+    "feedforward.mlp": multi_layer_perceptron,
+    "placement.pre": pre_norm,
+    "placement.post": post_norm,
+    "placement.deepnorm": deep_norm,
+    "position.alibi": alibi,
+    "position.rope": rope,
+    "position.learned": learned,
+    "embedding.tokens": token_table,
+    "initialisation.normal": normal,
+    "initialisation.xavier": xavier,
+    "optimizer.adamw": adamw,
+    "optimizer.lamb": lamb,
+    "optimizer.sgd": sgd,
+    "schedule.warmup-cosine": warmup_cosine,
+}
+
+
+@pytest.mark.parametrize("topic", [topic for topic in REFERENCES if topic != "by_hand"])
+def test_installed_component_agrees_with_its_reference(topic: str, components: Registry) -> None:
+    base = {"preset": "encoder-tiny", "dims.width": 16} if topic == "placement.deepnorm" else None
+    report = conform(topic, registry=components, base=base, reference=REFERENCES[topic], only=[REFERENCE])
+    assert report.passed[-1] == REFERENCE
+
+
+def test_reference_of_another_slot_is_an_error(components: Registry) -> None:
+    with pytest.raises(ValueError, match="a reference of tokenizer is not supported; valid: attention"):
+        examine("tokenizer.bytes", registry=components, reference=lambda module, x: x)
