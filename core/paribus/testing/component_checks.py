@@ -103,14 +103,14 @@ def placement_wiring(case: Case, host: HostModel) -> Verdict:
         y = placement(x, _sublayers(names, called, ""))
     if sorted(called) != sorted(names):
         return f"it runs the sublayers {', '.join(called) or 'none'}; expected each of {', '.join(names)} once"
-    for path, calls in norm_calls.items():
-        if calls != 1:
-            return f"it applies the norm `{path}` {calls} times; expected once"
     if y.shape != x.shape:
         return f"the output has shape {tuple(y.shape)}; expected {tuple(x.shape)} of the input"
     for name in names:
         if torch.equal(placement(x, _sublayers(names, [], name)), y):
             return f"the output of the sublayer `{name}` does not change the output of the layer"
+    for path, calls in norm_calls.items():
+        if calls != 1:
+            return f"it applies the norm `{path}` {calls} times; expected once"
     return HOLDS
 
 
