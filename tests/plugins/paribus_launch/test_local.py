@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, Plugins
 from paribus_launch import launcher
 from paribus_launch.local import Local
@@ -28,8 +28,8 @@ def wait_for_end(local: Local, seconds: float = 60.0) -> list[LauncherEvent]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Job]:
-    order = {"store": str(tmp_path), "study": "study", "identity": "nowhere", "spec": {}}
-    return lambda name="job": Job(name, json.dumps(order), str(tmp_path / f"{name}.txt"))
+    request = WorkerRequest(store=str(tmp_path), study="study", identity="nowhere", spec={})
+    return lambda name="job": Job(name, request.to_json(), str(tmp_path / f"{name}.txt"))
 
 
 def test_launchers_are_registered() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from paribus import SpecError
+from paribus.runner.worker import WorkerRequest
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, Plugins
 from paribus_launch.ray import Ray
 
@@ -80,8 +80,8 @@ def launcher() -> Iterator[Ray]:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Return a job that imports for seconds and fails because its trial has no folder."""
-    order = {"store": str(tmp_path), "study": "study", "identity": "nowhere", "spec": {}}
-    return Job("a", json.dumps(order), str(tmp_path / "log.txt"))
+    request = WorkerRequest(store=str(tmp_path), study="study", identity="nowhere", spec={})
+    return Job("a", request.to_json(), str(tmp_path / "log.txt"))
 
 
 def wait_for(launcher: Ray, kind: type[JobStarted | JobEnded]) -> LauncherEvent:
