@@ -22,7 +22,7 @@ LINE = re.compile(r"error\[[a-z-]+\]( \S+)?( \(.+?\))?: .+")
 
 SPECS: list[tuple[str, str | bytes | None, list[str], list[str]]] = [
     # id, content of s.yaml or None, overrides, words
-    ("A1", None, ["attention=gqa", "attention.kvheads=2"], ["attention.kvheads", "kv_heads, scores", "did you mean"]),
+    ("A1", None, ["attention=gqa", "attention.kvheads=2"], ["attention.kvheads", "kv_heads", "did you mean"]),
     ("A1", "preset: encoder-tiny\nattention: {name: gqa, kvheads: 2}\n", [], ["attention.kvheads (s.yaml:2)"]),
     ("A1", "preset: encoder-tiny\natention: gqa\n", [], ["atention (s.yaml:2)", "did you mean \"attention\"?"]),
     ("A2", None, ["attention=gqaa"], ["unknown attention \"gqaa\"", "(attention of paribus", "did you mean \"gqa\""]),

@@ -19,7 +19,7 @@ class PlacementTraits(Traits, total=False):
 
     final_norm: bool  # a norm follows the last layer
     identity_path: bool  # before a final norm, a layer without sublayer outputs scales its input; default: True
-    normalized: bool  # norms of layers or the final norm normalize the output of the stack; default: True
+    output_normalized: bool  # norms of layers or the final norm normalize the output of the stack; default: True
     needs: list[str]  # `layer`: an instance for each layer
 
 

@@ -166,7 +166,7 @@ NORM_TOLERANCE = 1e-2
 def normalized_once(case: Case, host: HostModel) -> Verdict:
     """A stack with norms returns normalized states, by the last layer or by a final norm, and not by both.
 
-    The trait `normalized: False` declares a placement with norms whose output is not normalized.
+    The trait `output_normalized: False` declares a placement with norms whose output is not normalized.
     """
     model = SmallModel(host.spec, case.registry, perturbed=False)
     stack, layer = model.stack(), model.stack().layers[-1]
@@ -174,7 +174,7 @@ def normalized_once(case: Case, host: HostModel) -> Verdict:
     assert layer.placement is not None
     norm = next((module for module in layer.placement.modules() if isinstance(module, Norm)), None)
     x = INPUT_SCALE * noise("rows", 2, 6, stack.shape.width)
-    if norm is None or not _is_normalized(norm(x)) or not case.entry.traits.get("normalized", True):
+    if norm is None or not _is_normalized(norm(x)) or not case.entry.traits.get("output_normalized", True):
         return DOES_NOT_APPLY  # the norm is none, or does not set the length of vectors
     before_final: list[Tensor] = []
     layer_handle = layer.register_forward_hook(lambda module, arguments, output: before_final.append(output[0]))

@@ -74,14 +74,22 @@ def _option_fault(
 
 def _changes_model(case: Case, host: HostModel, preset_trace: Trace, path: tuple[str, ...], value: Any) -> bool | None:
     """Return True if the value changes this model; None if it is invalid or equal to the current value."""
+    try:
+        spec = spec_with_option(case, host, path, value)
+        return None if spec in (None, host.spec) else not _is_same_trace(_trace(spec or {}, case), preset_trace)
+    except SpecError:
+        return None
+
+
+def spec_with_option(case: Case, host: HostModel, path: tuple[str, ...], value: Any) -> Mapping[str, Any] | None:
+    """Return the spec of a host model with another value of an option; None if it is invalid."""
     node = example_node(case.entry)
     inner: dict[str, Any] = node
     for key in path[:-1]:
         inner = inner.setdefault(key, {})
     inner[path[-1]] = value
     try:
-        spec = case.resolved(host.label, case.component_overrides(host.label, node))
-        return None if spec == host.spec else not _is_same_trace(_trace(spec, case), preset_trace)
+        return case.resolved(host.label, case.component_overrides(host.label, node))
     except SpecError:
         return None
 

@@ -22,8 +22,9 @@ from paribus.slots.position import Position
 from paribus.slots.schedule import Schedule
 from paribus.specs.fields import NO_POSITION
 from paribus.testing.embedding_checks import DRAWN_ROLES, parameter_info, standard_draws
-from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, alternative_values
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
+from paribus.testing.option_checks import flatten_options, spec_with_option
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 
 Reference = Callable[..., Any]
@@ -189,11 +190,24 @@ def _initialisation(case: Case, host: HostModel, reference: Reference) -> Iterat
 
 
 def _optimizer(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    run = OptimizerRun(case, host.spec["optimizer"])
-    for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
-        gradients = [run.gradient(step, start) for step in range(STEPS)]
-        expected = reference(run.optimizer, start, gradients)
-        yield f"a tensor of shape {SHAPES[index]} after {STEPS} steps", output, expected
+    for description, spec in _option_specs(case, host):
+        bound = partial(reference, options=spec["optimizer"]) if isinstance(reference, partial) else reference
+        run = OptimizerRun(case, spec["optimizer"])
+        for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
+            gradients = [run.gradient(step, start) for step in range(STEPS)]
+            expected = bound(run.optimizer, start, gradients)
+            yield f"a tensor of shape {SHAPES[index]} after {STEPS} steps{description}", output, expected
+
+
+def _option_specs(case: Case, host: HostModel) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the spec of a host model, and with one other valid value of each option of the component."""
+    yield "", host.spec
+    for path, option in flatten_options(case.entry.options):
+        for value in alternative_values(option, host.spec):
+            spec = spec_with_option(case, host, path, value)
+            if spec is not None and spec != host.spec:
+                yield f" with {'.'.join(path)}={value}", spec
+                break
 
 
 def _schedule(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
