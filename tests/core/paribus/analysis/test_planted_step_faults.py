@@ -135,11 +135,26 @@ class Faulty(Attention):
         return softmax_cost(self.shape, self.heads.kv_heads, self.attend.visibility, load)
 
 
+def tables() -> list[nn.Embedding]:
+    return [item for item in gc.get_objects() if type(item) is nn.Embedding]
+
+
 def scale_tables() -> None:
-    """Scale all tables of this process, whichever model they belong to."""
-    for table in [item for item in gc.get_objects() if type(item) is nn.Embedding]:
-        with torch.no_grad():
-            table.weight.mul_(1.5)
+    """Scale all tables that were made since the tests of this file began, whichever model they belong to."""
+    for table in tables():
+        if not any(table is other for other in TABLES_OF_OTHER_TESTS):
+            with torch.no_grad():
+                table.weight.mul_(1.5)
+
+
+TABLES_OF_OTHER_TESTS: list[nn.Embedding] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spare_other_tests() -> Iterator[None]:
+    TABLES_OF_OTHER_TESTS.extend(tables())
+    yield
+    TABLES_OF_OTHER_TESTS.clear()
 
 
 @pytest.fixture(scope="module", name="registry")
