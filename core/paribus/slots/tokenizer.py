@@ -19,7 +19,7 @@ class Vocabulary(NamedTuple):
 
     @property
     def reserved(self) -> frozenset[int]:
-        """Ids that never occur in encoded text: not corrupted, and not drawn as a random token."""
+        """Ids that are not corrupted and not drawn as random tokens. Encoded text has none of them except `unk`."""
         return frozenset(self.specials.values()) | frozenset(self.sentinels)
 
 
