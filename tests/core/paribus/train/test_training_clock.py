@@ -17,7 +17,7 @@ from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock, is_evalu
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
-LIMIT = 0.4
+LIMIT = 1.0
 CPU = torch.device("cpu")
 TINY = (
     "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=4",
