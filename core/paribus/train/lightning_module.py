@@ -168,17 +168,21 @@ class Model(LightningModule):
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the training loss: the sum of each term over its count in the whole step."""
+        return self.loss_and_counts(batch)[0]
+
+    def loss_and_counts(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the training loss, and the targets in this batch of each of its terms."""
         run = self.run(batch, self.trained)
         loss: Tensor | None = None
+        counts: dict[str, Tensor] = {}
         for name, term in self.terms(run, self.trained).items():
             count = term.count if batch.counts is None else batch.counts[name]
             part = (term.total if term.weight == 1 else term.weight * term.total) / count.clamp(min=1)
             loss = part if loss is None else loss + part
-            counted = self.step_counts.get(name)
-            self.step_counts[name] = term.count if counted is None else counted + term.count
+            counts[name] = term.count
         assert loss is not None, "a spec has at least one objective"
         auxiliary = run.auxiliary()
-        return loss if auxiliary is None else loss + auxiliary / batch.micro_batches
+        return (loss if auxiliary is None else loss + auxiliary / batch.micro_batches), counts
 
     # -- Lightning hooks ------------------------------------------------------------------------------------------
 
@@ -205,7 +209,9 @@ class Model(LightningModule):
             self.step_loss, self.step_counts = None, {}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss = self.loss(batch)
+        loss, counts = self.loss_and_counts(batch)
+        for name, count in counts.items():
+            self.step_counts[name] = self.step_counts[name] + count if name in self.step_counts else count
         self.step_loss = loss.detach() if self.step_loss is None else self.step_loss + loss.detach()
         if batch.micro_batches > 1:  # Lightning and DDP average over the shares of a step's sum
             loss = loss * batch.micro_batches
