@@ -11,7 +11,6 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from statistics import median
 from typing import Final
 
 LEAST: Final = 4  # of three differences, none is an outlier to a third
@@ -48,9 +47,9 @@ def outliers(differences: Sequence[float]) -> tuple[int, ...]:
     if not LEAST <= n <= LARGEST:
         return ()
     skew_cutoff, score_cutoff = cutoffs(n)
-    middle = median(differences)
+    middle = _median(differences)
     deviations = [abs(value - middle) for value in differences]
-    largest, mad = max(deviations), median(deviations)
+    largest, mad = max(deviations), _median(deviations)
     if largest <= 1e-9 * max(map(abs, differences)):  # equal up to rounding
         return ()
     if mad and MAD_TO_SD * largest / mad > score_cutoff:
@@ -68,6 +67,12 @@ def cutoffs(n: int) -> tuple[float, float]:
             share = (1 / few - 1 / n) / (1 / few - 1 / many)
             return low[0] + share * (high[0] - low[0]), low[1] + share * (high[1] - low[1])
     raise ValueError(f"`n` must lie between {LEAST} and {LARGEST}, but is {n}.")
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median: `statistics` costs more to import than it saves."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def _skewness(values: Sequence[float]) -> float:
