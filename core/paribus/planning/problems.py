@@ -148,7 +148,9 @@ def _match_problems(draft: Draft, index: Index) -> Iterator[Problem]:
     if study.match is None or study.match.by == "None":
         return
     key = study.match.by
-    if not draft.resolved.resolved:
+    varied_names = {name for axis in study.varied.vary for name in axis.split(".")}
+    # Without a valid variant, the baseline shows the problem, unless the option belongs to a value that is varied.
+    if not draft.resolved.resolved.keys() - {BASELINE} and key.partition(".")[0] not in varied_names:
         location = study.location(("match", "by"))
         for problem in _new_problems(draft, Variant(BASELINE), index, key, 1):
             if problem.path == key and problem.code == "unknown-key":

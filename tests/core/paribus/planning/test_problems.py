@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,13 +122,25 @@ def problems(tree: Tree, folder: Path) -> list[str]:
 def test_several_errors_are_all_reported_in_the_order_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, planted: list[Mistake]
 ) -> None:
+    assert_reported(planted, tmp_path_factory.mktemp("study"))
+
+
+@pytest.mark.slow
+def test_both_errors_of_every_pair_are_reported(tmp_path: Path) -> None:
+    for pair in itertools.combinations(MISTAKES, 2):
+        if pair[0].part != pair[1].part:
+            assert_reported(pair, tmp_path)
+
+
+def assert_reported(planted: Sequence[Mistake], folder: Path) -> None:
+    """Assert that each mistake is reported, once and in the order of the file."""
     tree = copy.deepcopy(dict(VALID))
     without = [item for item in planted if item.pattern.startswith(("unknown preset", "`base`"))]
-    planted = [item for item in planted if not (without and item.spec)]
-    for mistake in planted:
+    reported = [item for item in planted if not (without and item.spec)]
+    for mistake in sorted(reported, key=lambda item: item.part == "base"):  # the last may remove the base
         mistake.plant(tree)
-    lines = problems(tree, tmp_path_factory.mktemp("study"))
-    for mistake in planted:
+    lines = problems(tree, folder)
+    for mistake in reported:
         assert any(re.search(mistake.pattern, line) for line in lines), (mistake.pattern, lines)
     places = [int(at[1]) for line in lines if (at := re.search(r"\(.*mine\.yaml:(\d+)", line))]
     assert places == sorted(places)
