@@ -46,6 +46,8 @@ class Sides:
             labels = labels.masked_fill(decoder.documents < 0, IGNORED)
         inputs = decoder.tokens.roll(1, dims=1)
         inputs[:, 0] = self.start
+        if decoder.documents is not None:  # a document does not read the last token of the one before it
+            inputs[:, 1:][decoder.documents[:, 1:] != decoder.documents[:, :-1]] = self.start
         return TrainingExamples(
             {**streams, "encoder": encoder, "body": decoder._replace(tokens=inputs)}, {"labels": labels}
         )

@@ -67,6 +67,8 @@ class PermutationLanguageModelling(Objective, WeightConverter):
         bias: Annotated[bool, "add a bias for each entry of the vocabulary (XLNet: yes)"] = True,
     ) -> None:
         super().__init__()
+        if spans.joint_replacement:
+            raise ValueError("expected `spans.joint_replacement` false: no token is replaced")
         self.rate = rate
         self.select = whole_words.selection(spans, rate, vocabulary)
         self.classes = shape.vocabulary

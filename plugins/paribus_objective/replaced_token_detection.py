@@ -132,8 +132,9 @@ class ReplacedTokenDetection(Objective):
         return run.cached("tokens", compute)
 
     def _detection_labels(self, run: ForwardPass) -> Tensor:
-        """(B, T): 1 for replaced tokens, 0 for original ones, IGNORED for padding."""
-        return detector.replaced_labels(run.streams["body"], self._tokens(run))
+        """(B, T): 1 for replaced tokens, 0 for original ones, IGNORED where the targets have no label."""
+        labels = detector.replaced_labels(run.streams["body"], self._tokens(run))
+        return labels.masked_fill(run.targets["tokens"] == IGNORED, IGNORED)
 
     def _scores(self, run: ForwardPass) -> Tensor:
         """(B, T): scores of tokens being replaced, above 0 if more likely than not."""

@@ -73,6 +73,8 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         position_width: Annotated[int, "width of the embeddings of the offset in a span", Range(1)] = 200,
     ) -> None:
         super().__init__()
+        if spans.whole_words:
+            raise ValueError("expected `spans.whole_words` false: offsets in a span are counted in tokens")
         self.classes = shape.vocabulary
         self.masking = masking.Masking(vocabulary, rate, mask, random, SpanSelection(spans, rate))
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm)

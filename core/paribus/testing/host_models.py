@@ -62,6 +62,7 @@ class Case:
     reference: Callable[..., Any] | None = None  # the author's function that the component must agree with
     host_models: list[HostModel] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
+    setups: dict[tuple[str, ...], Any] = field(default_factory=dict)  # models and data that checks share
     _models: dict[str, SmallModel] = field(default_factory=dict)
 
     @property

@@ -66,7 +66,7 @@ class Examples:
 
     def batch(self, draw: Draw, length: int | None = None) -> Batch:
         """Return the examples `draw.index`, padded to `length` tokens."""
-        formed = self._formed(draw, length or self.length)
+        formed = self.form(draw, length or self.length)
         streams = formed.streams
         targets: dict[str, Mapping[str, Tensor]] = {self.former: formed.targets} if self.former else {}
         # Objectives that corrupt the input come first, so that the others use the corrupted input.
@@ -87,7 +87,8 @@ class Examples:
         targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in whole.targets.items()}
         return Batch(streams, targets, whole.index[rows], self._counts(targets))
 
-    def _formed(self, draw: Draw, length: int) -> TrainingExamples:
+    def form(self, draw: Draw, length: int) -> TrainingExamples:
+        """Return the examples `draw.index` before any corruption, with the targets of the objective that forms them."""
         if self.former is not None:
             return self.objectives[self.former].form(self.tokens, length, draw)
         index = draw.index.numpy()

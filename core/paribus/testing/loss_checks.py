@@ -1,0 +1,421 @@
+"""Checks of the losses, metrics, heads and options of objectives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus.assembly.build import build
+from paribus.errors import ParibusError
+from paribus.kernels import KERNELS
+from paribus.parts.batch import IGNORED, Batch
+from paribus.parts.shape import Load
+from paribus.schema import Option
+from paribus.specs import resolved
+from paribus.testing.host_models import (
+    DOES_NOT_APPLY,
+    HOLDS,
+    Case,
+    HostModel,
+    Verdict,
+    alternative_values,
+    example_node,
+)
+from paribus.testing.objective_setup import (
+    BATCH,
+    ObjectiveSetup,
+    build_setup,
+    objective_setup,
+    select_rows,
+    tensors,
+)
+from paribus.testing.option_checks import flatten_options
+from paribus.testing.small_model import max_difference, noise
+
+TOLERANCE: Final = 1e-9
+METRIC_TOLERANCE: Final = 1e-5  # metrics are float32
+SCALED_LABELS: Final = 3  # labels of a term whose loss is computed for every class
+MAX_NUMERIC_VALUES: Final = 8
+SHORT_LENGTHS: Final = (12, 16)  # some texts of the synthetic corpus are longer
+TRACED: Final = ((0, 7), (1, 7), (5, 8))  # (epoch, seed) of the batches that options are compared on
+
+
+def loss_sums(case: Case, host: HostModel) -> Verdict:
+    """A loss is a sum over labels, with their number as its count; likelihoods of classes add up to 1."""
+    setup = _setup(case, host)
+    batch = setup.batch()
+    terms = setup.terms(batch)
+    if terms.keys() != setup.label_keys.keys():
+        return f"`forward` returns the terms {sorted(terms)}; expected those of `terms`: {sorted(setup.label_keys)}"
+    for term, value in terms.items():
+        labels = setup.labels(batch, term)
+        count = int((labels != IGNORED).sum())
+        if int(value.count) != count:
+            return f"the count of `{term}` is {float(value.count):g}; expected {count}, the number of its labels"
+        total = float(value.total)
+        if not math.isfinite(total):
+            return f"the loss `{term}` is {total}"
+        fault = _sum_fault(setup, batch, term, total) or _scale_fault(setup, batch, term)
+        if fault:
+            return fault
+    return HOLDS
+
+
+def _sum_fault(setup: ObjectiveSetup, batch: Batch, term: str, total: float) -> str:
+    """Return a message if the loss of a batch is not the sum over its parts."""
+    labels = setup.labels(batch, term)
+    half = (torch.arange(labels.numel()) % 2 == 0).view_as(labels)
+    parts = [setup.with_labels(batch, term, labels.masked_fill(mask, IGNORED)) for mask in (half, ~half)]
+    rows = [select_rows(batch, slice(row, row + 1)) for row in range(BATCH)]
+    for name, batches in (("two halves of its labels", parts), (f"{BATCH} single examples", rows)):
+        added = sum(setup.total(one, term) for one in batches)
+        if _differ(total, added):
+            return (
+                f"the loss `{term}` is {total:.6g}, but {added:.6g} as the sum over {name}; expected a sum over "
+                "labels, so that it is exact in micro-batches. Usual cause: a mean"
+            )
+    if _differ(setup.total(setup.with_labels(batch, term, torch.full_like(labels, IGNORED)), term), 0.0):
+        return f"the loss `{term}` without labels is not 0"
+    return HOLDS
+
+
+def _scale_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
+    """Return a message if the loss is a negative log-likelihood multiplied by a constant.
+
+    exp(-loss / factor), summed over the classes of a label, is 1 for one factor. A loss of another kind has no factor
+    that is the same for several labels.
+    """
+    labels = setup.labels(batch, term)
+    if labels.is_floating_point():
+        return HOLDS
+    with_labels = (labels != IGNORED).nonzero()
+    slots = with_labels[:: max(1, len(with_labels) // SCALED_LABELS)][:SCALED_LABELS].tolist()
+    factors_by_size = []
+    for size in {_head_size(setup), setup.model.topology.stage("body").shape.vocabulary}:
+        losses = [_losses_of_classes(setup, batch, term, tuple(slot), size) for slot in slots]
+        factors_by_size.append([_likelihood_factor(values) for values in losses])
+    for factors in factors_by_size:
+        if all(factor is not None and abs(factor - 1) < 1e-6 for factor in factors):
+            return HOLDS
+    for factors in factors_by_size:
+        first = factors[0]
+        if len(factors) > 1 and first is not None and all(f is not None and abs(f / first - 1) < 1e-6 for f in factors):
+            return (
+                f"the loss `{term}` is {first:.4g} times a negative log-likelihood; expected the loss itself, with a "
+                "factor as the `weight` of the term"
+            )
+    return HOLDS
+
+
+def _head_size(setup: ObjectiveSetup) -> int:
+    """Return the number of classes of the head; 2 for one score."""
+    objective = setup.model.objective(setup.name)
+    hidden = noise("head", 1, 2, setup.model.topology.stage("body").shape.width)
+    return max(2, objective.logits(hidden, setup.model.topology.embedding.unembed).shape[-1])
+
+
+def _losses_of_classes(setup: ObjectiveSetup, batch: Batch, term: str, slot: tuple[int, ...], size: int) -> list[float]:
+    """Return the loss of one label for each class in its place; [] if a class is not valid."""
+    single = setup.only_label(batch, term, slot)
+    labels = setup.labels(single, term)
+    first = setup.run(single)
+    losses = []
+    for value in range(size):
+        changed = setup.with_labels(single, term, labels.masked_fill(labels != IGNORED, value))
+        run = setup.run(changed)
+        run.outputs = first.outputs  # the streams are the same
+        try:
+            losses.append(float(setup.terms(changed, run)[term].total))
+        except (IndexError, RuntimeError):
+            return []
+    return losses
+
+
+def _likelihood_factor(losses: list[float]) -> float | None:
+    """Return the factor by which losses of all classes exceed negative log-likelihoods; None if there is none."""
+    finite = torch.tensor([loss for loss in losses if math.isfinite(loss)], dtype=torch.float64)
+    if len(finite) < 2 or bool((finite <= 0).any()):
+        return None
+    low, high = 1e-4, 1e4
+    for _ in range(100):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if float(torch.logsumexp(-middle * finite, 0)) > 0 else (low, middle)
+    is_solution = abs(float(torch.logsumexp(-low * finite, 0))) < 1e-6
+    return 1 / low if is_solution else None
+
+
+def metric_values(case: Case, host: HostModel) -> Verdict:
+    """Metrics do not depend on the batch size, ignore what has no label, and count a right guess as right."""
+    setup = _setup(case, host)
+    batch = setup.batch()
+    names = setup.model.objective(setup.name).metrics().keys()
+    if names & setup.label_keys.keys():
+        return f"`{min(names & setup.label_keys.keys())}` is the name of a metric and of a loss"
+    for tested in (batch, _without_labels_in_half(setup, batch)):
+        rows = [select_rows(tested, slice(row, row + 1)) for row in range(BATCH)]
+        whole, single = _metrics(setup, [tested]), _metrics(setup, rows)
+        for name, value in whole.items():
+            if not abs(value - single[name]) <= METRIC_TOLERANCE * max(1.0, abs(value)) and not math.isnan(value):
+                values = f"{value:.6g} for a batch of {BATCH}, but {single[name]:.6g} for single examples"
+                return f"the metric `{name}` is {values}"
+    return _accuracy_fault(setup, batch) if names else DOES_NOT_APPLY
+
+
+def _without_labels_in_half(setup: ObjectiveSetup, batch: Batch) -> Batch:
+    """Return the batch without labels in half of its examples."""
+    for term in setup.label_keys:
+        labels = setup.labels(batch, term).clone()
+        labels[: BATCH // 2] = IGNORED
+        batch = setup.with_labels(batch, term, labels)
+    return batch
+
+
+def _metrics(setup: ObjectiveSetup, batches: list[Batch]) -> dict[str, float]:
+    objective = setup.model.objective(setup.name)
+    metrics = objective.metrics()
+    for batch in batches:
+        objective.update_metrics(setup.run(batch).of(setup.name), metrics)
+    return {name: float(metric.compute()) for name, metric in metrics.items()}
+
+
+def _accuracy_fault(setup: ObjectiveSetup, batch: Batch) -> str:
+    """Return a message if `accuracy` is not 1 for the most likely class, or not 0 for the least likely one."""
+    term = next(iter(setup.label_keys)) if len(setup.label_keys) == 1 else "loss"
+    if term not in setup.label_keys:
+        return HOLDS
+    labels = setup.labels(batch, term)
+    if "accuracy" not in setup.model.objective(setup.name).metrics() or labels.is_floating_point():
+        return HOLDS
+    slots = (labels != IGNORED).nonzero()
+    for slot in (slots[0].tolist(), slots[-1].tolist()):
+        losses = _losses_of_classes(setup, batch, term, tuple(slot), _head_size(setup))
+        if not losses or max(losses) == min(losses):
+            continue
+        single = setup.only_label(batch, term, tuple(slot))
+        value = setup.labels(single, term)
+        for guess, expected in ((losses.index(min(losses)), 1.0), (losses.index(max(losses)), 0.0)):
+            guessed = setup.with_labels(single, term, value.masked_fill(value != IGNORED, guess))
+            accuracy = _metrics(setup, [guessed])["accuracy"]
+            if accuracy != expected:
+                return (
+                    f"the metric `accuracy` of one label, the class of {'lowest' if expected else 'highest'} loss, is "
+                    f"{accuracy:.3g}; expected {expected:g}. Usual cause: positions without a label are counted"
+                )
+    return HOLDS
+
+
+@final
+class RecordedForward:
+    """Forward pass whose results are recorded once, and then repeated in the same order at no cost."""
+
+    def __init__(self, run: Any) -> None:
+        self.run = run
+        self.results: list[tuple[str, Tensor]] = []
+        self.is_recorded = False
+        self.next_result = 0
+        self.cache: dict[str, Tensor] = {}
+        self.teacher_run: RecordedForward | None = None
+
+    def repeat(self) -> None:
+        """Repeat the recorded results from now on."""
+        self.is_recorded, self.next_result, self.cache = True, 0, {}
+        if self.teacher_run is not None:
+            self.teacher_run.repeat()
+
+    @property
+    def streams(self) -> Any:
+        return self.run.streams
+
+    @property
+    def targets(self) -> Any:
+        return self.run.targets
+
+    @property
+    def teacher(self) -> RecordedForward:
+        if self.teacher_run is None:
+            self.teacher_run = RecordedForward(self.run.teacher)
+        return self.teacher_run
+
+    def cached(self, name: str, make: Any) -> Tensor:
+        if name not in self.cache:
+            self.cache[name] = make()
+        return self.cache[name]
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.run, name)
+
+        def call(*args: Any, **options: Any) -> Tensor:
+            if not self.is_recorded:
+                self.results.append((name, method(*args, **options)))
+                return self.results[-1][1]
+            self.next_result += 1
+            return self.results[self.next_result - 1][1]
+
+        return call
+
+
+def head_cost(case: Case, host: HostModel) -> Verdict:
+    """`cost` and the numbers of scored positions equal what torch counts in the head."""
+    setup = _setup(case, host)
+    objective = setup.model.objective(setup.name)
+    run = RecordedForward(setup.run(setup.batch()).of(setup.name))
+    objective(run)
+    run.repeat()
+    with FlopCounterMode(display=False) as counter:
+        objective(run)
+    counted = counter.get_total_flops() / BATCH
+    positions = objective.head_positions(setup.length)
+    declared = objective.cost(Load(setup.length, setup.length, head_positions=positions)).flops
+    is_distilled = "teacher" in objective.traits.get("needs", [])  # the teacher's part of the loss is not declared
+    if declared != counted and not (is_distilled and declared <= counted <= 2 * declared):
+        return (
+            f"`cost` declares {declared:,} FLOPs for an example of {setup.length} tokens with {positions:,} "
+            f"`head_positions`, but torch counts {counted:,.6g}"
+        )
+    scored = sum(value.numel() / value.shape[-1] / BATCH for name, value in run.results if name == "unembed")
+    unembedded = objective.unembed_positions(setup.length)
+    expected = positions if unembedded is None else unembedded
+    if scored and scored != expected:
+        name = "head_positions" if unembedded is None else "unembed_positions"
+        return f"`{name}` is {expected:,} for {setup.length} tokens, but {scored:,.6g} positions are scored"
+    return HOLDS
+
+
+def objective_options(case: Case, host: HostModel) -> Verdict:
+    """Each value of a choice, and some other value of each number, changes the examples, the loss or the cost."""
+    if not case.entry.options:
+        return DOES_NOT_APPLY
+    trace = _trace(case, host.spec)
+    options = list(flatten_options(case.entry.options))
+    for path, option in options:
+        value = _ineffective_value(case, host, path, option, trace)
+        if value is None or _has_effect_beside(case, host, path, option, options):
+            continue
+        return (
+            f"the option `{'.'.join(path)}` has no effect: {value!r} gives the same examples and losses as the default"
+        )
+    return HOLDS
+
+
+Path = tuple[str, ...]
+
+
+def _ineffective_value(case: Case, host: HostModel, path: Path, option: Option, trace: Mapping[str, Tensor]) -> Any:
+    """Return a value that changes nothing, or None. One number that changes something is enough; each choice must."""
+    is_choice = option.kind.name in ("choice", "bool")
+    ineffective: list[Any] = []
+    count = 0
+    extremes = [1e3, -1e3] if option.kind.name == "float" else []
+    for value in (*alternative_values(option, host.spec), *extremes):
+        if count == MAX_NUMERIC_VALUES and not is_choice:
+            break
+        changed = _changed_trace(case, host, {path: value})
+        if changed is None:
+            continue
+        count += 1
+        if _is_equal(changed, trace):
+            ineffective.append(value)
+        elif not is_choice:
+            return None
+    return ineffective[0] if ineffective else None
+
+
+def _has_effect_beside(
+    case: Case, host: HostModel, path: Path, option: Option, options: list[tuple[Path, Option]]
+) -> bool:
+    """Return True if the option has an effect next to some value of another option."""
+    for other_path, other_option in options:
+        for other_value in alternative_values(other_option, host.spec)[:3] if other_path != path else ():
+            base = _changed_trace(case, host, {other_path: other_value})
+            for value in alternative_values(option, host.spec)[:2] if base is not None else ():
+                changed = _changed_trace(case, host, {other_path: other_value, path: value})
+                if base is not None and changed is not None and not _is_equal(base, changed):
+                    return True
+    return False
+
+
+def _changed_trace(case: Case, host: HostModel, values: Mapping[Path, Any]) -> Mapping[str, Tensor] | None:
+    """Return the trace with other values of some options; None if they are not valid."""
+    key = ("trace", repr(sorted(values.items(), key=repr)))
+    if key not in case.setups:
+        node = example_node(case.entry)
+        for path, value in values.items():
+            inner: dict[str, Any] = node
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = value
+        try:
+            spec = resolved({**host.spec, "objective": node}, registry=case.registry)
+            case.setups[key] = _trace(case, spec) if spec != host.spec else None
+        except (ParibusError, ValueError):
+            case.setups[key] = None
+    trace: Mapping[str, Tensor] | None = case.setups[key]
+    return trace
+
+
+def _trace(case: Case, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    """Return all that options may change: examples, losses, gradients, metrics, parameters and costs."""
+    setup = build_setup(case, spec)
+    objective = setup.model.objective(setup.name)
+    trace: dict[str, Tensor] = {name: value.detach() for name, value in objective.named_parameters()}
+    for epoch, seed in TRACED:
+        batch = setup.batch(epoch=epoch, seed=seed)
+        trace |= {f"{epoch} {key}": value for key, value in tensors(batch, setup.name).items()}
+    load = Load(setup.length, setup.length, head_positions=objective.head_positions(setup.length))
+    sizes = (objective.cost(load).flops, load.head_positions, setup.examples.count, objective.last_layer_reruns)
+    trace["sizes"] = torch.tensor([*sizes, *_short_counts(case, spec, setup)])
+    trace["metrics"] = torch.tensor([*_metrics(setup, [batch]).values(), 0.0]).nan_to_num(-1.0)
+    terms = setup.terms(batch)
+    trace |= {f"{name} in evaluation": torch.stack([term.total.detach()]) for name, term in terms.items()}
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        setup.model.train()
+        terms = setup.terms(batch)
+        weights = torch.tensor([term.weight for term in terms.values()], dtype=torch.float64)
+        loss = (torch.stack([term.total for term in terms.values()]) * weights).sum()
+        loss.backward()
+        setup.model.eval()
+    gradients = [parameter.grad.norm() for parameter in setup.model.parameters() if parameter.grad is not None]
+    return trace | {"training": torch.stack([loss.detach(), *gradients])}
+
+
+def _short_counts(case: Case, spec: Mapping[str, Any], setup: ObjectiveSetup) -> list[int]:
+    """Return the number of examples of shorter lengths, for which some texts of the corpus are too long."""
+    if setup.examples.former is None or setup.model.topology.embedding.values_per_example is not None:
+        return []
+    counts = []
+    for length in SHORT_LENGTHS:
+        short = {**spec, "dims": {**spec["dims"], "length": length}}
+        try:
+            objective: Any = build(short, case.registry, setup.text.vocabulary, KERNELS).objectives[setup.name]
+            counts.append(objective.example_count(setup.examples.tokens, length))
+        except ParibusError:
+            counts.append(-1)
+    return counts
+
+
+def _is_equal(trace: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return trace.keys() == other.keys() and all(
+        value.shape == other[key].shape
+        and (
+            max_difference(value.unsqueeze(-1), other[key].unsqueeze(-1)) <= 1e-12
+            if value.is_floating_point()
+            else torch.equal(value, other[key])
+        )
+        for key, value in trace.items()
+    )
+
+
+def _differ(value: float, other: float) -> bool:
+    return not abs(value - other) <= TOLERANCE * max(1.0, abs(value))
+
+
+def _setup(case: Case, host: HostModel) -> ObjectiveSetup:
+    setup = objective_setup(case, host)
+    assert setup is not None
+    return setup
