@@ -7,7 +7,7 @@ import re
 import runpy
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,7 +107,16 @@ def mutated_functions(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
             yield importer, name, names[name]
 
 
-@pytest.mark.parametrize("mutant", [*KILLED, *KILLED_BY_REFERENCE], ids=mutant_id)
+def first_of_each_check(mutants: Iterable[Any]) -> Iterator[Any]:
+    """Yield the mutants; all but the first of each check and slot are slow tests."""
+    seen = set()
+    for mutant in mutants:
+        key = (mutant.check, (mutant.component or mutant.source).split(".")[0])
+        yield pytest.param(mutant, marks=[pytest.mark.slow] if key in seen else [], id=mutant_id(mutant))
+        seen.add(key)
+
+
+@pytest.mark.parametrize("mutant", list(first_of_each_check([*KILLED, *KILLED_BY_REFERENCE])))
 def test_fault_is_found_by_its_check(mutant: Any, examine_mutant: Examine) -> None:
     if mutant.check == "schema is valid":  # the plugin is rejected when it is loaded
         with pytest.raises(PluginError, match="never reads its option"):

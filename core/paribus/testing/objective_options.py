@@ -1,0 +1,158 @@
+"""Check that each option of an objective has an effect on its examples, loss or cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from paribus.assembly.build import build
+from paribus.errors import ParibusError
+from paribus.kernels import KERNELS
+from paribus.parts.shape import Load
+from paribus.schema import Option
+from paribus.specs import resolved
+from paribus.testing.host_models import (
+    DOES_NOT_APPLY,
+    HOLDS,
+    Case,
+    HostModel,
+    Verdict,
+    alternative_values,
+    example_node,
+)
+from paribus.testing.loss_checks import compute_metrics
+from paribus.testing.objective_setup import ObjectiveSetup, build_setup, tensors
+from paribus.testing.option_checks import flatten_options
+from paribus.testing.small_model import max_difference
+
+MAX_NUMERIC_VALUES: Final = 8
+SHORT_LENGTHS: Final = (12, 16)  # some texts of the synthetic corpus are longer
+TRACED: Final = ((0, 7), (1, 7), (5, 8))  # (epoch, seed) of the batches that options are compared on
+
+
+def option_effects(case: Case, host: HostModel) -> Verdict:
+    """Each value of a choice, and some other value of each number, changes the examples, the loss or the cost."""
+    if not case.entry.options:
+        return DOES_NOT_APPLY
+    trace = _trace(case, host.spec)
+    options = list(flatten_options(case.entry.options))
+    for path, option in options:
+        value = _ineffective_value(case, host, path, option, trace)
+        if value is None or _has_effect_beside(case, host, path, option, options):
+            continue
+        return (
+            f"the option `{'.'.join(path)}` has no effect: {value!r} gives the same examples and losses as the default"
+        )
+    return HOLDS
+
+
+Path = tuple[str, ...]
+
+
+def _ineffective_value(case: Case, host: HostModel, path: Path, option: Option, trace: Mapping[str, Tensor]) -> Any:
+    """Return a value that changes nothing, or None. One number that changes something is enough; each choice must."""
+    is_choice = option.kind.name in ("choice", "bool")
+    ineffective: list[Any] = []
+    count = 0
+    extremes = [1e3, -1e3] if option.kind.name == "float" else []
+    for value in (*alternative_values(option, host.spec), *extremes):
+        if count == MAX_NUMERIC_VALUES and not is_choice:
+            break
+        changed = _changed_trace(case, host, {path: value})
+        if changed is None:
+            continue
+        count += 1
+        if _is_equal(changed, trace):
+            ineffective.append(value)
+        elif not is_choice:
+            return None
+    return ineffective[0] if ineffective else None
+
+
+def _has_effect_beside(
+    case: Case, host: HostModel, path: Path, option: Option, options: list[tuple[Path, Option]]
+) -> bool:
+    """Return True if the option has an effect next to some value of another option."""
+    for other_path, other_option in options:
+        for other_value in alternative_values(other_option, host.spec)[:3] if other_path != path else ():
+            base = _changed_trace(case, host, {other_path: other_value})
+            for value in alternative_values(option, host.spec)[:2] if base is not None else ():
+                changed = _changed_trace(case, host, {other_path: other_value, path: value})
+                if base is not None and changed is not None and not _is_equal(base, changed):
+                    return True
+    return False
+
+
+def _changed_trace(case: Case, host: HostModel, values: Mapping[Path, Any]) -> Mapping[str, Tensor] | None:
+    """Return the trace with other values of some options; None if they are not valid."""
+    key = ("trace", repr(sorted(values.items(), key=repr)))
+    if key not in case.setups:
+        node = example_node(case.entry)
+        for path, value in values.items():
+            inner: dict[str, Any] = node
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = value
+        try:
+            spec = resolved({**host.spec, "objective": node}, registry=case.registry)
+            case.setups[key] = _trace(case, spec) if spec != host.spec else None
+        except (ParibusError, ValueError):
+            case.setups[key] = None
+    trace: Mapping[str, Tensor] | None = case.setups[key]
+    return trace
+
+
+def _trace(case: Case, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
+    """Return all that options may change: examples, losses, gradients, metrics, parameters and costs."""
+    setup = build_setup(case, spec)
+    objective = setup.model.objective(setup.name)
+    trace: dict[str, Tensor] = {name: value.detach() for name, value in objective.named_parameters()}
+    for epoch, seed in TRACED:
+        batch = setup.batch(epoch=epoch, seed=seed)
+        trace |= {f"{epoch} {key}": value for key, value in tensors(batch, setup.name).items()}
+    load = Load(setup.length, setup.length, head_positions=objective.head_positions(setup.length))
+    sizes = (objective.cost(load).flops, load.head_positions, setup.examples.count, objective.last_layer_reruns)
+    trace["sizes"] = torch.tensor([*sizes, *_short_counts(case, spec, setup)])
+    trace["metrics"] = torch.tensor([*compute_metrics(setup, [batch]).values(), 0.0]).nan_to_num(-1.0)
+    terms = setup.terms(batch)
+    trace |= {f"{name} in evaluation": torch.stack([term.total.detach()]) for name, term in terms.items()}
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        setup.model.train()
+        terms = setup.terms(batch)
+        weights = torch.tensor([term.weight for term in terms.values()], dtype=torch.float64)
+        loss = (torch.stack([term.total for term in terms.values()]) * weights).sum()
+        loss.backward()
+        setup.model.eval()
+    gradients = [parameter.grad.norm() for parameter in setup.model.parameters() if parameter.grad is not None]
+    return trace | {"training": torch.stack([loss.detach(), *gradients])}
+
+
+def _short_counts(case: Case, spec: Mapping[str, Any], setup: ObjectiveSetup) -> list[int]:
+    """Return the number of examples of shorter lengths, for which some texts of the corpus are too long."""
+    if setup.examples.former is None or setup.model.topology.embedding.values_per_example is not None:
+        return []
+    counts = []
+    for length in SHORT_LENGTHS:
+        short = {**spec, "dims": {**spec["dims"], "length": length}}
+        try:
+            objective: Any = build(short, case.registry, setup.text.vocabulary, KERNELS).objectives[setup.name]
+            counts.append(objective.example_count(setup.examples.tokens, length))
+        except ParibusError:
+            counts.append(-1)
+    return counts
+
+
+def _is_equal(trace: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return trace.keys() == other.keys() and all(
+        value.shape == other[key].shape
+        and (
+            max_difference(value.unsqueeze(-1), other[key].unsqueeze(-1)) <= 1e-12
+            if value.is_floating_point()
+            else torch.equal(value, other[key])
+        )
+        for key, value in trace.items()
+    )
