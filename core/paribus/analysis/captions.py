@@ -53,9 +53,13 @@ def caption_lines(
         yield f"{levels[0].upper()}{levels[1:]}."
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
-    begun = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
-    randomness = "order of the data, initial weights of new tensors" if begun else "initial weights, order of the data"
-    model = "the saved model that all start from, " if begun else ""
+    starts_from_saved = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
+    randomness = (
+        "order of the data, initial weights of new tensors"
+        if starts_from_saved
+        else "initial weights, order of the data"
+    )
+    model = "the saved model that all start from, " if starts_from_saved else ""
     yield (
         f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
         f"this corpus and its validation split{_validation_size(done)}, this size, and {steps} steps ({tokens} tokens)."

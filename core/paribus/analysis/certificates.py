@@ -81,7 +81,7 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     all_findings = (
         *_specs(pair),
         *_tensors(pair, shared),
-        *_begun(pair),
+        *_source_findings(pair),
         *_data(pair),
         *option_findings(pair),
         *effect_findings(pair),
@@ -178,19 +178,19 @@ def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
         yield "side effect", change
 
 
-def _begun(pair: TrialPair) -> Iterator[Finding]:
-    """Yield what the variant has from the saved model that it begins from."""
-    begun = pair.variant.result.get("from")
-    if begun is None:
+def _source_findings(pair: TrialPair) -> Iterator[Finding]:
+    """Yield what the variant has from the saved model that it starts from."""
+    source = pair.variant.result.get("from")
+    if source is None:
         return
-    yield "confirmed", f"{len(begun['kept'])} tensors loaded from the saved model"
+    yield "confirmed", f"{len(source['kept'])} tensors loaded from the saved model"
     ways: dict[str, list[str]] = {}
-    for path, conversion in begun["converted"].items():
+    for path, conversion in source["converted"].items():
         ways.setdefault(conversion, []).append(path)
     for conversion, paths in ways.items():
         yield "side effect", f"{short_names(paths)} converted ({conversion})"
-    if begun["new"]:
-        yield "side effect", f"{short_names(begun['new'])} not in the saved model"
+    if source["new"]:
+        yield "side effect", f"{short_names(source['new'])} not in the saved model"
 
 
 def _data(pair: TrialPair) -> Iterator[Finding]:

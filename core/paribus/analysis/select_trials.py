@@ -44,7 +44,7 @@ def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code:
         trials[entry.variant].setdefault(entry.seed, entry)
     chosen = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
     skipped = [entry for entry in planned if entry.stale and entry not in usable]
-    notes = (*_excluded(question.excluded), *_left_out(skipped, foreign), *_unfinished(chosen), *_failures(chosen))
+    notes = (*_excluded(question.excluded), *_skipped(skipped, foreign), *_unfinished(chosen), *_failures(chosen))
     return Selection(trials, notes, tuple(_readmitted(chosen)))
 
 
@@ -72,7 +72,7 @@ def _rank(entry: TrialEntry) -> tuple[bool, bool, float]:
     return entry.record is None, bool(entry.stale), -float(entry.provenance.get("ended") or 0)
 
 
-def _left_out(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
+def _skipped(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
     code = [entry for entry in stale if entry.stale == "code"]
     if code:
         yield (
