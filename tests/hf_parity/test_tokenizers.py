@@ -51,10 +51,10 @@ def library(specials: Mapping[str, str] = SPECIALS) -> Library:
     return tokenizer
 
 
-def save(folder: Path, family: str, specials: Mapping[str, str] = SPECIALS) -> Path:
+def save(folder: Path, family: str, specials: Mapping[str, str] = SPECIALS, *, vocabulary: int = VOCABULARY) -> Path:
     """Write a random model of a family, with a tokenizer."""
     case = CASES[family][0]
-    case._replace(config={**case.config, "vocab_size": VOCABULARY}).hf_model.float().save_pretrained(folder)
+    case._replace(config={**case.config, "vocab_size": vocabulary}).hf_model.float().save_pretrained(folder)
     names = {f"{role}_token": name for role, name in specials.items()}
     transformers.PreTrainedTokenizerFast(tokenizer_object=library(specials), **names).save_pretrained(folder)
     return folder
@@ -73,6 +73,12 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Model
         folder = save(tmp_path_factory.mktemp(family), family)
         read[family] = paribus.convert(folder), Library.from_file(str(folder / "tokenizer.json"))
     return read
+
+
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path: Path) -> None:
+    ids = library().get_vocab_size()
+    with pytest.raises(SpecError, match=rf"vocabulary-too-small.* more than {ids - 1} ids: the file has {ids}"):
+        paribus.convert(save(tmp_path, "gpt2", vocabulary=ids - 1))
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
