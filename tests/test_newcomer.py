@@ -72,7 +72,16 @@ def test_a_new_attention_is_checked(checkout: Path) -> None:
 
 
 def test_a_new_attention_is_tested(checkout: Path) -> None:
-    tests = ["tests/core/paribus/testing/test_conform.py", "-q", "-p", "no:cacheprovider", "-k", "attention.newcomer"]
+    tests = [
+        "tests/core/paribus/testing/test_conform.py",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "",
+        "-k",
+        "attention.newcomer",
+    ]
     assert "1 passed" in run(checkout, "pytest", *tests)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -110,12 +111,15 @@ def external_reads(function: Callable[[], Any]) -> list[str]:
         if place is not None:
             reads.append(f"`{name}` ({Path(place.f_code.co_filename).name}, line {place.f_lineno})")
 
-    previous = sys.getprofile()
+    previous, collects_garbage = sys.getprofile(), gc.isenabled()
+    gc.disable()  # `gc.callbacks` of other libraries may read clocks
     sys.setprofile(profile)
     try:
         function()
     finally:
         sys.setprofile(previous)
+        if collects_garbage:
+            gc.enable()
     return reads
 
 

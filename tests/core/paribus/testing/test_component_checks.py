@@ -1,5 +1,7 @@
 """Failures of components by themselves: hooks, norms, feed-forwards, placements, options."""
 
+import gc
+import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ from paribus.registry.class_reader import schema_of
 from paribus.schema import Option
 from paribus.testing.host_models import alternative_values
 from paribus.testing.option_checks import flatten_options
+from paribus.testing.purity_checks import external_reads
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]
@@ -226,3 +229,16 @@ def test_alternative_values_differ_from_the_default(components: Any) -> None:
         assert len(values) == len({repr(value) for value in values})
         if option.kind.name in ("bool", "choice"):
             assert values
+
+
+def test_clocks_that_other_libraries_read_during_garbage_collection_do_not_count() -> None:
+    def read_clock(*_: Any) -> None:
+        time.perf_counter()
+
+    gc.callbacks.append(read_clock)
+    try:
+        assert external_reads(lambda: [[number] for number in range(100_000)]) == []
+    finally:
+        gc.callbacks.remove(read_clock)
+    assert external_reads(time.perf_counter)[0].startswith("`time.perf_counter`")
+    assert gc.isenabled()
