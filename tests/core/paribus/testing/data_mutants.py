@@ -611,7 +611,7 @@ DATA_SURVIVORS: Final = (
         "labels are smoothed in evaluation as well",
         "paribus_objective.class_head:smoothed_loss",
         "objective.smoothing if objective.training else 0.0",
-        "0.1",
+        "objective.smoothing",
         "",
         "objective.classify",
         "another loss is a valid objective; the installed ones are compared with references",

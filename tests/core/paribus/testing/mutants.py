@@ -660,6 +660,13 @@ PER_TOKEN: Final = (
 
 OTHER_SLOTS: Final = (
     Mutant(
+        "norms follow the sublayers in `pre`",
+        "placement.pre",
+        "x = x + sublayer(self.norms[name](x) if name in self.norms else x)",
+        "x = self.norms[name](x + sublayer(x)) if name in self.norms else x + sublayer(x)",
+        "residual stream is kept",
+    ),
+    Mutant(
         "the option `std` is ignored",
         "initialisation.normal",
         "self.std * about.gain",
@@ -748,13 +755,6 @@ SURVIVORS: Final = (
         "device=distance.device).neg()",
         "device=distance.device)",
         reason="a bias may grow with distance; the installed one is compared with that of the paper",
-    ),
-    Mutant(
-        "norms follow the sublayers in `pre`",
-        "placement.pre",
-        "x = x + sublayer(self.norms[name](x) if name in self.norms else x)",
-        "x = self.norms[name](x + sublayer(x)) if name in self.norms else x + sublayer(x)",
-        reason="post-norm with a final norm is a valid placement; the installed ones are compared with formulas",
     ),
 )
 

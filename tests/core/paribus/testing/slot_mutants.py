@@ -186,7 +186,6 @@ REFERENCE_FAULTS: Final[tuple[tuple[str, ...], ...]] = (
     ("the mean is removed", "norm.rmsnorm", "functional.rms_norm(x,", "functional.rms_norm(x - x.mean(-1, keepdim=True),"),
     ("the length is that of the width, not of its root", "norm.scalenorm", "math.sqrt(width)", "float(width)"),
     ("the feed-forward adds its input", "feedforward.mlp", MLP, "return x + self.outer(self.activation(self.inner(x))), None"),
-    ("norms follow the sublayers", "placement.pre", PRE, "x = self.norms[name](x + sublayer(x)) if name in self.norms else x + sublayer(x)"),
     ("sublayers run in reverse", "placement.post", "in sublayers.items():", "in reversed(sublayers.items()):"),
     ("alpha scales the branch", "placement.deepnorm", "self.alpha * x + sublayer(x)", "x + self.alpha * sublayer(x)"),
     ("slopes start with 1", "position.alibi", "(-8 * (head + 1) / power)", "(-8 * head / power)"),
