@@ -78,7 +78,9 @@ class MessageCatalogues(Corpus):
             if len(sizes) < 2:
                 raise _too_few(len(sizes), self._languages, dropped)
             parts = [part for pair in pairs for part in (pair.language, pair.message, pair.translation)]
-            self._cache = _Scan(pairs, hold_out(sizes, self._share), digest([self._source, *parts]), +dropped)
+            held_out = hold_out(sizes, self._share)
+            fingerprint = digest([self._source, *parts, "validation", *sorted(held_out)])
+            self._cache = _Scan(pairs, held_out, fingerprint, +dropped)
         return self._cache
 
     def _files(self, problems: list[Problem]) -> list[Path]:
