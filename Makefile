@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines error-rates results bench slow test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines error-rates results bench slow test-seeds test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and res
 
 slow: $(VENV)/.installed-test  ## the slow tests; ARGS="--shard 1/4" runs the first quarter
 	$(PYTEST) $(PARALLEL) -m 'slow and not slurm' --timeout 1800 $(ARGS)
+
+test-seeds: $(VENV)/.installed-test  ## every component with 20 other seeds of the conformance kit: hours; none may fail
+	PARIBUS_CONFORM_SEEDS=1 $(PYTEST) -n $(WORKERS) -m slow --timeout 1800 \
+	    tests/core/paribus/testing/test_conform.py -k other_draws $(ARGS)
 
 test-faults: $(VENV)/.installed-test  ## every row of the table of faults, kills, full disks and fuzz; writes docs/reliability.md
 	PARIBUS_RELIABILITY_TABLE=docs/reliability.md \

@@ -12,13 +12,15 @@ from paribus.registry import Entry, Index
 from paribus.registry import index as load_index
 from paribus.registry.class_reader import slot_class
 from paribus.schema import Option
+from paribus.testing.conformance import checks_of
 
 HEAD = """\
 <!-- Written by docs/components.py from the registry; run `make docs` to update it. -->
 # Components
 
 All components that come with Paribus, by slot. `paribus list` also lists those of your plugins, and
-`paribus explain attention.gqa` shows one in full.
+`paribus explain attention.gqa` shows one in full. Below the components of a slot are the checks that `paribus conform`
+runs for them, after two that every slot has: the schema is valid, and models can be built.
 """
 
 
@@ -37,6 +39,9 @@ def _slot(index: Index, slot: str) -> Iterator[str]:
     yield "|---|---|---|"
     for entry in entries:
         yield f"| `{entry.name}` | {_cell(entry.summary)} | {_options(entry)} |"
+    yield f"\n### Checks of {slot}\n"
+    for name, check in checks_of(slot).items():
+        yield f"- **{name}**: {_cell(check.summary)}"
     yield ""
 
 

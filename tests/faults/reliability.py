@@ -6,6 +6,7 @@ its counts; both are part of its report, so tests may run in several processes.
 
 import os
 import platform
+import runpy
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -17,8 +18,11 @@ from typing import Any, Final
 import pytest
 from tests.faults.table import ELSEWHERE, FAULTS, NOT_MET
 
+from paribus.hookspecs import SLOTS
+
 TABLE: Final = "PARIBUS_RELIABILITY_TABLE"
 ROOT: Final = Path(__file__).parents[2]
+SEEDED: Final = ROOT / "tests" / "core" / "paribus" / "testing" / "seeded_faults.py"
 FAMILIES: Final = {
     "A": "errors in specs and studies",
     "B": "plugins",
@@ -94,6 +98,15 @@ def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -
         lines.append(f"| {letter}: {family} | {len(rows)} | {sum(states[row] == 'held' for row in rows)} | {cases:,} |")
     lines += ["", "| row | fault | cases | |", "| --- | --- | ---: | --- |"]
     lines += [f"| {row} | {fault} | {cases_by_row[row].total()} | {states[row]} |" for row, fault in FAULTS.items()]
+    lines += [
+        "",
+        "## Faults in components",
+        "",
+        "Faults seeded in the source of components, and found by a check of `paribus conform`. `make slow` tries each;",
+        "others, who had not read the checks, wrote those of the last columns.",
+        "",
+        *runpy.run_path(str(SEEDED))["table"](SLOTS),
+    ]
     return "\n".join(lines) + "\n"
 
 

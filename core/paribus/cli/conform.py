@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -19,21 +20,32 @@ if TYPE_CHECKING:
 @click.argument("topics", nargs=-1, metavar="[COMPONENT]...")
 @click.option("--base", metavar="SPEC", help="Spec of the model to test it in; default: the tiny presets.")
 @click.option("--only", multiple=True, metavar="CHECK", help='Run only this check, e.g. "kernels agree"; repeatable.')
+@click.option("--list", "list_checks", is_flag=True, help="Print the checks of the slots, and run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.pass_obj
-def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tuple[str, ...], as_json: bool) -> int:
+def verb(
+    session: Session,
+    topics: tuple[str, ...],
+    base: str | None,
+    only: tuple[str, ...],
+    list_checks: bool,
+    as_json: bool,
+) -> int:
     """Test components against the contract of their slot.
 
     `paribus conform attention.gqa`
 
     COMPONENT is a component, or a slot for all of its components. They are tested in small models.
-    `paribus conform --plugin ./mine.py` tests the components of that file.
+    `paribus conform --plugin ./mine.py` tests the components of that file. `paribus conform corpus --list` prints the
+    checks of a slot.
     """
     from paribus.testing import examine
 
     _validate_checks(only)
     registry = session.registry()
     components = _selected_components(registry.index, topics)
+    if list_checks:
+        return _list_checks(dict.fromkeys(component.partition(".")[0] for component in components), as_json=as_json)
     reports = [examine(topic, registry=registry, base=base, only=only or None) for topic in components]
     if as_json:
         out_json([report.to_json() for report in reports])
@@ -41,6 +53,21 @@ def verb(session: Session, topics: tuple[str, ...], base: str | None, only: tupl
         for report in reports:
             _show(report, alone=len(reports) == 1)
     return EXIT_OK if all(report.ok for report in reports) else EXIT_FAILED
+
+
+def _list_checks(slots: Iterable[str], *, as_json: bool) -> int:
+    """Print the checks of each slot, with what they test."""
+    from paribus.testing.conformance import checks_of
+
+    summaries = {slot: {name: check.summary for name, check in checks_of(slot).items()} for slot in slots}
+    if as_json:
+        out_json(summaries)
+        return EXIT_OK
+    for slot, checks in summaries.items():
+        out(f"{slot}\n")
+        for line in table(list(checks.items()), indent=2):
+            out(line)
+    return EXIT_OK
 
 
 def _validate_checks(only: tuple[str, ...]) -> None:

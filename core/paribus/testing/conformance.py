@@ -16,12 +16,15 @@ from paribus.registry.plugin_loading import summarize_error
 from paribus.specs.load import Source
 from paribus.testing import (
     component_checks,
+    corpus_checks,
     data_checks,
     embedding_checks,
     forward_checks,
     gradient_checks,
+    launcher_checks,
     length_checks,
     loss_checks,
+    measure_checks,
     objective_checks,
     objective_options,
     optimizer_checks,
@@ -34,9 +37,10 @@ from paribus.testing import (
 )
 from paribus.testing.host_models import DOES_NOT_APPLY, Case, HostModel, Verdict, base_specs, host_models
 from paribus.testing.reference import REFERENCE_SLOTS, Reference, author_reference
+from paribus.testing.small_model import draw_seed
 
 UNDER_TEST: Final = "under-test"
-SCHEMA_ONLY_SLOTS: Final = frozenset({"launcher"})  # models do not contain these: only the schema is read
+OUTSIDE_MODELS: Final = frozenset({"launcher"})  # slots whose components are tested without a model
 SCHEMA: Final = "schema is valid"
 REFERENCE: Final = "output equals the author's reference"
 BUILD: Final = "models can be built"
@@ -107,9 +111,21 @@ CHECKS: Final[Mapping[str, Check]] = {
     "any text is encoded": Check(tokenizer_checks.any_text, ("tokenizer",), "once"),
     "training is deterministic": Check(tokenizer_checks.training_and_state, ("tokenizer",), "once"),
     "every option of a tokenizer has an effect": Check(tokenizer_checks.tokenizer_options, ("tokenizer",), "once"),
-    "documents are reproducible": Check(data_checks.corpus_documents, ("corpus",), "once"),
-    "images match their declaration": Check(data_checks.corpus_images, ("corpus",), "once"),
-    "measured values are reproducible": Check(training_checks.measure_values, ("measure",)),
+    "documents are reproducible": Check(corpus_checks.corpus_documents, ("corpus",), "once"),
+    "splits share no document": Check(corpus_checks.corpus_splits, ("corpus",), "once"),
+    "documents depend on their options only": Check(corpus_checks.corpus_inputs, ("corpus",), "once"),
+    "contents match their declaration": Check(corpus_checks.corpus_contents, ("corpus",), "once"),
+    "documents are valid text": Check(corpus_checks.corpus_texts, ("corpus",), "once"),
+    "images match their declaration": Check(corpus_checks.corpus_images, ("corpus",), "once"),
+    "longer documents match their declaration": Check(corpus_checks.longer_documents, ("corpus",), "once"),
+    "every option of a corpus has an effect": Check(corpus_checks.corpus_options, ("corpus",), "once"),
+    "measured values are reproducible": Check(measure_checks.measure_values, ("measure",)),
+    "measurements have no side effects": Check(measure_checks.measure_side_effects, ("measure",)),
+    "measures read the evaluated model only": Check(measure_checks.measure_inputs, ("measure",)),
+    "measured values depend on the model": Check(measure_checks.measure_model, ("measure",)),
+    "measures ignore padding": Check(measure_checks.measure_padding, ("measure",)),
+    "better predictions have better values": Check(measure_checks.measure_directions, ("measure",)),
+    "every option of a measure has an effect": Check(measure_checks.measure_options, ("measure",), "once"),
     "examples depend on their keys only": Check(objective_checks.keyed_examples, ("objective",), "once"),
     "examples match their declaration": Check(objective_checks.example_traits, ("objective",)),
     "labels are hidden from the model": Check(objective_checks.hidden_labels, ("objective",)),
@@ -120,11 +136,18 @@ CHECKS: Final[Mapping[str, Check]] = {
     "every option of an objective has an effect": Check(objective_options.option_effects, ("objective",), "once"),
     "optimizer steps follow the contract": Check(optimizer_checks.optimizer_steps, ("optimizer",), "once"),
     "learning rates are valid": Check(optimizer_checks.learning_rates, ("schedule",), "once"),
+    "jobs end as they are reported": Check(launcher_checks.launched_jobs, ("launcher",), "once"),
+    "stopped jobs end": Check(launcher_checks.stopped_jobs, ("launcher",), "once"),
     REFERENCE: Check(author_reference, REFERENCE_SLOTS, "everywhere"),
     "loss falls on one batch": Check(
         training_checks.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")
     ),
 }
+
+
+def checks_of(slot: str) -> dict[str, Check]:
+    """Return the checks of a slot by name, besides those of the schema and of building models."""
+    return {name: check for name, check in CHECKS.items() if slot in check.slots}
 
 
 class Finding(NamedTuple):
@@ -156,7 +179,7 @@ class Report:
     def __str__(self) -> str:
         count = len(self.passed) + len(self.findings)
         if self.ok:
-            return f"{self.topic} conforms: {count} checks pass in {self.models} models"
+            return f"{self.topic} conforms: {count} checks pass" + (f" in {self.models} models" if self.models else "")
         lines = [f"  {finding}" for finding in self.findings]
         return "\n".join([f"{self.topic} does not conform: {len(self.findings)} of {count} checks fail", *lines])
 
@@ -209,22 +232,27 @@ def examine(
     base: Source | None = None,
     only: Collection[str] | None = None,
     reference: Reference | None = None,
+    seed: int = 0,
 ) -> Report:
-    """Run the checks of a component and return a report that includes the failures."""
+    """Run the checks of a component and return a report that includes the failures.
+
+    `seed` changes the noise in weights and the tokens that the checks draw, and the initial weights of the models.
+    """
     unknown = [name for name in only or () if name not in CHECKS]
     if unknown:
         raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(CHECKS, limit=len(CHECKS))}')
     registry, slot, name = _resolve_component(component, registry or installed())
     if reference is not None and slot not in REFERENCE_SLOTS:
         raise ValueError(f"a reference of {slot} is not supported; valid: {join_names(REFERENCE_SLOTS)}")
-    case = Case(registry, registry.index.find(slot, name), base_specs(base, registry), reference)
+    specs = {label: {**spec, **({"seed": seed} if seed else {})} for label, spec in base_specs(base, registry).items()}
+    case = Case(registry, registry.index.find(slot, name), specs, reference)
     selected = {name: check for name, check in CHECKS.items() if only is None or name in only}
     if reference is None:
         selected.pop(REFERENCE, None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), draw_seed(seed):
             return _run_checks(case, selected)
     finally:
         torch.set_num_threads(threads)
@@ -246,8 +274,9 @@ def _resolve_component(component: type[Any] | str, registry: Registry) -> tuple[
 
 
 def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
-    if case.entry.slot in SCHEMA_ONLY_SLOTS:
-        return Report(case.topic, (SCHEMA,))
+    if case.entry.slot in OUTSIDE_MODELS:
+        case.host_models.append(HostModel("", {}))
+        return _run_on_models(case, checks, [SCHEMA], 0)
     case.host_models.extend(host_models(case))
     if not case.host_models:
         message = "the rules reject the component in every model: " + "; ".join(case.rejections)
@@ -255,7 +284,12 @@ def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
     build_failure = _build_models(case)
     if build_failure is not None:
         return Report(case.topic, (SCHEMA,), findings=(build_failure,), models=len(case.host_models))
-    passed, skipped = [SCHEMA, BUILD], list[str]()
+    return _run_on_models(case, checks, [SCHEMA, BUILD], len(case.host_models))
+
+
+def _run_on_models(case: Case, checks: Mapping[str, Check], passed: list[str], models: int) -> Report:
+    """Run the checks of the slot; `passed` are those that were run before."""
+    skipped = list[str]()
     findings: list[Finding] = []
     for name, check in checks.items():
         if case.entry.slot in check.slots:
@@ -264,7 +298,7 @@ def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
                 findings.append(result)
             else:
                 (skipped if result is DOES_NOT_APPLY else passed).append(name)
-    return Report(case.topic, tuple(passed), tuple(skipped), tuple(findings), len(case.host_models))
+    return Report(case.topic, tuple(passed), tuple(skipped), tuple(findings), models)
 
 
 def _build_models(case: Case) -> Finding | None:

@@ -1,4 +1,4 @@
-"""Checks of tokenizers and corpora, and the synthetic corpus that models are trained on here."""
+"""Check of the round trip of tokenizers, and the synthetic corpus that models are trained on here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paribus.assembly.build import as_list
 from paribus.assembly.components import Classes, make
 from paribus.errors import DataError
 from paribus.random_keys import key32
-from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
+from paribus.slots.corpus import Corpus, Document, Split
 from paribus.slots.objective import Objective
 from paribus.slots.tokenizer import Tokenizer
 from paribus.storage.atomic import digest
@@ -125,57 +125,3 @@ def _tokenizer(case: Case, host: HostModel) -> Tokenizer:
 def _comparable_text(text: str) -> str:
     """Return the text without case and whitespace, which a tokenizer may drop."""
     return "".join(text.lower().split())
-
-
-def corpus_documents(case: Case, host: HostModel) -> Verdict:
-    """Two passes over a corpus give equal documents in the same order, and no document is in both splits."""
-    corpus, second_corpus = (make(case.registry, "corpus", host.spec["corpus"], kind=Corpus) for _ in range(2))
-    try:
-        first_pass, second_pass = _read_documents(corpus), _read_documents(second_corpus)
-    except DataError:  # the corpus reads files that its example options do not have
-        return DOES_NOT_APPLY
-    for split, documents in first_pass.items():
-        if not documents:
-            return f"the split `{split}` is empty; expected at least one document"
-        if second_pass[split] != documents:
-            return f"a second pass over the split `{split}` gives other documents or another order"
-    shared_texts = {document.text for document in first_pass["train"]} & {
-        document.text for document in first_pass["val"]
-    }
-    if shared_texts:
-        return f"the document {min(shared_texts)[:40]!r} is in both splits, so validation would measure training data"
-    if corpus.fingerprint() != second_corpus.fingerprint():
-        return "two calls of `fingerprint` give different values, so a trial could not be resumed"
-    return HOLDS
-
-
-def corpus_images(case: Case, host: HostModel) -> Verdict:
-    """Each image has the declared size and channels, and one label among the declared classes."""
-    traits = case.entry.traits
-    if traits.get("modality") != "images":
-        return DOES_NOT_APPLY
-    corpus_spec = host.spec["corpus"]
-    facts = {
-        name: corpus_spec[value] if isinstance(value, str) else value
-        for name, value in traits.get("document_facts", {}).items()
-    }
-    try:
-        documents = _read_documents(make(case.registry, "corpus", corpus_spec, kind=Corpus))
-    except DataError:  # the corpus reads files that its example options do not have
-        return DOES_NOT_APPLY
-    for document in (*documents["train"], *documents["val"]):
-        pixels = text_to_pixels(document.text)
-        if pixels.min() < 0 or pixels.max() >= PIXEL_VALUES or len(document.labels) != 1:
-            return f"{document.name!r} is not an image with one label; expected a document of `image_document`"
-        if len(pixels) != facts["image"] ** 2 * facts["channels"]:
-            size = f"{facts['image']} x {facts['image']} x {facts['channels']}"
-            return f"{document.name!r} has {len(pixels):,} values; expected {size}, as `document_facts` declares"
-        if not 0 <= document.labels[0] < facts["classes"]:
-            return f"{document.name!r} has the label {document.labels[0]}; expected 0 to {facts['classes'] - 1}"
-    return HOLDS
-
-
-def _read_documents(corpus: Corpus) -> dict[Split, list[Document]]:
-    """Return the first documents of each split."""
-    splits: tuple[Split, ...] = ("train", "val")
-    return {split: list(itertools.islice(corpus.documents(split), MAX_DOCUMENTS)) for split in splits}

@@ -39,18 +39,18 @@ def inputs_only(case: Case, host: HostModel) -> Verdict:
     """
     model = case.small_model(host)
     token_ids = model.tokens(2, LENGTH)
-    with _restored_settings():
-        _seed(1)
+    with restored_settings():
+        seed_generators(1)
         expected = model.hidden(token_ids)  # without the profile: lazy imports read files
-        _seed(1)
-        before = _generator_states()
+        seed_generators(1)
+        before = generator_states()
         reads = external_reads(lambda: model.hidden(token_ids))
         if reads:
             return f"its forward pass calls {reads[0]}. Usual cause: a value that should be an option or an input"
-        for name, state in _generator_states().items():
+        for name, state in generator_states().items():
             if state != before[name]:
                 return f"its forward pass changes the global generator of {name}, also in evaluation mode"
-        _seed(2)
+        seed_generators(2)
         torch.set_default_dtype(torch.float64)
         output = model.hidden(token_ids)
         if not torch.equal(output, expected):
@@ -68,7 +68,7 @@ def inputs_only(case: Case, host: HostModel) -> Verdict:
 
 
 @contextmanager
-def _restored_settings() -> Iterator[None]:
+def restored_settings() -> Iterator[None]:
     """Restore generators, default dtype and number of threads."""
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
@@ -83,13 +83,13 @@ def _restored_settings() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _seed(seed: int) -> None:
+def seed_generators(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # the global generator is what a component may read
 
 
-def _generator_states() -> dict[str, Any]:
+def generator_states() -> dict[str, Any]:
     numpy_state: Any = np.random.get_state()
     return {
         "torch": torch.get_rng_state().tolist(),
@@ -98,17 +98,18 @@ def _generator_states() -> dict[str, Any]:
     }
 
 
-def external_reads(function: Callable[[], Any]) -> list[str]:
+def external_reads(function: Callable[[], Any], *, folder: Path | None = None) -> list[str]:
     """Return the reads of clocks, files, the environment and thread counts during a call, with their places.
 
-    Reads by torch and NumPy themselves, and by imports, do not count.
+    Reads by torch and NumPy themselves, and by imports, do not count. With `folder`, only reads by the code in it
+    count, and it may open files.
     """
     reads: list[str] = []
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         name = _external_name(frame, event, argument)
         place = _caller(frame) if name else None
-        if place is not None:
+        if place is not None and _counts(place, name, folder):
             reads.append(f"`{name}` ({Path(place.f_code.co_filename).name}, line {place.f_lineno})")
 
     previous, collects_garbage = sys.getprofile(), gc.isenabled()
@@ -121,6 +122,10 @@ def external_reads(function: Callable[[], Any]) -> list[str]:
         if collects_garbage:
             gc.enable()
     return reads
+
+
+def _counts(place: FrameType, name: str, folder: Path | None) -> bool:
+    return folder is None or (name != "open" and folder in Path(place.f_code.co_filename).resolve().parents)
 
 
 def _external_name(frame: FrameType, event: str, argument: Any) -> str:

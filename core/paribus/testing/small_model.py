@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, cast, final
 
@@ -150,22 +152,39 @@ class SmallModel:
         return torch.cat(outputs, dim=1)
 
 
+_DRAW_SEED: Final[ContextVar[int]] = ContextVar("conform_seed", default=0)
+
+
+@contextmanager
+def draw_seed(seed: int) -> Iterator[None]:
+    """Draw other noise and tokens within the block; 0 is the default."""
+    token = _DRAW_SEED.set(seed)
+    try:
+        yield
+    finally:
+        _DRAW_SEED.reset(token)
+
+
+def _generator(*name: str | int) -> torch.Generator:
+    seed = _DRAW_SEED.get()
+    return torch.Generator().manual_seed(key32("conform", *([seed] if seed else []), *name))
+
+
 def noise(name: str, *shape: int) -> Tensor:
-    """Return standard normal noise that depends only on the name and the shape."""
-    generator = torch.Generator().manual_seed(key32("conform", name))
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+    """Return standard normal noise that depends only on the name, the shape and the seed of draws."""
+    return torch.randn(shape, generator=_generator(name), dtype=torch.float64)
 
 
 def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
     """Return (batch, length) token ids of text; a shorter sequence is a prefix of a longer one."""
     assert length <= MAX_TOKENS, length
-    return torch.stack([_sequence(name, index)[:length] for index in range(batch)])
+    return torch.stack([_sequence(name, index, _DRAW_SEED.get())[:length] for index in range(batch)])
 
 
 @lru_cache(maxsize=64)
-def _sequence(name: str, index: int) -> Tensor:
-    generator = torch.Generator().manual_seed(key32("conform", name, index))
-    return torch.randint(len(_SPECIALS) + _SENTINELS, SIZE, (MAX_TOKENS,), generator=generator)
+def _sequence(name: str, index: int, seed: int) -> Tensor:
+    """Return the tokens of a sequence; `seed` is that of draws, which the cache depends on."""
+    return torch.randint(len(_SPECIALS) + _SENTINELS, SIZE, (MAX_TOKENS,), generator=_generator(name, index))
 
 
 def replace_tokens(tokens: Tensor) -> Tensor:

@@ -1,25 +1,18 @@
-"""Checks of initial weights, training steps and measures."""
+"""Checks of initial weights and training steps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from paribus.assembly.components import make
-from paribus.errors import DataError, ParibusError
-from paribus.inference.generate import translate_validation
-from paribus.slots.measure import Measure
+from paribus.errors import DataError
 from paribus.testing.data_checks import encode_synthetic_corpus
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import SmallModel
 from paribus.train.assemble import build_data, build_model
-from paribus.train.evaluate import evaluation_mode
-from paribus.train.lightning_module import Model
-from paribus.train.measures import measured_model
 
 STEPS: Final = 8
 LENGTH: Final = 32
@@ -116,68 +109,3 @@ def _tensors(model: SmallModel) -> dict[str, Tensor]:
 def _random_parameters(model: SmallModel) -> dict[str, Tensor]:
     tensors = dict(model.topology.named_parameters())
     return {path: tensor for path, tensor in tensors.items() if model.parameter_info[path].role not in _CONSTANT_ROLES}
-
-
-BATCHES: Final = (8, 3)
-RELATIVE_TOLERANCE: Final = 1e-4  # float32 sums in another order
-
-Values = Mapping[str, float | str]
-
-
-def measure_values(case: Case, host: HostModel) -> Verdict:
-    """A measure returns the values that it names, equal for any batch size and repetition, without side effects.
-
-    A measure whose library is not installed is skipped.
-    """
-    dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
-    spec = {**host.spec, "dims": dims}
-    model = build_model(spec, case.registry, encode_synthetic_corpus(spec, case.registry).vocabulary)
-    try:
-        return next(_measure_faults(case, spec, model), HOLDS)
-    except ParibusError as error:
-        if any(problem.code == "not-installed" for problem in error.problems):
-            return DOES_NOT_APPLY
-        raise
-
-
-def _measure_faults(case: Case, spec: Mapping[str, Any], model: Model) -> Iterator[str]:
-    state, parameters = (
-        torch.get_rng_state(),
-        {name: parameter.clone() for name, parameter in model.state_dict().items()},
-    )
-    results, named = _measure(case, spec, model, BATCHES[0])
-    unnamed = {name for name, value in results.items() if name not in named and not isinstance(value, str)}
-    if unnamed or not named <= set(results):
-        yield f"`measure` returns {sorted(results)}; expected the names of `names`: {sorted(named)}"
-    for name, value in results.items():
-        if not isinstance(value, str) and not math.isfinite(value):
-            yield f"`{name}` is {value}; expected a finite number, or a string with the reason"
-    if _measure(case, spec, model, BATCHES[0])[0] != results:
-        yield "a second measurement of the same model gives other values. Usual cause: unseeded random draws"
-    other_results, _ = _measure(case, spec, model, BATCHES[1])
-    for name, value in results.items():
-        if not _is_close(value, other_results[name]):
-            message = f"`{name}` is {value} with batch size {BATCHES[0]}, but {other_results[name]} with {BATCHES[1]}"
-            yield f"{message}. Usual cause: an average of batch averages"
-    if not torch.equal(torch.get_rng_state(), state):
-        yield "it draws from torch's global generator, which changes the dropout of later training"
-    if any(not torch.equal(parameter, parameters[name]) for name, parameter in model.state_dict().items()):
-        yield "it changes parameters or buffers of the model that it measures"
-
-
-def _measure(case: Case, spec: Mapping[str, Any], model: Model, batch_size: int) -> tuple[Values, set[str]]:
-    """Return the measured values for a batch size, and the names that the measure declares."""
-    text = encode_synthetic_corpus(spec, case.registry)
-    spec = {**spec, "data": {**spec["data"], "batch": batch_size}}
-    evaluated = measured_model(spec, case.registry, model, build_data(spec, case.registry, text), translate_validation)
-    evaluated.learning_curve = [{"step": 1, **{f"val/{name}": 1.0 for name in evaluated.trial.metrics}}]
-    (node,) = spec["measure"]
-    measure = make(case.registry, "measure", node, kind=Measure)
-    with evaluation_mode(model):
-        return measure.measure(evaluated), set(measure.names(evaluated.trial))
-
-
-def _is_close(a: float | str, b: float | str) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return a == b
-    return abs(a - b) <= RELATIVE_TOLERANCE * max(1.0, abs(a))

@@ -1,4 +1,4 @@
-"""Seeded faults in components of the neural slots, by the check that must fail.
+"""Seeded faults in components of other slots than objectives and tokenizers, by the check that must fail.
 
 Each fault is a description, a source, a piece of its text and the replacement, as in mutants.py; a fifth value is the
 component to test, if the fault is in a shared function.
@@ -9,14 +9,25 @@ component to test, if the fault is in a shared function.
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Mapping
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
+
+Mutant: Any = runpy.run_path(str(Path(__file__).with_name("mutants.py")))["Mutant"]
 
 REFERENCE: Final = "by_hand"
 MLP: Final = "return self.outer(self.activation(self.inner(x))), None"
 PRE: Final = "x = x + sublayer(self.norms[name](x) if name in self.norms else x)"
 LAYER_NORM: Final = "return functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)"
 RMS_NORM: Final = "return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)"
+
+READ: Final = "paribus_probe.task_examples:TaskExamples.documents"
+LONGER: Final = "paribus_probe.task_examples:TaskExamples.longer_documents"
+ATTENTION_MEAN: Final = "paribus_measure.attention_weights:mean_by_head"
+SPAN: Final = "measure.span"
+SPAN_START: Final = "return summarize(mean_by_head(model, self.examples, _distance))"
+SERVER: Final = "paribus.runner.processes:ForkServer._event"
 
 FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gradients match finite differences": (
@@ -172,6 +183,124 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("the previous factor is a limit", "schedule.polynomial", "        if step < warmup:", "        self.last = getattr(self, 'last', step)\n        step, self.last = max(step, self.last - 1), step\n        if step < warmup:"),
         ("a factor is a tensor", "schedule.constant", "return warmup_factor(", "return __import__('torch').ones(()) * warmup_factor("),
     ),
+    "documents are reproducible": (
+        ("a second reading draws other examples", READ, 'name = f"{split} {number}"', 'self.count = getattr(self, "count", 0) + (number == 0)\n        name = f"{split} {number} {self.count}"', "corpus.copy"),
+        ("both splits share a generator", READ, 'yield _document(name, self._draw(split, KeyedRandom(f"{self._seed} {self._key} {name}")))', 'self.rng = self.rng if number else KeyedRandom(name)\n        yield _document(name, self._draw(split, self.rng))', "corpus.copy"),
+        ("a reading continues where the last one stopped", "paribus_text.derived:DerivedCorpus.documents", "yield from self._cache[split]", "self.readers = getattr(self, 'readers', {})\n    self.readers = self.readers if self.readers.get(split, iter(())).__length_hint__() else {**self.readers, split: iter(self._cache[split])}\n    yield from self.readers[split]", "corpus.sections"),
+        ("examples after the first hundred are random", READ, "{self._key} {name}", "{self._key} {name} {__import__('random').random() if number > 100 else 0}", "corpus.reverse"),
+        ("the fingerprint depends on the documents read so far", "paribus_text.derived:DerivedCorpus.fingerprint", "(*self._fingerprint_parts)", "(*self._fingerprint_parts, str(self._cache is None))", "corpus.sections"),
+        ("skipped inputs add up", "paribus_text.derived:DerivedCorpus.skipped_inputs", 'next(self.documents("train"), None)', 'self._cache = None\n    next(self.documents("train"), None)', "corpus.sections"),
+    ),
+    "splits share no document": (
+        ("the last validation examples are training examples", READ, "self._draw(split, ", 'self._draw(split if number < 50 else "train", ', "corpus.copy"),
+        ("the hash of an example does not decide its split", "paribus_probe.task_examples:TaskExamples._draw", "_hash(question.question)", "(rng.below(64) + (split == 'train') * 8)", "corpus.mod-add"),
+    ),
+    "documents depend on their options only": (
+        ("reading seeds the global generator", READ, 'name = f"{split} {number}"', '__import__("random").seed(0)\n        name = f"{split} {number}"', "corpus.copy"),
+        ("the state of the global generator is part of the key", READ, "{self._key} {name}", "{self._key} {name} {__import__('random').getstate()[1][1]}", "corpus.copy"),
+        ("the year of the clock is part of the key", READ, "{self._key} {name}", "{self._key} {name} {__import__('datetime').date.today().year}", "corpus.copy"),
+        ("the name of the user is part of the key", READ, "{self._key} {name}", "{self._key} {name} {__import__('os').environ.get('USER')}", "corpus.copy"),
+        ("the working directory is part of the key", READ, "{self._key} {name}", "{self._key} {name} {__import__('os').getcwd()}", "corpus.copy"),
+    ),
+    "contents match their declaration": (
+        ("the answer ends before it starts", "corpus.cloze", "labels=(starts[0], starts[0] + len(answer) - 1)", "labels=(starts[0] + len(answer), starts[0])"),
+        ("the last tag is missing", "corpus.code-words", "labels=tuple(tag for _, tag in tagged)", "labels=tuple(tag for _, tag in tagged)[:-1]"),
+        ("tags of phrases", "corpus.code-words", "for word in words(piece)]", "for word in [piece]]"),
+        ("classes are numbered from 1", "corpus.sections", "enumerate(SECTIONS)", "enumerate(SECTIONS, 1)"),
+        ("a class has no name", "corpus.sections", "return tuple(SECTIONS)", "return tuple(SECTIONS)[1:]"),
+        ("the score is not a number", "corpus.overlap", "labels=(1 - len(positions) / len(text),)", "labels=(float('nan'),)"),
+        ("documents have no score", "corpus.overlap", "labels=(1 - len(positions) / len(text),)", "labels=()"),
+        ("negatives have no second text", "corpus.follows", "(a,), (b,), labels", "(a,), (b,) * is_positive, labels"),
+        ("labels are not declared", "corpus.sections", '"provides": ["documents", "labels"]', '"provides": ["documents"]'),
+        ("targets are not declared", "corpus.copy", "traits: ClassVar[CorpusTraits] = PROBE", 'traits: ClassVar[CorpusTraits] = {"provides": ["documents", "longer"]}'),
+        ("all documents have one label", "corpus.follows", "labels=(is_positive,)", "labels=(1,)"),
+        ("labels are text", "corpus.sections", "labels=(numbers[section],)", "labels=(section,)"),
+    ),
+    "documents are valid text": (
+        ("sentences are one text instead of a tuple", "paribus_probe.task_examples:_document", "(question.question,)", "question.question", "corpus.copy"),
+        ("a sentence is empty", "paribus_probe.task_examples:_document", "(question.question,)", '(question.question, "")', "corpus.sort"),
+        ("text ends with NUL", "paribus_probe.task_examples:_document", "(question.question,)", '(question.question + chr(0),)', "corpus.copy"),
+        ("half of a surrogate pair", "paribus_probe.task_examples:_document", "(question.question,)", '(question.question + chr(0xD83D),)', "corpus.copy"),
+        ("the name of a document is a number", "paribus_probe.task_examples:_document", "Document(name,", "Document(len(name),", "corpus.copy"),
+        ("the last document is empty", "corpus.sections", "for topic, paragraph in prose(topics):", "yield Document('end', ())\n        for topic, paragraph in prose(topics):"),
+    ),
+    "longer documents match their declaration": (
+        ("longer documents are as long as others", LONGER, ", times)", ", 1)", "corpus.copy"),
+        ("longer documents repeat one question", LONGER, " {name}", "", "corpus.reverse"),
+        ("longer documents are random", LONGER, " {name}", " {name} {__import__('random').random()}", "corpus.sort"),
+        ("longer documents are twice as long at most", LONGER, ", times)", ", min(times, 2))", "corpus.dyck"),
+    ),
+    "every option of a corpus has an effect": (
+        ("the seed is ignored", "paribus_probe.task_examples:TaskExamples.__init__", "self._seed = seed", "self._seed = 0", "corpus.reverse"),
+        ("the number of validation examples is ignored", "paribus_probe.task_examples:TaskExamples.__init__", '"val": held_out', '"val": 512', "corpus.reverse"),
+        ("the fingerprint lacks the number of validation examples", "paribus_probe.task_examples:TaskExamples.fingerprint", "*self._counts.values()", 'self._counts["train"]', "corpus.mod-add"),
+        ("a value of a choice equals another", "corpus.follows", 'same_topic = self._negatives == "place"', "same_topic = False"),
+        ("the fingerprint lacks the seed", "paribus_probe.task_examples:TaskExamples.fingerprint", ", self._seed))", "))", "corpus.copy"),
+        ("the fingerprint lacks the number of examples", "paribus_probe.task_examples:TaskExamples.fingerprint", "*self._counts.values(), ", "", "corpus.copy"),
+        ("the fingerprint lacks the options of the task", "paribus_probe.task_examples:TaskExamples.fingerprint", "self._key", "self._key[0]", "corpus.selective-copy"),
+        ("the minimum number of words is ignored", "corpus.sections", "< self._words:", "< 8:"),
+        ("the fingerprint lacks the minimum number of words", "corpus.sections", "self._make, __file__, words", "self._make, __file__"),
+    ),
+    "measured values are reproducible": (
+        ("the mean is over batches of different sizes", ATTENTION_MEAN, "torch.cat(totals) / token_count if", "torch.cat([total * 0 + s / mask.sum() for total, s in zip(totals, sums)]) if", "measure.span"),
+        ("a value is a tensor", "measure.recall", '"loss": loss / count,', '"loss": torch.tensor(loss / count),'),
+        ("a declared name is missing", "measure.sink", 'return (*SUMMARY, "nowhere")', 'return (*SUMMARY, "somewhere")'),
+        ("examples are drawn by the global generator", "paribus_measure.induction_score:repeated_sequences", 'model.draw(examples).uniform("induction", len(text_tokens))', "torch.rand(examples, len(text_tokens))", "measure.induction"),
+        ("the share of nothing is not a number", "measure.recall", '"share": count / (count + other_count)', '"share": count / 0.0 if False else float("nan")'),
+    ),
+    "measurements have no side effects": (
+        ("parameters are no longer trained", SPAN, SPAN_START, "[p.requires_grad_(False) for p in model.model.parameters()]; return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("the model is left in training mode", SPAN, SPAN_START, "model.model.topology.train(); return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("a hook stays", SPAN, SPAN_START, "model.model.topology.register_forward_hook(print); return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("weights are rounded", SPAN, SPAN_START, "[p.data.copy_(p.half()) for p in model.model.parameters()]; return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("the last point of the curve is removed", "measure.threshold", "points = [point for", "[getattr(model.learning_curve, 'pop', int)()]; points = [point for"),
+        ("Python's generator is advanced", SPAN, SPAN_START, "__import__('random').random(); return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("torch's generator is seeded", "paribus_measure.induction_score:repeated_sequences", "reserved = model", "torch.manual_seed(0); reserved = model", "measure.induction"),
+    ),
+    "measures read the evaluated model only": (
+        ("the seed of the spec is part of a value", SPAN, SPAN_START, "len(model.model.spec); return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("the time is measured", SPAN, SPAN_START, "__import__('time').time(); return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("training data are read", SPAN, SPAN_START, "model.data.step(0); return summarize(mean_by_head(model, self.examples, _distance))"),
+        ("the environment is read", SPAN, SPAN_START, "__import__('os').environ.get('HOME'); return summarize(mean_by_head(model, self.examples, _distance))"),
+    ),
+    "measured values depend on the model": (
+        ("distances are not weighted by attention", "measure.span", "(weights * distance).sum(-1) / weights.sum(-1).clamp(min=1e-12)", "distance.expand_as(weights).mean(-1)"),
+        ("positions are never changed", "paribus_measure.position_sensitivity:_with_positions", "half._replace(positions=positions)", "half", "measure.positions"),
+        ("the value of the curve is ignored", "measure.threshold", "return metric <= self.value if self.below else metric >= self.value", "return self.below or self.value > 0"),
+    ),
+    "measures ignore padding": (
+        ("the loss includes padding", "paribus_measure.next_token:is_predicted", " & (body.documents[:, 1:] >= 0)", "", "measure.recall"),
+        ("the mean includes padding", "measure.positions", "(half.documents != PADDING).long()", "torch.ones_like(positions)"),
+        ("documents are ignored", "paribus_measure.next_token:is_predicted", "if body.documents is not None:", "if False:", "measure.recall"),
+    ),
+    "better predictions have better values": (
+        ("the loss has the wrong sign", "measure.recall", '"loss": loss / count', '"loss": -loss / count'),
+        ("the accuracy is the share of errors", "measure.recall", "correct & repeats", "~correct & repeats"),
+        ("predictions are shifted by one token", "paribus_measure.next_token:token_losses", "model.logits(batch)[:, :-1]", "model.logits(batch)[:, 1:]", "measure.recall"),
+        ("targets are the tokens themselves", "paribus_measure.next_token:token_losses", "tokens[:, 1:]", "tokens[:, :-1]", "measure.induction"),
+    ),
+    "every option of a measure has an effect": (
+        ("the number of examples is ignored", "measure.span", "self.examples, _distance", "32, _distance"),
+        ("the number of tokens is ignored", "measure.induction", "self.tokens, self.examples", "32, self.examples"),
+        ("the direction is ignored", "measure.threshold", "metric <= self.value if self.below else metric >= self.value", "metric >= self.value"),
+        ("the threshold is ignored", "measure.threshold", ">= self.value", ">= 0.5"),
+        ("only one length is measured", "measure.extrapolation", "for times in self.times:", "for times in (2, 4):"),
+    ),
+    "jobs end as they are reported": (
+        ("a failed job is reported as a success", SERVER, 'message["code"], message["signal"]', '0, message["signal"]', "launcher.local"),
+        ("the end of a job is reported twice", "launcher.local", "return self._zygote.poll(seconds)", "return [copy for event in self._zygote.poll(seconds) for copy in [event] * (1 + hasattr(event, 'code'))]"),
+        ("the start of a job is not reported", "launcher.local", "return self._zygote.poll(seconds)", "return [event for event in self._zygote.poll(seconds) if not hasattr(event, 'location')]"),
+        ("the last line is lost", SERVER, 'message["last_line"]', '""', "launcher.local"),
+        ("a job is started twice", "launcher.local", "self._zygote.start(job)", "self._zygote.start(job), self._zygote.start(job)"),
+        ("jobs are not started after a second opening", "launcher.local", "self._zygote.open(plugins)", "getattr(self, 'opened', None) or self._zygote.open(plugins)\n        self.opened = True"),
+        ("the log is not written", "launcher.local", "self._zygote.start(job)", "self._zygote.start(job._replace(log='/dev/null'))"),
+    ),
+    "stopped jobs end": (
+        ("a killed job is reported as a success", SERVER, 'message["code"], message["signal"]', 'message["code"] or 0, None', "launcher.local"),
+        ("a stop is ignored", "launcher.local", "self._zygote.stop(name, signal)", "None"),
+        ("a stop ends all jobs", "launcher.local", "self._zygote.stop(name, signal)", "[self._zygote.stop(other, signal) for other in ('long', 'other-long')]"),
+        ("another job is stopped", "launcher.local", "self._zygote.stop(name, signal)", "self._zygote.stop('other-' + name, signal)"),
+    ),
 }
 """Found by the named check."""
 
@@ -203,3 +332,12 @@ REFERENCE_FAULTS: Final[tuple[tuple[str, ...], ...]] = (
     ("the warm-up starts at 0", "schedule.warmup-cosine", "return warmup_factor(step, warmup)", "return warmup_factor(step - 1, warmup)"),
 )
 """Found by the reference of the component only: each is another model, or another rule, rather than a broken one."""
+
+SLOT_SURVIVORS: Final[tuple[Any, ...]] = (
+    Mutant("the depth is ignored", "corpus.dyck", "len(open_) < self._depth", "len(open_) < 6", reason="the option is part of the key of the random draws, so the documents change; a test of the probe counts the open brackets"),
+    Mutant("the answer has one word too many", "corpus.cloze", "labels=(starts[0], starts[0] + len(answer) - 1)", "labels=(starts[0], min(starts[0] + len(answer), len(context) - 1))", reason="the answer is still a range of the target; a test of the corpus compares the words"),
+    Mutant("every tenth document is dropped", "corpus.code-words", "if any(tag for _, tag in tagged):", "if any(tag for _, tag in tagged) and len(tagged) % 10:", reason="a corpus declares no number of documents"),
+    Mutant("the loss is in bits", "paribus_measure.next_token:token_losses", 'reduction="none")', 'reduction="none") / 0.6931', component="measure.recall", reason="a measure declares no unit"),
+    Mutant("the best head is the worst", "measure.induction", "float(head_scores.max())", "float(head_scores.min())", reason="another statistic is a valid measure; a test compares it with a model that has an induction head"),
+)
+"""Pass all checks."""

@@ -1,16 +1,22 @@
 """Conformance checks of every installed component; a new component is included automatically."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from paribus.registry import Registry, installed
-from paribus.testing import conform
+from paribus.testing import conform, examine
+
+SEEDS = range(1, 21)
 
 LARGE_SLOTS = {  # slots with many components, whose checks take seconds; only these components are tried each time
     "attention": {"mha", "gqa", "restricted", "linear"},
+    "corpus": {"copy", "sections", "shapes", "text"},
     "feedforward": {"mlp", "glu"},
+    "launcher": {"local", "ray"},
+    "measure": {"recall", "threshold"},
     "objective": {"mlm", "clm", "seq2seq"},
     "position": {"rope", "alibi", "learned", "none"},
 }
@@ -34,3 +40,19 @@ def test_installed_component_conforms(topic: str, components: Registry) -> None:
     report = conform(topic, registry=components)
     assert report.topic == topic
     assert "schema is valid" in report.passed
+
+
+def seeded_topics() -> Iterator[Any]:
+    """Yield each component with one of 20 seeds, or with all of them if PARIBUS_CONFORM_SEEDS is set (hours)."""
+    topics = [f"{slot}.{name}" for slot, entries in installed().index.entries.items() for name in entries]
+    for index, topic in enumerate(topics):
+        yield from (
+            (topic, seed) for seed in (SEEDS if "PARIBUS_CONFORM_SEEDS" in os.environ else (SEEDS[index % 20],))
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("topic", "seed"), list(seeded_topics()))
+def test_installed_component_conforms_with_other_draws(topic: str, seed: int, components: Registry) -> None:
+    report = examine(topic, registry=components, seed=seed)
+    assert report.ok, str(report)

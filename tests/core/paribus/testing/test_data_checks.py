@@ -1,19 +1,26 @@
 """Failures of tokenizers and corpora, and the synthetic corpus."""
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from paribus import Corpus, Document, Tokenizer, Vocabulary, image_document
+from paribus.registry import installed
 from paribus.testing import examine
+from paribus.testing.conformance import checks_of
 from paribus.testing.data_checks import SyntheticCorpus
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]
 TOKENIZER = "tokenizer round trip"
 CORPUS = "documents are reproducible"
+SPLITS = "splits share no document"
+INPUTS = "documents depend on their options only"
+OPTIONS = "every option of a corpus has an effect"
 IMAGES = "images match their declaration"
 LETTERS = Vocabulary(200, {"pad": 128, "mask": 129, "cls": 130, "sep": 131, "eos": 132})
 
@@ -68,7 +75,7 @@ def corpus(**documents: list[str]) -> dict[str, Any]:
 
 def test_document_in_both_splits_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
     leaking = component_class(Corpus, corpus(train=["a", "b"], val=["b"]))
-    assert "the document 'b' is in both splits" in failure_of(leaking, CORPUS)
+    assert "the document 'b' is in both splits" in failure_of(leaking, SPLITS)
 
 
 def test_empty_split_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
@@ -143,7 +150,7 @@ def test_text_document_in_an_image_corpus_is_reported(component_class: Factory, 
 def test_corpus_without_its_files_is_skipped(components: Any) -> None:
     report = examine("corpus.text", registry=components)
     assert report.ok
-    assert report.skipped == (CORPUS, IMAGES)
+    assert report.skipped == tuple(checks_of("corpus"))
 
 
 def test_synthetic_corpus_has_disjoint_splits() -> None:
@@ -164,3 +171,55 @@ def test_synthetic_corpus_has_the_fields_that_an_objective_needs(need: str) -> N
             assert len(document.labels) == len(document.sentences)
         if need == "answers":
             assert 0 <= document.labels[0] <= document.labels[1] < len(document.target)
+
+
+PLUGIN = '''
+"""Corpora whose documents depend on the process."""
+import os
+from paribus import Corpus, Document, hookimpl
+class Words(Corpus):
+    """Words in the order of a set."""
+    def documents(self, split):
+        return iter([Document(word, (word,)) for word in {f"{split} {number}" for number in range(20)}])
+    def fingerprint(self):
+        return "words"
+class Zone(Corpus):
+    """The time zone, which a library reads from the environment."""
+    def documents(self, split):
+        return iter([Document(split, (f"{split} {vars(os)['environ']._data.get(b'TZ')}",))])
+    def fingerprint(self):
+        return "zone"
+@hookimpl
+def corpus():
+    return {"words": Words, "zone": Zone}
+'''
+
+
+@pytest.mark.parametrize("name", ["words", "zone"])
+def test_documents_of_other_processes_are_compared(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "process.py"
+    file.write_text(PLUGIN)
+    report = examine(f"corpus.{name}", registry=installed(plugins=[file]), only=[INPUTS])
+    assert "two processes read other documents" in str(report)
+
+
+FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "text": ({"path": ["rows.jsonl"], "languages": False}, "documents"),
+    "table": ({"path": ["rows.jsonl"], "label": "label", "second": "second"}, "labels"),
+    "gettext": ({"path": ["de.po"], "held_out": 0.3}, "pairs"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_corpora_of_files_conform(name: str, components: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"text": f"text {i} of one.", "second": f"answer {i}.", "label": i % 2} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    header = 'msgid ""\nmsgstr "Language: de\\n"\n'
+    (tmp_path / "de.po").write_text(header + "".join(f'\nmsgid "text {i}"\nmsgstr "Text {i}"\n' for i in range(40)))
+    options, provided = FILES[name]
+    base = {"preset": "gpt-tiny", "dims.width": 16, "corpus": {"name": name, **options}}
+    report = examine(f"corpus.{name}", registry=components, base=base)
+    assert report.ok, str(report)
+    assert OPTIONS in report.passed
+    assert provided in components.index.entries["corpus"][name].traits["provides"]

@@ -1,0 +1,345 @@
+"""Checks of corpora: readings, splits, outside influences, declared contents, longer documents and options."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from paribus.assembly.components import make
+from paribus.errors import DataError, ParibusError
+from paribus.schema import Option, Range
+from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
+from paribus.testing.declared_contents import document_fault, text_fault
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, alternative_values
+from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
+
+MAX_DOCUMENTS: Final = 5000  # documents of each split that a check reads
+FEW_DOCUMENTS: Final = 600  # of the readings of another option, and of those whose calls are traced
+SPLITS: Final[tuple[Split, ...]] = ("train", "val")
+TIMES: Final = (2, 4)  # lengths of longer documents
+CHILD_SECONDS: Final = 120
+_CHILD: Final = """
+import hashlib, itertools, json, sys
+from paribus.assembly.components import make
+from paribus.registry import index
+from paribus.registry.registry import LazyRegistry
+from paribus.slots.corpus import Corpus
+request = json.load(sys.stdin)
+corpus = make(LazyRegistry(index(plugins=request["files"])), "corpus", request["node"], kind=Corpus)
+digest = hashlib.sha256(corpus.fingerprint().encode())
+for split in ("train", "val"):
+    for document in itertools.islice(corpus.documents(split), request["count"]):
+        digest.update(repr(tuple(document)).encode("utf-8", "surrogatepass"))
+print(digest.hexdigest())
+"""
+
+Documents = Mapping[Split, list[Document]]
+
+
+def corpus_documents(case: Case, host: HostModel) -> Verdict:
+    """A split has the same documents in the same order in every reading: again, in part, or beside the other split."""
+    expected = _documents(case, host)
+    if expected is None:
+        return DOES_NOT_APPLY
+    empty = [split for split, documents in expected.items() if not documents]
+    if empty:
+        return f"the split `{empty[0]}` is empty; expected at least one document"
+    corpus, untouched = _corpus(case, host), _corpus(case, host)
+    if _read(corpus) != expected or _read(corpus) != expected:
+        return "a second reading gives other documents or another order"
+    for split in SPLITS:
+        list(itertools.islice(corpus.documents(split), 3))
+        if list(itertools.islice(corpus.documents(split), MAX_DOCUMENTS)) != expected[split]:
+            return f"the split `{split}` has other documents after a reading that stopped after 3"
+    readers = {split: untouched.documents(split) for split in reversed(SPLITS)}
+    beside: Documents = {split: [] for split in SPLITS}
+    for _ in range(MAX_DOCUMENTS):
+        for split, reader in readers.items():
+            beside[split].extend(itertools.islice(reader, 1))
+    if beside != expected:
+        return "the documents are others if both splits are read in turn. Usual cause: a generator that both share"
+    return _description_fault([_corpus(case, host), corpus, corpus])
+
+
+def _description_fault(corpora: Sequence[Corpus]) -> str:
+    """Return a message if a new corpus, and one that was read, describe their documents differently."""
+    for name in ("fingerprint", "quick_fingerprint", "skipped_inputs", "classes"):
+        values = [getattr(corpus, name)() for corpus in corpora]
+        if any(value != values[0] for value in values):
+            return f"two calls of `{name}` give different values, so a trial could not be resumed"
+    return HOLDS
+
+
+def corpus_splits(case: Case, host: HostModel) -> Verdict:
+    """No text is in both splits."""
+    documents = _documents(case, host)
+    if documents is None:
+        return DOES_NOT_APPLY
+    train, val = ({document.text for document in documents[split]} for split in SPLITS)
+    if train & val:
+        text = min(train & val)
+        return f"the document {text[:40]!r} is in both splits, so validation would measure training data"
+    return HOLDS
+
+
+def corpus_inputs(case: Case, host: HostModel) -> Verdict:
+    """Documents depend on options and files only: not on global generators, clocks, environment, folder or hash seed.
+
+    The hash seed and the environment are changed in new processes, for a component that these can import.
+    """
+    expected = _documents(case, host)
+    if expected is None:
+        return DOES_NOT_APPLY
+    with restored_settings():
+        seed_generators(7)
+        before = generator_states()
+        if _read(_corpus(case, host)) != expected:
+            return "the documents depend on the global generators; draw from a generator that is keyed by an option"
+        if generator_states() != before:
+            return "reading changes a global generator of torch, Python or NumPy"
+    folder = Path(inspect.getfile(case.component)).resolve().parent
+    reads = external_reads(lambda: _read(_corpus(case, host), FEW_DOCUMENTS), folder=folder)
+    if reads:
+        return f"reading calls {reads[0]}; expected documents that depend on options and files only"
+    with TemporaryDirectory() as other, chdir(other):
+        try:
+            if _read(_corpus(case, host)) != expected:
+                return "the documents depend on the working directory"
+        except DataError:  # the option is a relative path
+            pass
+    return _process_fault(case, host)
+
+
+def _process_fault(case: Case, host: HostModel) -> str:
+    """Return a message if two new processes with other hash seeds and languages read other documents."""
+    if case.topic in case.registry.local:
+        return HOLDS
+    request = {"files": [str(file) for file in case.registry.files], "node": host.spec["corpus"]}
+    environments = (
+        {"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC", "USER": "first"},
+        {"PYTHONHASHSEED": "2", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "USER": "second"},
+    )
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            text=True,
+        )
+        for environment in environments
+    ]
+    digests = []
+    for child in children:
+        output, errors = child.communicate(json.dumps({**request, "count": MAX_DOCUMENTS}), CHILD_SECONDS)
+        if child.returncode:
+            return f"a new process cannot read it: {(errors.strip().splitlines() or ['no message'])[-1]}"
+        digests.append(output)
+    if digests[0] != digests[1]:
+        return "two processes read other documents. Usual cause: the order of a set, `hash`, or the environment"
+    return HOLDS
+
+
+def corpus_contents(case: Case, host: HostModel) -> Verdict:
+    """Targets, labels, scores, tags and answers are those that `provides` declares, with at least two values."""
+    documents = _documents(case, host)
+    if documents is None:
+        return DOES_NOT_APPLY
+    traits, node = case.entry.traits, host.spec["corpus"]
+    absent = {name for name, option in traits.get("provides_if", {}).items() if node.get(option) is None}
+    provides = frozenset(traits.get("provides", [])) - absent
+    facts = _facts(case, host)
+    names = _corpus(case, host).classes()
+    if names and (len(names) != facts.get("classes", len(names)) or len(set(names)) < len(names)):
+        return f"`classes` returns {names}; expected {facts['classes']} different names, as `document_facts` declares"
+    classes = facts.get("classes", len(names) or None)
+    for document in itertools.chain(*documents.values()):
+        fault = document_fault(document, provides, classes, marks="marks" in facts)
+        if fault:
+            return f"{document.name!r} {fault}"
+    labels = {document.labels for document in documents["train"]}
+    if len(labels) == 1 and provides & {"labels", "scores"} and len(documents["train"]) > 1:
+        return f"all documents of the training split have the labels {labels.pop()}; expected at least two values"
+    return HOLDS
+
+
+def corpus_texts(case: Case, host: HostModel) -> Verdict:
+    """Sentences are tuples of text that can be encoded, none of them blank, and no document is empty."""
+    documents = _documents(case, host)
+    if documents is None:
+        return DOES_NOT_APPLY
+    for document in itertools.chain(*documents.values()):
+        fault = text_fault(document)
+        if fault:
+            return f"{document.name!r} {fault}"
+    return HOLDS
+
+
+def corpus_images(case: Case, host: HostModel) -> Verdict:
+    """Each image has the declared size and channels, and one label among the declared classes."""
+    if case.entry.traits.get("modality") != "images":
+        return DOES_NOT_APPLY
+    documents, facts = _documents(case, host), _facts(case, host)
+    for document in itertools.chain(*(documents or {}).values()):
+        pixels = text_to_pixels(document.text)
+        if pixels.min() < 0 or pixels.max() >= PIXEL_VALUES or len(document.labels) != 1:
+            return f"{document.name!r} is not an image with one label; expected a document of `image_document`"
+        if len(pixels) != facts["image"] ** 2 * facts["channels"]:
+            size = f"{facts['image']} x {facts['image']} x {facts['channels']}"
+            return f"{document.name!r} has {len(pixels):,} values; expected {size}, as `document_facts` declares"
+        if not 0 <= document.labels[0] < facts["classes"]:
+            return f"{document.name!r} has the label {document.labels[0]}; expected 0 to {facts['classes'] - 1}"
+    return DOES_NOT_APPLY if documents is None else HOLDS
+
+
+def longer_documents(case: Case, host: HostModel) -> Verdict:
+    """Longer documents, where declared, are as much longer as requested, reproducible and different."""
+    documents = _documents(case, host)
+    if documents is None or "longer" not in case.entry.traits.get("provides", []):
+        return DOES_NOT_APPLY
+    corpus = _corpus(case, host)
+    previous = max(map(_length, documents["val"]))
+    for times in TIMES:
+        try:
+            longer = list(itertools.islice(corpus.longer_documents(times), FEW_DOCUMENTS))
+        except DataError:  # the corpus has no documents of this length
+            continue
+        if not longer or list(itertools.islice(corpus.longer_documents(times), FEW_DOCUMENTS)) != longer:
+            return f"`longer_documents({times})` gives no documents, or others in a second call"
+        if len({document.text for document in longer}) < len(longer) / 2:
+            return f"`longer_documents({times})` repeats its documents"
+        if max(map(_length, longer)) <= previous:
+            return f"the longest of `longer_documents({times})` has {previous} words or fewer, as shorter ones have"
+        previous = max(map(_length, longer))
+    return HOLDS
+
+
+def _length(document: Document) -> int:
+    return len(document.text.split())
+
+
+def corpus_options(case: Case, host: HostModel) -> Verdict:
+    """Each value of a choice, and some other value of each number, changes the documents, and then the fingerprint.
+
+    Options that `document_facts` names describe documents and need not change them. Neither need those of a corpus with
+    a quick fingerprint: its files may lack what an option selects.
+    """
+    if not case.entry.options or _documents(case, host) is None:
+        return DOES_NOT_APPLY
+    declared = case.entry.traits.get("document_facts", {}).values()
+    reads_files = case.component.quick_fingerprint is not Corpus.quick_fingerprint
+    default = _contents(case, host, {})
+    options = [option for option in case.entry.options if option.kind.name != "group"]
+    for option in options:
+        ignored: list[Any] = []
+        is_choice = option.kind.name in ("choice", "bool")
+        for value in _other_values(case, host, option):
+            changed = _contents(case, host, {option.name: value})
+            if changed is None or default is None:
+                continue
+            if changed.texts == default.texts:
+                ignored.append(value)
+                continue
+            if changed.fingerprints & default.fingerprints:
+                return (
+                    f"the option `{option.name}` changes the documents, but not the fingerprint, so data that were "
+                    "encoded with another value would be used"
+                )
+            if not is_choice:
+                ignored = []
+                break
+        if reads_files or option.name in declared:
+            continue
+        others = [other for other in options if other is not option]
+        if ignored and not _has_effect_beside(case, host, option, ignored[:2], others):
+            return f"the option `{option.name}` has no effect: {ignored[0]!r} gives the documents of the default"
+    return HOLDS
+
+
+def _has_effect_beside(
+    case: Case, host: HostModel, option: Option, values: Sequence[Any], others: Sequence[Option]
+) -> bool:
+    """Return True if a value of the option has an effect next to some value of another option."""
+    for other in others:
+        other_values = _other_values(case, host, other)
+        for other_value in other_values if other.kind.name == "slot" else other_values[:2]:
+            base = _contents(case, host, {other.name: other_value})
+            for value in values if base is not None else ():
+                changed = _contents(case, host, {other.name: other_value, option.name: value})
+                if base is not None and changed is not None and changed.texts != base.texts:
+                    return True
+    return False
+
+
+class Contents(NamedTuple):
+    """Documents without their names, and the fingerprints that belong to them."""
+
+    texts: list[tuple[Any, ...]]
+    fingerprints: frozenset[str]
+
+
+def _contents(case: Case, host: HostModel, values: Mapping[str, Any]) -> Contents | None:
+    """Return what a corpus with other values of its options contains; None if they are not valid."""
+    try:
+        corpus = make(case.registry, "corpus", {**host.spec["corpus"], **values}, kind=Corpus)
+        documents = _read(corpus, FEW_DOCUMENTS)
+        quick = corpus.quick_fingerprint()
+        fingerprints = [corpus.fingerprint(), *([] if quick is None else [f"quick {quick}"])]
+    except (ParibusError, ValueError):
+        return None
+    texts = [(split, *document[1:]) for split, split_documents in documents.items() for document in split_documents]
+    return Contents(texts, frozenset(fingerprints))
+
+
+def _other_values(case: Case, host: HostModel, option: Option) -> list[Any]:
+    """Return other valid values of an option: parts of a list, or all components of a slot."""
+    sample, current = option.sample, host.spec["corpus"][option.name]
+    if option.kind.name == "list" and isinstance(sample, list | tuple) and len(sample) > 1:
+        return [list(sample[:1]), list(sample[1:])]
+    if option.kind.name == "slot":
+        entries = case.registry.index.entries[option.kind.slot].values()
+        return [{"name": entry.name, **{each.name: each.sample for each in entry.options}} for entry in entries]
+    ranges = [limit for limit in option.limits if isinstance(limit, Range)]
+    return [
+        value
+        for value in alternative_values(option, host.spec)
+        if value != current and (value is None or all(limit.contains(value) for limit in ranges))
+    ]
+
+
+def _facts(case: Case, host: HostModel) -> dict[str, Any]:
+    """Return the facts of the documents, with the values of the options that have them."""
+    facts = case.entry.traits.get("document_facts", {})
+    node = host.spec["corpus"]
+    return {name: node[value] if isinstance(value, str) else value for name, value in facts.items()}
+
+
+def _documents(case: Case, host: HostModel) -> Documents | None:
+    """Return the first documents of each split, read once; None if the corpus reads files that are not there."""
+    key = ("documents", host.label)
+    if key not in case.setups:
+        try:
+            case.setups[key] = _read(_corpus(case, host))
+        except DataError:  # the example options name no files, or a package is not installed
+            case.setups[key] = None
+    documents: Documents | None = case.setups[key]
+    return documents
+
+
+def _corpus(case: Case, host: HostModel) -> Corpus:
+    return make(case.registry, "corpus", host.spec["corpus"], kind=Corpus)
+
+
+def _read(corpus: Corpus, count: int = MAX_DOCUMENTS) -> Documents:
+    """Return the first documents of each split."""
+    return {split: list(itertools.islice(corpus.documents(split), count)) for split in SPLITS}

@@ -1,0 +1,73 @@
+"""Contents of one document, compared with what its corpus declares."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from paribus.slots.corpus import Document
+
+NO_ANSWER: Final = (-1, -1)
+LABEL_COUNTS: Final = {"labels": 1, "scores": 1, "answers": 2}  # numbers in `labels`
+
+
+def document_fault(document: Document, provides: frozenset[str], classes: int | None, *, marks: bool) -> str:
+    """Return what is wrong with the target and the labels of a document, or ""."""
+    has_target = not provides.isdisjoint({"pairs", "answers"})
+    if bool(document.target) != has_target:
+        expected = "some" if has_target else "none"
+        return f"has {len(document.target)} target sentences; expected {expected}, as `provides` declares"
+    if not isinstance(document.labels, tuple) or not all(_is_number(label) for label in document.labels):
+        return f"has the labels {document.labels!r}; expected a tuple of finite numbers"
+    kind = next((kind for kind in ("tags", "answers", "labels", "scores") if kind in provides), "")
+    if not kind:
+        is_expected = not document.labels or (marks and set(document.labels) <= {0, 1})
+        return "" if is_expected else f"has the labels {document.labels}, which `provides` does not declare"
+    count = len(document.sentences) if kind == "tags" else LABEL_COUNTS[kind]
+    if len(document.labels) != count:
+        return f"has {len(document.labels)} labels; expected {count}, as it has `{kind}`"
+    return _value_fault(document, kind, classes)
+
+
+def _value_fault(document: Document, kind: str, classes: int | None) -> str:
+    """Return what is wrong with the values of the labels, or ""."""
+    if kind == "scores":
+        return ""
+    if any(label != int(label) for label in document.labels):
+        return f"has the labels {document.labels}; expected whole numbers, as it has `{kind}`"
+    if kind == "answers":
+        return _answer_fault(document)
+    invalid = [label for label in document.labels if label < 0 or (classes is not None and label >= classes)]
+    if invalid:
+        return f"has the label {invalid[0]}; expected 0 to {'…' if classes is None else classes - 1}"
+    words = [sentence for sentence in document.sentences if kind == "tags" and len(sentence.split()) != 1]
+    return f"has a tag for {words[0]!r}; expected one word" if words else ""
+
+
+def _answer_fault(document: Document) -> str:
+    start, end = document.labels
+    if (start, end) != NO_ANSWER and not 0 <= start <= end < len(document.target):
+        return f"has the answer {start} to {end} in {len(document.target)} target sentences; expected places in them"
+    return ""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def text_fault(document: Document) -> str:
+    """Return what is wrong with the texts of a document, or ""."""
+    if not isinstance(document.name, str) or not isinstance(document.language + document.target_language, str):
+        return "has a name or a language that is not text"
+    if not document.sentences:
+        return "has no sentences; expected at least one"
+    for name, sentences in (("sentences", document.sentences), ("target", document.target)):
+        if not isinstance(sentences, tuple):
+            return f"has `{name}` of the type {type(sentences).__name__}; expected a tuple of sentences"
+        for sentence in sentences:
+            if not isinstance(sentence, str) or not sentence.strip():
+                return f"has the sentence {sentence!r} in `{name}`; expected text that is not blank"
+            surprise = next((letter for letter in sentence if letter == "\0" or "\ud800" <= letter <= "\udfff"), "")
+            if surprise:
+                return f"has {surprise!r} in the sentence {sentence[:40]!r}; expected text without NUL and surrogates"
+    return ""
