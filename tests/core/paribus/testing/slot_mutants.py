@@ -47,6 +47,12 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("the tied table is detached in the scores", "paribus_embedding.tables:score_tokens", "tokens.weight if head is None", "tokens.weight.detach() if head is None", "embedding.tokens"),
         ("the table is detached in the look-up", "paribus_embedding.tables:look_up", "tables.tokens(stream.tokens)", "tables.tokens(stream.tokens).detach()", "embedding.tokens"),
     ),
+    "low precision gives the same function": (
+        ("the gain is ignored in bfloat16", "norm.rmsnorm", "self.weight.shape, self.weight, self.eps", "self.weight.shape, self.weight if x.dtype.itemsize > 2 else None, self.eps"),
+        ("the activation is another one in bfloat16", "feedforward.mlp", MLP, "inner = self.inner(x)\n        return self.outer(self.activation(inner) if inner.dtype.itemsize > 2 else inner.relu()), None"),
+        ("the mask is too weak in bfloat16", REFERENCE, "torch.finfo(scores.dtype).min", "-1e9 if scores.dtype.itemsize > 2 else -1.0"),
+        ("the residual stream is float32", "placement.pre", PRE, "x = (x.to(x.dtype if x.dtype.itemsize > 4 else __import__('torch').float32)) + sublayer(self.norms[name](x) if name in self.norms else x)"),
+    ),
     "rules hold for long sequences": (
         ("future tokens are visible from position 48 on", REFERENCE, "visible = key.unsqueeze(-2) <= query.unsqueeze(-1)", "visible = (key.unsqueeze(-2) <= query.unsqueeze(-1)) | (query.unsqueeze(-1) >= 48)"),
         ("the next token is visible at position 100", REFERENCE, "visible = key.unsqueeze(-2) <= query.unsqueeze(-1)", "visible = key.unsqueeze(-2) <= query.unsqueeze(-1) + (query.unsqueeze(-1) == 100)"),

@@ -1,0 +1,56 @@
+"""Check that a component computes the same function in low precision."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.small_model import SmallModel
+
+LENGTH: Final = 128
+# Relative errors of the median token; those of the shipped components are about 1e-6 and 0.01, and at most 0.026. The
+# largest error of a token says less, since a router may choose another expert for it.
+TOLERANCES: Final = {"float32": 1e-4, "bfloat16 autocast": 0.04, "bfloat16": 0.04}
+
+
+def low_precision(case: Case, host: HostModel) -> Verdict:
+    """Outputs in float32, in bfloat16 autocast and in bfloat16 equal those in float64, up to rounding."""
+    model = case.small_model(host)
+    if model.has_fixed_length:
+        return DOES_NOT_APPLY
+    token_ids = model.tokens(2, min(LENGTH, model.topology.stage("body").shape.length))
+    expected = model.hidden(token_ids)
+    lower = copy.deepcopy(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of torch, about kernels that mixed dtypes do not have
+        for label, tolerance in TOLERANCES.items():
+            output = _output(lower, token_ids, label)
+            if label == "bfloat16" and output.dtype != torch.bfloat16:
+                return f"a model in bfloat16 returns {output.dtype}; expected the dtype of its weights"
+            error = _median_error(output, expected)
+            if not error <= tolerance:
+                return (
+                    f"in {label}, the output differs from that in float64 by {error:.2g} (median over tokens); "
+                    f"expected at most {tolerance:g}. Usual cause: another formula for low precision, or "
+                    "positions, sums or masks in low precision"
+                )
+    return HOLDS
+
+
+def _output(model: SmallModel, token_ids: Tensor, label: str) -> Tensor:
+    if label == "bfloat16 autocast":
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model.hidden(token_ids)
+    model.topology.to(torch.float32 if label == "float32" else torch.bfloat16)
+    return model.hidden(token_ids)
+
+
+def _median_error(output: Tensor, expected: Tensor) -> float:
+    """Return the median over tokens of the distance between two outputs, relative to the length of the expected one."""
+    distance = (output.double() - expected).norm(dim=-1) / expected.norm(dim=-1).clamp(min=1e-9)
+    return float(distance.median())
