@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-import paribus
 from paribus.cli.console import Session, out, out_json, table, terminal_columns, wrapped
+from paribus.cli.slot_contract import SlotContract
 from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.schema import AtLeast, AtMost, Divides, Limit, Option, to_json
@@ -69,13 +67,27 @@ def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:
 
 
 def _slot(index: Index, slot: str, as_json: bool) -> int:
-    doc = _contract(slot)
+    contract = SlotContract(slot)
     entries = index.entries[slot]
     if as_json:
-        out_json({"slot": slot, "doc": doc, "components": list(entries)})
+        members = {
+            name: [member._asdict() for member in getattr(contract, name)]
+            for name in ("attributes", "methods", "traits")
+        }
+        out_json({"slot": slot, "doc": contract.doc, **members, "components": list(entries)})
         return EXIT_OK
     out(f"{slot}\n")
-    _print_doc(doc)
+    _print_doc(contract.doc)
+    out("methods")
+    for member in contract.methods:
+        for line in [f"  {member.signature}", *wrapped(member.summary, indent=6)]:
+            out(line)
+    for title, members in (("attributes", contract.attributes), ("traits", contract.traits)):
+        if members:
+            out(f"\n{title}")
+        for line in table([(name, f"{kind}: {summary}") for name, kind, summary in members], indent=2):
+            out(line)
+    out("")
     out(f"{len(entries)} installed")
     for line in table([(f"{slot}.{name}", entry.summary) for name, entry in entries.items()], indent=2):
         out(line)
@@ -88,13 +100,6 @@ def _print_doc(doc: str) -> None:
         is_narrow = max(map(len, paragraph.splitlines()), default=0) <= terminal_columns()
         lines = [paragraph] if is_narrow or paragraph.startswith(" ") else wrapped(paragraph)
         out("\n".join([*lines, ""]))
-
-
-def _contract(slot: str) -> str:
-    """Read the docstring of a slot's abstract class without importing torch."""
-    file = Path(paribus.__file__).parent / "slots" / f"{slot}.py"
-    classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
-    return next(ast.get_docstring(node) or "" for node in classes if node.name.lower() == slot)
 
 
 def _component(entry: Entry, as_json: bool) -> int:

@@ -158,7 +158,7 @@ class Objective(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
     traits: ClassVar[ObjectiveTraits] = {}
-    terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+    terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}  # term of the loss -> its labels in the targets
     captures: Capture = Capture()  # values that it reads of a pass besides the output
     teacher_captures: Capture = Capture()  # the same for the teacher's pass
     last_layer_reruns: int = 0  # number of further passes through the last layer for the positions of its head

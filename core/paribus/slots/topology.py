@@ -86,8 +86,8 @@ class Topology(Component, nn.Module, ABC):
 
     injects: ClassVar[tuple[str, ...]] = ("build",)
     traits: ClassVar[TopologyTraits] = {}
-    parts: ClassVar[tuple[Part, ...]]
-    reads: ClassVar[tuple[str, ...]] = (
+    parts: ClassVar[tuple[Part, ...]]  # its stacks
+    reads: ClassVar[tuple[str, ...]] = (  # slots that it uses
         "embedding",
         "attention",
         "position",
@@ -95,7 +95,7 @@ class Topology(Component, nn.Module, ABC):
         "placement",
         "feedforward",
     )
-    embedding: Embedding
+    embedding: Embedding  # embedding of the body, which scores tokens
 
     @abstractmethod
     def run(

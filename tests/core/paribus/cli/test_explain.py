@@ -38,6 +38,12 @@ def test_every_slot_is_explained_by_its_contract_and_what_fills_it(cli: Cli, slo
     document = json.loads(cli("explain", slot, "--json").out)
     assert document["doc"] in result.out
     assert document["components"] == list(index().entries[slot])
+    for kind in ("methods", "attributes", "traits"):
+        for member in document[kind]:
+            assert member["summary"], f"{slot}: {kind}: {member['name']} has no description"
+            assert member["name"] in result.out
+    declared = {trait for entry in index().entries[slot].values() for trait in entry.traits}
+    assert declared <= {member["name"] for member in document["traits"]}
 
 
 def test_every_component_can_be_explained(cli: Cli) -> None:
