@@ -82,10 +82,10 @@ def _slot(index: Index, slot: str, as_json: bool) -> int:
     for member in contract.methods:
         for line in [f"  {member.signature}", *wrapped(member.summary, indent=6)]:
             out(line)
-    for title, members in (("attributes", contract.attributes), ("traits", contract.traits)):
-        if members:
+    for title, listed in (("attributes", contract.attributes), ("traits", contract.traits)):
+        if listed:
             out(f"\n{title}")
-        for line in table([(name, f"{kind}: {summary}") for name, kind, summary in members], indent=2):
+        for line in table([(name, f"{kind}: {summary}") for name, kind, summary in listed], indent=2):
             out(line)
     out("")
     out(f"{len(entries)} installed")
