@@ -203,6 +203,8 @@ def test_the_cost_of_segments_is_two_products_per_query(shape: Shape) -> None:
 
 def test_tokens_without_segments_share_one(shape: Shape, make_pair: MakePair) -> None:
     position, positions = TransformerXL(shape, segments=True).double(), torch.arange(5).unsqueeze(0)
+    for parameter in position.parameters():
+        nn.init.normal_(parameter)
     pair = make_pair(position, positions, positions, place=shape)
     same = pair._replace(q_segments=torch.ones(1, 5), k_segments=torch.ones(1, 5))
     assert torch.equal(position.bias(pair), position.bias(same))
