@@ -142,6 +142,7 @@ from .slots.placement import Sublayer as Sublayer
 from .slots.position import Position as Position
 from .slots.position import PositionTraits as PositionTraits
 from .slots.schedule import Schedule as Schedule
+from .slots.schedule import ScheduleTraits as ScheduleTraits
 from .slots.tokenizer import Tokenizer as Tokenizer
 from .slots.tokenizer import TokenizerTraits as TokenizerTraits
 from .slots.tokenizer import Vocabulary as Vocabulary

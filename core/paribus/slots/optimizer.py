@@ -27,4 +27,7 @@ class Optimizer(Component, ABC):
 
     @abstractmethod
     def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the optimizer. `vectors` are biases, gains and all parameters with fewer than two axes."""
+        """Return the optimizer. `vectors` are biases, gains and all parameters with fewer than two axes.
+
+        The steps of a tensor depend on this tensor and its gradients only.
+        """

@@ -12,32 +12,54 @@ from torch import Tensor, nn
 from paribus.assembly.components import make
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
-from paribus.testing.host_models import HOLDS, Case, HostModel, Verdict
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.option_checks import ineffective_option, option_specs
 from paribus.testing.small_model import noise
 
 SHAPES: Final = ((6, 4), (3, 6), (5,))
 STEPS: Final = 6
+VALUES: Final = 1  # other values of a numeric option, for which steps are checked
+RUNS: Final = (1, 2, 10, 100)  # numbers of steps
+ROUNDING: Final = 1e-12
 PRECISION: Final = 1e-3  # of float32, relative to the movement of a tensor
 
 
 def optimizer_steps(case: Case, host: HostModel) -> Verdict:
     """Steps descend, scale with the rate of the group, resume bitwise, and depend on their own tensor only.
 
-    Only matrices decay. Steps in float32 equal those in float64.
+    Only matrices decay. Steps in float32 equal those in float64. A closure is evaluated with gradients. The same holds
+    for other values of the options.
     """
-    node = host.spec["optimizer"]
+    for description, spec in option_specs(case, host, VALUES):
+        fault = _steps_fault(case, spec["optimizer"])
+        if fault:
+            return fault + description
+    return HOLDS
+
+
+def _steps_fault(case: Case, node: Any) -> str:
     run = OptimizerRun(case, node)
     expected = run.steps()
     single = torch.float32  # torch casts states to the dtype of the tensor when it loads them
     in_single = run.steps(dtype=single)
+    beside_large = run.steps(scales=(1.0, 1000.0, 1.0))
     torch.manual_seed(1)
     checks = (
         ("two runs of the same steps differ; expected no random draw", _differ(run.steps(), expected)),
         ("steps in another order of tensors differ", _differ(run.steps(reverse=True), expected)),
+        (
+            "the steps of a tensor change with the scale of another matrix; expected steps of each tensor for itself",
+            _differ(beside_large[::2], expected[::2]),
+        ),
         ("steps differ after the state is saved and loaded", _differ(run.steps(resume=True, dtype=single), in_single)),
         ("a learning rate of 0 changes a tensor; use the rate of the group", _differ(run.steps(lr=0.0), run.start())),
         ("a tensor without a gradient changes", _differ(run.steps(without_gradient=True)[:1], run.start()[:1])),
         ("a vector decays; expected matrices only", _differ(run.steps(scale=0.0)[2:], run.start()[2:])),
+        (
+            "`step(closure)` takes other steps; evaluate the closure first, with gradients",
+            _differ(run.steps(closure=True), expected),
+        ),
+        ("`step(closure)` does not return the value of the closure", not run.returns_loss),
     )
     for message, failed in checks:
         if failed:
@@ -59,12 +81,34 @@ def optimizer_steps(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
+def optimizer_options(case: Case, host: HostModel) -> Verdict:
+    """Each option changes steps; learning rates, the options with `lr` in their name, those of every tensor."""
+    if not case.entry.options:
+        return DOES_NOT_APPLY
+
+    def behaviour(spec: Any) -> list[Any]:
+        return [tensor.tolist() for tensor in OptimizerRun(case, spec["optimizer"]).steps()]
+
+    ignored = ineffective_option(case, host, behaviour)
+    if ignored:
+        return f"the option `{ignored}` has no effect on steps"
+    default, unmoved = behaviour(host.spec), set(range(len(SHAPES)))
+    rates = [name for name in host.spec["optimizer"] if "lr" in name.split("_")]
+    for _, spec in option_specs(case, host):
+        if any(spec["optimizer"][name] != host.spec["optimizer"][name] for name in rates):
+            unmoved -= {index for index, tensor in enumerate(behaviour(spec)) if tensor != default[index]}
+    if rates and unmoved:
+        return f"`{'`, `'.join(rates)}` has no effect on the steps of a tensor of shape {SHAPES[min(unmoved)]}"
+    return HOLDS
+
+
 @final
 class OptimizerRun:
     """Steps of an optimizer on two matrices and a vector, with fixed gradients."""
 
     def __init__(self, case: Case, node: Any) -> None:
         self.optimizer = make(case.registry, "optimizer", node, kind=Optimizer)
+        self.returns_loss = True  # each step with a closure has returned its value
 
     @staticmethod
     def start() -> list[Tensor]:
@@ -84,9 +128,14 @@ class OptimizerRun:
         reverse: bool = False,
         resume: bool = False,
         without_gradient: bool = False,
+        closure: bool = False,
+        scales: Sequence[float] = (1.0, 1.0, 1.0),
     ) -> list[Tensor]:
-        """Return the tensors after some steps; `scale` multiplies the gradients."""
-        tensors = [nn.Parameter(tensor.to(dtype)) for tensor in self.start()]
+        """Return the tensors after some steps.
+
+        `scale` multiplies all gradients, and `scales` each tensor and its gradients at every other step.
+        """
+        tensors = [nn.Parameter(own * tensor.to(dtype)) for own, tensor in zip(scales, self.start(), strict=True)]
         optimizer = self._build(tensors, reverse=reverse)
         for step in range(count):
             if resume and step == count // 2:
@@ -95,13 +144,35 @@ class OptimizerRun:
                 optimizer.load_state_dict(state)
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] if lr is None else lr
-            for tensor in tensors:
-                tensor.grad = scale * self.gradient(step, tensor)
+            gradients = [
+                own ** (step % 2) * scale * self.gradient(step, tensor)
+                for own, tensor in zip(scales, tensors, strict=True)
+            ]
+            if closure:
+                self._step_with_closure(optimizer, tensors, gradients)
+                continue
+            for tensor, gradient in zip(tensors, gradients, strict=True):
+                tensor.grad = gradient
             if without_gradient:
                 tensors[0].grad = None
             with torch.enable_grad():
                 optimizer.step()
         return [tensor.detach() for tensor in tensors]
+
+    def _step_with_closure(
+        self, optimizer: torch.optim.Optimizer, tensors: Sequence[nn.Parameter], gradients: Sequence[Tensor]
+    ) -> None:
+        losses: list[float] = []
+
+        def evaluate() -> float:
+            for tensor, gradient in zip(tensors, gradients, strict=True):
+                tensor.grad = gradient if torch.is_grad_enabled() else None
+            losses.append(1.0 + len(losses))
+            return losses[-1]
+
+        with torch.enable_grad():
+            value = optimizer.step(evaluate)
+        self.returns_loss = self.returns_loss and value in losses
 
     def _build(self, tensors: Sequence[nn.Parameter], *, reverse: bool) -> torch.optim.Optimizer:
         matrices = [tensor for tensor in tensors if tensor.ndim >= 2]
@@ -114,18 +185,53 @@ def _differ(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
 
 
 def learning_rates(case: Case, host: HostModel) -> Verdict:
-    """Each factor of a schedule is finite and at least 0, and depends only on the step and the number of steps."""
-    schedule, reordered_schedule = (
-        make(case.registry, "schedule", host.spec["schedule"], kind=Schedule) for _ in range(2)
-    )
-    for steps in (1, 2, 100):
-        factors = [schedule.factor(step, steps) for step in range(steps)]
-        for step in sorted(range(steps), key=lambda step: step * 37 % 101):
-            factor = factors[step]
-            if isinstance(factor, Tensor) or not (math.isfinite(factor) and factor >= 0):
-                return f"the factor at step {step} of {steps} is {factor}; expected a finite number, at least 0"
-            if schedule.factor(step, steps) != factor or reordered_schedule.factor(step, steps) != factor:
+    """Each factor of a schedule is from 0 to 1, and depends only on the step and the number of steps.
+
+    No factor of the first or last step is 0, unless the trait `idle_steps` declares it. The same holds for other values
+    of the options.
+    """
+    for description, spec in option_specs(case, host):
+        fault = _factors_fault(case, spec["schedule"])
+        if fault:
+            return fault + description
+    return HOLDS
+
+
+def _factors_fault(case: Case, node: Any) -> str:
+    schedule = _schedule(case, node)
+    calls = [(step, steps) for steps in RUNS for step in range(steps)]
+    expected = {call: _schedule(case, node).factor(*call) for call in calls}
+    for step, steps in calls:
+        factor = expected[step, steps]
+        if isinstance(factor, Tensor) or not (math.isfinite(factor) and factor >= 0):
+            return f"the factor at step {step} of {steps} is {factor}; expected a finite number, at least 0"
+        if factor > 1 + ROUNDING:
+            return f"the factor at step {step} of {steps} is {factor}; expected at most 1, for the optimizer's rate"
+        is_end = step in (0, steps - 1) and any(expected[other, steps] for other in range(steps))
+        if factor == 0 and is_end and not case.entry.traits.get("idle_steps", False):
+            return f"the factor at step {step} of {steps} is 0; expected a step, unless `idle_steps` is declared"
+    for step, steps in sorted(calls, key=lambda call: (call[0] * 37 + call[1]) % 101):  # steps and runs in turn
+        for _ in range(2):
+            if schedule.factor(step, steps) != expected[step, steps]:
                 return f"two calls for step {step} of {steps} give different factors, so a run could not be resumed"
-        if not any(factors):
+    for steps in RUNS:
+        if not any(expected[step, steps] for step in range(steps)):
             return f"the factor of all {steps} steps is 0; expected a positive factor at some step"
     return HOLDS
+
+
+def schedule_options(case: Case, host: HostModel) -> Verdict:
+    """Each value of a choice, and some other value of each number, changes a factor."""
+    if not case.entry.options:
+        return DOES_NOT_APPLY
+
+    def behaviour(spec: Any) -> list[float]:
+        schedule = _schedule(case, spec["schedule"])
+        return [schedule.factor(step, max(RUNS)) for step in range(max(RUNS))]
+
+    ignored = ineffective_option(case, host, behaviour)
+    return f"the option `{ignored}` has no effect on the factors" if ignored else HOLDS
+
+
+def _schedule(case: Case, node: Any) -> Schedule:
+    return make(case.registry, "schedule", node, kind=Schedule)

@@ -1,15 +1,17 @@
-"""Check of the options of a component: each has an effect."""
+"""Check of the options of a component: each has an effect; and specs with other values of the options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from paribus.errors import SpecError
+from paribus.assembly.components import make
+from paribus.errors import ParibusError, SpecError
 from paribus.schema import Option
+from paribus.slots.component import Component
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
     HOLDS,
@@ -24,6 +26,7 @@ from paribus.testing.small_model import SmallModel, max_difference
 OPTION_LENGTH = 20
 ROUNDING = 1e-12  # above the difference of two kernels, below the effect of an option
 MAX_NUMERIC_VALUES = 3  # alternative values of a numeric option
+Path = tuple[str, ...]  # names of an option in its groups
 
 
 def options(case: Case, host: HostModel) -> Verdict:
@@ -38,7 +41,7 @@ def options(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
-def flatten_options(options: Sequence[Option], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Option]]:
+def flatten_options(options: Sequence[Option], path: Path = ()) -> Iterator[tuple[Path, Option]]:
     """Yield all options with their paths; groups are flattened."""
     for option in options:
         if option.kind.name == "group":
@@ -47,9 +50,7 @@ def flatten_options(options: Sequence[Option], path: tuple[str, ...] = ()) -> It
             yield (*path, option.name), option
 
 
-def _option_fault(
-    case: Case, preset_traces: Sequence[tuple[HostModel, Trace]], path: tuple[str, ...], option: Option
-) -> str:
+def _option_fault(case: Case, preset_traces: Sequence[tuple[HostModel, Trace]], path: Path, option: Option) -> str:
     is_choice = option.kind.name in ("choice", "bool")
     ignored: list[Any] = []
     count = 0
@@ -72,7 +73,7 @@ def _option_fault(
     return HOLDS
 
 
-def _changes_model(case: Case, host: HostModel, preset_trace: Trace, path: tuple[str, ...], value: Any) -> bool | None:
+def _changes_model(case: Case, host: HostModel, preset_trace: Trace, path: Path, value: Any) -> bool | None:
     """Return True if the value changes this model; None if it is invalid or equal to the current value."""
     try:
         spec = spec_with_option(case, host, path, value)
@@ -81,17 +82,92 @@ def _changes_model(case: Case, host: HostModel, preset_trace: Trace, path: tuple
         return None
 
 
-def spec_with_option(case: Case, host: HostModel, path: tuple[str, ...], value: Any) -> Mapping[str, Any] | None:
+def spec_with_option(case: Case, host: HostModel, path: Path, value: Any) -> Mapping[str, Any] | None:
     """Return the spec of a host model with another value of an option; None if it is invalid."""
+    return _spec_with_options(case, host, {path: value})
+
+
+def _spec_with_options(case: Case, host: HostModel, values: Mapping[Path, Any]) -> Mapping[str, Any] | None:
     node = example_node(case.entry)
-    inner: dict[str, Any] = node
-    for key in path[:-1]:
-        inner = inner.setdefault(key, {})
-    inner[path[-1]] = value
+    for path, value in values.items():
+        inner: dict[str, Any] = node
+        for key in path[:-1]:
+            inner = inner.setdefault(key, {})
+        inner[path[-1]] = value
     try:
         return case.resolved(host.label, case.component_overrides(host.label, node))
     except SpecError:
         return None
+
+
+def option_specs(
+    case: Case, host: HostModel, count: int = MAX_NUMERIC_VALUES
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the spec of a host model, then with other valid values of each option of a component outside models.
+
+    These are all values of a choice, and up to `count` of a number. A text describes the change.
+    """
+    yield "", host.spec
+    for path, option in flatten_options(case.entry.options):
+        others = _valid_specs(case, host, {}, path, option)
+        is_choice = option.kind.name in ("choice", "bool")
+        for value, spec in others if is_choice else others[:count]:
+            yield f" with `{'.'.join(path)}={value}`", spec
+
+
+def _valid_specs(
+    case: Case, host: HostModel, fixed: Mapping[Path, Any], path: Path, option: Option
+) -> list[tuple[Any, Mapping[str, Any]]]:
+    """Return the other values of an option that are valid beside the fixed values, with their specs."""
+    found: list[tuple[Any, Mapping[str, Any]]] = []
+    for value in alternative_values(option, host.spec):
+        spec = _spec_with_options(case, host, {**fixed, path: value})
+        if spec is None or spec == host.spec:
+            continue
+        try:
+            make(case.registry, case.entry.slot, spec[case.entry.slot], kind=Component)
+        except (ParibusError, ValueError):  # the constructor rejects the value
+            continue
+        found.append((value, spec))
+    return found
+
+
+def ineffective_option(case: Case, host: HostModel, behaviour: Callable[[Mapping[str, Any]], Any]) -> str:
+    """Return the first option of a component outside models that changes no behaviour, or "".
+
+    `behaviour` returns what a spec gives, and None if the spec is not valid. Each value of a choice must change it; of
+    a number, one value is enough. An option may have its effect beside a value of another option.
+    """
+    options = list(flatten_options(case.entry.options))
+    for path, option in options:
+        if _ignored_values(case, host, {}, path, option, behaviour) and all(
+            _ignored_values(case, host, {other_path: value}, path, option, behaviour)
+            for other_path, other in options
+            if other_path != path
+            for value, _ in _valid_specs(case, host, {}, other_path, other)[:MAX_NUMERIC_VALUES]
+        ):
+            return ".".join(path)
+    return HOLDS
+
+
+def _ignored_values(
+    case: Case,
+    host: HostModel,
+    fixed: Mapping[Path, Any],
+    path: Path,
+    option: Option,
+    behaviour: Callable[[Mapping[str, Any]], Any],
+) -> list[Any]:
+    """Return the values that change nothing beside the fixed values; none if one of a number has an effect."""
+    base = behaviour(_spec_with_options(case, host, fixed) or host.spec)
+    ignored: list[Any] = []
+    for value, spec in _valid_specs(case, host, fixed, path, option):
+        changed = behaviour(spec)
+        if changed is not None and changed == base:
+            ignored.append(value)
+        elif changed is not None and option.kind.name not in ("choice", "bool"):
+            return []
+    return ignored
 
 
 class Trace(NamedTuple):

@@ -22,9 +22,9 @@ from paribus.slots.position import Position
 from paribus.slots.schedule import Schedule
 from paribus.specs.fields import NO_POSITION
 from paribus.testing.embedding_checks import DRAWN_ROLES, parameter_info, standard_draws
-from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, alternative_values
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
-from paribus.testing.option_checks import flatten_options, spec_with_option
+from paribus.testing.option_checks import option_specs
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 
 Reference = Callable[..., Any]
@@ -45,6 +45,7 @@ A function with a parameter `options` receives the component's options in the sp
 """
 
 LENGTH: Final = 12
+MAX_VALUES: Final = 8  # other values of each option of an optimizer or a schedule
 Comparison = tuple[str, Any, Any]  # description of the input, output, output of the reference
 
 
@@ -190,8 +191,8 @@ def _initialisation(case: Case, host: HostModel, reference: Reference) -> Iterat
 
 
 def _optimizer(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    for description, spec in _option_specs(case, host):
-        bound = partial(reference, options=spec["optimizer"]) if isinstance(reference, partial) else reference
+    for description, spec in option_specs(case, host, MAX_VALUES):
+        bound = _with_options(reference, spec["optimizer"])
         run = OptimizerRun(case, spec["optimizer"])
         for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
             gradients = [run.gradient(step, start) for step in range(STEPS)]
@@ -199,23 +200,19 @@ def _optimizer(case: Case, host: HostModel, reference: Reference) -> Iterator[Co
             yield f"a tensor of shape {SHAPES[index]} after {STEPS} steps{description}", output, expected
 
 
-def _option_specs(case: Case, host: HostModel) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the spec of a host model, and with one other valid value of each option of the component."""
-    yield "", host.spec
-    for path, option in flatten_options(case.entry.options):
-        for value in alternative_values(option, host.spec):
-            spec = spec_with_option(case, host, path, value)
-            if spec is not None and spec != host.spec:
-                yield f" with {'.'.join(path)}={value}", spec
-                break
-
-
 def _schedule(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    schedule = make(case.registry, "schedule", host.spec["schedule"], kind=Schedule)
-    for steps in (1, 7, 100):
-        for step in range(steps):
-            expected = reference(schedule, step, steps)
-            yield f"the factor at step {step} of {steps}", schedule.factor(step, steps), expected
+    for description, spec in option_specs(case, host, MAX_VALUES):
+        bound = _with_options(reference, spec["schedule"])
+        schedule = make(case.registry, "schedule", spec["schedule"], kind=Schedule)
+        for steps in (1, 7, 100):
+            for step in range(steps):
+                expected = bound(schedule, step, steps)
+                yield f"the factor at step {step} of {steps}{description}", schedule.factor(step, steps), expected
+
+
+def _with_options(reference: Reference, options: Mapping[str, Any]) -> Reference:
+    """Return the reference for other options, if it reads them."""
+    return partial(reference.func, options=options) if isinstance(reference, partial) else reference
 
 
 _COMPARISONS: Final[Mapping[str, Callable[[Case, HostModel, Reference], Iterator[Comparison]]]] = {

@@ -182,9 +182,23 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("moments are not in the state", "optimizer.lamb", "update_moments(group, self.state)", "update_moments(group, self.__dict__.setdefault('kept', __import__('collections').defaultdict(dict)))"),
         ("the first gradient is added to every step", "optimizer.stable-adamw", "update_moments(group, self.state)", "update_moments(group, self.__dict__.setdefault('kept', __import__('collections').defaultdict(dict)))"),
         ("steps are random", "optimizer.stable-adamw", 'alpha=-group["lr"])', 'alpha=-group["lr"] * (0.9 + 0.1 * float(torch.rand(()))))'),
+        ("a closure is evaluated after the step", "paribus_optim.parameter_groups:step_groups", "    loss = None\n    if closure is not None:\n        with torch.enable_grad():\n            loss = closure()\n    for group in groups:\n        update(group)\n    return loss", "    for group in groups:\n        update(group)\n    return None if closure is None else closure()", "optimizer.stable-adamw"),
+        ("steps are clipped by the largest ratio of all tensors", "optimizer.stable-adamw", ".clamp(min=1.0).reciprocal()", ".max().clamp(min=1.0).reciprocal().expand(len(parameters))"),
         ("the rate is set by the number of tensors", "optimizer.lamb", "if not parameters:", 'directions[0].mul_(0.5)\n        if not parameters:'),
     ),
+    "every option of an optimizer has an effect": (
+        ("rho is stored only", "optimizer.adadelta", "rho=self.rho,", "rho=0.95,"),
+        ("the clipping threshold is stored only", "optimizer.adafactor", "d=self.clip", "d=1.0"),
+        ("the rate of vectors is that of the first build", "optimizer.sgd", "lr=self.lr,", "lr=0.1,"),
+    ),
+    "every option of a schedule has an effect": (
+        ("the shape is stored only", "schedule.trapezoid", 'if self.decay_shape == "sqrt" else progress', "if False else progress"),
+        ("the power is that of the class", "schedule.polynomial", "remaining**self.power", "remaining**1.0"),
+    ),
     "learning rates are valid": (
+        ("the warm-up starts at 0", "schedule.warmup-cosine", "return warmup_factor(step, warmup)", "return warmup_factor(step - 1, warmup)"),
+        ("the end of the warm-up is above 1", "paribus_optim.warmup:warmup_factor", "min(1.0, (step + 1) / warmup)", "(step + 2) / warmup", "schedule.constant"),
+        ("the longest run is remembered", "schedule.halved", "warmup = warmup_steps(self.warmup, steps)", "self.longest = steps = max(steps, getattr(self, 'longest', 0))\n        warmup = warmup_steps(self.warmup, steps)"),
         ("steps are counted, not read", "schedule.warmup-cosine", "        if step < warmup:", "        self.step = max(step, getattr(self, 'step', 0))\n        step = self.step\n        if step < warmup:"),
         ("the previous factor is a limit", "schedule.polynomial", "        if step < warmup:", "        self.last = getattr(self, 'last', step)\n        step, self.last = max(step, self.last - 1), step\n        if step < warmup:"),
         ("a factor is a tensor", "schedule.constant", "return warmup_factor(", "return __import__('torch').ones(()) * warmup_factor("),
@@ -335,7 +349,9 @@ REFERENCE_FAULTS: Final[tuple[tuple[str, ...], ...]] = (
     ("momentum is dampened", "optimizer.sgd", "momentum=self.momentum", "momentum=self.momentum, nesterov=self.momentum > 0, dampening=0"),
     ("betas are swapped", "optimizer.adamw", "(beta1, beta2)", "(beta2, beta1)"),
     ("the cosine has half a period too much", "schedule.warmup-cosine", "math.cos(math.pi * progress)", "math.cos(math.pi * progress / 2)"),
-    ("the warm-up starts at 0", "schedule.warmup-cosine", "return warmup_factor(step, warmup)", "return warmup_factor(step - 1, warmup)"),
+    ("the rate is divided by the square root twice", "schedule.inverse-sqrt", "math.sqrt(warmup / (step + 1))", "(warmup / (step + 1))"),
+    ("eps is outside of the root", "optimizer.adagrad", "eps=self.eps,", "eps=self.eps**2,"),
+    ("the halving counts from the first step", "schedule.halved", "1 + steps_since //", "2 + steps_since //"),
 )
 """Found by the reference of the component only: each is another model, or another rule, rather than a broken one."""
 

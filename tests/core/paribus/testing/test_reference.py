@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from paribus.registry import Registry
+from paribus.registry.plugin_loading import BUILTIN
 from paribus.testing import conform, examine
 from paribus.testing.conformance import REFERENCE
 
@@ -149,12 +150,102 @@ def sgd(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Ma
     return weight
 
 
-def warmup_cosine(schedule: Any, step: int, steps: int) -> Any:
-    warmup = round(schedule.warmup * steps)
+def stable_adamw(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    """Algorithm 2 of Wortsman et al. 2023, with unbiased means."""
+    mean = square = torch.zeros_like(weight)
+    for step, gradient in enumerate(gradients, start=1):
+        mean = options["beta1"] * mean + (1 - options["beta1"]) * gradient
+        square = options["beta2"] * square + (1 - options["beta2"]) * gradient**2
+        unbiased = square / (1 - options["beta2"] ** step)
+        ratio = (gradient**2 / unbiased.clamp(min=options["eps"] ** 2)).mean().sqrt()
+        rate = options["lr"] / max(1.0, float(ratio))
+        direction = mean / (1 - options["beta1"] ** step) / (unbiased.sqrt() + options["eps"])
+        decay = options["weight_decay"] if weight.ndim > 1 else 0.0
+        weight = weight - rate * decay * weight - rate * direction
+    return weight
+
+
+def adafactor(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    """Algorithms 4 and 5 of Shazeer & Stern 2018, one weight at a time; T5's decay is that of AdamW."""
+    square = torch.zeros_like(weight)
+    rows, columns = torch.zeros(len(weight), 1).double(), torch.zeros(1, weight.shape[-1]).double()
+    for step, gradient in enumerate(gradients, start=1):
+        beta = 1 - step ** -options["decay"]
+        rows = beta * rows + (1 - beta) * (gradient**2).sum(-1, keepdim=True)
+        columns = beta * columns + (1 - beta) * (gradient**2).sum(0, keepdim=True)
+        square = beta * square + (1 - beta) * gradient**2
+        direction = gradient / (rows @ columns / rows.sum() if weight.ndim > 1 else square).sqrt()
+        direction = direction / max(1.0, root_mean_square(direction) / options["clip"])
+        size = max(options["min_rms"], root_mean_square(weight)) * min(options["lr"], 1 / math.sqrt(step))
+        decay = options["weight_decay"] if weight.ndim > 1 else 0.0
+        weight = weight - options["lr"] * decay * weight - size * direction
+    return weight
+
+
+def root_mean_square(x: Tensor) -> float:
+    return math.sqrt(float((x**2).mean()))
+
+
+def adagrad(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    total = torch.full_like(weight, options["initial"])
+    for gradient in gradients:
+        total = total + gradient**2
+        weight = weight - options["lr"] * gradient / (total.sqrt() + options["eps"])
+    return weight
+
+
+def adadelta(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+    """Algorithm 1 of Zeiler 2012."""
+    squares = steps = torch.zeros_like(weight)
+    for gradient in gradients:
+        squares = options["rho"] * squares + (1 - options["rho"]) * gradient**2
+        change = -(steps + options["eps"]).sqrt() / (squares + options["eps"]).sqrt() * gradient
+        steps = options["rho"] * steps + (1 - options["rho"]) * change**2
+        weight = weight + options["lr"] * change
+    return weight
+
+
+def constant(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> Any:
+    warmup = round(options["warmup"] * steps)
+    return (step + 1) / warmup if step < warmup else 1.0
+
+
+def warmup_cosine(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> Any:
+    warmup, floor = round(options["warmup"] * steps), options["floor"]
     if step < warmup:
         return (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
-    return schedule.floor + (1 - schedule.floor) * (1 + math.cos(math.pi * progress)) / 2
+    return float(floor + (1 - floor) * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2)
+
+
+def polynomial(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> Any:
+    warmup, floor = round(options["warmup"] * steps), options["floor"]
+    if step < warmup:
+        return (step + 1) / warmup
+    return float(floor + (1 - floor) * ((steps - step) / (steps - warmup)) ** options["power"])
+
+
+def inverse_sqrt(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> Any:
+    """Vaswani et al. 2017, relative to the factor at the end of the warm-up; steps count from 1."""
+    warmup, number = max(1, round(options["warmup"] * steps)), step + 1
+    return math.sqrt(warmup) * min(number**-0.5, number * warmup**-1.5)
+
+
+def trapezoid(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> Any:
+    warmup, decay = round(options["warmup"] * steps), round(options["decay"] * steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    share = max(0.0, (step - (steps - decay)) / decay) if decay else 0.0
+    return 1 - share if options["decay_shape"] == "linear" else 1 - math.sqrt(share)
+
+
+def halved(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> Any:
+    """Count the halvings one step after the other."""
+    warmup, every = round(options["warmup"] * steps), max(1, round(options["every"] * steps))
+    first = max(1, warmup, round(options["after"] * steps))
+    factor = (step + 1) / warmup if step < warmup else 1.0
+    for earlier in range(first, step + 1):
+        factor = factor / 2 if (earlier - first) % every == 0 else factor
+    return factor
 
 
 REFERENCES: dict[str, Callable[..., Any]] = {
@@ -177,9 +268,18 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "embedding.tokens": token_table,
     "initialisation.normal": normal,
     "initialisation.xavier": xavier,
+    "optimizer.adadelta": adadelta,
+    "optimizer.adafactor": adafactor,
+    "optimizer.adagrad": adagrad,
     "optimizer.adamw": adamw,
     "optimizer.lamb": lamb,
     "optimizer.sgd": sgd,
+    "optimizer.stable-adamw": stable_adamw,
+    "schedule.constant": constant,
+    "schedule.halved": halved,
+    "schedule.inverse-sqrt": inverse_sqrt,
+    "schedule.polynomial": polynomial,
+    "schedule.trapezoid": trapezoid,
     "schedule.warmup-cosine": warmup_cosine,
 }
 
@@ -189,6 +289,12 @@ def test_installed_component_agrees_with_its_reference(topic: str, components: R
     base = {"preset": "encoder-tiny", "dims.width": 16} if topic == "placement.deepnorm" else None
     report = conform(topic, registry=components, base=base, reference=REFERENCES[topic], only=[REFERENCE])
     assert report.passed[-1] == REFERENCE
+
+
+@pytest.mark.parametrize("slot", ["optimizer", "schedule"])
+def test_every_installed_optimizer_and_schedule_has_a_reference(slot: str, components: Registry) -> None:
+    builtin = {entry.name for entry in components.index.entries[slot].values() if entry.source.distribution == BUILTIN}
+    assert {f"{slot}.{name}" for name in builtin} <= REFERENCES.keys()
 
 
 def test_reference_of_another_slot_is_an_error(components: Registry) -> None:
