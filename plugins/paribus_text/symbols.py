@@ -24,7 +24,10 @@ class Symbols(Tokenizer):
     The vocabulary holds the most frequent words of the training split; every other word is `unk`.
     """
 
-    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {
+        "provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"],
+        "lossy": True,
+    }
 
     def __init__(
         self,

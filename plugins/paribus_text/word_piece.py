@@ -35,7 +35,10 @@ class WordPiece(Tokenizer):
     does not restore spaces nor, with `lowercase`, capitals and accents.
     """
 
-    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {
+        "provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"],
+        "lossy": True,
+    }
 
     def __init__(
         self,

@@ -196,6 +196,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "adds_padding": lambda value: "pads examples" if value else "",
     "sets_order": lambda value: "gives tokens an order of its own" if value else "",
     "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
+    "lossy": lambda value: "does not restore a text exactly" if value else "",
     "modality": lambda value: "" if value == "text" else f"of {value}",
     "packs_documents": lambda value: f"{'works' if value else 'does not work'} with packed documents",
     "provides_if": lambda value: ", ".join(

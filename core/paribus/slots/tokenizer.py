@@ -28,6 +28,7 @@ class TokenizerTraits(Traits, total=False):
 
     provides: list[str]  # special tokens that it has: mask, sentinels, …
     modality: Literal["text", "images"]  # documents that it reads; default: text
+    lossy: bool  # with its default options, decoding may change a text, such as its spaces or case; default: False
 
 
 class Tokenizer(Component, ABC):
@@ -68,8 +69,8 @@ class Tokenizer(Component, ABC):
 
     @abstractmethod
     def state(self) -> bytes:
-        """Return what `train` learned, for `load`. Its sha256 is the fingerprint of the tokenizer."""
+        """Return what `train` learned and the options that ids depend on. Its sha256 is the fingerprint."""
 
     @abstractmethod
     def load(self, state: bytes) -> None:
-        """Restore the tokenizer from a `state`."""
+        """Restore the tokenizer from a `state`, also that of a tokenizer with other options."""

@@ -111,6 +111,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "other initial weights stay the same": Check(training_checks.unrelated_weights, LAYERS),
     "tokenizer round trip": Check(data_checks.tokenization, ("tokenizer",), "once"),
     "any text is encoded": Check(tokenizer_checks.any_text, ("tokenizer",), "once"),
+    "text is restored exactly": Check(tokenizer_checks.exact_text, ("tokenizer",), "once"),
     "training is deterministic": Check(tokenizer_checks.training_and_state, ("tokenizer",), "once"),
     "every option of a tokenizer has an effect": Check(tokenizer_checks.tokenizer_options, ("tokenizer",), "once"),
     "documents are reproducible": Check(corpus_checks.corpus_documents, ("corpus",), "once"),

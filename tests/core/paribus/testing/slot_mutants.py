@@ -186,6 +186,24 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("steps are clipped by the largest ratio of all tensors", "optimizer.stable-adamw", ".clamp(min=1.0).reciprocal()", ".max().clamp(min=1.0).reciprocal().expand(len(parameters))"),
         ("the rate is set by the number of tensors", "optimizer.lamb", "if not parameters:", 'directions[0].mul_(0.5)\n        if not parameters:'),
     ),
+    "text is restored exactly": (
+        ("a space at the start is dropped", "tokenizer.bytes", 'return run.decode("utf-8", "surrogatepass")', 'return run.decode("utf-8", "surrogatepass").removeprefix(" ")'),
+        ("double spaces become one", "tokenizer.bpe", "encode_batch_fast(list(texts), add", 'encode_batch_fast([text.replace("  ", " ") for text in texts], add'),
+        ("the sign for a space becomes a space", "tokenizer.unigram", "if BLANK in word:", "if False:"),
+        ("the last pixel value is decoded as the first", "tokenizer.pixels", "np.array([token], np.uint8)", "np.array([token % 255], np.uint8)"),
+        ("the character before the first pixel value is the mask", "tokenizer.pixels", "(values < 0) | (values >= VALUES)", "(values < -1) | (values >= VALUES)"),
+    ),
+    "any text is encoded": (
+        ("ids of unknown letters are shifted without byte fallback", "tokenizer.unigram", 'return [self._reserved.specials["unk"]]', 'return [self._reserved.size + 256 + len(self._pieces)]'),
+        ("a special token in a text is kept where the file has no unk", "tokenizer.file", "unknown if token in reserved else token", "token"),
+    ),
+    "training is deterministic": (
+        ("the option of bytes is restored from the default", "tokenizer.unigram", 'bool(content["fallback"])', "True"),
+        ("sentinels begin with the last special token", "tokenizer.symbols", "self._reserved = reserve_tokens(0, self._sentinels, unknown=True)", "self._reserved = reserve_tokens(0, self._sentinels, unknown=True)\n        self._reserved = self._reserved._replace(sentinels=tuple(token - 1 for token in self._reserved.sentinels))"),
+        ("only words of letters start words", "tokenizer.wordpiece", "if not _continues_word(piece)\n", "if piece[0].isalnum()\n"),
+        ("capitals are not counted", "tokenizer.wordpiece", "_letters(map(normalizer.normalize_str, texts), room)", "_letters((text for text in texts if not text.isupper()), room)"),
+        ("pieces are added to those of earlier trainings", "tokenizer.wordpiece", "        self._set_pieces(sorted(vocabulary, key=vocabulary.__getitem__))", "        self._set_pieces(dict.fromkeys([*self._pieces, *sorted(vocabulary, key=vocabulary.__getitem__)]))"),
+    ),
     "every option of an optimizer has an effect": (
         ("rho is stored only", "optimizer.adadelta", "rho=self.rho,", "rho=0.95,"),
         ("the clipping threshold is stored only", "optimizer.adafactor", "d=self.clip", "d=1.0"),
