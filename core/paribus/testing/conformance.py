@@ -176,6 +176,7 @@ class Report:
     skipped: tuple[str, ...] = ()  # checks that do not apply to the traits of the component
     findings: tuple[Finding, ...] = ()
     models: int = 0  # number of models that the checks ran in
+    not_tested: str = ""  # the reason why no check of the slot ran
 
     @property
     def ok(self) -> bool:
@@ -183,6 +184,8 @@ class Report:
 
     def __str__(self) -> str:
         count = len(self.passed) + len(self.findings)
+        if self.not_tested:
+            return f"{self.topic} is not tested: {self.not_tested}"
         if self.ok:
             return f"{self.topic} conforms: {count} checks pass" + (f" in {self.models} models" if self.models else "")
         lines = [f"  {finding}" for finding in self.findings]
@@ -196,6 +199,7 @@ class Report:
             "passed": list(self.passed),
             "skipped": list(self.skipped),
             "findings": [finding._asdict() for finding in self.findings],
+            "not_tested": self.not_tested,
         }
 
 
@@ -294,7 +298,7 @@ def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
 
 def _run_on_models(case: Case, checks: Mapping[str, Check], passed: list[str], models: int) -> Report:
     """Run the checks of the slot; `passed` are those that were run before."""
-    skipped = list[str]()
+    skipped, previous = list[str](), len(passed)
     findings: list[Finding] = []
     for name, check in checks.items():
         if case.entry.slot in check.slots:
@@ -303,7 +307,9 @@ def _run_on_models(case: Case, checks: Mapping[str, Check], passed: list[str], m
                 findings.append(result)
             else:
                 (skipped if result is DOES_NOT_APPLY else passed).append(name)
-    return Report(case.topic, tuple(passed), tuple(skipped), tuple(findings), models)
+    is_tested = bool(findings) or len(passed) > previous or not skipped
+    reason = "" if is_tested else next(iter(case.obstacles), "no check applies to its traits")
+    return Report(case.topic, tuple(passed), tuple(skipped), tuple(findings), models, reason)
 
 
 def _build_models(case: Case) -> Finding | None:

@@ -330,7 +330,8 @@ def _documents(case: Case, host: HostModel) -> Documents | None:
     if key not in case.setups:
         try:
             case.setups[key] = _read(_corpus(case, host))
-        except DataError:  # the example options name no files, or a package is not installed
+        except DataError as error:  # the example options name no files, or a package is not installed
+            case.obstacles.append(str(error))
             case.setups[key] = None
     documents: Documents | None = case.setups[key]
     return documents

@@ -63,6 +63,7 @@ class Case:
     host_models: list[HostModel] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
     setups: dict[tuple[str, ...], Any] = field(default_factory=dict)  # models and data that checks share
+    obstacles: list[str] = field(default_factory=list)  # files and libraries that checks lack
     _models: dict[str, SmallModel] = field(default_factory=dict)
 
     @property

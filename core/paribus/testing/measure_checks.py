@@ -114,7 +114,9 @@ def _is_installed(case: Case, setup: Setup) -> bool:
     try:
         _measure(case, setup)
     except ParibusError as error:
-        return not any(problem.code == "not-installed" for problem in error.problems)
+        missing = [str(problem) for problem in error.problems if problem.code == "not-installed"]
+        case.obstacles.extend(missing)
+        return not missing
     except Exception:  # the check of the values reports it
         return True
     return True

@@ -295,7 +295,8 @@ def _train(case: Case, node: Mapping[str, Any], *trainings: Sequence[str]) -> To
         try:
             for texts in trainings:
                 tokenizer.train(iter(texts), None)
-        except DataError:  # it reads another file, which its example options do not have
+        except DataError as error:  # it reads another file, which its example options do not have
+            case.obstacles.append(str(error))
             return None
     return tokenizer
 

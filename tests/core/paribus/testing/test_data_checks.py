@@ -151,6 +151,8 @@ def test_corpus_without_its_files_is_skipped(components: Any) -> None:
     report = examine("corpus.text", registry=components)
     assert report.ok
     assert report.skipped == tuple(checks_of("corpus"))
+    assert str(report).startswith("corpus.text is not tested: ")
+    assert report.to_json()["not_tested"] == report.not_tested
 
 
 def test_synthetic_corpus_has_disjoint_splits() -> None:
