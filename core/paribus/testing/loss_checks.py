@@ -9,18 +9,22 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from paribus.errors import ParibusError
 from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.shape import Load
+from paribus.specs import resolved
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
     HOLDS,
     Case,
     HostModel,
     Verdict,
+    example_node,
 )
 from paribus.testing.objective_setup import (
     BATCH,
     ObjectiveSetup,
+    build_setup,
     objective_setup,
     select_rows,
 )
@@ -33,8 +37,16 @@ SCALED_LABELS: Final = 3  # labels of a term whose loss is computed for every cl
 
 def loss_sums(case: Case, host: HostModel) -> Verdict:
     """A loss is a sum over labels, with their number as its count; likelihoods of classes add up to 1."""
-    setup = _setup(case, host)
-    batch = setup.batch()
+    packed = objective_setup(case, host, documents="packed")  # with padding, and labels that are ignored
+    fault = sums_fault(_setup(case, host))
+    if packed is not None and packed.examples.former is None:
+        fault = fault or sums_fault(packed, scaled_labels=0)
+    return fault
+
+
+def sums_fault(setup: ObjectiveSetup, rows: int = BATCH, scaled_labels: int = SCALED_LABELS) -> str:
+    """Return a message if losses are not sums over the labels of some examples, or not likelihoods."""
+    batch = select_rows(setup.batch(), slice(0, rows))
     terms = setup.terms(batch)
     if terms.keys() != setup.label_keys.keys():
         return f"`forward` returns the terms {sorted(terms)}; expected those of `terms`: {sorted(setup.label_keys)}"
@@ -46,7 +58,7 @@ def loss_sums(case: Case, host: HostModel) -> Verdict:
         total = float(value.total)
         if not math.isfinite(total):
             return f"the loss `{term}` is {total}"
-        fault = _sum_fault(setup, batch, term, total) or _scale_fault(setup, batch, term)
+        fault = _sum_fault(setup, batch, term, total) or _scale_fault(setup, batch, term, scaled_labels)
         if fault:
             return fault
     return HOLDS
@@ -57,8 +69,8 @@ def _sum_fault(setup: ObjectiveSetup, batch: Batch, term: str, total: float) -> 
     labels = setup.labels(batch, term)
     half = (torch.arange(labels.numel()) % 2 == 0).view_as(labels)
     parts = [setup.with_labels(batch, term, labels.masked_fill(mask, IGNORED)) for mask in (half, ~half)]
-    rows = [select_rows(batch, slice(row, row + 1)) for row in range(BATCH)]
-    for name, batches in (("two halves of its labels", parts), (f"{BATCH} single examples", rows)):
+    rows = [select_rows(batch, slice(row, row + 1)) for row in range(len(batch.index))]
+    for name, batches in (("two halves of its labels", parts), (f"{len(rows)} single examples", rows)):
         added = sum(setup.total(one, term) for one in batches)
         if _differ(total, added):
             return (
@@ -70,17 +82,17 @@ def _sum_fault(setup: ObjectiveSetup, batch: Batch, term: str, total: float) -> 
     return HOLDS
 
 
-def _scale_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
+def _scale_fault(setup: ObjectiveSetup, batch: Batch, term: str, count: int) -> str:
     """Return a message if the loss is a negative log-likelihood multiplied by a constant.
 
     exp(-loss / factor), summed over the classes of a label, is 1 for one factor. A loss of another kind has no factor
     that is the same for several labels.
     """
     labels = setup.labels(batch, term)
-    if labels.is_floating_point():
+    if labels.is_floating_point() or not count:
         return HOLDS
     with_labels = (labels != IGNORED).nonzero()
-    slots = with_labels[:: max(1, len(with_labels) // SCALED_LABELS)][:SCALED_LABELS].tolist()
+    slots = with_labels[:: max(1, len(with_labels) // count)][:count].tolist()
     factors_by_size = []
     for size in {_head_size(setup), setup.model.topology.stage("body").shape.vocabulary}:
         losses = [_losses_of_classes(setup, batch, term, tuple(slot), size) for slot in slots]
@@ -178,6 +190,8 @@ def _accuracy_fault(setup: ObjectiveSetup, batch: Batch) -> str:
     if "accuracy" not in setup.model.objective(setup.name).metrics() or labels.is_floating_point():
         return HOLDS
     slots = (labels != IGNORED).nonzero()
+    if "exact" in setup.model.objective(setup.name).metrics() and (fault := _exact_fault(setup, batch, term)):
+        return fault
     for slot in (slots[0].tolist(), slots[-1].tolist()):
         losses = _losses_of_classes(setup, batch, term, tuple(slot), _head_size(setup))
         if not losses or max(losses) == min(losses):
@@ -195,6 +209,22 @@ def _accuracy_fault(setup: ObjectiveSetup, batch: Batch) -> str:
     return HOLDS
 
 
+def _exact_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
+    """Return a message if an example with a right and a wrong label counts as exact."""
+    row = select_rows(batch, slice(0, 1))
+    slots = (setup.labels(row, term) != IGNORED).nonzero().tolist()
+    if len(slots) < 2:
+        return HOLDS
+    guesses = torch.full_like(setup.labels(row, term), IGNORED)
+    for slot, wrong in ((tuple(slots[0]), False), (tuple(slots[-1]), True)):
+        losses = _losses_of_classes(setup, row, term, slot, _head_size(setup))
+        if not losses:
+            return HOLDS
+        guesses[slot] = losses.index(max(losses) if wrong else min(losses))
+    exact = compute_metrics(setup, [setup.with_labels(row, term, guesses)])["exact"]
+    return f"the metric `exact` of an example with a wrong label is {exact:.3g}; expected 0" if exact else HOLDS
+
+
 @final
 class RecordedForward:
     """Forward pass whose results are recorded once, and then repeated in the same order at no cost."""
@@ -204,6 +234,7 @@ class RecordedForward:
         self.results: list[tuple[str, Tensor]] = []
         self.is_recorded = False
         self.next_result = 0
+        self.reruns = 0  # passes through the last layer
         self.cache: dict[str, Tensor] = {}
         self.teacher_run: RecordedForward | None = None
 
@@ -235,6 +266,10 @@ class RecordedForward:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.run, name)
 
+        def rerun_last_layer(queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
+            self.reruns += 0 if self.is_recorded else times
+            return call(queries, positions, times)
+
         def call(*args: Any, **options: Any) -> Tensor:
             if not self.is_recorded:
                 self.results.append((name, method(*args, **options)))
@@ -242,12 +277,30 @@ class RecordedForward:
             self.next_result += 1
             return self.results[self.next_result - 1][1]
 
-        return call
+        return rerun_last_layer if name == "rerun_last_layer" else call
 
 
 def head_cost(case: Case, host: HostModel) -> Verdict:
     """`cost` and the numbers of scored positions equal what torch counts in the head."""
     setup = _setup(case, host)
+    narrow = _narrow_embedding_setup(case, setup)
+    return cost_fault(setup) or (HOLDS if narrow is None else cost_fault(narrow))
+
+
+def _narrow_embedding_setup(case: Case, setup: ObjectiveSetup) -> ObjectiveSetup | None:
+    """Return the setup with an embedding of another width than the model's; None if it accepts no such embedding."""
+    embeddings = case.registry.index.entries["embedding"].values()
+    for entry in (entry for entry in embeddings if entry.traits.get("any_width")):
+        node = {**example_node(entry), "width": setup.model.topology.stage("body").shape.width // 2}
+        try:
+            return build_setup(case, resolved({**setup.spec, "embedding": node}, registry=case.registry), setup.length)
+        except ParibusError:
+            continue
+    return None
+
+
+def cost_fault(setup: ObjectiveSetup) -> str:
+    """Return a message if the cost of the head, or its passes through the last layer, are not those declared."""
     objective = setup.model.objective(setup.name)
     run = RecordedForward(setup.run(setup.batch()).of(setup.name))
     objective(run)
@@ -263,6 +316,8 @@ def head_cost(case: Case, host: HostModel) -> Verdict:
             f"`cost` declares {declared:,} FLOPs for an example of {setup.length} tokens with {positions:,} "
             f"`head_positions`, but torch counts {counted:,.6g}"
         )
+    if run.reruns != objective.last_layer_reruns:
+        return f"`last_layer_reruns` is {objective.last_layer_reruns}, but {run.reruns} passes are made"
     scored = sum(value.numel() / value.shape[-1] / BATCH for name, value in run.results if name == "unembed")
     unembedded = objective.unembed_positions(setup.length)
     expected = positions if unembedded is None else unembedded

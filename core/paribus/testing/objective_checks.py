@@ -32,13 +32,14 @@ MAX_LABELS: Final = 48  # labels of which the loss is compared
 DOCUMENTS_LENGTH: Final = 96  # most examples of this length have tokens of two documents
 MAX_VISIBLE: Final = 0.5  # share of the labels that may be in the input: BERT leaves a tenth as they are
 TOLERANCE: Final = 1e-9
+BATCH_SEEDS: Final = (SEED, SEED + 1, SEED + 2)  # a draw of a batch may be the same for one seed by chance
 
 
 def keyed_examples(case: Case, host: HostModel) -> Verdict:
     """An example depends on the corpus and its key (seed, epoch, index) only, in any batch and for any global seed."""
     setup = _setup(case, host)
     batch = setup.batch()
-    fault = _global_draws_fault(setup, batch) or _batch_fault(setup, batch)
+    fault = _global_draws_fault(setup, batch) or _batch_fault(setup)
     if fault:
         return fault
     other_epoch, other_seed = setup.batch(epoch=EPOCH + 1), setup.batch(seed=SEED + 1)
@@ -70,17 +71,25 @@ def _global_draws_fault(setup: ObjectiveSetup, batch: Batch) -> str:
     return HOLDS
 
 
-def _batch_fault(setup: ObjectiveSetup, batch: Batch) -> str:
-    for row in (0, BATCH - 1):
-        changed = difference(setup.batch(torch.tensor([row])), select_rows(batch, slice(row, row + 1)), setup.name)
-        if changed:
-            return f"{changed} of example {row} alone differs from the same example in a batch of {BATCH}"
+def _batch_fault(setup: ObjectiveSetup) -> str:
+    batch = setup.batch()
     reordered = setup.batch(torch.arange(BATCH).flip(0))
     for row in range(BATCH):
         one = slice(BATCH - 1 - row, BATCH - row)
         changed = difference(select_rows(reordered, one), select_rows(batch, slice(row, row + 1)), setup.name)
         if changed:
             return f"{changed} of example {row} changes when the batch is in another order"
+    return "".join(single_examples_fault(setup, seed) for seed in BATCH_SEEDS)
+
+
+def single_examples_fault(setup: ObjectiveSetup, seed: int = SEED) -> str:
+    """Return a message if an example alone is not the same as in a batch."""
+    batch = setup.batch(seed=seed)
+    for row in range(BATCH):
+        single = setup.batch(torch.tensor([setup.first + row]), seed=seed)
+        changed = difference(single, select_rows(batch, slice(row, row + 1)), setup.name)
+        if changed:
+            return f"{changed} of example {row} alone differs from the same example in a batch of {BATCH}"
     return HOLDS
 
 
@@ -102,7 +111,11 @@ def _repeat_first(stream: Stream) -> Stream:
 
 def example_traits(case: Case, host: HostModel) -> Verdict:
     """Examples have the declared streams and padding, fit the length, and are made without changing their input."""
-    setup = _setup(case, host)
+    return traits_fault(_setup(case, host))
+
+
+def traits_fault(setup: ObjectiveSetup) -> str:
+    """Return a message if examples do not match the traits, or if making them changes their input."""
     formed = setup.formed()
     before = {key: value.clone() for key, value in tensors(formed, setup.name).items()}
     ids = np.array(setup.examples.tokens.ids)
@@ -131,7 +144,7 @@ def _shape_fault(setup: ObjectiveSetup, formed: TrainingExamples, batch: Batch) 
         if length > setup.length and setup.model.topology.embedding.values_per_example is None:
             return f"the stream `{path}` has {length} tokens; expected at most {setup.length}, the sequence length"
         declared = setup.objective.traits.get("adds_padding") or setup.objective.traits.get("example_kind")
-        if _has_padding(stream) and not declared and not any(map(_has_padding, formed.streams.values())):
+        if has_padding(stream) and not declared and not any(map(has_padding, formed.streams.values())):
             return f"the stream `{path}` has padding; expected none, as its trait `adds_padding` is False"
     for term, key in setup.label_keys.items():
         if key not in batch.targets[setup.name]:
@@ -141,7 +154,7 @@ def _shape_fault(setup: ObjectiveSetup, formed: TrainingExamples, batch: Batch) 
     return HOLDS
 
 
-def _has_padding(stream: Stream) -> bool:
+def has_padding(stream: Stream) -> bool:
     return stream.documents is not None and bool((stream.documents < 0).any())
 
 
@@ -207,7 +220,7 @@ def label_documents(case: Case, host: HostModel) -> Verdict:
     apart = objective_setup(case, host, documents="apart", length=DOCUMENTS_LENGTH)
     packed = objective_setup(case, host, documents="packed")
     setup = _setup(case, host)
-    padding = _padding_fault(setup if packed is None or setup.examples.former is not None else packed)
+    padding = padding_fault(setup if packed is None or setup.examples.former is not None else packed)
     if padding or apart is None or setup.examples.former is not None:
         return padding
     return _documents_fault(apart) or HOLDS
@@ -271,13 +284,13 @@ def _replace_others(setup: ObjectiveSetup, body: Stream, row: int, document: int
     return torch.from_numpy(np.array(ids))
 
 
-def _padding_fault(setup: ObjectiveSetup) -> Verdict:
+def padding_fault(setup: ObjectiveSetup) -> Verdict:
     """Return a message if the content of padding changes labels or loss."""
     formed = setup.formed()
     padded = TrainingExamples({path: _fill(setup, stream) for path, stream in formed.streams.items()}, formed.targets)
     batch, filled = setup.corrupted(formed), setup.corrupted(padded)
     filled = filled._replace(streams={path: _fill(setup, stream) for path, stream in filled.streams.items()})
-    if not any(map(_has_padding, (*formed.streams.values(), *batch.streams.values()))):
+    if not any(map(has_padding, (*formed.streams.values(), *batch.streams.values()))):
         return DOES_NOT_APPLY
     for term in setup.label_keys:
         if not torch.equal(setup.labels(batch, term), setup.labels(filled, term)):

@@ -1,19 +1,20 @@
-"""Check that each option of an objective has an effect on its examples, loss or cost."""
+"""Checks of the options of an objective: each has an effect, and the rules of the slot hold for its values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from paribus.assembly.build import build
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, SpecError
 from paribus.kernels import KERNELS
 from paribus.parts.shape import Load
-from paribus.schema import Option
+from paribus.schema import Option, Range
 from paribus.specs import resolved
+from paribus.testing.example_checks import EPOCHS, content_fault, forms_alike, origin_fault
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
     HOLDS,
@@ -23,13 +24,18 @@ from paribus.testing.host_models import (
     alternative_values,
     example_node,
 )
-from paribus.testing.loss_checks import compute_metrics
-from paribus.testing.objective_setup import ObjectiveSetup, build_setup, tensors
+from paribus.testing.loss_checks import compute_metrics, cost_fault, sums_fault
+from paribus.testing.loss_input_checks import gradient_fault
+from paribus.testing.objective_checks import padding_fault, single_examples_fault, traits_fault
+from paribus.testing.objective_setup import ObjectiveSetup, build_setup, objective_setup, tensors
 from paribus.testing.option_checks import flatten_options
 from paribus.testing.small_model import max_difference
 
 MAX_NUMERIC_VALUES: Final = 8
 SHORT_LENGTHS: Final = (12, 16)  # some texts of the synthetic corpus are longer
+MAX_VARIANTS: Final = 2  # values of a number for which the rules are checked
+MAX_LIMIT: Final = 1024  # a larger limit is too expensive
+LAYERS: Final = [0, -1]
 TRACED: Final = ((0, 7), (1, 7), (5, 8))  # (epoch, seed) of the batches that options are compared on
 
 
@@ -37,7 +43,7 @@ def option_effects(case: Case, host: HostModel) -> Verdict:
     """Each value of a choice, and some other value of each number, changes the examples, the loss or the cost."""
     if not case.entry.options:
         return DOES_NOT_APPLY
-    trace = _trace(case, host.spec)
+    trace = _trace(case, build_setup(case, host.spec))
     options = list(flatten_options(case.entry.options))
     for path, option in options:
         value = _ineffective_value(case, host, path, option, trace)
@@ -46,7 +52,90 @@ def option_effects(case: Case, host: HostModel) -> Verdict:
         return (
             f"the option `{'.'.join(path)}` has no effect: {value!r} gives the same examples and losses as the default"
         )
+    return _choices_fault(case, host, options, trace)
+
+
+def _choices_fault(case: Case, host: HostModel, options: list[tuple[Path, Option]], trace: Mapping[str, Tensor]) -> str:
+    """Return a message if two items of a list of choices are the same."""
+    for path, option in options:
+        items = option.kind.items[0] if option.kind.name == "list" and len(option.kind.items) == 1 else None
+        traces: dict[str, Mapping[str, Tensor]] = {}
+        for choice in items.choices if items is not None else ():
+            changed = trace if option.sample == [choice] else _changed_trace(case, host, {path: [choice]})
+            same = next((name for name, other in traces.items() if changed and _is_equal(changed, other)), None)
+            if same is not None:
+                return f"the values {same!r} and {choice!r} of `{'.'.join(path)}` give the same examples and losses"
+            traces |= {choice: changed} if changed is not None else {}
     return HOLDS
+
+
+def option_values(case: Case, host: HostModel) -> Verdict:
+    """The rules of examples and losses hold for each value of a choice, and two values of each number."""
+    if not case.entry.options:
+        return DOES_NOT_APPLY
+    base = objective_setup(case, host)
+    assert base is not None
+    for values in _variants(case, host):
+        setup = _changed_setup(case, host, values)
+        if setup is None:
+            continue
+        try:
+            fault = _rules_fault(case, setup, base)
+        except SpecError:  # found in the forward pass: the value does not fit this model
+            continue
+        if fault:
+            changes = ", ".join(f"{'.'.join(path)}={value}" for path, value in values.items())
+            return f"with {changes}: {fault}"
+    return HOLDS
+
+
+def _rules_fault(case: Case, setup: ObjectiveSetup, base: ObjectiveSetup) -> str:
+    """Return a message if examples or losses of a variant break a rule; only the cheap rules."""
+    forms_others = setup.examples.former is not None and not forms_alike(case, setup, base)
+    return (
+        traits_fault(setup)
+        or content_fault(setup, EPOCHS[:2])
+        or single_examples_fault(setup)
+        or (origin_fault(case, setup) if forms_others else HOLDS)
+        or sums_fault(setup, rows=3, scaled_labels=1)
+        or gradient_fault(setup)
+        or cost_fault(setup)
+        or padding_fault(setup)
+        or HOLDS
+    )
+
+
+def _variants(case: Case, host: HostModel) -> Iterator[Mapping[Path, Any]]:
+    """Yield changes of options: each choice, each item of a list of choices, two values of each number."""
+    options = list(flatten_options(case.entry.options))
+    for path, option in options:
+        is_choice = option.kind.name in ("choice", "bool")
+        values = [*_limits(option), *alternative_values(option, host.spec)]
+        if option.kind.name == "list" and len(option.kind.items) == 1:
+            values += [[choice] for choice in option.kind.items[0].choices]
+        count = 0
+        for index, value in enumerate(values):
+            if value == option.sample or value in values[:index] or (count == MAX_VARIANTS and not is_choice):
+                continue
+            if _changed_setup(case, host, {path: value}) is not None:
+                count += 1
+                yield {path: value}
+    layers = {path: LAYERS for path, option in options if _is_list_of_numbers(option)}
+    dims = {path: host.spec["dims"][path[-1]] for path, _ in options if path[-1] in host.spec["dims"]}
+    if layers:
+        yield {**layers, **dims}
+
+
+def _limits(option: Option) -> list[float]:
+    """Return the largest and the smallest valid value of a number, if they are small."""
+    limits = [limit for limit in option.limits if isinstance(limit, Range)]
+    if option.kind.name not in ("int", "float"):
+        return []
+    return [value for limit in limits for value in (limit.high, limit.low) if value is not None and value <= MAX_LIMIT]
+
+
+def _is_list_of_numbers(option: Option) -> bool:
+    return option.kind.name == "list" and len(option.kind.items) == 1 and option.kind.items[0].name == "int"
 
 
 Path = tuple[str, ...]
@@ -90,6 +179,19 @@ def _changed_trace(case: Case, host: HostModel, values: Mapping[Path, Any]) -> M
     """Return the trace with other values of some options; None if they are not valid."""
     key = ("trace", repr(sorted(values.items(), key=repr)))
     if key not in case.setups:
+        setup = _changed_setup(case, host, values)
+        try:
+            case.setups[key] = None if setup is None else _trace(case, setup)
+        except (ParibusError, ValueError):
+            case.setups[key] = None
+    trace: Mapping[str, Tensor] | None = case.setups[key]
+    return trace
+
+
+def _changed_setup(case: Case, host: HostModel, values: Mapping[Path, Any]) -> ObjectiveSetup | None:
+    """Return the setup with other values of some options; None if they are not valid."""
+    key = ("option", repr(sorted(values.items(), key=repr)))
+    if key not in case.setups:
         node = example_node(case.entry)
         for path, value in values.items():
             inner: dict[str, Any] = node
@@ -98,16 +200,15 @@ def _changed_trace(case: Case, host: HostModel, values: Mapping[Path, Any]) -> M
             inner[path[-1]] = value
         try:
             spec = resolved({**host.spec, "objective": node}, registry=case.registry)
-            case.setups[key] = _trace(case, spec) if spec != host.spec else None
+            case.setups[key] = build_setup(case, spec) if spec != host.spec else None
         except (ParibusError, ValueError):
             case.setups[key] = None
-    trace: Mapping[str, Tensor] | None = case.setups[key]
-    return trace
+    setup: ObjectiveSetup | None = case.setups[key]
+    return setup
 
 
-def _trace(case: Case, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
+def _trace(case: Case, setup: ObjectiveSetup) -> Mapping[str, Tensor]:
     """Return all that options may change: examples, losses, gradients, metrics, parameters and costs."""
-    setup = build_setup(case, spec)
     objective = setup.model.objective(setup.name)
     trace: dict[str, Tensor] = {name: value.detach() for name, value in objective.named_parameters()}
     for epoch, seed in TRACED:
@@ -115,7 +216,7 @@ def _trace(case: Case, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
         trace |= {f"{epoch} {key}": value for key, value in tensors(batch, setup.name).items()}
     load = Load(setup.length, setup.length, head_positions=objective.head_positions(setup.length))
     sizes = (objective.cost(load).flops, load.head_positions, setup.examples.count, objective.last_layer_reruns)
-    trace["sizes"] = torch.tensor([*sizes, *_short_counts(case, spec, setup)])
+    trace["sizes"] = torch.tensor([*sizes, *_short_counts(case, setup)])
     trace["metrics"] = torch.tensor([*compute_metrics(setup, [batch]).values(), 0.0]).nan_to_num(-1.0)
     terms = setup.terms(batch)
     trace |= {f"{name} in evaluation": torch.stack([term.total.detach()]) for name, term in terms.items()}
@@ -131,13 +232,13 @@ def _trace(case: Case, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
     return trace | {"training": torch.stack([loss.detach(), *gradients])}
 
 
-def _short_counts(case: Case, spec: Mapping[str, Any], setup: ObjectiveSetup) -> list[int]:
+def _short_counts(case: Case, setup: ObjectiveSetup) -> list[int]:
     """Return the number of examples of shorter lengths, for which some texts of the corpus are too long."""
     if setup.examples.former is None or setup.model.topology.embedding.values_per_example is not None:
         return []
     counts = []
     for length in SHORT_LENGTHS:
-        short = {**spec, "dims": {**spec["dims"], "length": length}}
+        short = {**setup.spec, "dims": {**setup.spec["dims"], "length": length}}
         try:
             objective: Any = build(short, case.registry, setup.text.vocabulary, KERNELS).objectives[setup.name]
             counts.append(objective.example_count(setup.examples.tokens, length))

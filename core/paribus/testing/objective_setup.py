@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.forward_pass import BatchForward
-from paribus.errors import SpecError
+from paribus.errors import ParibusError, SpecError
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.parts.random_draws import Draw
 from paribus.slots.corpus import Ints, Labels, Tokens
@@ -39,6 +39,7 @@ class ObjectiveSetup(NamedTuple):
     data: Data
     text: EncodedCorpus
     length: int
+    spec: Mapping[str, Any]
     first: int = 0  # number of the first example that is tested
 
     @property
@@ -137,7 +138,19 @@ def build_setup(case: Case, spec: Mapping[str, Any], length: int = LENGTH) -> Ob
     model.double().eval()
     for path, parameter in model.named_parameters():  # biases of 0 hide errors
         parameter.data.add_(noise(path, *parameter.shape), alpha=0.3)
-    return ObjectiveSetup(case.entry.name, model, build_data(spec, case.registry, text), text, length)
+    return ObjectiveSetup(case.entry.name, model, build_data(spec, case.registry, text), text, length, spec)
+
+
+def with_length(case: Case, setup: ObjectiveSetup, length: int) -> ObjectiveSetup | None:
+    """Return the same model with examples of another length, None if the objective does not accept it."""
+    if length > setup.length or setup.model.topology.embedding.values_per_example is not None:
+        return None
+    spec = {**setup.spec, "dims": {**setup.spec["dims"], "length": length}}
+    try:
+        data = build_data(spec, case.registry, setup.text)
+        return setup._replace(data=data, length=length, spec=spec) if data.train_examples.count >= BATCH else None
+    except ParibusError:  # too short, or the corpus has too little text
+        return None
 
 
 def _encoded(case: Case, spec: Mapping[str, Any]) -> EncodedCorpus:
@@ -193,14 +206,14 @@ def substitutions(setup: ObjectiveSetup, count: int) -> Iterator[Substitution]:
     limit = min(len(tokens.ids), BATCH * setup.length)
     for place in range(0, limit, max(1, limit // count)):
         if (ids := replaced(setup, tokens.ids, place)) is not None:
-            yield Substitution(_tokens(tokens, ids=ids), f"token {place} of the text")
+            yield Substitution(with_fields(tokens, ids=ids), f"token {place} of the text")
     if tokens.targets is not None:
         targets = tokens.targets
         limit = min(len(targets.ids), BATCH * setup.length)
         for place in range(0, limit, max(1, limit // count)):
             if (ids := replaced(setup, targets.ids, place)) is not None:
                 yield Substitution(
-                    _tokens(tokens, targets=_tokens(targets, ids=ids)), f"token {place} of the target text"
+                    with_fields(tokens, targets=with_fields(targets, ids=ids)), f"token {place} of the target text"
                 )
     if tokens.labels is not None:
         yield from _label_substitutions(tokens, tokens.labels)
@@ -211,7 +224,7 @@ def _label_substitutions(tokens: Tokens, labels: Labels) -> Iterator[Substitutio
     for place in range(min(len(labels.values), BATCH) if len(kinds) > 1 else 0):
         values = labels.values.copy()
         values[place] = kinds[(kinds.index(values[place]) + 1) % len(kinds)]
-        yield Substitution(_tokens(tokens, labels=labels._replace(values=values)), f"label {place} of the corpus")
+        yield Substitution(with_fields(tokens, labels=labels._replace(values=values)), f"label {place} of the corpus")
 
 
 def replaced(setup: ObjectiveSetup, ids: Ints, place: int) -> Ints | None:
@@ -232,6 +245,31 @@ def replaced(setup: ObjectiveSetup, ids: Ints, place: int) -> Ints | None:
     return changed
 
 
-def _tokens(tokens: Tokens, **changes: Any) -> Tokens:
+def select_documents(tokens: Tokens, numbers: Sequence[int]) -> Tokens:
+    """Return some documents of a split, with their targets, languages and labels."""
+    bounds, documents = np.asarray(tokens.sentences), np.asarray(tokens.documents)
+    sentences = [s for number in numbers for s in range(documents[number], documents[number + 1])]
+    labels = None
+    if tokens.labels is not None:
+        starts = np.asarray(tokens.labels.documents)
+        places = [place for number in numbers for place in range(starts[number], starts[number + 1])]
+        labels = Labels(np.asarray(tokens.labels.values)[places], _bounds(np.diff(starts)[list(numbers)]))
+    return SplitTokens(
+        np.concatenate([np.asarray(tokens.ids[bounds[s] : bounds[s + 1]]) for s in sentences]),
+        _bounds(np.diff(bounds)[sentences]),
+        _bounds(np.diff(documents)[list(numbers)]),
+        None if tokens.targets is None else select_documents(tokens.targets, numbers),
+        None if tokens.languages is None else np.asarray(tokens.languages)[list(numbers)],
+        labels,
+    )
+
+
+def _bounds(sizes: Ints) -> Ints:
+    """(N,) -> (N + 1,): start of each item, and the end of the last."""
+    return np.pad(np.cumsum(sizes), (1, 0))
+
+
+def with_fields(tokens: Tokens, **changes: Any) -> Tokens:
+    """Return tokens of a split with other fields."""
     fields = {field.name: getattr(tokens, field.name) for field in dataclasses.fields(SplitTokens)}
     return SplitTokens(**{**fields, **changes})
