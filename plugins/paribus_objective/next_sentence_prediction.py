@@ -9,7 +9,7 @@ import torch
 
 from paribus import Draw, Norms, Objective, ObjectiveTraits, Shape, Tokens, TrainingExamples, Vocabulary
 from paribus_objective import class_head, segment_objective
-from paribus_objective.segments import MARKS, ChunkCache, SegmentLayout, Span, truncate
+from paribus_objective.segments import MARKS, Array, ChunkCache, SegmentLayout, Span, truncate
 
 
 @final
@@ -31,7 +31,6 @@ class NextSentencePrediction(Objective):
         "unembeds": False,
     }
     example_count = segment_objective.example_count
-    example_lengths = segment_objective.example_lengths
     logits = class_head.logits
     class_logits = class_head.pooled_logits
     forward = class_head.forward
@@ -48,6 +47,12 @@ class NextSentencePrediction(Objective):
         self.layout = SegmentLayout(shape, vocabulary, "nsp")
         self.chunks = ChunkCache("nsp", minimum_documents=2, minimum_length=shape.length)
         self.head = class_head.PooledHead(shape.width, self.classes)
+
+    def example_lengths(self, tokens: Tokens, length: int) -> Array:
+        """Return an upper bound: a segment of another document is up to a sentence longer than the one it replaces."""
+        chunks = self.chunks(tokens, length)
+        lengths: Array = (chunks.lengths(length) + np.diff(chunks.bounds).max() - 1).clip(max=length)
+        return lengths
 
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         chunks = self.chunks(tokens, length)

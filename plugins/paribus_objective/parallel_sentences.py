@@ -38,9 +38,11 @@ class ParallelLayout:
 
     def lengths(self, tokens: Tokens, limit: int) -> Array:
         """(documents,) sequence length of each pair, special tokens included, up to `limit`."""
-        assert tokens.targets is not None, "the engine checks that the corpus has pairs"
-        lengths: Array = np.diff(_bounds(tokens)) + np.diff(_bounds(tokens.targets)) + MARKS
-        return lengths.clip(max=limit)
+        return _full_lengths(tokens).clip(max=limit)
+
+    def truncated(self, tokens: Tokens, limit: int) -> int:
+        """Return the number of tokens that are truncated from pairs of both sides."""
+        return int((_full_lengths(tokens) - limit).clip(min=0).sum())
 
     def __call__(self, tokens: Tokens, length: int, monolingual: float, draw: Draw) -> Stream:
         """Lay out the pairs `draw.index`; a share `monolingual` of them has one side alone, either equally likely."""
@@ -84,6 +86,13 @@ class ParallelLayout:
         source, target = tokens.languages[index], tokens.targets.languages[index]
         language_a, language_b = (np.where(side, target, source)[:, None] for side in (a_is_target, b_is_target))
         return torch.from_numpy(np.where(in_second, language_b, language_a))
+
+
+def _full_lengths(tokens: Tokens) -> Array:
+    """(documents,) sequence length of each pair without truncation."""
+    assert tokens.targets is not None, "the engine checks that the corpus has pairs"
+    lengths: Array = np.diff(_bounds(tokens)) + np.diff(_bounds(tokens.targets)) + MARKS
+    return lengths
 
 
 def _bounds(tokens: Tokens) -> Array:

@@ -85,6 +85,10 @@ class TranslationLanguageModelling(Objective, WeightConverter):
     def example_lengths(self, tokens: Tokens, length: int) -> masking.Array:
         return self.layout.lengths(tokens, length)
 
+    def skipped_documents(self, tokens: Tokens, length: int) -> Mapping[str, int]:
+        """Return the number of tokens truncated from long pairs."""
+        return {"tokens truncated from pairs longer than the sequence": self.layout.truncated(tokens, length)}
+
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         return TrainingExamples({"body": self.layout(tokens, length, self.monolingual, draw)}, {})
 

@@ -98,6 +98,12 @@ class BatchForward:
         name = head_name or next(iter(head_names), None)
         hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
         if name is None:
+            shape = self.topology.stage("body").shape
+            if shape.embedding_width != shape.width:
+                message = f"the embedding scores vectors of width {shape.embedding_width}, and the model's have "
+                message += f"{shape.width}; no other objective has a head that projects them"
+                valid = "an objective with a vocabulary beside it, such as mlm"
+                raise SpecError(Problem(code="does-not-fit", path="objective", message=message, valid=valid))
             return unembed(hidden)
         if name not in self.heads:
             message = f"unknown head `{name}` for distillation"

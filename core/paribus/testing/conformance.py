@@ -138,7 +138,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "examples have valid tokens and labels": Check(example_checks.example_content, ("objective",)),
     "examples come from their documents": Check(example_checks.example_origin, ("objective",), "once"),
     "loss depends on its inputs": Check(loss_input_checks.loss_inputs, ("objective",)),
-    "baseline is learned from labels": Check(example_checks.unigram_baseline, ("objective",), "once"),
+    "baseline is learned from labels": Check(loss_checks.unigram_baseline, ("objective",), "once"),
     "rules hold for every option value": Check(objective_options.option_values, ("objective",), "once"),
     "loss is a sum over labels": Check(loss_checks.loss_sums, ("objective",)),
     "metrics agree with the loss": Check(loss_checks.metric_values, ("objective",), "once"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,11 +17,12 @@ from paribus.parts.random_draws import Draw
 from paribus.slots.corpus import Tokens
 from paribus.slots.objective import Objective, TrainingExamples
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.objective_checks import has_padding
+from paribus.testing.objective_checks import DOCUMENTS_LENGTH, has_padding
 from paribus.testing.objective_setup import (
     EPOCH,
     SEED,
     ObjectiveSetup,
+    build_setup,
     difference,
     objective_setup,
     replaced,
@@ -34,7 +34,8 @@ from paribus.testing.objective_setup import (
 EXAMPLES: Final = 48  # examples of an epoch that are read
 EPOCHS: Final = (0, 1, 2, 3)
 LONG: Final = 128  # length of an example with many spans
-SHORT_LENGTHS: Final = (12, 20)  # some texts of the synthetic corpus are longer
+PADDED: Final = 160  # length of which some texts are padded
+SHORT_LENGTHS: Final = (8, 14)  # some texts of the synthetic corpus are longer
 DOCUMENTS: Final = 8  # documents of which every token is replaced
 IMPOSSIBLE: Final = 1e6  # a larger loss is that of a label with a masked score
 
@@ -45,22 +46,28 @@ def example_content(case: Case, host: HostModel) -> Verdict:
     """
     setup = _setup(case, host)
     fault = content_fault(setup) or possible_fault(setup)
-    lengths = SHORT_LENGTHS if setup.examples.former is not None else (LONG,)
-    for length in lengths if not fault else ():
-        other = with_length(case, setup, length) if length <= setup.length else _longer(case, host, length)
-        if other is not None:
-            fault = content_fault(other) or (possible_fault(other) if length <= setup.length else HOLDS)
-        if fault:
-            return f"in examples of {length} tokens, {fault}"
-    packed = objective_setup(case, host, documents="packed")
-    apart = objective_setup(case, host, documents="apart", length=96)
-    return fault or "".join(_order_fault(each) for each in (packed, apart) if each is not None)
+    shorts = [with_length(case, setup, length) for length in SHORT_LENGTHS] if setup.examples.former else []
+    for other in (*shorts, longer_setup(case, setup)):
+        if other is not None and not fault:
+            fault = content_fault(other) or (HOLDS if other.length > setup.length else possible_fault(other))
+            fault = fault and f"in examples of {other.length} tokens, {fault}"
+    packed = objective_setup(case, host, documents="packed", length=DOCUMENTS_LENGTH)
+    apart = objective_setup(case, host, documents="apart", length=DOCUMENTS_LENGTH)
+    for other in (packed, apart):
+        fault = fault or (HOLDS if other is None else _order_fault(other))
+    return fault
 
 
-def _longer(case: Case, host: HostModel, length: int) -> ObjectiveSetup | None:
-    """Return a setup of longer examples; only for objectives with sentinels, of which a long text needs many."""
-    needs = case.entry.traits.get("needs", [])
-    return objective_setup(case, host, length=length) if "sentinels" in needs else None
+def longer_setup(case: Case, setup: ObjectiveSetup) -> ObjectiveSetup | None:
+    """Return a setup of longer examples: for texts, so that some have padding, and for sentinels, so that many are
+    needed; None if the examples need not be longer.
+    """
+    if setup.examples.former is not None:
+        is_full = not any(map(has_padding, setup.formed().streams.values()))
+        length = PADDED if is_full and setup.model.topology.embedding.values_per_example is None else 0
+    else:
+        length = LONG if "sentinels" in setup.objective.traits.get("needs", []) else 0
+    return build_setup(case, setup.spec, length) if length else None
 
 
 def content_fault(setup: ObjectiveSetup, epochs: Sequence[int] = EPOCHS) -> str:
@@ -92,10 +99,10 @@ def _lengths_fault(setup: ObjectiveSetup) -> str:
     if len(lengths) != examples.count:
         return f"`example_lengths` has {len(lengths)} numbers; expected {examples.count}, as many as examples"
     count = min(examples.count, EXAMPLES)
-    formed = examples.form(setup.draw(torch.arange(count)), setup.length)
-    sizes = torch.stack([_token_count(stream) for stream in formed.streams.values()]).amax(0)
+    sizes, other_sizes = (_sizes(setup, count, epoch) for epoch in EPOCHS[:2])
+    is_drawn = not torch.equal(sizes, other_sizes)  # the declared length is an upper bound then
     for number in range(count):
-        if int(lengths[number]) != int(sizes[number]):
+        if int(lengths[number]) < int(sizes[number]) or (not is_drawn and int(lengths[number]) > int(sizes[number])):
             return (
                 f"`example_lengths` declares {lengths[number]} tokens for example {number}, but `form` makes "
                 f"{int(sizes[number])} besides padding"
@@ -103,9 +110,10 @@ def _lengths_fault(setup: ObjectiveSetup) -> str:
     return HOLDS
 
 
-def _token_count(stream: Stream) -> Tensor:
-    """(B,): number of tokens besides padding."""
-    return _text_mask(stream).sum(1)
+def _sizes(setup: ObjectiveSetup, count: int, epoch: int) -> Tensor:
+    """(count,): number of tokens besides padding of the longest stream of each example."""
+    formed = setup.examples.form(setup.draw(torch.arange(count), epoch=epoch), setup.length)
+    return torch.stack([_text_mask(stream).sum(1) for stream in formed.streams.values()]).amax(0)
 
 
 def _text_mask(stream: Stream) -> Tensor:
@@ -120,11 +128,11 @@ def _reserved_fault(setup: ObjectiveSetup, formed: TrainingExamples, batch: Batc
     if "encoder" in batch.streams:  # the input of a decoder starts with pad, or bos
         declared |= {token for name, token in vocabulary.specials.items() if name in ("pad", "bos", "eos")}
     sentinels = set(vocabulary.sentinels)
+    layout_tokens = {token for name, token in vocabulary.specials.items() if name not in ("mask", "unk")}
     for source in (formed, batch):
         for path, stream in source.streams.items():
             allowed = declared | (sentinels if "sentinels" in needs else set()) | set(_ids(setup.examples.tokens))
-            if setup.examples.former is None:
-                allowed |= set(formed.streams["body"].tokens.unique().tolist())
+            allowed |= layout_tokens if source is formed else set(formed.streams["body"].tokens.unique().tolist())
             mask = _text_mask(stream)
             for token in sorted(set(stream.tokens[mask].unique().tolist()) & (vocabulary.reserved - allowed)):
                 names = [name for name, special in vocabulary.specials.items() if special == token]
@@ -224,7 +232,7 @@ def example_origin(case: Case, host: HostModel) -> Verdict:
 
 def origin_fault(case: Case, setup: ObjectiveSetup) -> str:
     """Return a message about documents that are missing, mixed up, or taken from another corpus."""
-    fault = _corpora_fault(case, setup) or _own_documents_fault(setup) or _fit_fault(case, setup)
+    fault = _corpora_fault(case, setup) or _own_documents_fault(setup) or fit_fault(case, setup)
     for length in SHORT_LENGTHS if not fault else ():
         short = with_length(case, setup, length)
         if short is not None:
@@ -300,7 +308,7 @@ def _rows(setup: ObjectiveSetup, formed: TrainingExamples) -> list[bytes]:
     return [b"|".join(value[row].contiguous().numpy().tobytes() for value in values) for row in range(count)]
 
 
-def _fit_fault(case: Case, setup: ObjectiveSetup) -> str:
+def fit_fault(case: Case, setup: ObjectiveSetup) -> str:
     """Return a message if documents are skipped that fit the length exactly."""
     tokens, objective = setup.examples.tokens, setup.objective
     lengths = objective.example_lengths(tokens, setup.length)
@@ -350,7 +358,7 @@ def _coverage_fault(setup: ObjectiveSetup) -> str:
 def _languages_fault(setup: ObjectiveSetup) -> str:
     """Return a message if a token does not have the language of its document."""
     tokens = setup.examples.tokens
-    if tokens.targets is None or setup.objective.traits.get("example_kind") != "pairs":
+    if tokens.targets is None:
         return HOLDS
     numbers = np.arange(len(tokens.documents) - 1)
     targets = with_fields(tokens.targets, languages=1 - numbers % 2)
@@ -367,28 +375,6 @@ def _languages_fault(setup: ObjectiveSetup) -> str:
             is_changed = stream.tokens != whole.streams[path].tokens
             if stream.languages is not None and bool((stream.languages[is_changed] != language).any()):
                 return f"a token of the stream `{path}` has another language than its document"
-    return HOLDS
-
-
-def unigram_baseline(case: Case, host: HostModel) -> Verdict:
-    """The unigram baseline is finite for labels that `train` does not have, and depends on the labels of `train`."""
-    setup = _setup(case, host)
-    objective, train = setup.model.objective(setup.name), setup.text.train
-    targets = setup.batch().targets[setup.name]
-    value = objective.unigram_loss(train, targets)
-    if value is None:
-        return DOES_NOT_APPLY
-    corpora = [select_documents(train, [0, 1])]
-    if train.labels is not None and "answers" not in objective.traits.get("needs", []):
-        kinds = sorted(set(np.asarray(train.labels.values).tolist()))
-        constant = [train.labels._replace(values=np.full_like(train.labels.values, kind)) for kind in kinds]
-        corpora += [with_fields(train, labels=labels) for labels in constant]
-    values = [objective.unigram_loss(corpus, targets) for corpus in corpora]
-    for other in (value, *values):
-        if other is None or not math.isfinite(other):
-            return f"`unigram_loss` is {other} for a training split that lacks some labels; expected a finite number"
-    if len(values) > 1 and len({round(other or 0.0, 9) for other in (value, *values[1:])}) == 1:
-        return "`unigram_loss` does not change with the labels of `train`; expected a prediction learned from them"
     return HOLDS
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Final, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, SpecError
 from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.shape import Load
 from paribus.specs import resolved
@@ -26,12 +27,17 @@ from paribus.testing.objective_setup import (
     ObjectiveSetup,
     build_setup,
     objective_setup,
+    select_documents,
     select_rows,
+    with_fields,
 )
 from paribus.testing.small_model import noise
 
 TOLERANCE: Final = 1e-9
+LIKELIHOOD_TOLERANCE: Final = 1e-6
 METRIC_TOLERANCE: Final = 1e-5  # metrics are float32
+DISTINCT_LABELS: Final = 3  # labels of one example whose losses are compared
+SAME_LOSSES: Final = 4  # classes with one loss, after which the others are not computed
 SCALED_LABELS: Final = 3  # labels of a term whose loss is computed for every class
 
 
@@ -77,6 +83,12 @@ def _sum_fault(setup: ObjectiveSetup, batch: Batch, term: str, total: float) -> 
                 f"the loss `{term}` is {total:.6g}, but {added:.6g} as the sum over {name}; expected a sum over "
                 "labels, so that it is exact in micro-batches. Usual cause: a mean"
             )
+    slots = (labels[0] != IGNORED).nonzero().tolist() if labels.ndim > 1 else []
+    if len(slots) >= DISTINCT_LABELS:
+        chosen = slots[:: len(slots) // DISTINCT_LABELS][:DISTINCT_LABELS]
+        losses = [setup.total(setup.only_label(batch, term, (0, *slot)), term) for slot in chosen]
+        if not any(_differ(losses[0], other) for other in losses[1:]):
+            return f"{len(losses)} labels of an example have the same loss `{term}`. Usual cause: a mean"
     if _differ(setup.total(setup.with_labels(batch, term, torch.full_like(labels, IGNORED)), term), 0.0):
         return f"the loss `{term}` without labels is not 0"
     return HOLDS
@@ -110,6 +122,18 @@ def _scale_fault(setup: ObjectiveSetup, batch: Batch, term: str, count: int) -> 
     return HOLDS
 
 
+def is_likelihood(setup: ObjectiveSetup, term: str) -> bool:
+    """Return True if the likelihoods of all classes in the place of one label add up to 1."""
+    batch = setup.batch()
+    labels = setup.labels(batch, term)
+    if labels.is_floating_point():
+        return False
+    slot = tuple((labels != IGNORED).nonzero()[0].tolist())
+    sizes = {_head_size(setup), setup.model.topology.stage("body").shape.vocabulary}
+    factors = [_likelihood_factor(_losses_of_classes(setup, batch, term, slot, size)) for size in sizes]
+    return any(factor is not None and abs(factor - 1) < LIKELIHOOD_TOLERANCE for factor in factors)
+
+
 def _head_size(setup: ObjectiveSetup) -> int:
     """Return the number of classes of the head; 2 for one score."""
     objective = setup.model.objective(setup.name)
@@ -118,18 +142,26 @@ def _head_size(setup: ObjectiveSetup) -> int:
 
 
 def _losses_of_classes(setup: ObjectiveSetup, batch: Batch, term: str, slot: tuple[int, ...], size: int) -> list[float]:
-    """Return the loss of one label for each class in its place; [] if a class is not valid."""
+    """Return the loss of one label for each class in its place; [] if a class is not valid, or has no effect."""
     single = setup.only_label(batch, term, slot)
     labels = setup.labels(single, term)
-    first = setup.run(single)
+    first, objective = setup.run(single), setup.model.objective(setup.name)
+    recorded = RecordedForward(first.of(setup.name))
+    objective(recorded)
+    is_slow = objective.last_layer_reruns or "teacher" in objective.traits.get("needs", [])
     losses = []
     for value in range(size):
         changed = setup.with_labels(single, term, labels.masked_fill(labels != IGNORED, value))
         run = setup.run(changed)
         run.outputs = first.outputs  # the streams are the same
+        recorded.run = run.of(setup.name)
+        recorded.repeat()
         try:
-            losses.append(float(setup.terms(changed, run)[term].total))
+            terms = objective(recorded) if is_slow else setup.terms(changed, run)
+            losses.append(float(terms[term].total))
         except (IndexError, RuntimeError):
+            return []
+        if len(losses) == SAME_LOSSES and min(losses) == max(losses):  # the label is no class
             return []
     return losses
 
@@ -225,6 +257,28 @@ def _exact_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
     return f"the metric `exact` of an example with a wrong label is {exact:.3g}; expected 0" if exact else HOLDS
 
 
+def unigram_baseline(case: Case, host: HostModel) -> Verdict:
+    """The unigram baseline is finite for labels that `train` does not have, and depends on the labels of `train`."""
+    setup = _setup(case, host)
+    objective, train = setup.model.objective(setup.name), setup.text.train
+    targets = setup.batch().targets[setup.name]
+    value = objective.unigram_loss(train, targets)
+    if value is None:
+        return DOES_NOT_APPLY
+    corpora = [select_documents(train, [0, 1])]
+    if train.labels is not None and "answers" not in objective.traits.get("needs", []):
+        kinds = sorted(set(np.asarray(train.labels.values).tolist()))
+        constant = [train.labels._replace(values=np.full_like(train.labels.values, kind)) for kind in kinds]
+        corpora += [with_fields(train, labels=labels) for labels in constant]
+    values = [objective.unigram_loss(corpus, targets) for corpus in corpora]
+    for other in (value, *values):
+        if other is None or not math.isfinite(other):
+            return f"`unigram_loss` is {other} for a training split that lacks some labels; expected a finite number"
+    if len(values) > 1 and len({round(other or 0.0, 9) for other in (value, *values[1:])}) == 1:
+        return "`unigram_loss` does not change with the labels of `train`; expected a prediction learned from them"
+    return HOLDS
+
+
 @final
 class RecordedForward:
     """Forward pass whose results are recorded once, and then repeated in the same order at no cost."""
@@ -284,7 +338,11 @@ def head_cost(case: Case, host: HostModel) -> Verdict:
     """`cost` and the numbers of scored positions equal what torch counts in the head."""
     setup = _setup(case, host)
     narrow = _narrow_embedding_setup(case, setup)
-    return cost_fault(setup) or (HOLDS if narrow is None else cost_fault(narrow))
+    fault = cost_fault(setup)
+    try:
+        return fault or (HOLDS if narrow is None else cost_fault(narrow))
+    except SpecError:  # its scores need the width of the model
+        return fault
 
 
 def _narrow_embedding_setup(case: Case, setup: ObjectiveSetup) -> ObjectiveSetup | None:

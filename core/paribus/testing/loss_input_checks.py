@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.testing.host_models import HOLDS, Case, HostModel, Verdict, causal
+from paribus.testing.objective_checks import DOCUMENTS_LENGTH
 from paribus.testing.objective_setup import ObjectiveSetup, objective_setup, select_rows
 
 TOLERANCE: Final = 1e-9
@@ -24,7 +25,7 @@ def loss_inputs(case: Case, host: HostModel) -> Verdict:
     fault = gradient_fault(setup) or _input_fault(setup)
     if causal(case, host.spec):
         fault = fault or _future_fault(setup)
-    packed = objective_setup(case, host, documents="packed")
+    packed = objective_setup(case, host, documents="packed", length=DOCUMENTS_LENGTH)
     if packed is not None and packed.examples.former is None:
         fault = fault or _alone_fault(packed)
     return fault
@@ -65,7 +66,8 @@ def _input_fault(setup: ObjectiveSetup) -> str:
             single = setup.only_label(batch, term, tuple(slot))
             rows = select_rows(batch._replace(streams=streams), slice(slot[0], slot[0] + 1)).streams
             value = setup.total(single, term)
-            if abs(value - setup.total(single._replace(streams=rows), term)) <= EFFECT * max(1.0, abs(value)):
+            difference = abs(value - setup.total(single._replace(streams=rows), term))
+            if abs(value) > EFFECT and difference <= EFFECT * max(1.0, abs(value)):  # a loss of 0 needs no input
                 return f"the loss `{term}` of label {slot} does not depend on any token of the input"
     return HOLDS
 

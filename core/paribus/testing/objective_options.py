@@ -14,7 +14,7 @@ from paribus.kernels import KERNELS
 from paribus.parts.shape import Load
 from paribus.schema import Option, Range
 from paribus.specs import resolved
-from paribus.testing.example_checks import EPOCHS, content_fault, forms_alike, origin_fault
+from paribus.testing.example_checks import EPOCHS, content_fault, fit_fault, forms_alike, longer_setup, origin_fault
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
     HOLDS,
@@ -24,10 +24,10 @@ from paribus.testing.host_models import (
     alternative_values,
     example_node,
 )
-from paribus.testing.loss_checks import compute_metrics, cost_fault, sums_fault
+from paribus.testing.loss_checks import compute_metrics, cost_fault, is_likelihood, sums_fault
 from paribus.testing.loss_input_checks import gradient_fault
 from paribus.testing.objective_checks import padding_fault, single_examples_fault, traits_fault
-from paribus.testing.objective_setup import ObjectiveSetup, build_setup, objective_setup, tensors
+from paribus.testing.objective_setup import ObjectiveSetup, build_setup, difference, objective_setup, tensors
 from paribus.testing.option_checks import flatten_options
 from paribus.testing.small_model import max_difference
 
@@ -91,18 +91,30 @@ def option_values(case: Case, host: HostModel) -> Verdict:
 
 def _rules_fault(case: Case, setup: ObjectiveSetup, base: ObjectiveSetup) -> str:
     """Return a message if examples or losses of a variant break a rule; only the cheap rules."""
-    forms_others = setup.examples.former is not None and not forms_alike(case, setup, base)
+    changes_loss = not difference(setup.batch(), base.batch(), setup.name)  # not the examples
+    is_former = setup.examples.former is not None
+    forms_others = is_former and not forms_alike(case, setup, base)
+    longer = longer_setup(case, setup) if is_former else None
     return (
         traits_fault(setup)
         or content_fault(setup, EPOCHS[:2])
         or single_examples_fault(setup)
-        or (origin_fault(case, setup) if forms_others else HOLDS)
-        or sums_fault(setup, rows=3, scaled_labels=1)
+        or (origin_fault(case, setup) if forms_others else fit_fault(case, setup) if is_former else HOLDS)
+        or sums_fault(setup, rows=3, scaled_labels=0)
+        or (_likelihood_fault(setup, base) if changes_loss else HOLDS)
         or gradient_fault(setup)
         or cost_fault(setup)
-        or padding_fault(setup)
+        or padding_fault(setup if longer is None else longer)
         or HOLDS
     )
+
+
+def _likelihood_fault(setup: ObjectiveSetup, base: ObjectiveSetup) -> str:
+    """Return a message if the loss in evaluation is a negative log-likelihood without the option only."""
+    for term in setup.label_keys:
+        if is_likelihood(base, term) and not is_likelihood(setup, term):
+            return f"the loss `{term}` in evaluation is no negative log-likelihood, as it is with the default"
+    return HOLDS
 
 
 def _variants(case: Case, host: HostModel) -> Iterator[Mapping[Path, Any]]:
@@ -121,9 +133,10 @@ def _variants(case: Case, host: HostModel) -> Iterator[Mapping[Path, Any]]:
                 count += 1
                 yield {path: value}
     layers = {path: LAYERS for path, option in options if _is_list_of_numbers(option)}
-    dims = {path: host.spec["dims"][path[-1]] for path, _ in options if path[-1] in host.spec["dims"]}
+    dims = host.spec["dims"]
+    sizes = {path: dims[path[-1]] for path, option in options if option.kind.name == "int" and path[-1] in dims}
     if layers:
-        yield {**layers, **dims}
+        yield {**layers, **sizes}
 
 
 def _limits(option: Option) -> list[float]:

@@ -145,6 +145,14 @@ def with_length(case: Case, setup: ObjectiveSetup, length: int) -> ObjectiveSetu
     """Return the same model with examples of another length, None if the objective does not accept it."""
     if length > setup.length or setup.model.topology.embedding.values_per_example is not None:
         return None
+    key = ("length", repr(setup.spec), str(length))
+    if key not in case.setups:
+        case.setups[key] = _with_length(case, setup, length)
+    other: ObjectiveSetup | None = case.setups[key]
+    return other
+
+
+def _with_length(case: Case, setup: ObjectiveSetup, length: int) -> ObjectiveSetup | None:
     spec = {**setup.spec, "dims": {**setup.spec["dims"], "length": length}}
     try:
         data = build_data(spec, case.registry, setup.text)

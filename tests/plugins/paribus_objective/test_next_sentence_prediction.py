@@ -11,6 +11,7 @@ from paribus import DataError, Draw, Objective, Tokens, TrainingExamples, Vocabu
 Build = Callable[..., Objective]
 Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
 
+LIMIT = 32  # length of the model
 SENTENCES = [[3, 4, 5, 2, 1, 7, 3] * 4, [6, 2, 3], [4, 4] * 6, [2, 9, 3, 1, 5] * 3, [1, 1], [5]]
 
 
@@ -53,6 +54,17 @@ def test_segments_are_runs_of_text_and_negatives_of_another_document(
                 assert side == list(range(side[0], side[0] + len(side)))
                 assert document(tokens, side[0]) == document(tokens, side[-1])
             assert (document(tokens, a[0]) != document(tokens, b[0])) == (label == 1)
+
+
+def test_examples_of_a_short_batch_are_whole(nsp: Objective, corpus: Corpus) -> None:
+    tokens, limit = corpus(SENTENCES), LIMIT
+    lengths = nsp.example_lengths(tokens, limit)
+    assert lengths is not None
+    assert lengths.max() <= limit
+    for epoch, batch in enumerate(formed(nsp, tokens, limit, 20)):
+        for row, length in enumerate(lengths.tolist()):
+            alone = nsp.form(tokens, length, Draw(0, epoch, torch.tensor([row])))
+            assert sides(alone, 0) == sides(batch, row)
 
 
 def test_positives_begin_where_the_first_segment_ends(nsp: Objective, corpus: Corpus) -> None:

@@ -151,6 +151,14 @@ def test_lengths_of_examples_are_known_and_short_batches_hold_the_same(build: Bu
     assert torch.equal(wide[:, :20], narrow)
 
 
+def test_truncated_tokens_are_reported(build: Build, tokens: Any) -> None:
+    objective = build("tlm", VOCABULARY)
+    sizes = [len(a) + len(b) for a, b in zip(texts(tokens), texts(tokens.targets), strict=True)]
+    (count,) = objective.skipped_documents(tokens, 32).values()
+    assert count == sum(max(0, size - 28) for size in sizes) > 0
+    assert set(objective.skipped_documents(tokens, 128).values()) == {0}
+
+
 def test_without_languages_tokens_have_no_language(build: Build, tokens: Any) -> None:
     tokens.languages = None
     assert unmasked_examples(build("tlm", VOCABULARY), tokens).languages is None

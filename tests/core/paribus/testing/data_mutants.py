@@ -19,6 +19,11 @@ METRICS: Final = "metrics agree with the loss"
 COST: Final = "head matches its declared cost"
 OPTIONS: Final = "every option of an objective has an effect"
 TRAINING: Final = "loss falls on one batch"
+CONTENT: Final = "examples have valid tokens and labels"
+ORIGIN: Final = "examples come from their documents"
+INPUTS: Final = "loss depends on its inputs"
+BASELINE: Final = "baseline is learned from labels"
+VALUES: Final = "rules hold for every option value"
 SHIFT: Final = "labels = body.tokens[:, 1:].clone()"
 CLM_RETURN: Final = 'return TrainingExamples({**streams, "body": inputs}, {"labels": labels})'
 MASKING: Final = "paribus_objective.masking:"
@@ -447,6 +452,45 @@ OBJECTIVES: Final = (
         "losses = divergence * self.temperature**2 / len(divergence)",
         LOSS,
     ),
+    Mutant(
+        "every second masked token has no label",
+        f"{MASKING}Masking.__call__",
+        "labels[unused] = IGNORED",
+        "labels[unused] = IGNORED; labels[:, ::2] = IGNORED",
+        CONTENT,
+        "objective.mlm",
+    ),
+    Mutant(
+        "a text has the label of the text before it",
+        "objective.classify",
+        "labels_of(tokens, index)",
+        "labels_of(tokens)[index - 1]",
+        ORIGIN,
+    ),
+    Mutant(
+        "the body gets no gradient from the classes",
+        "paribus_objective.class_head:logits",
+        "objective.head(hidden)",
+        "objective.head(hidden.detach())",
+        INPUTS,
+        "objective.classify",
+    ),
+    Mutant(
+        "the baseline is learned from the evaluated labels",
+        "paribus_objective.class_head:unigram_loss",
+        "labels_of(train)",
+        'targets["labels"].numpy()',
+        BASELINE,
+        "objective.classify",
+    ),
+    Mutant(
+        "labels are smoothed in evaluation as well",
+        "paribus_objective.class_head:smoothed_loss",
+        "objective.smoothing if objective.training else 0.0",
+        "objective.smoothing",
+        VALUES,
+        "objective.classify",
+    ),
 )
 TOKENS: Final = "any text is encoded"
 ROUND_TRIP: Final = "tokenizer round trip"
@@ -607,15 +651,6 @@ TOKENIZERS: Final = (
 )
 DATA_KILLED: Final = (*OBJECTIVES, *TOKENIZERS)
 DATA_SURVIVORS: Final = (
-    Mutant(
-        "labels are smoothed in evaluation as well",
-        "paribus_objective.class_head:smoothed_loss",
-        "objective.smoothing if objective.training else 0.0",
-        "objective.smoothing",
-        "",
-        "objective.classify",
-        "another loss is a valid objective; the installed ones are compared with references",
-    ),
     Mutant(
         "the rate does not follow `final_rate`",
         "paribus_objective.masking:MaskSchedule.current_rate",
