@@ -45,6 +45,12 @@ def test_several_objectives_share_one_pass(assemble: Assemble) -> None:
     assert (len(calls), len(embedded)) == (1, 1)
 
 
+def test_scores_of_a_narrow_embedding_need_a_head(assemble: Assemble) -> None:
+    model = assemble("encoder-tiny", "embedding={name: factorised, width: 8}")
+    with pytest.raises(SpecError, match="embedding scores vectors of width 8"):
+        BatchForward(model.topology, batch()).head_logits(None)
+
+
 def test_a_memory_is_computed_once_for_all_objectives(assemble: Assemble) -> None:
     model = assemble("seq2seq-tiny")
     calls = record_calls(model.topology.get_submodule("encoder"))
