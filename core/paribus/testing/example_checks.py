@@ -41,9 +41,7 @@ IMPOSSIBLE: Final = 1e6  # a larger loss is that of a label with a masked score
 
 
 def example_content(case: Case, host: HostModel) -> Verdict:
-    """Examples have the declared lengths and special tokens; each has labels, text in each segment, and no label for
-    padding.
-    """
+    """Examples have the declared lengths and special tokens, and labels of text only, in whole segments."""
     setup = _setup(case, host)
     fault = content_fault(setup) or possible_fault(setup)
     shorts = [with_length(case, setup, length) for length in SHORT_LENGTHS] if setup.examples.former else []
