@@ -6,6 +6,7 @@ kit, those of `independent_*_faults.py`: tuples of fault, source, original, repl
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any, Final, NamedTuple
 
 HERE: Final = Path(__file__).parent
 AUTHORS: Final = ("kit", "independent")
-INDEPENDENT_SURVIVORS: Final[Mapping[str, str]] = {}
-"""Reasons for the faults of independent authors that no check finds, by "source: fault"."""
+INDEPENDENT_RESULTS: Final[Mapping[str, Mapping[str, str]]] = json.loads(
+    (HERE / "independent_results.json").read_text()
+)
+"""The check that finds a fault of another author, or the reason why none does, by "source: fault"."""
 
 
 class SeededFault(NamedTuple):
@@ -62,7 +65,7 @@ def seeded_faults() -> Iterator[SeededFault]:
         yield SeededFault(_slot(mutant), "kit", mutant_id(mutant), mutant.reason)
     for mutant in INDEPENDENT:
         name = mutant_id(mutant)
-        yield SeededFault(_slot(mutant), "independent", name, INDEPENDENT_SURVIVORS.get(name, ""))
+        yield SeededFault(_slot(mutant), "independent", name, INDEPENDENT_RESULTS[name].get("reason", ""))
 
 
 def _slot(mutant: Any) -> str:

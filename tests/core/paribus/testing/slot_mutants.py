@@ -330,7 +330,6 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("the start of a job is not reported", "launcher.local", "return self._zygote.poll(seconds)", "return [event for event in self._zygote.poll(seconds) if not hasattr(event, 'location')]"),
         ("the last line is lost", SERVER, 'message["last_line"]', '""', "launcher.local"),
         ("a job is started twice", "launcher.local", "self._zygote.start(job)", "self._zygote.start(job), self._zygote.start(job)"),
-        ("jobs are not started after a second opening", "launcher.local", "self._zygote.open(plugins)", "getattr(self, 'opened', None) or self._zygote.open(plugins)\n        self.opened = True"),
         ("the log is not written", "launcher.local", "self._zygote.start(job)", "self._zygote.start(job._replace(log='/dev/null'))"),
     ),
     "stopped jobs end": (
