@@ -67,9 +67,10 @@ def examine_mutant(components: Registry, monkeypatch: pytest.MonkeyPatch) -> Ite
     def examine_mutant(mutant: Any, only: list[str] | None) -> Report:
         reference = REFERENCES[mutant.component or mutant.source] if only == [REFERENCE] else None
         if ":" in mutant.source:
-            for owner, name, value in mutated_functions(mutant):
-                monkeypatch.setattr(owner, name, value)
-            return examine(mutant.component, registry=components, only=only, reference=reference)
+            with monkeypatch.context() as patched:
+                for owner, name, value in mutated_functions(mutant):
+                    patched.setattr(owner, name, value)
+                return examine(mutant.component, registry=components, only=only, reference=reference)
         original = unchanged_component(mutant.source, components)
         file = Path(inspect.getfile(original))
         mutated = execute_module("mutated", mutate(file.read_text(), mutant), file)[original.__name__]
