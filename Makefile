@@ -94,6 +94,10 @@ test-faults: $(VENV)/.installed-test  ## every row of the table of faults, kills
 
 faults: test-faults
 
+measure-faults: $(VENV)/.installed-test  ## run all checks on the faults of independent authors; writes RESULTS=FILE
+	PARIBUS_FAULT_RESULTS='$(abspath $(RESULTS))' \
+	    $(PYTEST) -n $(WORKERS) -m slow tests/core/paribus/testing/test_mutants.py -k independent_fault --timeout 1800 $(ARGS)
+
 peers: $(VENV)/.installed-test  ## measured against other libraries
 	$(PYTEST) -m peers --timeout 1800 $(ARGS)
 

@@ -83,5 +83,9 @@ def table(slots: tuple[str, ...]) -> list[str]:
             own = [fault for fault in faults if (fault.slot, fault.author) == (slot, author)]
             cells += [str(len(own)), str(sum(not fault.reason for fault in own))]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "No check finds these:", ""]
+    by_reference = sum(
+        result.get("check") == "output equals the author's reference" for result in INDEPENDENT_RESULTS.values()
+    )
+    lines += ["", f"Of the faults of others, {by_reference} are found by a reference of the author only.", ""]
+    lines += ["No check finds these:", ""]
     return lines + [f"- {fault.slot}: `{fault.name}`: {fault.reason}." for fault in faults if fault.reason]
