@@ -94,8 +94,9 @@ test-faults: $(VENV)/.installed-test  ## every row of the table of faults, kills
 
 faults: test-faults
 
-measure-faults: $(VENV)/.installed-test  ## run all checks on the faults of independent authors; writes RESULTS=FILE
-	PARIBUS_FAULT_RESULTS='$(abspath $(RESULTS))' \
+measure-faults: $(VENV)/.installed-test  ## run all checks on the faults of independent authors; writes .benchmarks/faults.jsonl
+	@mkdir -p .benchmarks
+	PARIBUS_FAULT_RESULTS='$(CURDIR)/.benchmarks/faults.jsonl' \
 	    $(PYTEST) -n $(WORKERS) -m slow tests/core/paribus/testing/test_mutants.py -k independent_fault --timeout 1800 $(ARGS)
 
 peers: $(VENV)/.installed-test  ## measured against other libraries
