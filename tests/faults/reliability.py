@@ -103,8 +103,8 @@ def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -
         "## Faults in components",
         "",
         "Faults seeded in the source of components, and found by a check of `paribus conform`. `make slow` tries each.",
-        "Others, who had not read the checks, wrote those of the last columns. The checks of that day found 42 of their",
-        "172 faults in data and training, and 67 of the 155 in models that were measured; then checks were added.",
+        "Others, who had not read the checks, wrote those of the last columns. The checks of that day found 42 of",
+        "their 172 faults in data and training, and 67 of the 155 in models measured; then checks were added.",
         "",
         *runpy.run_path(str(SEEDED))["table"](SLOTS),
     ]
