@@ -37,7 +37,7 @@ from paribus.errors import (
 from paribus.registry.plugin_loading import find_plugin_sources
 
 _FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-_HELPERS: Final = frozenset({"main", "console"})
+_HELPERS: Final = frozenset({"main", "console", "slot_contract"})
 _GLOBAL: Final = {
     "--plugin": 1,
     "--no-plugins": 0,

@@ -351,9 +351,13 @@ def _narrow_embedding_setup(case: Case, setup: ObjectiveSetup) -> ObjectiveSetup
     for entry in (entry for entry in embeddings if entry.traits.get("any_width")):
         node = {**example_node(entry), "width": setup.model.topology.stage("body").shape.width // 2}
         try:
-            return build_setup(case, resolved({**setup.spec, "embedding": node}, registry=case.registry), setup.length)
-        except ParibusError:
+            narrow = build_setup(
+                case, resolved({**setup.spec, "embedding": node}, registry=case.registry), setup.length
+            )
+            narrow.terms(narrow.batch())
+        except (ParibusError, RuntimeError):  # torch, of a head that needs the width of the model
             continue
+        return narrow
     return None
 
 

@@ -42,8 +42,8 @@ def test_passed_checks_are_listed_with_their_summaries(capsys: pytest.CaptureFix
 
 
 def test_slot_selects_all_of_its_components(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conform", "launcher"]) == 0
-    assert "launcher.local conforms" in capsys.readouterr().out
+    assert main(["conform", "schedule"]) == 0
+    assert "schedule.constant conforms" in capsys.readouterr().out
 
 
 def test_failure_of_a_plugin_file_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
