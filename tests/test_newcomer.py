@@ -82,7 +82,7 @@ def test_a_new_attention_is_tested(checkout: Path) -> None:
         "-k",
         "attention.newcomer",
     ]
-    assert "1 passed" in run(checkout, "pytest", *tests)
+    assert "2 passed" in run(checkout, "pytest", *tests)
 
 
 def test_a_new_attention_is_benchmarked(checkout: Path) -> None:
