@@ -97,7 +97,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "permuted tokens keep their output": Check(token_checks.order, LAYERS, "everywhere"),
     "extra queries change no other output": Check(token_checks.extra_queries, LAYERS, "everywhere"),
     "chunked decoding equals one pass": Check(forward_checks.decoding, ARCHITECTURE, "everywhere"),
-    "attention weights match their declaration": Check(forward_checks.weights, ("attention", "position")),
+    "attention weights match their declaration": Check(forward_checks.weights, ("attention", "position", "topology")),
     "decoding state has the declared size": Check(forward_checks.state_size, ("attention",)),
     "kernels agree": Check(forward_checks.kernels, ("attention", "position"), "everywhere"),
     "embedding has one vector per token": Check(forward_checks.embedding_length, ("embedding",)),

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from paribus.assembly.components import make
+from paribus.errors import SpecError
 from paribus.parts.batch import Stream
 from paribus.parts.shape import Role
 from paribus.slots.initialisation import Initialisation, ParameterInfo
+from paribus.specs import resolved
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import SIZE, TOLERANCE, SmallModel, max_difference, noise
 
+KINDS: Final = 3  # segments, or languages
 USED_TOKENS: Final = (0, 40, 63)  # first, some, last
 
 
@@ -32,16 +36,29 @@ def distinct_vectors(case: Case, host: HostModel) -> Verdict:
         first, second = equal[0].tolist()
         return f"tokens {first} and {second} of {SIZE} have the same vector"
     for name in ("segments", "languages"):
-        if host.spec["embedding"].get(name, 0) > 1:
-            others = _embed(model, stream._replace(**{name: torch.ones_like(stream.tokens)}), [])[0]
-            if max_difference(others, vectors) <= TOLERANCE:
-                return f"tokens of two {name} have the same vectors, though `{name}` is {host.spec['embedding'][name]}"
+        fault = _equal_kinds_fault(case, host, name) if name in host.spec["embedding"] else HOLDS
+        if fault:
+            return fault
     used = torch.tensor([USED_TOKENS])
     with torch.enable_grad():
         vectors = _embed(model, Stream(used), [])
         for path, rows in _rows_with_gradient(model, (vectors * noise("loss", *vectors.shape)).sum()):
-            if not set(rows) <= set(USED_TOKENS):
-                return f"tokens {list(USED_TOKENS)} change rows {rows[:5]} of `{path}`; expected their own rows only"
+            if rows and rows != [*USED_TOKENS]:
+                return f"tokens {list(USED_TOKENS)} train rows {rows[:5]} of `{path}`; expected their own rows"
+    return HOLDS
+
+
+def _equal_kinds_fault(case: Case, host: HostModel, name: str) -> str:
+    """Return a message if two of three segments or languages have the same vector."""
+    try:
+        spec = resolved({**host.spec, "embedding": {**host.spec["embedding"], name: KINDS}}, registry=case.registry)
+    except SpecError:
+        return HOLDS  # the option means something else, or has a lower limit
+    model, stream = SmallModel(spec, case.registry), Stream(torch.tensor([[40]]))
+    vectors = [_embed(model, stream._replace(**{name: torch.tensor([[kind]])}), []) for kind in range(KINDS)]
+    for first, second in combinations(range(KINDS), 2):
+        if max_difference(vectors[first], vectors[second]) <= TOLERANCE:
+            return f"a token has the same vector in {name} {first} and {second} of {KINDS}"
     return HOLDS
 
 

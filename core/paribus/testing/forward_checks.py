@@ -11,14 +11,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from paribus.kernels import KERNELS
 from paribus.parts.attend import Attend
-from paribus.parts.batch import Stream
+from paribus.parts.batch import PADDING, Stream
 from paribus.parts.context import AttentionSublayer
 from paribus.parts.shape import Load
 from paribus.parts.stack import Layer
 from paribus.slots.attention import Attention
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
-from paribus.testing.token_checks import pad_tokens
+from paribus.testing.token_checks import packed_stream, pad_tokens
 
 
 def flop_counter() -> FlopCounterMode:
@@ -37,6 +37,12 @@ def _fft_flops(shape: Any, dims: list[int], *_: Any, out_shape: Any = None, **__
 
 
 CHUNKS: Final = ((1, 1), (2, 1), (1, 2), (5, 1, 1, 5))
+# Chunks that end in padding, start with padding, or start a document; the last is long, with consecutive positions.
+PACKED_CHUNKS: Final = (3, 2, 1, 5, 16)
+PACKED_DOCUMENTS: Final = (
+    (0, 0, PADDING, PADDING, 0, 0, 0, 1, 1, 1, PADDING, *[2] * 16),
+    (PADDING, PADDING, 0, 0, 0, PADDING, 0, 1, 1, 2, 2, *[3] * 16),
+)
 LONG_LENGTH: Final = 112  # long enough for kernels that split a sequence into blocks
 SHORT_LENGTH: Final = 12
 _SUBLAYERS: Final = {"attention": ("attention", "cross"), "feedforward": ("feedforward",)}
@@ -58,6 +64,20 @@ def decoding(case: Case, host: HostModel) -> Verdict:
                 "from "
                 "one pass. Usual cause: the cache lacks tokens, or positions start at 0 in each chunk"
             )
+    return _packed_decoding_fault(model) if case.all_attentions_declare(host, "documents") else HOLDS
+
+
+def _packed_decoding_fault(model: SmallModel) -> str:
+    """Return a message if chunks with padding and several documents do not give the output of one pass."""
+    stream = packed_stream(tokens(2, sum(PACKED_CHUNKS)), PACKED_DOCUMENTS)
+    expected, output = model.hidden(stream), model.decode_chunks(stream, PACKED_CHUNKS)
+    is_content = torch.tensor(PACKED_DOCUMENTS) != PADDING
+    difference = max_difference(output[is_content], expected[is_content])
+    if difference > TOLERANCE:
+        return (
+            f"packed documents with padding, decoded in chunks of {', '.join(map(str, PACKED_CHUNKS))}, differ by "
+            f"{difference:.2g} from one pass. Usual cause: padding or another document enters the decoding state"
+        )
     return HOLDS
 
 
@@ -275,7 +295,10 @@ def weights_fault(model: SmallModel, token_ids: Tensor, source: Tensor) -> str:
     if difference > TOLERANCE:
         return f"the output for {token_ids.shape[1]} tokens changes by {difference:.2g} when weights are captured"
     causal = model.body.causal and output.layout.order is None
-    for index, (self_attention, cross) in enumerate(_attention_layers(model)):
+    layers = _attention_layers(model)
+    if len(output.captured) != len(layers):
+        return f"{len(output.captured)} of {len(layers)} layers are captured. Usual cause: `capture` is not passed on"
+    for index, (self_attention, cross) in enumerate(layers):
         captured = output.captured[index]
         for name, attention, keys in (("weights", self_attention, token_ids), ("cross", cross, source)):
             fault = _layer_weights_fault(name, attention, captured.get(name), keys, causal=causal and name == "weights")

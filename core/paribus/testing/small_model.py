@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Final, cast, final
 
 import torch
@@ -141,14 +142,15 @@ class SmallModel:
             if part is not self.body and part.path not in {other_part.cross for other_part in parts}
         ]
 
-    def decode_chunks(self, body: Tensor, chunks: Sequence[int]) -> Tensor:
+    def decode_chunks(self, body: Tensor | Stream, chunks: Sequence[int]) -> Tensor:
         """Hidden states of the body, decoded chunk by chunk."""
-        states: States = self.topology.start(body.shape[0], sum(chunks))
-        memory = self.memory(tokens(body.shape[0], 6, "source"))
-        outputs = [
-            self.topology.run({"body": Stream(chunk)}, "body", memory=memory, states=states).hidden
-            for chunk in body.split(list(chunks), dim=1)
-        ]
+        stream = body if isinstance(body, Stream) else Stream(body)
+        batch, outputs = stream.tokens.shape[0], list[Tensor]()
+        states: States = self.topology.start(batch, sum(chunks))
+        memory = self.memory(tokens(batch, 6, "source"))
+        for end, size in zip(accumulate(chunks), chunks, strict=True):
+            chunk = Stream(*(None if vector is None else vector[:, end - size : end] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            outputs.append(self.topology.run({"body": chunk}, "body", memory=memory, states=states).hidden)
         return torch.cat(outputs, dim=1)
 
 

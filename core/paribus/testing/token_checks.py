@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -22,6 +23,7 @@ from paribus.testing.small_model import (
 )
 
 LENGTHS: Final = (2, 3, 5, 12)  # ascending, so that the first counterexample is the smallest
+DROPOUT: Final = 0.5
 
 
 def causality(case: Case, host: HostModel) -> Verdict:
@@ -148,8 +150,8 @@ def _ragged_batch_fault(model: SmallModel) -> str:
 
 
 def determinism(case: Case, host: HostModel) -> Verdict:
-    """Two passes in evaluation mode are bitwise equal for any state of torch's global generator."""
-    model = case.small_model(host)
+    """Two passes in evaluation mode are bitwise equal for any state of torch's global generator, at any dropout."""
+    model = SmallModel({**host.spec, "dropout": DROPOUT}, case.registry)
     token_ids = model.tokens(2, LENGTHS[-1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
@@ -162,6 +164,9 @@ def determinism(case: Case, host: HostModel) -> Verdict:
             f"two passes over {LENGTHS[-1]} tokens differ by {difference:.2g}; expected bitwise equality. "
             "Usual cause: dropout in evaluation mode"
         )
+    difference = max_difference(first_pass, case.small_model(host).hidden(token_ids))
+    if difference > TOLERANCE:
+        return f"with a dropout of {DROPOUT}, the output in evaluation mode changes by {difference:.2g}"
     return HOLDS
 
 
@@ -242,7 +247,35 @@ def documents(case: Case, host: HostModel) -> Verdict:
                 "from "
                 "separate ones. Usual cause: tokens attend to another document"
             )
+    return HOLDS if model.body.cross is None else _source_documents_fault(model)
+
+
+def _source_documents_fault(model: SmallModel) -> str:
+    """Return a message if a document reads the source of another, or changes with the source without having one."""
+    token_ids, source_ids = tokens(1, 7), tokens(1, 6, "source")
+    stream = packed_stream(token_ids, [[0, 0, 0, 1, 1, 2, 2]])
+    source = packed_stream(source_ids, [[0, 0, 2, 2, 2, PADDING]])
+    output = model.hidden(stream, source=source)
+    for document, span, source_span in ((0, slice(0, 3), slice(0, 2)), (2, slice(5, 7), slice(2, 5))):
+        alone = model.hidden(token_ids[:, span], source=source_ids[:, source_span])
+        difference = max_difference(output[:, span], alone)
+        if difference > TOLERANCE:
+            return (
+                f"document {document} of 3 differs by {difference:.2g} from the same one alone, with sources packed as "
+                "well. Usual cause: cross-attention reads the source of another document"
+            )
+    other_output = model.hidden(stream, source=source._replace(tokens=replace_tokens(source_ids)))
+    difference = max_difference(other_output[:, 3:5], output[:, 3:5])
+    if difference > TOLERANCE:
+        return f"a document without a source changes by {difference:.2g} with the source of other documents"
     return HOLDS
+
+
+def packed_stream(token_ids: Tensor, documents: Sequence[Sequence[int]]) -> Stream:
+    """Return a stream of documents, with the positions of each token in its own."""
+    numbers = torch.tensor(documents)
+    earlier = (numbers.unsqueeze(-1) == numbers.unsqueeze(-2)).tril(-1)  # (B, T, T)
+    return Stream(token_ids, documents=numbers, positions=earlier.sum(-1))
 
 
 def order(case: Case, host: HostModel) -> Verdict:

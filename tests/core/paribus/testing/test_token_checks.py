@@ -113,6 +113,16 @@ def test_random_draws_in_evaluation_are_reported(attention: Factory, failure_of:
     assert "two passes over 12 tokens differ by" in failure_of(noisy, "repeated passes are equal")
 
 
+def test_output_that_depends_on_the_dropout_in_evaluation_is_reported(
+    attention: Factory, failure_of: FailureOf
+) -> None:
+    def forward(self: Any, x: Tensor, ctx: Context) -> Any:
+        return self.heads.merge(self.attend(self.heads, x, ctx)) * (1 - self.attend.dropout)
+
+    message = failure_of(attention(forward=forward), "repeated passes are equal")
+    assert "with a dropout of 0.5, the output in evaluation mode changes by" in message
+
+
 @pytest.mark.parametrize("check", [PADDING, DOCUMENTS, ORDER])
 def test_attention_that_always_reads_the_previous_token_is_reported(
     check: str, attention: Factory, failure_of: FailureOf
@@ -165,6 +175,15 @@ def test_padding_of_the_source_is_reported(attention: Factory, failure_of: Failu
     message = failure_of(attention(forward=forward), PADDING)
     assert f"{PADDING} (seq2seq-tiny): the output for 2 tokens changes by" in message
     assert "when the source has 3 padding tokens on the right" in message
+
+
+def test_source_of_another_document_is_reported(attention: Factory, failure_of: FailureOf) -> None:
+    def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
+        mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
+        return mixed if ctx.memory is None else mixed + ctx.memory[:, :1]
+
+    message = failure_of(attention(forward=forward), DOCUMENTS)
+    assert f"{DOCUMENTS} (seq2seq-tiny): document 2 of 3 differs by" in message
 
 
 def test_position_without_effect_is_reported(position: Factory, failure_of: FailureOf) -> None:
