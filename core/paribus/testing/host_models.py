@@ -64,6 +64,7 @@ class Case:
     rejections: list[str] = field(default_factory=list)
     setups: dict[tuple[str, ...], Any] = field(default_factory=dict)  # models and data that checks share
     obstacles: list[str] = field(default_factory=list)  # files and libraries that checks lack
+    partner: Mapping[str, Any] = field(default_factory=dict)  # the objective of a topology, or topology of an objective
     _models: dict[str, SmallModel] = field(default_factory=dict)
 
     @property
@@ -114,7 +115,7 @@ class Case:
         if self.entry.slot == "objective":
             overrides |= self._corpus_overrides(base, overrides)
         if self.entry.slot != "attention":
-            return overrides
+            return {**overrides, **self.partner}
         base_spec = self.resolved(base, {})
         if base_spec.get("position") is not None and self._has_unsupported_position(base_spec["position"]):
             overrides["position"] = {"name": NO_POSITION}
@@ -160,12 +161,13 @@ def base_specs(user_spec: Source | None, registry: Registry) -> dict[str, Mappin
 
 def host_models(case: Case) -> Iterator[HostModel]:
     """Yield every valid model with the component."""
-    node = _component_node(case)
+    node = component_node(case)
     overrides = {base: case.component_overrides(base, node) for base in case.base_specs}
     if case.entry.slot in _PARTNER_SLOTS and not any(
         _is_valid(case, base, changes) for base, changes in overrides.items()
     ):
-        overrides = {base: {**changes, **_partner_overrides(case)} for base, changes in overrides.items()}
+        case.partner = _partner_overrides(case)
+        overrides = {base: {**changes, **case.partner} for base, changes in overrides.items()}
     accepted, chosen = False, None
     for base, changes in overrides.items():
         if accepted and base in FALLBACK_PRESETS:
@@ -201,7 +203,7 @@ def causal(case: Case, spec: Mapping[str, Any]) -> bool:
 
 def _option_variants(case: Case, host: HostModel, changes: Mapping[str, Any]) -> Iterator[HostModel]:
     """Yield the model with other options of the component: each choice, and two values of each number."""
-    node = _component_node(case)
+    node = component_node(case)
     for option in case.entry.options if case.entry.slot in (*ARCHITECTURE, "topology") else ():
         count = 0
         for value in alternative_values(option, host.spec) if option.kind.name not in ("group", "slot") else ():
@@ -239,7 +241,7 @@ def _partner_overrides(case: Case) -> dict[str, Any]:
     return {}
 
 
-def _component_node(case: Case) -> dict[str, Any]:
+def component_node(case: Case) -> dict[str, Any]:
     """Return the component as a spec node: with the options of the user's spec if it has any, else an example."""
     node = case.base_specs.get(USER_SPEC, {}).get(case.entry.slot)
     return dict(node) if isinstance(node, Mapping) and node["name"] == case.entry.name else example_node(case.entry)

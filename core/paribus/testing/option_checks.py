@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from paribus.assembly.build import build
 from paribus.assembly.components import make
 from paribus.errors import ParibusError, SpecError
-from paribus.schema import Option
+from paribus.kernels import KERNELS
+from paribus.schema import Option, Range
 from paribus.slots.component import Component
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
@@ -19,14 +23,16 @@ from paribus.testing.host_models import (
     HostModel,
     Verdict,
     alternative_values,
-    example_node,
+    component_node,
 )
-from paribus.testing.small_model import SmallModel, max_difference
+from paribus.testing.small_model import VOCABULARY, SmallModel, max_difference
 
 OPTION_LENGTH = 20
 ROUNDING = 1e-12  # above the difference of two kernels, below the effect of an option
 MAX_NUMERIC_VALUES = 3  # alternative values of a numeric option
+OUTSIDE_MODELS: Final = ("initialisation", "optimizer", "schedule", "tokenizer")  # built without a model
 Path = tuple[str, ...]  # names of an option in its groups
+Values = Mapping[Path, Any]  # values of some options
 
 
 def options(case: Case, host: HostModel) -> Verdict:
@@ -87,12 +93,12 @@ def spec_with_option(case: Case, host: HostModel, path: Path, value: Any) -> Map
     return _spec_with_options(case, host, {path: value})
 
 
-def _spec_with_options(case: Case, host: HostModel, values: Mapping[Path, Any]) -> Mapping[str, Any] | None:
-    node = example_node(case.entry)
+def _spec_with_options(case: Case, host: HostModel, values: Values) -> Mapping[str, Any] | None:
+    node = component_node(case)
     for path, value in values.items():
         inner: dict[str, Any] = node
         for key in path[:-1]:
-            inner = inner.setdefault(key, {})
+            inner[key] = inner = dict(inner.get(key, {}))
         inner[path[-1]] = value
     try:
         return case.resolved(host.label, case.component_overrides(host.label, node))
@@ -101,35 +107,87 @@ def _spec_with_options(case: Case, host: HostModel, values: Mapping[Path, Any]) 
 
 
 def option_specs(
-    case: Case, host: HostModel, count: int = MAX_NUMERIC_VALUES
+    case: Case, host: HostModel, count: int = MAX_NUMERIC_VALUES, draws: int = 0
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the spec of a host model, then with other valid values of each option of a component outside models.
+    """Yield the spec of a host model, then with other valid values of the options, each with a text of the change.
 
-    These are all values of a choice, and up to `count` of a number. A text describes the change.
+    These are all values of a choice, and up to `count` of a number: one option at a time, or beside up to two others
+    where they are valid only so. Then follow draws of values of all options.
     """
     yield "", host.spec
-    for path, option in flatten_options(case.entry.options):
-        others = _valid_specs(case, host, {}, path, option)
+    values = _other_values(case, host, count)
+    for changes in (*values, *_drawn_values(case, host, values, draws)):
+        spec = _valid_spec(case, host, changes)
+        assert spec is not None
+        names = ", ".join(f"{'.'.join(path)}={value}" for path, value in changes.items())
+        yield f" with `{names}`", spec
+
+
+def _other_values(case: Case, host: HostModel, count: int) -> list[Values]:
+    """Return valid values of single options, and for values that are valid only beside others, the fewest of these."""
+    options = list(flatten_options(case.entry.options))
+    valid: list[Values] = []
+    required: list[Values] = []
+    rejected: list[tuple[Path, Values]] = []
+    for path, option in options:
         is_choice = option.kind.name in ("choice", "bool")
-        for value, spec in others if is_choice else others[:count]:
-            yield f" with `{'.'.join(path)}={value}`", spec
+        changes = [{path: value} for value in _values_in_range(option, host)]
+        accepted = (change for change in changes if _valid_spec(case, host, change) is not None)
+        single = list(accepted if is_choice else itertools.islice(accepted, count))
+        valid += single
+        if is_choice or not single:
+            rejected += [(path, change) for change in changes[: None if is_choice else count] if change not in single]
+    for path, change in rejected:
+        group = [
+            {other: values[-1]}
+            for other, option in options
+            if other != path and other[:-1] == path[:-1] and (values := _values_in_range(option, host))
+        ]
+        wider = itertools.chain(required, group, ({**a, **b} for a, b in itertools.combinations(group, 2)))
+        candidates = ({**values, **change} for values in wider)
+        required += itertools.islice((item for item in candidates if _valid_spec(case, host, item) is not None), 1)
+    return valid + [values for index, values in enumerate(required) if values not in required[:index]]
 
 
-def _valid_specs(
-    case: Case, host: HostModel, fixed: Mapping[Path, Any], path: Path, option: Option
-) -> list[tuple[Any, Mapping[str, Any]]]:
-    """Return the other values of an option that are valid beside the fixed values, with their specs."""
-    found: list[tuple[Any, Mapping[str, Any]]] = []
-    for value in alternative_values(option, host.spec):
-        spec = _spec_with_options(case, host, {**fixed, path: value})
-        if spec is None or spec == host.spec:
-            continue
-        try:
+def _drawn_values(case: Case, host: HostModel, values: Sequence[Values], draws: int) -> Iterator[Values]:
+    """Yield valid combinations of some of the values, drawn at random."""
+    rng = random.Random(f"options of {case.topic}")
+    for _ in range(draws if len(values) > 1 else 0):
+        drawn: Values = {}
+        for changes in rng.sample(values, len(values)):
+            if rng.random() < 0.5 and _valid_spec(case, host, {**drawn, **changes}) is not None:
+                drawn = {**drawn, **changes}
+        if len(drawn) > 1:
+            yield drawn
+
+
+def _values_in_range(option: Option, host: HostModel) -> list[Any]:
+    """Return other values of an option that its limits allow."""
+    limits = [limit for limit in option.limits if isinstance(limit, Range)]
+    values = alternative_values(option, host.spec)
+    return [value for value in values if value is None or all(limit.contains(value) for limit in limits)]
+
+
+def _valid_spec(case: Case, host: HostModel, values: Values) -> Mapping[str, Any] | None:
+    """Return the spec with other values of some options; None if it is invalid or the spec of the host itself."""
+    key = ("spec", host.label, repr(sorted(values.items())))
+    if key not in case.setups:
+        spec = _spec_with_options(case, host, values)
+        case.setups[key] = None if spec is None or spec == host.spec or not _is_accepted(case, spec) else spec
+    valid: Mapping[str, Any] | None = case.setups[key]
+    return valid
+
+
+def _is_accepted(case: Case, spec: Mapping[str, Any]) -> bool:
+    """Return True if the constructor accepts the options of the component in a spec."""
+    try:
+        if case.entry.slot in OUTSIDE_MODELS:
             make(case.registry, case.entry.slot, spec[case.entry.slot], kind=Component)
-        except (ParibusError, ValueError):  # the constructor rejects the value
-            continue
-        found.append((value, spec))
-    return found
+        else:
+            build(spec, case.registry, VOCABULARY, KERNELS)
+    except (ParibusError, ValueError):
+        return False
+    return True
 
 
 def ineffective_option(case: Case, host: HostModel, behaviour: Callable[[Mapping[str, Any]], Any]) -> str:
@@ -144,7 +202,7 @@ def ineffective_option(case: Case, host: HostModel, behaviour: Callable[[Mapping
             _ignored_values(case, host, {other_path: value}, path, option, behaviour)
             for other_path, other in options
             if other_path != path
-            for value, _ in _valid_specs(case, host, {}, other_path, other)[:MAX_NUMERIC_VALUES]
+            for value, _ in _valid_values(case, host, {}, other_path, other)[:MAX_NUMERIC_VALUES]
         ):
             return ".".join(path)
     return HOLDS
@@ -153,21 +211,30 @@ def ineffective_option(case: Case, host: HostModel, behaviour: Callable[[Mapping
 def _ignored_values(
     case: Case,
     host: HostModel,
-    fixed: Mapping[Path, Any],
+    fixed: Values,
     path: Path,
     option: Option,
     behaviour: Callable[[Mapping[str, Any]], Any],
 ) -> list[Any]:
     """Return the values that change nothing beside the fixed values; none if one of a number has an effect."""
-    base = behaviour(_spec_with_options(case, host, fixed) or host.spec)
+    base = behaviour(_valid_spec(case, host, fixed) or host.spec)
     ignored: list[Any] = []
-    for value, spec in _valid_specs(case, host, fixed, path, option):
+    for value, spec in _valid_values(case, host, fixed, path, option):
         changed = behaviour(spec)
         if changed is not None and changed == base:
             ignored.append(value)
         elif changed is not None and option.kind.name not in ("choice", "bool"):
             return []
     return ignored
+
+
+def _valid_values(
+    case: Case, host: HostModel, fixed: Values, path: Path, option: Option
+) -> list[tuple[Any, Mapping[str, Any]]]:
+    """Return the other values of an option that are valid beside the fixed values, with their specs."""
+    values = alternative_values(option, host.spec)
+    specs = [(value, _valid_spec(case, host, {**fixed, path: value})) for value in values]
+    return [(value, spec) for value, spec in specs if spec is not None]
 
 
 class Trace(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -24,7 +23,7 @@ from paribus.specs.fields import NO_POSITION
 from paribus.testing.embedding_checks import DRAWN_ROLES, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
-from paribus.testing.option_checks import option_specs
+from paribus.testing.option_checks import OUTSIDE_MODELS, option_specs
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 
 Reference = Callable[..., Any]
@@ -41,11 +40,14 @@ Reference = Callable[..., Any]
 - optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient.
 - schedule: `(component, step, steps)` -> factor.
 
-A function with a parameter `options` receives the component's options in the spec.
+A function with a parameter `options` receives the component's options in the spec, and is compared with other values
+of every option, alone and together. It returns NotImplemented for values that it does not cover.
 """
 
 LENGTH: Final = 12
-MAX_VALUES: Final = 8  # other values of each option of an optimizer or a schedule
+MAX_VALUES: Final = 8  # other values of a number of a component outside models
+MAX_VALUES_IN_MODELS: Final = 2
+DRAWS: Final = 6  # of values of all options
 Comparison = tuple[str, Any, Any]  # description of the input, output, output of the reference
 
 
@@ -53,15 +55,50 @@ def author_reference(case: Case, host: HostModel) -> Verdict:
     """The output equals that of the author's reference, with each option, at padding and in documents."""
     if case.reference is None or ", position=" in host.label:  # an attention is compared without positions
         return DOES_NOT_APPLY
-    reference, compared = case.reference, False
-    if "options" in inspect.signature(reference).parameters:
-        reference = partial(reference, options=host.spec[case.entry.slot])
-    for description, output, expected in _COMPARISONS[case.entry.slot](case, host, reference):
-        difference = max_difference(_as_tensor(output), _as_tensor(expected))
-        compared = True
-        if difference > TOLERANCE:
-            return f"{description} differs by {difference:.2g} from the reference"
+    compared = False
+    for description, variant in _variants(case, host, case.reference):
+        try:
+            for place, output, expected in _COMPARISONS[case.entry.slot](case, variant, _bound(case, variant)):
+                difference = max_difference(_as_tensor(output), _as_tensor(expected))
+                compared = True
+                if difference > TOLERANCE:
+                    return f"{place}{description} differs by {difference:.2g} from the reference"
+        except _UncoveredError:
+            continue
     return HOLDS if compared else DOES_NOT_APPLY
+
+
+class _UncoveredError(Exception):
+    """The reference does not cover these options."""
+
+
+def _variants(case: Case, host: HostModel, reference: Reference) -> Iterator[tuple[str, HostModel]]:
+    """Yield the model, then with other options of the component if the reference takes them into account."""
+    is_outside = case.entry.slot in OUTSIDE_MODELS
+    if not host.is_preset or not (is_outside or _takes_options(reference)):
+        yield "", host
+        return
+    for description, spec in option_specs(case, host, MAX_VALUES if is_outside else MAX_VALUES_IN_MODELS, DRAWS):
+        yield description, host._replace(label=host.label + description, spec=spec)
+
+
+def _takes_options(reference: Reference) -> bool:
+    return "options" in inspect.signature(reference).parameters
+
+
+def _bound(case: Case, host: HostModel) -> Reference:
+    """Return the reference, with the options of the component if it takes them."""
+    assert case.reference is not None
+    options = {"options": host.spec[case.entry.slot]} if _takes_options(case.reference) else {}
+
+    def reference(*inputs: Any) -> Any:
+        assert case.reference is not None
+        output = case.reference(*inputs, **options)
+        if output is NotImplemented:
+            raise _UncoveredError
+        return output
+
+    return reference
 
 
 def _as_tensor(value: Any) -> Tensor:
@@ -191,28 +228,25 @@ def _initialisation(case: Case, host: HostModel, reference: Reference) -> Iterat
 
 
 def _optimizer(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    for description, spec in option_specs(case, host, MAX_VALUES):
-        bound = _with_options(reference, spec["optimizer"])
-        run = OptimizerRun(case, spec["optimizer"])
-        for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
-            gradients = [run.gradient(step, start) for step in range(STEPS)]
-            expected = bound(run.optimizer, start, gradients)
-            yield f"a tensor of shape {SHAPES[index]} after {STEPS} steps{description}", output, expected
+    run = OptimizerRun(case, host.spec["optimizer"])
+    for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
+        gradients = [run.gradient(step, start) for step in range(STEPS)]
+        yield (
+            f"a tensor of shape {SHAPES[index]} after {STEPS} steps",
+            output,
+            reference(run.optimizer, start, gradients),
+        )
 
 
 def _schedule(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    for description, spec in option_specs(case, host, MAX_VALUES):
-        bound = _with_options(reference, spec["schedule"])
-        schedule = make(case.registry, "schedule", spec["schedule"], kind=Schedule)
-        for steps in (1, 7, 100):
-            for step in range(steps):
-                expected = bound(schedule, step, steps)
-                yield f"the factor at step {step} of {steps}{description}", schedule.factor(step, steps), expected
-
-
-def _with_options(reference: Reference, options: Mapping[str, Any]) -> Reference:
-    """Return the reference for other options, if it reads them."""
-    return partial(reference.func, options=options) if isinstance(reference, partial) else reference
+    schedule = make(case.registry, "schedule", host.spec["schedule"], kind=Schedule)
+    for steps in (1, 7, 100):
+        for step in range(steps):
+            yield (
+                f"the factor at step {step} of {steps}",
+                schedule.factor(step, steps),
+                reference(schedule, step, steps),
+            )
 
 
 _COMPARISONS: Final[Mapping[str, Callable[[Case, HostModel, Reference], Iterator[Comparison]]]] = {

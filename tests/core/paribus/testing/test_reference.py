@@ -25,7 +25,10 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def attention(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Any:
-    """Softmax attention, one head at a time, with shared key/value heads and a window."""
+    """Softmax attention, one head at a time, with shared key/value heads, a window and the options of scores."""
+    scoring = {"scaled": True, "qk_norm": False, "sinks": False, "soft_cap": None, **options.get("scores", options)}
+    if scoring.get("value_residual"):
+        return NotImplemented  # it needs the values of the first layer
     heads = getattr(module, "heads", module)
     q, k, v = heads.q(x), heads.k(source), heads.v(source)
     width = module.shape.head_width
@@ -36,8 +39,17 @@ def attention(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: 
     outputs = []
     for head in range(module.shape.heads):
         own, shared = (slice(index * width, (index + 1) * width) for index in (head, head // group))
-        scores = q[:, own] @ k[:, shared].T * (1 / math.sqrt(width) if options.get("scaled", True) else 1)
-        outputs.append(scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v[:, shared])
+        queries, keys = q[:, own], k[:, shared]
+        if scoring["qk_norm"]:
+            queries = root_mean_square_norm(module.attend.q_norm, queries)
+            keys = root_mean_square_norm(module.attend.k_norm, keys)
+        scores = queries @ keys.T * (1 / math.sqrt(width) if scoring["scaled"] else 1)
+        if scoring["soft_cap"] is not None:
+            scores = scoring["soft_cap"] * torch.tanh(scores / scoring["soft_cap"])
+        scores = scores.masked_fill(~visible, -torch.inf)
+        if scoring["sinks"]:
+            scores = torch.cat([scores, module.attend.sinks[head].expand(len(x), 1)], -1)
+        outputs.append(scores.softmax(-1)[:, : len(source)] @ v[:, shared])
     return heads.o(torch.cat(outputs, -1))
 
 
@@ -48,7 +60,7 @@ def layer_norm(module: Any, x: Tensor) -> Any:
 
 
 def root_mean_square_norm(module: Any, x: Tensor) -> Any:
-    return x / math.sqrt(float(x.square().mean()) + module.eps) * module.weight
+    return x / (x.square().mean(-1, keepdim=True) + module.eps).sqrt() * module.weight
 
 
 def scale_norm(module: Any, x: Tensor) -> Any:
@@ -85,6 +97,8 @@ def alibi(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int) -> Any:
 
 def rope(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: Mapping[str, Any]) -> Any:
     """Rotate pairs of channels as complex numbers."""
+    if options["scaling"]["kind"] != "none":
+        return NotImplemented
     rotated = round(len(q) * options["fraction"])
     half, score = rotated // 2, q[rotated:] @ k[rotated:]
     for pair in range(half):
