@@ -34,7 +34,7 @@ VOCABULARY: Final = Vocabulary(
     tuple(range(len(_SPECIALS), len(_SPECIALS) + _SENTINELS)),
     frozenset(range(len(_SPECIALS) + _SENTINELS, SIZE, 2)),
 )
-MAX_TOKENS: Final = 256  # of a sequence
+MAX_TOKENS: Final = 1024  # of a sequence
 TOLERANCE: Final = 1e-9
 
 
@@ -175,6 +175,11 @@ def _generator(*name: str | int) -> torch.Generator:
 def noise(name: str, *shape: int) -> Tensor:
     """Return standard normal noise that depends only on the name, the shape and the seed of draws."""
     return torch.randn(shape, generator=_generator(name), dtype=torch.float64)
+
+
+def sampled_length(minimum: int, maximum: int) -> int:
+    """Return a length that depends on the seed of draws only."""
+    return int(torch.randint(minimum, maximum + 1, (), generator=_generator("length")))
 
 
 def tokens(batch: int, length: int, name: str = "tokens") -> Tensor:
