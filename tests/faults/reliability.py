@@ -23,6 +23,7 @@ from paribus.hookspecs import SLOTS
 TABLE: Final = "PARIBUS_RELIABILITY_TABLE"
 ROOT: Final = Path(__file__).parents[2]
 SEEDED: Final = ROOT / "tests" / "core" / "paribus" / "testing" / "seeded_faults.py"
+NEWCOMER: Final = SEEDED.with_name("newcomer_faults.py")
 FAMILIES: Final = {
     "A": "errors in specs and studies",
     "B": "plugins",
@@ -107,6 +108,13 @@ def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -
         "their 172 faults in data and training, and 67 of the 155 in models measured; then checks were added.",
         "",
         *runpy.run_path(str(SEEDED))["table"](SLOTS),
+        "",
+        "## Faults in plugins of a newcomer",
+        "",
+        "Someone who had read the guide on plugins, and neither the kit nor the code, wrote a plugin for each of six",
+        "slots and planted subtle faults in them. Without faults, the plugins conform.",
+        "",
+        *runpy.run_path(str(NEWCOMER))["table"](),
     ]
     return "\n".join(lines) + "\n"
 
