@@ -20,12 +20,13 @@ JSON = Any
 class Range:
     """Limits of a number: `low` and `high` are inclusive, `above` and `below` exclusive."""
 
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
+    low: float | None = None  # inclusive minimum
+    high: float | None = None  # inclusive maximum
+    above: float | None = None  # exclusive minimum
+    below: float | None = None  # exclusive maximum
 
     def contains(self, value: float) -> bool:
+        """Return True if a value is within the limits."""
         return (
             (self.low is None or value >= self.low)
             and (self.high is None or value <= self.high)

@@ -98,12 +98,17 @@ def _selected_components(index: Index, topics: tuple[str, ...]) -> list[str]:
 
 
 def _show(report: Report, *, alone: bool) -> None:
-    from paribus.testing.conformance import CHECKS
+    from paribus.testing.conformance import BUILD, CHECKS, SCHEMA
 
     if alone:
         failed = {finding.check for finding in report.findings}
         completed = {*report.passed, *failed}
-        rows = [(name, "fails" if name in failed else "passes", check.summary) for name, check in CHECKS.items()]
+        summaries = {
+            SCHEMA: "The class has the arguments, options, traits and methods that its slot declares.",
+            BUILD: "Small models that contain the component can be built.",
+            **{name: check.summary for name, check in CHECKS.items()},
+        }
+        rows = [(name, "fails" if name in failed else "passes", summary) for name, summary in summaries.items()]
         for line in table([row for row in rows if row[0] in completed]):
             out(line)
         out()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from paribus.cli.console import Session, out, out_json, table, terminal_columns, wrapped
-from paribus.cli.slot_contract import SlotContract
+from paribus.cli.slot_contract import Contract, name_contract, public_names, slot_contract
 from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.schema import AtLeast, AtMost, Divides, Limit, Option, to_json
@@ -23,21 +23,26 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
 def verb(session: Session, topic: str, as_json: bool) -> int:
-    """Explain a component, a slot or a section of a spec.
+    """Explain a component, a slot, a key of a spec, or a name that plugins import.
 
     `paribus explain attention.gqa`
 
-    TOPIC is a slot (attention), a component (attention.gqa, or gqa), or another section of a spec (dims).
+    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), or a name
+    of `from paribus import …` (Shape).
     """
     from paribus.specs import fields
 
     sections = {"dims": fields.DIMS, "data": fields.DATA, "dropout": (fields.DROPOUT,), "seed": (fields.SEED,)}
     if topic in sections:
         return _section(topic, sections[topic], as_json)
+    if topic in _KEYS:
+        return _key(topic, as_json)
     index = session.index()
     slot, dot, name = topic.partition(".")
     if slot not in SLOTS:
-        slot, name = _bare(index, topic, [*SLOTS, *sections])
+        if topic in public_names() and not any(topic in index.entries[other] for other in SLOTS):
+            return _name(topic, as_json)
+        slot, name = _bare(index, topic, [*SLOTS, *sections, *_KEYS])
     if name or dot:
         return _component(index.find(slot, name), as_json)
     return _slot(index, slot, as_json)
@@ -52,8 +57,10 @@ def _bare(index: Index, topic: str, topics: list[str]) -> tuple[str, str]:
         message, valid = f"`{topic}` is in several slots", join_names(f"{slot}.{topic}" for slot in slots)
         raise SpecError(Problem(code="ambiguous", message=message, valid=valid))
     components = [f"{slot}.{name}" for slot in SLOTS for name in index.entries[slot]]
-    message, valid = f'unknown topic "{topic}"', f"{join_names(topics)}, or slot.name, such as {components[0]}"
-    suggestion = closest_match(topic, [*topics, *components, *(name.partition(".")[2] for name in components)])
+    message = f'unknown topic "{topic}"'
+    valid = f"{join_names(topics, limit=len(topics))}, or slot.name, such as {components[0]}"
+    names = [*topics, *components, *(name.partition(".")[2] for name in components), *public_names()]
+    suggestion = closest_match(topic, names)
     raise SpecError(Problem(code="unknown-topic", message=message, valid=valid, suggestion=suggestion))
 
 
@@ -66,32 +73,86 @@ def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:
     return EXIT_OK
 
 
+_KEYS: Final[Mapping[str, str]] = {
+    "trainer": "Arguments of Lightning's `Trainer`. A trial runs `max_steps` steps; a study sets them with `budget:`. "
+    "`max_time` is a time, such as {minutes: 5} or 00:00:05:00. Unless the spec sets them, a trial has one device, "
+    "and neither loggers nor Lightning's own checkpoints, progress bar and evaluation: Paribus has its own.",
+    "evaluate": "Objectives that the model is evaluated with, a component or a list; by default those of the training. "
+    "`paribus explain objective` lists objectives.",
+    "parts": "Changes of single parts of the topology, such as {decoder: {dims: {layers: 1}}}. "
+    "`paribus explain topology.encoder-decoder` lists the parts of a topology.",
+    "from": "Saved model, a folder or the identity of a trial, whose tensors are the initial weights where they fit.",
+    "teacher": "Saved model, a folder or the identity of a trial, for objectives that need a teacher.",
+}  # keys of a spec that are no slots, and have other values than options
+
+
+def _key(topic: str, as_json: bool) -> int:
+    from paribus.specs.trainer_options import trainer_arguments
+
+    arguments = trainer_arguments() if topic == "trainer" else {}
+    if as_json:
+        out_json({"topic": topic, "doc": _KEYS[topic], "arguments": dict(arguments)})
+        return EXIT_OK
+    out(f"{topic}\n")
+    _print_doc(_KEYS[topic])
+    if arguments:
+        out("arguments")
+    for line in table(list(arguments.items()), indent=2):
+        out(line)
+    return EXIT_OK
+
+
 def _slot(index: Index, slot: str, as_json: bool) -> int:
-    contract = SlotContract(slot)
+    contract = slot_contract(slot)
     entries = index.entries[slot]
     if as_json:
-        members = {
-            name: [member._asdict() for member in getattr(contract, name)]
-            for name in ("attributes", "methods", "traits")
-        }
-        out_json({"slot": slot, "doc": contract.doc, **members, "components": list(entries)})
+        out_json(
+            {"slot": slot, "definition": contract.definition, **_contract_json(contract), "components": list(entries)}
+        )
         return EXIT_OK
     out(f"{slot}\n")
-    _print_doc(contract.doc)
-    out("methods")
-    for member in contract.methods:
-        for line in [f"  {member.signature}", *wrapped(member.summary, indent=6)]:
-            out(line)
-    for title, listed in (("attributes", contract.attributes), ("traits", contract.traits)):
-        if listed:
-            out(f"\n{title}")
-        for line in table([(name, f"{kind}: {summary}") for name, kind, summary in listed], indent=2):
-            out(line)
+    _print_contract(contract, constructor=contract.definition)
     out("")
     out(f"{len(entries)} installed")
     for line in table([(f"{slot}.{name}", entry.summary) for name, entry in entries.items()], indent=2):
         out(line)
     return EXIT_OK
+
+
+def _name(name: str, as_json: bool) -> int:
+    contract = name_contract(name)
+    if as_json:
+        out_json({"name": name, "definition": contract.definition, **_contract_json(contract)})
+        return EXIT_OK
+    out(f"{contract.definition}\n")
+    _print_contract(contract)
+    return EXIT_OK
+
+
+def _contract_json(contract: Contract) -> dict[str, Any]:
+    members = ("attributes", "methods", "traits")
+    lists = {kind: [member._asdict() for member in getattr(contract, kind)] for kind in members}
+    return {"doc": contract.doc, **lists, "names": list(contract.names)}
+
+
+def _print_contract(contract: Contract, *, constructor: str = "") -> None:
+    if contract.doc:
+        _print_doc(contract.doc)
+    signatures = [(constructor, "")] if constructor else []
+    signatures += [(member.signature, member.summary) for member in contract.methods]
+    methods = [line for text, summary in signatures for line in (f"  {text}", *wrapped(summary, indent=6))]
+    attributes, traits = (
+        table([(member.name, f"{member.signature}: {member.summary}") for member in members], indent=2)
+        for members in (contract.attributes, contract.traits)
+    )
+    names = f"`paribus explain NAME` explains {', '.join(contract.names)}."
+    sections = {
+        "methods": methods,
+        "attributes": attributes,
+        "traits": traits,
+        "names": wrapped(names, indent=2) if contract.names else [],
+    }
+    out("\n\n".join("\n".join([title, *lines]) for title, lines in sections.items() if lines))
 
 
 def _print_doc(doc: str) -> None:

@@ -1,17 +1,27 @@
-"""Contract of a slot, read from the source of its base class without importing torch."""
+"""Contracts of slots and of the names that plugins import, read from their source without importing torch."""
 
 from __future__ import annotations
 
 import ast
+import re
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import Final, NamedTuple
 
 import paribus
+from paribus.hookspecs import SLOTS
 
-_FOLDER: Final = Path(paribus.__file__).parent / "slots"
-_OTHER: Final = ("injects", "traits")  # attributes that `explain` prints in another form, or that authors do not set
+_PACKAGE: Final = Path(paribus.__file__).parent
+_OTHER: Final = (
+    "injects",
+    "traits",
+    "roles",
+)  # attributes that `explain` prints in another form, or that authors do not set
+_LIBRARY: Final = ("parts", "slots", "schema.py", "random_keys.py")  # modules with names that components use
+_INJECTED: Final = {"shape": "Shape", "norm": "Norms", "vocabulary": "Vocabulary", "build": "Builder", "width": "int"}
+_LINT: Final = ("type: ignore", "noqa")
 
 
 class Member(NamedTuple):
@@ -22,19 +32,97 @@ class Member(NamedTuple):
     summary: str
 
 
-@final
-class SlotContract:
-    """Docstring, attributes, methods and traits of a slot."""
+class Contract(NamedTuple):
+    """Docstring and members of a class; of a function or another value, only the definition."""
 
-    def __init__(self, slot: str) -> None:
-        file = _FOLDER / f"{slot}.py"
-        classes = {node.name.lower(): node for node in _classes(file)}
-        self.doc = ast.get_docstring(classes[slot]) or ""
-        self.methods = [_method(node) for node in classes[slot].body if _is_public_method(node)]
-        common = next(node for node in _classes(_FOLDER / "component.py") if node.name == "Traits")
-        own = classes.get(f"{slot}traits")
-        self.attributes = [member for member in _members(classes[slot], file) if member.name not in _OTHER]
-        self.traits = [*(_members(own, file) if own is not None else ()), *_members(common, _FOLDER / "component.py")]
+    name: str
+    definition: str  # Heads(shape: Shape, *, kv_heads: int, …), or the source of a value; of a slot, its `__init__`
+    doc: str
+    attributes: tuple[Member, ...] = ()
+    methods: tuple[Member, ...] = ()
+    traits: tuple[Member, ...] = ()
+    names: tuple[str, ...] = ()  # public names in its signatures, types and examples
+
+
+def slot_contract(slot: str) -> Contract:
+    """Return the contract of a slot: that of its base class, with the traits and the arguments of `__init__`."""
+    file = _PACKAGE / "slots" / f"{slot}.py"
+    classes = {node.name.lower(): node for node in _classes(file)}
+    contract = _class_contract(classes[slot], file)
+    injected = _injected(classes[slot])
+    arguments = ", ".join(["self", *(f"{name}: {kind}" for name, kind in injected.items()), "*", "OPTIONS"])
+    names = tuple(name for name in public_names() if name in contract.names or name in injected.values())
+    component_file = _PACKAGE / "slots" / "component.py"
+    common = next(node for node in _classes(component_file) if node.name == "Traits")
+    own = classes.get(f"{slot}traits")
+    traits = (*(_members(own, file) if own is not None else ()), *_members(common, component_file))
+    return contract._replace(definition=f"__init__({arguments})", traits=traits, names=names)
+
+
+def _injected(node: ast.ClassDef) -> dict[str, str]:
+    """Return the positional arguments of the components of a slot, with their types."""
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and _target(item) == "injects" and item.value is not None:
+            return {name: _INJECTED[name] for name in ast.literal_eval(item.value)}
+    return {}
+
+
+@lru_cache(maxsize=1)
+def public_names() -> dict[str, Path]:
+    """Return the file of each name that `from paribus import …` gives."""
+    stub = ast.parse((_PACKAGE / "__init__.pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
+    return {
+        alias.name: _PACKAGE.joinpath(*str(node.module).split(".")).with_suffix(".py")
+        for node in imports
+        for alias in node.names
+    }
+
+
+def name_contract(name: str) -> Contract:
+    """Return the contract of a public name: a class with its fields and methods, a function, or another value."""
+    file = public_names()[name]
+    source = file.read_text()
+    body = ast.parse(source).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return _class_contract(node, file)
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return Contract(name, _method(node).signature, ast.get_docstring(node) or "", names=_names(node))
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _target(node) == name:
+            text = following.value if isinstance(following, ast.Expr) else None
+            doc = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
+            definition = ast.get_source_segment(source, node) or ""
+            comment = " ".join(_summary(node, _comments(file)))
+            return Contract(name, definition, doc or (comment if "\n" not in definition else ""))
+    raise AssertionError(f"{name} is not defined in {file}")
+
+
+def _target(node: ast.Assign | ast.AnnAssign) -> str:
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+def _class_contract(node: ast.ClassDef, file: Path) -> Contract:
+    init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    definition = node.name if init is None else f"{node.name}({_arguments(init)})"
+    methods = tuple(_method(item) for item in node.body if _is_public_method(item))
+    attributes = tuple(member for member in _members(node, file) if member.name not in _OTHER)
+    return Contract(node.name, definition, ast.get_docstring(node) or "", attributes, methods, names=_names(node))
+
+
+def _names(node: ast.ClassDef | ast.FunctionDef) -> tuple[str, ...]:
+    """Return the public names in the code of a node, and in that of its docstring, other than contracts of slots."""
+    doc = ast.get_docstring(node) or ""
+    code = " ".join([*re.findall(r"`([^`]+)`", doc), *re.findall(r"^ {4,}.*", doc, flags=re.MULTILINE)])
+    words = {*re.findall(r"\w+", code), *(item.id for item in ast.walk(node) if isinstance(item, ast.Name))}
+    words -= {node.name, "Component"}
+    return tuple(
+        name
+        for name, file in public_names().items()
+        if name in words and file.relative_to(_PACKAGE).parts[0] in _LIBRARY
+        if name.lower() not in SLOTS and not name.endswith("Traits")
+    )
 
 
 def _classes(file: Path) -> list[ast.ClassDef]:
@@ -45,13 +133,16 @@ def _is_public_method(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
 
 
+def _arguments(node: ast.FunctionDef) -> str:
+    return ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+
+
 def _method(node: ast.stmt) -> Member:
     assert isinstance(node, ast.FunctionDef)
     decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
     kind = ", required" if "abstractmethod" in decorators else ""
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
-    arguments = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
-    signature = f"{node.name}{returns}" if "property" in decorators else f"{node.name}({arguments}){returns}"
+    signature = f"{node.name}{returns}" if "property" in decorators else f"{node.name}({_arguments(node)}){returns}"
     doc = (ast.get_docstring(node) or "").partition("\n\n")[0]
     return Member(node.name, f"{signature}{kind}", " ".join(doc.split()))
 
@@ -60,16 +151,30 @@ def _members(node: ast.ClassDef, file: Path) -> Iterator[Member]:
     comments = _comments(file)
     for item in node.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            lines = range(item.lineno, (item.end_lineno or item.lineno) + 1)
-            summary = " ".join(comments[line] for line in lines if line in comments)
             annotation = item.annotation
             if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "ClassVar":
                 annotation = annotation.slice
-            yield Member(item.target.id, ast.unparse(annotation), summary)
+            summary = " ".join(_summary(item, comments))
+            if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+                annotation, described, *_ = getattr(annotation.slice, "elts", [annotation.slice, ast.Constant("")])
+                summary = str(ast.literal_eval(described))
+            default = "" if item.value is None else f" = {ast.unparse(item.value)}"
+            yield Member(item.target.id, ast.unparse(annotation) + default, summary)
+
+
+def _summary(node: ast.stmt, comments: dict[int, str]) -> Iterator[str]:
+    """Yield the comments in the lines of a statement; if there are none, the line of comment before it."""
+    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    own = [comments[line] for line in lines if line in comments and not comments[line].startswith(_LINT)]
+    yield from own or filter(None, [comments.get(-(node.lineno - 1))])
 
 
 def _comments(file: Path) -> dict[int, str]:
-    """Return the comment of each line that has one."""
+    """Return the comment of each line that has one; a line of comment alone has its number below 0."""
     with tokenize.open(file) as source:
         tokens = list(tokenize.generate_tokens(source.readline))
-    return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    return {
+        (-1 if token.line.lstrip().startswith("#") else 1) * token.start[0]: token.string.lstrip("# ")
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    }

@@ -169,10 +169,12 @@ class Attend(nn.Module):
 
     @property
     def position(self) -> PositionHooks:
+        """Position that the heads read, or one without effect."""
         return self._position[0]
 
     @property
     def scale(self) -> float:
+        """Factor of the dot products: 1 / sqrt(head width), or 1 if `scaled` is off."""
         return 1.0 / math.sqrt(self.head_width * self.position.score_terms()) if self.scaled else 1.0
 
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:

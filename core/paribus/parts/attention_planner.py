@@ -173,6 +173,7 @@ class CrossAttention:
         return read
 
     def kernels(self, device: str, queries: int) -> tuple[str, ...]:
+        """Return the names of its kernels, for a summary."""
         requests = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
         names = [
             choose_kernel(self._kernels, request._replace(device=device, queries=queries)).name for request in requests

@@ -14,17 +14,18 @@ PADDING = -1  # document of a padding token
 class TokenLayout(NamedTuple):
     """Layout of the tokens of a sequence; every vector is (B or 1, T) int64."""
 
-    positions: Tensor
+    positions: Tensor  # any integers: packed documents restart at 0, and padding continues the numbering
     documents: Tensor | None = None  # tokens see tokens of the same document; negative: padding
     order: Tensor | None = None  # causal: a key is visible if its order <= the query's; None: the index
     index_positions: Tensor | None = None  # the positions, if they equal the index; None: unknown
     segments: Tensor | None = None  # part of the example; None: one part
 
     def to(self, device: torch.device) -> TokenLayout:
+        """Return the layout on a device."""
         return TokenLayout(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
     def append_copies(self, index: Tensor) -> TokenLayout:
-        """Return this layout followed by copies of the tokens at `at`, (B, N)."""
+        """Return this layout followed by copies of the tokens at `index`, (B, N)."""
         vectors = (
             None if vector is None else append_copies(vector, index) for vector in self._replace(index_positions=None)
         )
@@ -40,13 +41,13 @@ def append_copies(vector: Tensor, index: Tensor) -> Tensor:
 class Stream(NamedTuple):
     """Sequences of tokens as a stack of the model reads them; all (B, T), except `query_positions`."""
 
-    tokens: Tensor
-    documents: Tensor | None = None
-    positions: Tensor | None = None
-    order: Tensor | None = None
-    segments: Tensor | None = None
+    tokens: Tensor  # ids
+    documents: Tensor | None = None  # number of each token's document, or PADDING; None: one document, no padding
+    positions: Tensor | None = None  # position of each token; None: its index
+    order: Tensor | None = None  # causal: a token sees those of at most its own order; None: the index
+    segments: Tensor | None = None  # segment of each token, as in pairs of sentences; None: one segment
     special: Tensor | None = None  # True: not part of the text, never corrupted or drawn
-    languages: Tensor | None = None
+    languages: Tensor | None = None  # language of each token, as a number of the corpus
     query_positions: Tensor | None = None  # (B, N): positions of the queries of a second stream
     sentences: Tensor | None = None  # sentence of each token, if an objective needs it
 
@@ -54,11 +55,11 @@ class Stream(NamedTuple):
 class Batch(NamedTuple):
     """Batch of one step or micro-batch. `counts` are those of the whole step."""
 
-    streams: Mapping[str, Stream]
-    targets: Mapping[str, Mapping[str, Tensor]]
-    index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
+    streams: Mapping[str, Stream]  # by the path of the part that reads them; `body` is always there
+    targets: Mapping[str, Mapping[str, Tensor]]  # of each objective, by its name
     # (B,): example of the epoch in each row of the batch; the key of its corruption
-    counts: Mapping[str, Tensor] | None = None
+    index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
+    counts: Mapping[str, Tensor] | None = None  # number of labels of each term of the loss, in the whole step
     micro_batches: int = 1  # number of micro-batches of its step
 
 
@@ -77,7 +78,7 @@ def token_layout(stream: Stream, past: int = 0) -> TokenLayout:
 class StepInput(NamedTuple):
     """Input of the model at one position."""
 
-    tokens: Tensor  # (B,)
+    tokens: Tensor  # (B,): ids
     token_weights: Tensor | None = None  # (B, V): added to the one-hot weights of the tokens; sums to 0
 
 

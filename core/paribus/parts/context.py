@@ -47,15 +47,15 @@ class Pair(NamedTuple):
 
     q: Tensor | None  # (B, H, T, K); None if the bias reads positions only
     k: Tensor | None  # (B, H, S, K): with the heads of the queries
-    q_positions: Tensor  # (B|1, T)
-    k_positions: Tensor  # (B|1, S)
-    scale: float
-    heads: int
+    q_positions: Tensor  # (B|1, T): positions of the queries; any integers
+    k_positions: Tensor  # (B|1, S): positions of the keys
+    scale: float  # factor of the dot products
+    heads: int  # number of query heads, H
     project: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None  # query and key projections of the layer
     dtype: torch.dtype = torch.float32  # dtype of the scores
     position_part: nn.Module | None = None  # what the layer has of the position for itself
     q_segments: Tensor | None = None  # (B, T), if the bias reads content; None: one segment
-    k_segments: Tensor | None = None  # (B, S)
+    k_segments: Tensor | None = None  # (B, S), of the keys
 
 
 def scaled_dot_product(q: Tensor, k: Tensor, scale: float) -> Tensor:
@@ -87,14 +87,14 @@ class LayerScoring(NamedTuple):
 class AttentionPlan(NamedTuple):
     """Plan of attentions with the same visibility and position, made once per forward pass."""
 
-    kernel: Kernel
-    request: KernelRequest
-    scale: float
-    soft_cap: float | None
-    q: TokenLayout  # layouts with an order
-    k: TokenLayout
-    q_tables: Any  # tables of the position's rotation
-    k_tables: Any
+    kernel: Kernel  # chosen for the request
+    request: KernelRequest  # declarations of the attention and the position
+    scale: float  # factor of the dot products
+    soft_cap: float | None  # limit of scores
+    q: TokenLayout  # layout of the queries, with an order
+    k: TokenLayout  # layout of the keys, with an order
+    q_tables: Any  # tables of the position's rotation, for queries
+    k_tables: Any  # the same for keys
     kernel_data: Any  # data of the kernel from layouts and bias: a mask, blocks
 
 
@@ -147,8 +147,8 @@ class AttentionSublayer(Protocol):
 class Memory(NamedTuple):
     """Output of another stack, for cross-attention."""
 
-    hidden: Tensor  # (B, S, D)
-    layout: TokenLayout
+    hidden: Tensor  # (B, S, D): hidden states
+    layout: TokenLayout  # layout of their tokens
     extra: Tensor | None = None  # (B, S, …): further output of the stack, such as its decoding state
 
 
@@ -195,11 +195,11 @@ def merge_captures(captures: Iterable[Capture]) -> Capture:
 class Context(NamedTuple):
     """Inputs of an attention besides hidden states."""
 
-    plans: tuple[AttentionPlan, ...]
+    plans: tuple[AttentionPlan, ...]  # for `Attend`
     layout: TokenLayout  # layout of the queries
     key_layout: TokenLayout  # layout of the keys: of the memory, or of all tokens so far
-    memory: Tensor | None = None  # source of keys and values
-    state: State | None = None
+    memory: Tensor | None = None  # (B, S, M): source of keys and values in cross-attention; None: self-attention
+    state: State | None = None  # decoding state that `start` made; None: one pass over the whole sequence
     past: int = 0  # number of tokens in the state
     carry: dict[str, Tensor] | None = None  # values of early layers for later ones; new in each forward pass
     captured: dict[str, Tensor] | None = None  # receives the attention weights; forces the eager kernel
@@ -210,10 +210,10 @@ class Context(NamedTuple):
 class States:
     """Decoding state of a stack: layout of the keys so far, and the state of each sublayer."""
 
-    layers: list[dict[str, State]]
-    past: int = 0
-    layout: TokenLayout | None = None
-    memory: Memory | None = None
+    layers: list[dict[str, State]]  # state of each sublayer of each layer
+    past: int = 0  # number of tokens so far
+    layout: TokenLayout | None = None  # layout of the tokens so far
+    memory: Memory | None = None  # memory of cross-attention
     capacity: int | None = None  # number of tokens that fit; None: unlimited
 
     def extend(self, fresh: TokenLayout) -> TokenLayout:

@@ -29,6 +29,7 @@ class RootMeanSquare(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return normalized vectors: (…, K) -> (…, K)."""
         # Under autocast x has a narrower dtype than the gain; torch is fast if both are equal.
         return functional.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
@@ -73,7 +74,8 @@ class Projections(ContentProjection, Protocol):
 class Heads(nn.Module, WeightConverter):
     """Projections of attention: queries for `heads` heads, keys and values for `kv_heads`, and the output projection.
 
-    Query head h reads key/value head h // (heads / kv_heads), as in "GQA" (Ainslie et al. 2023). With `raw_memory`,
+    The modules are `q`, `k`, `v` and `o`; `heads`, `kv_heads` and `head_width` are the numbers H, G and K. Query head h
+    reads key/value head h // (H / G), as in "GQA" (Ainslie et al. 2023). With `raw_memory`,
     values are columns of the memory, one range for each key/value head, and there is no output projection: the output
     is as wide as the memory, and query heads with the same range are averaged.
     """
@@ -103,19 +105,24 @@ class Heads(nn.Module, WeightConverter):
         self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias and output_bias)
 
     def queries(self, x: Tensor) -> Tensor:
+        """Return queries: (B, T, D) -> (B, H, T, K)."""
         return self.split(self.q(x), self.heads)
 
     def keys(self, x: Tensor) -> Tensor:
+        """Return keys: (B, S, D) -> (B, G, S, K)."""
         return self.split(self.k(x), self.kv_heads)
 
     def values(self, x: Tensor) -> Tensor:
+        """Return values: (B, S, D) -> (B, G, S, K)."""
         return split_memory_columns(x, self.kv_heads) if self.raw_memory else self.split(self.v(x), self.kv_heads)
 
     def split(self, x: Tensor, heads: int) -> Tensor:
+        """Return columns split into heads: (B, T, H*K) -> (B, H, T, K)."""
         headed = x.view(*x.shape[:-1], heads, self.head_width)  # (B, T, H*K) -> (B, T, H, K)
         return headed.transpose(-3, -2)
 
     def merge(self, x: Tensor) -> Tensor:
+        """Return the output projection of all heads: (B, H, T, K) -> (B, T, D)."""
         if self.raw_memory:
             return merge_memory_columns(x, self.kv_heads)
         merged: Tensor = self.o(x.transpose(-3, -2).flatten(-2))  # (B, H, T, K) -> (B, T, H*K) -> (B, T, D)

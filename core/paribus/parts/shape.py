@@ -10,24 +10,23 @@ from typing import Literal, NamedTuple
 class Shape:
     """Place that a component is built for; constant after assembly."""
 
-    width: int
-    heads: int
-    head_width: int
-    length: int
-    vocabulary: int
-    layers: int
+    width: int  # width of the residual stream, D
+    heads: int  # number of query heads, H
+    head_width: int  # width of a head, K
+    length: int  # longest sequence in training: dims.length
+    vocabulary: int  # number of token ids, V
+    layers: int  # layers of this stack
     layer: int | None = None  # None: shared by several layers, or outside of layers
     branches: int = 0  # residual branches of this stack, for initial weights that scale with depth
-    stack: str = "body"
-    causal: bool = False
-    sublayers: tuple[str, ...] = ("attention", "feedforward")
-    dropout: float = 0.0
+    stack: str = "body"  # path of this stack
+    causal: bool = False  # positions of this stack see earlier ones only
+    sublayers: tuple[str, ...] = ("attention", "feedforward")  # names of the sublayers of a layer, in order
+    dropout: float = 0.0  # probability, for dropout within a component; layers drop the output of sublayers themselves
     cross_layers: int = 0  # number of layers of the stack that attends to this one
     memory_width: int | None = None  # cross-attention: width of the memory
     raw_memory: bool = False  # cross-attention without value and output projections
     unembed_width: int | None = None  # embedding: width of the hidden states it scores; 0: none
     table_width: int | None = None  # width of the embeddings, if not the width of the stream
-
     other_shapes: tuple[Shape, ...] = ()  # shapes of the other stacks, for an objective
 
     def shape_of(self, path: str) -> Shape:
@@ -60,8 +59,8 @@ class Cost(NamedTuple):
     A multiply-add counts as two operations. Norms, softmax and activations count as none, as in torch's own counter.
     """
 
-    flops: int = 0
-    state: int = 0
+    flops: int = 0  # floating-point operations
+    state: int = 0  # elements of decoding state
 
     def __add__(self, other: object) -> Cost:
         assert isinstance(other, Cost)
@@ -71,7 +70,7 @@ class Cost(NamedTuple):
 class Load(NamedTuple):
     """Size of one sequence. A decoding step has `queries=1` and all the keys."""
 
-    queries: int  # more than keys if there are extra queries
-    keys: int
+    queries: int  # number of queries: more than keys if there are extra queries
+    keys: int  # number of keys: all positions so far
     memory: int = 0  # positions of the memory that cross-attention reads
     head_positions: int = 0  # positions that the head of an objective runs on

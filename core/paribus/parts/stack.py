@@ -82,10 +82,10 @@ class Layer(nn.Module):
 class ComponentCost(NamedTuple):
     """Cost of one kind of component over all its places in a part: a line of a summary."""
 
-    name: str
+    name: str  # kind of component
     modules: tuple[nn.Module, ...]  # parameters counted here, unless counted before
-    flops: int = 0
-    state: int = 0
+    flops: int = 0  # floating-point operations
+    state: int = 0  # elements of decoding state
 
 
 class Stage(nn.Module, ABC):
@@ -127,8 +127,8 @@ class Output(NamedTuple):
     """Output of a stack: hidden states, their layout, and what else was requested."""
 
     hidden: Tensor  # (B, T, D)
-    layout: TokenLayout
-    auxiliary: Tensor | None = None
+    layout: TokenLayout  # layout of the tokens
+    auxiliary: Tensor | None = None  # scalar that is added to the loss, if a feed-forward has one
     captured: tuple[
         dict[str, Tensor], ...
     ] = ()  # values of each layer that a `Capture` requests; `cross`: weights over a memory

@@ -14,7 +14,7 @@ from paribus.parts.batch import TokenLayout
 class BlockPattern(NamedTuple):
     """Block-sparse pattern: each block sees its neighbors, and some random blocks that are drawn once ("BigBird")."""
 
-    size: int
+    size: int  # tokens of a block
     neighbors: int  # number of blocks to each side
     random_blocks: tuple[tuple[int, ...], ...]  # further blocks that each block sees
 
@@ -39,7 +39,7 @@ class BlockPattern(NamedTuple):
 class Visibility(NamedTuple):
     """Visibility that an attention declares, independent of a batch."""
 
-    causal: bool = False
+    causal: bool = False  # a query sees keys of at most its own order
     window: int | None = None  # |i - j| < window; causal: 0 <= i - j < window
     dilation: int = 1  # |i - j| < window * dilation, and divisible by it
     global_tokens: int = 0  # the first tokens see all and are seen by all

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 class ConvertedTensor(NamedTuple):
     """Converted tensor, with the method of conversion in a few words."""
 
-    value: Tensor
-    method: str
+    value: Tensor  # of the shape of the target
+    method: str  # for the report: "2 heads repeated to 8"
 
 
 class WeightConverter(ABC):

@@ -30,11 +30,11 @@ class Document(NamedTuple):
     """
 
     name: str  # for errors: a path and a line, a topic
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...]  # in order
     target: tuple[str, ...] = ()  # sentences of the target side of a pair
     language: str = ""  # language of the sentences, if the corpus has several
-    labels: tuple[float, ...] = ()
-    target_language: str = ""
+    labels: tuple[float, ...] = ()  # annotations, of the kind that the corpus declares
+    target_language: str = ""  # language of the target side, if the corpus has several
 
     @property
     def text(self) -> str:
@@ -45,7 +45,7 @@ class Document(NamedTuple):
 class CorpusTraits(Traits, total=False):
     """Traits of a corpus."""
 
-    provides: list[str]  # contents of its documents: sentences, documents, pairs, labels, …
+    provides: list[str]  # sentences, documents, pairs, labels, scores, tags, answers; `longer`: `longer_documents`
     provides_if: dict[str, str]  # content -> option without which the corpus does not provide it
     document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
     modality: Literal["text", "images"]  # default: text
@@ -113,8 +113,8 @@ def text_to_pixels(text: str) -> Ints:
 class Labels(NamedTuple):
     """Labels of documents: document d has values[documents[d] : documents[d + 1]]."""
 
-    values: Floats
-    documents: Ints
+    values: Floats  # of all documents in order
+    documents: Ints  # first value of each document, and the end
 
 
 class Tokens(Protocol):
@@ -124,9 +124,9 @@ class Tokens(Protocol):
     not including, documents[d + 1].
     """
 
-    ids: Ints
-    sentences: Ints
-    documents: Ints
+    ids: Ints  # of all documents in order
+    sentences: Ints  # first id of each sentence, and the end
+    documents: Ints  # first sentence of each document, and the end
     languages: Ints | None  # language of each document, as an index of `Encoded.languages`, if the corpus has them
     targets: Tokens | None  # target side of a corpus of pairs, document by document
     labels: Labels | None  # if the corpus has labels

@@ -14,10 +14,10 @@ from paribus.slots.component import Component
 class ParameterInfo(NamedTuple):
     """Description of a parameter for an initialisation."""
 
-    path: str
-    role: Role
-    shape: tuple[int, ...]
-    layers: int
+    path: str  # in the model, such as body.layers.0.attention.heads.q.weight
+    role: Role  # its purpose
+    shape: tuple[int, ...]  # of the tensor
+    layers: int  # number of layers of its stack
     branches: int  # number of residual branches of its stack
     gain: float  # factor that the placement sets for this role
     width: int = 0  # width of its stack; 0 outside of stacks
@@ -25,10 +25,12 @@ class ParameterInfo(NamedTuple):
 
     @property
     def fan_in(self) -> int:
+        """Width of its input: the last axis."""
         return self.shape[-1]
 
     @property
     def fan_out(self) -> int:
+        """Width of its output: the first axis."""
         return self.shape[0]
 
 

@@ -13,9 +13,9 @@ from paribus.slots.component import Component
 class Plugins(NamedTuple):
     """Plugins that a process loads, as the arguments of `installed()`."""
 
-    files: tuple[str, ...] = ()
-    only: tuple[str, ...] | None = None
-    none: bool = False
+    files: tuple[str, ...] = ()  # plugin files
+    only: tuple[str, ...] | None = None  # names of the installed plugins to load; None: all
+    none: bool = False  # load no installed plugin
 
 
 class Job(NamedTuple):
@@ -34,16 +34,16 @@ class Job(NamedTuple):
 class JobStarted(NamedTuple):
     """Event: the process of a job runs, and its time counts from now on."""
 
-    name: str
+    name: str  # of the job
     location: str  # for the log: "process 4711"
 
 
 class JobEnded(NamedTuple):
     """Event: the process of a job ended. The outcome of the trial is in its record."""
 
-    name: str
+    name: str  # of the job
     code: int | None  # exit code; None: ended by a signal
-    signal: int | None = None
+    signal: int | None = None  # number of that signal
     last_line: str = ""  # last line of its output
 
 

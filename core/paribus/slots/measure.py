@@ -27,16 +27,18 @@ class TrialInfo(NamedTuple):
 class GeneratedPair(NamedTuple):
     """Pair of the validation split as text, with the text that a model generated from its source."""
 
-    source: str
-    target: str
-    generated: str
+    source: str  # text that the model read
+    target: str  # its translation in the data
+    generated: str  # text that the model generated
 
 
 class EvaluatedModel(Protocol):
     """Trained model with its data, as a measure receives it: in evaluation mode, without gradients."""
 
     @property
-    def trial(self) -> TrialInfo: ...
+    def trial(self) -> TrialInfo:
+        """Description of the trial, as `names` received it."""
+        ...
 
     @property
     def shape(self) -> Shape:
@@ -44,10 +46,14 @@ class EvaluatedModel(Protocol):
         ...
 
     @property
-    def vocabulary(self) -> Vocabulary: ...
+    def vocabulary(self) -> Vocabulary:
+        """Vocabulary of the tokenizer."""
+        ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """Device of the model; batches are on it."""
+        ...
 
     @property
     def learning_curve(self) -> Sequence[Mapping[str, float]]:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 class LossTerm(NamedTuple):
     """Term of a loss, as a sum and a count, so that it is exact over micro-batches and ranks."""
 
-    total: Tensor
+    total: Tensor  # sum over labels
+    # number of labels
     count: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
-    weight: float = 1.0
+    weight: float = 1.0  # factor in the loss of the objective
 
 
 class Prompt(NamedTuple):
@@ -51,15 +52,17 @@ class TrainingExamples(NamedTuple):
     them.
     """
 
-    streams: Mapping[str, Stream]
-    targets: Mapping[str, Tensor]
+    streams: Mapping[str, Stream]  # by the path of the part that reads them: `body`, `encoder`
+    targets: Mapping[str, Tensor]  # labels, and whatever else `forward` reads
 
 
 class ForwardPass(Protocol):
     """Forward pass of a batch, as an objective reads it. Results that two objectives read are computed once."""
 
     @property
-    def streams(self) -> Mapping[str, Stream]: ...
+    def streams(self) -> Mapping[str, Stream]:
+        """Streams of the batch by the path of the part that reads them."""
+        ...
 
     @property
     def targets(self) -> Mapping[str, Tensor]:
@@ -153,7 +156,8 @@ class Objective(Component, nn.Module, ABC):
     The data side has no parameters: `form` makes examples (if the trait `example_kind` is set), `corrupt` hides tokens
     and returns the labels; both draw random numbers from a `Draw` only. The model side is `forward`. Each term of the
     loss has a tensor of labels in the targets, with IGNORED where nothing is predicted; `terms` names it. The count of
-    a term is the number of labels that are not IGNORED, so it is known before the model runs.
+    a term is the number of labels that are not IGNORED, so it is known before the model runs. Every example has at
+    least one label.
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
@@ -241,8 +245,12 @@ class Objective(Component, nn.Module, ABC):
         return None
 
     def metrics(self) -> Mapping[str, Metric]:
-        """Return the metrics besides the loss; `update_metrics` updates them."""
+        """Return the metrics besides the loss by name, as `torchmetrics.Metric`; `update_metrics` updates them.
+
+        A metric of `torchmetrics`, such as `MeanMetric`, adds up over batches and processes. The results are in the
+        record as `val/<objective>/<name>`.
+        """
         return {}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        """Update `metrics` with one batch."""
+        """Update `metrics`, those that `metrics()` returned, with one batch."""

@@ -12,7 +12,7 @@ from paribus.slots.component import Component, Traits
 class Vocabulary(NamedTuple):
     """Size and special tokens of a tokenizer."""
 
-    size: int
+    size: int  # number of ids, special tokens included
     specials: Mapping[str, int]  # id of each special token: pad, cls, sep, mask, unk, bos, eos
     sentinels: tuple[int, ...] = ()  # ids that replace removed spans, in the order of their use
     word_starts: frozenset[int] | None = None  # ids that start a word; None: unknown
@@ -56,7 +56,11 @@ class Tokenizer(Component, ABC):
         """Return the text of ids; special tokens appear as their name in angle brackets."""
 
     def piece(self, token: int) -> str:
-        """Return a string that identifies the token, so that tokens of two tokenizers of this kind can be matched."""
+        """Return a string that identifies the token, so that tokens of two tokenizers of this kind can be matched.
+
+        Two tokens never have the same piece. `decode` of one token is the default: override it if that is not unique,
+        as of single bytes, most of which are no text.
+        """
         return self.decode([token])
 
     def tokenizer_json(self) -> str | None:

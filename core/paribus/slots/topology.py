@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     name: str  # key under `parts:` of a spec
     path: str  # path of its tensors; "body" for the main stack
-    causal: bool
+    causal: bool  # tokens see earlier ones only
     cross: str | None = None  # path of the part that it attends to
     recurrent: bool = False  # has no self-attention; reads a memory without value and output projections
 

@@ -21,6 +21,9 @@ from paribus.specs.values import MISSING, Validator
 
 UNITS: Final = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0}
 VALID: Final = "{seconds: 60}, also minutes, hours and days; or DD:HH:MM:SS"
+_ARGUMENT: Final = re.compile(
+    r"^    (\w+): (.*?)(?=^    \w+: |^\w|\Z)", flags=re.MULTILINE | re.DOTALL
+)  # of a docstring
 _CLOCK: Final = re.compile(r"(\d+):(\d+):(\d+):(\d+)")
 
 
@@ -149,7 +152,7 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
     options = validator.as_mapping(data.get("trainer") or {}, ("trainer",), valid)
     if options is None:
         return UNREAD
-    known_arguments = trainer_arguments() if set(options) - {STEPS.name} else frozenset({STEPS.name})
+    known_arguments = trainer_arguments() if set(options) - {STEPS.name} else {STEPS.name: STEPS.doc}
     for key, value in options.items():
         if not _IDENTIFIER.fullmatch(key):
             message = f'expected an argument of lightning.Trainer, got "{key}"'
@@ -175,20 +178,29 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
 
 
 @lru_cache(maxsize=1)
-def trainer_arguments() -> frozenset[str]:
-    """Return the arguments of lightning.Trainer, read from its source, since importing it takes seconds.
+def trainer_arguments() -> Mapping[str, str]:
+    """Return the arguments of lightning.Trainer, with the first sentence of their documentation.
 
-    Empty if the source cannot be read; then Lightning itself reports unknown arguments.
+    They are read from its source, since importing it takes seconds. Empty if the source cannot be read; then Lightning
+    itself reports unknown arguments.
     """
     package = importlib.util.find_spec("lightning")
     if package is None or not package.submodule_search_locations:
-        return frozenset()
+        return {}
     source = Path(package.submodule_search_locations[0], "pytorch", "trainer", "trainer.py")
     with suppress(OSError, SyntaxError):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                return frozenset(argument.arg for argument in node.args.kwonlyargs)
-    return frozenset()
+                paragraphs = dict(_ARGUMENT.findall(ast.get_docstring(node) or ""))
+                return {
+                    argument.arg: _first_sentence(paragraphs.get(argument.arg, "")) for argument in node.args.kwonlyargs
+                }
+    return {}
+
+
+def _first_sentence(text: str) -> str:
+    words = re.sub(r":\w+:`([^`]+)`|`+", r"\1", " ".join(text.split()))  # without the markup of Sphinx
+    return re.split(r"(?<=\.)\s", words, maxsplit=1)[0]
 
 
 def _finite(validator: Validator, value: Any, keys: Keys) -> None:

@@ -39,6 +39,7 @@ def test_passed_checks_are_listed_with_their_summaries(capsys: pytest.CaptureFix
     result = capsys.readouterr().out
     assert "norm treats tokens separately  passes  A norm keeps shape and dtype" in result
     assert re.search(r"norm.none conforms: 3 checks pass in \d+ models", result)
+    assert len(re.findall(r"^[^.].*  passes  \w", result, flags=re.MULTILINE)) == 3
 
 
 def test_slot_selects_all_of_its_components(capsys: pytest.CaptureFixture[str]) -> None:

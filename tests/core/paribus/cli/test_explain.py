@@ -1,15 +1,20 @@
 """`paribus explain` of slots, components, topologies and other keys of a spec."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
+import paribus
 from paribus.cli import explain
+from paribus.cli.slot_contract import name_contract, public_names, slot_contract
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
 from paribus.registry.class_reader import slot_class
+from paribus.specs.fields import KEYS
+from paribus.specs.trainer_options import trainer_arguments
 
 Cli = Callable[..., Any]
 
@@ -42,6 +47,8 @@ def test_every_slot_is_explained_by_its_contract_and_what_fills_it(cli: Cli, slo
         for member in document[kind]:
             assert member["summary"], f"{slot}: {kind}: {member['name']} has no description"
             assert member["name"] in result.out
+    for name in document["names"]:
+        assert name in result.out
     declared = {trait for entry in index().entries[slot].values() for trait in entry.traits}
     assert declared <= {member["name"] for member in document["traits"]}
 
@@ -68,9 +75,89 @@ def test_other_sections_of_a_spec_are_explained(cli: Cli, topic: str) -> None:
     assert json.loads(cli("explain", topic, "--json").out)["topic"] == topic
 
 
+@pytest.mark.parametrize("slot", SLOTS)
+def test_every_name_in_the_contract_of_a_slot_is_explained(slot: str) -> None:
+    names, explained = {*slot_contract(slot).names}, set[str]()
+    while names - explained:  # and the names in their contracts
+        name = min(names - explained)
+        contract = name_contract(name)
+        assert contract.doc or contract.definition != name, f"{name} has no docstring"
+        undescribed = [member.name for member in (*contract.attributes, *contract.methods) if not member.summary]
+        assert undescribed == [], f"{name}: no description of {', '.join(undescribed)}"
+        explained.add(name)
+        names |= {*contract.names}
+
+
+@pytest.mark.parametrize(
+    ("slot", "names"),
+    [
+        ("attention", {"Attend", "Context", "Heads", "Load", "Shape", "State"}),
+        ("position", {"Pair", "Shape"}),
+        ("objective", {"Draw", "ForwardPass", "LossTerm", "Stream", "TrainingExamples"}),
+        ("tokenizer", {"Vocabulary"}),
+    ],
+)
+def test_the_contract_of_a_slot_names_the_types_of_its_methods(slot: str, names: set[str]) -> None:
+    assert names <= {*slot_contract(slot).names}
+
+
+def test_the_arguments_of_a_component_are_explained(cli: Cli) -> None:
+    for slot in SLOTS:
+        arguments = slot_contract(slot).definition.removeprefix("__init__(self, ").removesuffix("*, OPTIONS)")
+        assert tuple(re.findall(r"(\w+): ", arguments)) == slot_class(slot).injects
+    assert (
+        "__init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms, *, OPTIONS)"
+        in cli("explain", "objective").out
+    )
+
+
+def test_a_public_class_is_explained_with_its_fields_and_methods(cli: Cli) -> None:
+    result = cli("explain", "Heads").out
+    assert result.startswith("Heads(shape: Shape, *, kv_heads: int, bias: bool")
+    assert "merge(x: Tensor) -> Tensor\n      Return the output projection of all heads" in result
+    fields = json.loads(cli("explain", "Stream", "--json").out)["attributes"]
+    assert [field["name"] for field in fields] == list(paribus.Stream._fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "visibility_of",
+            "visibility_of(shape: Shape, window: int | None=None) -> Visibility\n\nReturn the visibility",
+        ),
+        ("Role", '"residual",  # writes into the residual stream'),
+        ("State", "State = dict[str, Tensor]\n\nDecoding state of one sublayer"),
+        ("IGNORED", "IGNORED = -100\n\nlabel of a position without a target"),
+    ],
+)
+def test_public_functions_and_values_are_explained(cli: Cli, name: str, text: str) -> None:
+    assert text in cli("explain", name).out
+
+
+def test_every_public_name_can_be_explained() -> None:
+    for name in public_names():
+        assert name_contract(name).definition
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_key_of_a_spec_is_explained(cli: Cli, key: str) -> None:
+    assert cli("explain", key).out.startswith(f"{key}\n\n")
+
+
+def test_the_trainer_is_explained_with_the_arguments_of_lightning(cli: Cli) -> None:
+    result = cli("explain", "trainer").out
+    assert "accumulate_grad_batches" in result
+    assert "Accumulates gradients over k batches" in result
+    document = json.loads(cli("explain", "trainer", "--json").out)
+    assert document["arguments"].keys() == trainer_arguments().keys()
+    assert all(document["arguments"].values())
+
+
 @pytest.mark.parametrize(
     ("topic", "message"),
     [
+        ("Shpe", 'unknown topic "Shpe"; did you mean "Shape"?'),
         ("gqaa", 'unknown topic "gqaa"; did you mean'),
         ("gqaa", 'did you mean "gqa"?'),
         ("attention.gqaa", 'unknown attention "gqaa"; did you mean '),

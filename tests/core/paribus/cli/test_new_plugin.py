@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import paribus
 from paribus.cli.main import main
@@ -65,6 +66,14 @@ def test_a_written_plugin_is_listed_explained_and_conforms(slot: str, site: Path
     assert f"fresh_{slot}.py" in result.out
     report = examine(f"{slot}.fresh-{slot}", registry=paribus.installed())
     assert report.ok, str(report)
+
+
+def test_the_position_distinguishes_far_distances_in_bfloat16(site: Path) -> None:
+    shape = paribus.Shape(width=8, heads=2, head_width=4, length=8, vocabulary=8, layers=1)
+    position = paribus.installed().get("position", "fresh-position")(shape)
+    keys = torch.tensor([[256, 257]])
+    bias = position.bias(paribus.Pair(None, None, torch.tensor([[0]]), keys, 1.0, 2, dtype=torch.bfloat16))
+    assert float(bias[0, 1, 0, 0]) > float(bias[0, 1, 0, 1])
 
 
 def test_a_written_plugin_installs_with_pip_and_its_test_passes(plugins: Path, tmp_path: Path) -> None:
