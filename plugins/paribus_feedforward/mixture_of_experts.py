@@ -87,5 +87,5 @@ def balance_loss(probabilities: Tensor, counts: Tensor) -> Tensor:
 
     It is 1 for a uniform distribution of tokens, E if one expert has them all.
     """
-    choice_shares = counts / counts.sum().clamp(min=1)
+    choice_shares = counts.to(probabilities.dtype) / counts.sum().clamp(min=1)
     return len(counts) * (choice_shares * probabilities.sum(0) / max(1, len(probabilities))).sum()

@@ -39,7 +39,7 @@ from paribus.testing import (
     training_checks,
 )
 from paribus.testing.host_models import DOES_NOT_APPLY, Case, HostModel, Verdict, base_specs, host_models
-from paribus.testing.reference import REFERENCE_SLOTS, Reference, author_reference
+from paribus.testing.reference import REFERENCE_SLOTS, Reference, author_reference, functions_by_name
 from paribus.testing.small_model import draw_seed
 
 UNDER_TEST: Final = "under-test"
@@ -233,7 +233,8 @@ def conform(
     instead of the tiny presets. `only` selects checks by the names that `paribus conform COMPONENT` prints.
 
     `reference` is a slow function that the component must agree with: for an attention `(module, x, source, visible)`,
-    for a norm or a feed-forward `(module, x)` of one vector; `paribus.testing.reference` lists the other slots.
+    for a norm or a feed-forward `(module, x)` of one vector; `paribus.testing.reference` lists the other slots, and
+    further methods.
     """
     report = examine(component, registry=registry, base=base, only=only, reference=reference)
     if not report.ok:
@@ -258,8 +259,8 @@ def examine(
     if unknown:
         raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(CHECKS, limit=len(CHECKS))}')
     registry, slot, name = _resolve_component(component, registry or installed())
-    if reference is not None and slot not in REFERENCE_SLOTS:
-        raise ValueError(f"a reference of {slot} is not supported; valid: {join_names(REFERENCE_SLOTS)}")
+    if reference is not None:
+        functions_by_name(slot, reference)  # raises an error that lists the valid slots and methods
     specs = {label: {**spec, **({"seed": seed} if seed else {})} for label, spec in base_specs(base, registry).items()}
     case = Case(registry, registry.index.find(slot, name), specs, reference)
     selected = {name: check for name, check in CHECKS.items() if only is None or name in only}

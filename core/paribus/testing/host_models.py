@@ -59,7 +59,7 @@ class Case:
     registry: Registry
     entry: Entry
     base_specs: Mapping[str, Mapping[str, Any]]  # by the name that a report prints
-    reference: Callable[..., Any] | None = None  # the author's function that the component must agree with
+    reference: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None  # the author's, to compare with
     host_models: list[HostModel] = field(default_factory=list)
     rejections: list[str] = field(default_factory=list)
     setups: dict[tuple[str, ...], Any] = field(default_factory=dict)  # models and data that checks share

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial, wraps
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from paribus.assembly.components import make
+from paribus.errors import SpecError, join_names
 from paribus.parts.batch import Stream
 from paribus.parts.context import Pair
+from paribus.parts.shape import Shape
 from paribus.parts.stack import Layer
 from paribus.slots.feedforward import FeedForward
 from paribus.slots.initialisation import Initialisation
@@ -19,15 +24,18 @@ from paribus.slots.norm import Norm
 from paribus.slots.placement import Placement
 from paribus.slots.position import Position
 from paribus.slots.schedule import Schedule
+from paribus.specs import resolved
 from paribus.specs.fields import NO_POSITION
-from paribus.testing.embedding_checks import DRAWN_ROLES, parameter_info, standard_draws
+from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
 from paribus.testing.option_checks import OUTSIDE_MODELS, option_specs
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 
-Reference = Callable[..., Any]
-"""Function of the component and of the inputs of one example:
+Function = Callable[..., Any]
+Reference = Function | Mapping[str, Function]
+"""Function of the component and of the inputs of one example, or functions by the method that they repeat: `{"forward":
+slow_norm}`. The function of `forward`, which needs no name, of a component of each slot:
 
 - attention: `(module, x, source, visible)`: (T, D), (S, M), (T, S) bool -> (T, D), without positions. `source` is `x`,
   or the memory. `visible` is True for keys of the same document that are not in the future; windows are the author's.
@@ -35,13 +43,23 @@ Reference = Callable[..., Any]
   rotates or has a bias of positions; else `(module, x, i)`: (E,) -> (E,).
 - norm and feedforward: `(module, x)`: (D,) -> (D,).
 - placement: `(module, x, sublayers)`: (T, D) -> (T, D).
-- embedding: `(module, token, part)` -> (D,), without positions; `part` is the `stack_part` of the stack.
+- embedding: `(module, token, part)` -> (D,), `part` is the `stack_part` of the stack; of images `(module, values,
+  part)`: (P,) -> (T, D).
 - initialisation: `(component, unit, about)` -> initial weights.
 - optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient.
 - schedule: `(component, step, steps)` -> factor.
 
-A function with a parameter `options` receives the component's options in the spec, and is compared with other values
-of every option, alone and together. It returns NotImplemented for values that it does not cover.
+Other methods: `auxiliary` of a feed-forward, `(module, x)`: (N, D) -> the loss of N tokens; `gain` of a placement,
+`(module, role)` -> factor; `unembed` of an embedding, `(module, h, token)`: (E,) -> score.
+
+A function receives further arguments if it has parameters of these names:
+
+- `options`: the component's options in the spec. It is then compared with other values of every option, alone and
+  together; it returns NotImplemented for values that it does not cover.
+- `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
+- `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
+- `position`, `segment`, `language`: the vector that `place` adds to the token of an embedding, and the token's segment
+  and language; without them, nothing is added, and both are 0. `dropout`: function that the embedding applies.
 """
 
 LENGTH: Final = 12
@@ -49,6 +67,10 @@ MAX_VALUES: Final = 8  # other values of a number of a component outside models
 MAX_VALUES_IN_MODELS: Final = 2
 DRAWS: Final = 6  # of values of all options
 Comparison = tuple[str, Any, Any]  # description of the input, output, output of the reference
+Comparer = Callable[[Case, HostModel, Function], Iterator[Comparison]]
+FORWARD: Final = "forward"
+SCALES: Final = (1.0, 1e-3, 1e-6)  # of vectors; options such as `eps` matter for short ones
+DROPOUT: Final = 0.5
 
 
 def author_reference(case: Case, host: HostModel) -> Verdict:
@@ -56,57 +78,81 @@ def author_reference(case: Case, host: HostModel) -> Verdict:
     if case.reference is None or ", position=" in host.label:  # an attention is compared without positions
         return DOES_NOT_APPLY
     compared = False
-    for description, variant in _variants(case, host, case.reference):
-        try:
-            for place, output, expected in _COMPARISONS[case.entry.slot](case, variant, _bound(case, variant)):
-                difference = max_difference(_as_tensor(output), _as_tensor(expected))
-                compared = True
-                if difference > TOLERANCE:
-                    return f"{place}{description} differs by {difference:.2g} from the reference"
-        except _UncoveredError:
-            continue
+    for name, function in functions_by_name(case.entry.slot, case.reference).items():
+        for description, variant in _variants(case, host, function):
+            reference = _bind(_covered(function), options=variant.spec[case.entry.slot])
+            try:
+                for place, output, expected in _COMPARISONS[name](case, variant, reference):
+                    difference = max_difference(_as_tensor(output), _as_tensor(expected))
+                    compared = True
+                    if difference > TOLERANCE:
+                        return f"{place}{description} differs by {difference:.2g} from the reference"
+            except _UncoveredError:
+                continue
     return HOLDS if compared else DOES_NOT_APPLY
+
+
+def functions_by_name(slot: str, reference: Reference) -> dict[str, Function]:
+    """Return the functions of a reference by the names of their comparisons: `placement`, `placement.gain`."""
+    functions = reference if isinstance(reference, Mapping) else {FORWARD: reference}
+    names = {method: slot if method == FORWARD else f"{slot}.{method}" for method in functions}
+    for name in names.values():
+        if name not in _COMPARISONS:
+            raise ValueError(f"a reference of {name} is not supported; valid: {join_names(_COMPARISONS)}")
+    return {names[method]: function for method, function in functions.items()}
+
+
+def _bind(function: Function, **arguments: Any) -> Function:
+    """Bind the arguments that a function has parameters for."""
+    return partial(function, **{name: value for name, value in arguments.items() if _reads(function, name)})
+
+
+def _reads(function: Function, name: str) -> bool:
+    return name in inspect.signature(function).parameters
 
 
 class _UncoveredError(Exception):
     """The reference does not cover these options."""
 
 
-def _variants(case: Case, host: HostModel, reference: Reference) -> Iterator[tuple[str, HostModel]]:
-    """Yield the model, then with other options of the component if the reference takes them into account."""
-    is_outside = case.entry.slot in OUTSIDE_MODELS
-    if not host.is_preset or not (is_outside or _takes_options(reference)):
-        yield "", host
-        return
-    for description, spec in option_specs(case, host, MAX_VALUES if is_outside else MAX_VALUES_IN_MODELS, DRAWS):
-        yield description, host._replace(label=host.label + description, spec=spec)
+def _covered(function: Function) -> Function:
+    """Return a function that raises an error in place of returning NotImplemented."""
 
-
-def _takes_options(reference: Reference) -> bool:
-    return "options" in inspect.signature(reference).parameters
-
-
-def _bound(case: Case, host: HostModel) -> Reference:
-    """Return the reference, with the options of the component if it takes them."""
-    assert case.reference is not None
-    options = {"options": host.spec[case.entry.slot]} if _takes_options(case.reference) else {}
-
-    def reference(*inputs: Any) -> Any:
-        assert case.reference is not None
-        output = case.reference(*inputs, **options)
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        output = function(*arguments, **named)
         if output is NotImplemented:
             raise _UncoveredError
         return output
 
-    return reference
+    return call
+
+
+def _variants(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[str, HostModel]]:
+    """Yield the model, then with other options of the component if the reference takes them into account."""
+    is_outside = case.entry.slot in OUTSIDE_MODELS
+    if not host.is_preset or not (is_outside or _reads(reference, "options")):
+        yield "", host
+        return
+    for description, spec in option_specs(case, host, MAX_VALUES if is_outside else MAX_VALUES_IN_MODELS, DRAWS):
+        label, is_preset = host.label + description, not description
+        yield description, host._replace(label=label, spec=spec, is_preset=is_preset)
+
+
+def _models(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[str, SmallModel, Function]]:
+    """Yield the model, and another with initial weights if the reference reads `initial`."""
+    yield "", case.small_model(host), _bind(reference, initial=False)
+    if _reads(reference, "initial"):
+        model = SmallModel(host.spec, case.registry, perturbed=False)
+        yield " with initial weights", model, partial(reference, initial=True)
 
 
 def _as_tensor(value: Any) -> Tensor:
-    tensor: Tensor = torch.atleast_1d(torch.as_tensor(value).detach().double())
+    tensor: Tensor = torch.atleast_1d(torch.as_tensor(value, dtype=torch.float64).detach())
     return tensor
 
 
-def _attention(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
+def _attention(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare each attention of a model without positions, for plain, padded and packed sequences."""
     model = SmallModel({**host.spec, "position": {"name": NO_POSITION}}, case.registry)
     calls: list[tuple[Any, Any, Tensor]] = []
@@ -153,37 +199,84 @@ def _visible(ctx: Any, queries: int, keys: int, *, causal: bool) -> Tensor:
     return visible
 
 
-def _per_vector(contract: type[Any]) -> Callable[[Case, HostModel, Reference], Iterator[Comparison]]:
-    def compare(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-        model = case.small_model(host)
-        x = noise("rows", 2, 3, model.stack().shape.width)
-        for module in model.topology.modules():
-            if isinstance(module, contract) and type(module) is case.component:
-                output = module(x)
-                expected = torch.stack([reference(module, vector) for vector in x.flatten(0, 1)]).view_as(x)
-                yield "the output for 6 vectors", output[0] if contract is FeedForward else output, expected
+def _per_vector(contract: type[Any]) -> Comparer:
+    def compare(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+        for state, model, function in _models(case, host, reference):
+            module = _component_in(case, model, contract)
+            if module is None:
                 return
+            x = noise("rows", 2, 3, model.stack().shape.width) * torch.tensor(SCALES).view(-1, 1)
+            output = module(x)
+            expected = torch.stack([function(module, vector) for vector in x.flatten(0, 1)]).view_as(x)
+            yield f"the output for 6 vectors{state}", output[0] if contract is FeedForward else output, expected
 
     return compare
 
 
-def _placement(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    model = case.small_model(host)
-    x = noise("rows", 1, 3, model.stack().shape.width)
-    names = model.stack().shape.sublayers
-    sublayers = {name: _sublayer(noise(name, *x.shape[1:])) for name in names}
-    for index, layer in enumerate(model.stack().layers):
-        assert isinstance(layer, Layer)
-        assert isinstance(layer.placement, Placement)
-        output = layer.placement(x, sublayers)[0]
-        yield f"the output of layer {index}", output, reference(layer.placement, x[0], sublayers)
+def _component_in(case: Case, model: SmallModel, contract: type[Any]) -> Any:
+    """Return the first module of the model that is the component, or None."""
+    modules = model.topology.modules()
+    return next((module for module in modules if isinstance(module, contract) and type(module) is case.component), None)
+
+
+def _auxiliary(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    """Compare the losses that a feed-forward adds: of several tokens, and of one."""
+    for state, model, function in _models(case, host, reference):
+        module = _component_in(case, model, FeedForward)
+        for count in (6, 1) if module is not None else ():
+            x = noise("rows", count, model.stack().shape.width)
+            loss = module(x.unsqueeze(0))[1]
+            yield f"the loss of {count} tokens{state}", 0.0 if loss is None else loss, function(module, x)
+
+
+def _placement(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    for description, placement, shape, function in _placements(case, host, reference):
+        x = noise("rows", 1, 3, shape.width)
+        sublayers = {name: _sublayer(noise(name, *x.shape[1:])) for name in shape.sublayers}
+        yield f"the output of {description}", placement(x, sublayers)[0], function(placement, x[0], sublayers)
+
+
+def _placement_gain(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    for description, placement, _, function in _placements(case, host, reference):
+        for role in DRAWN_ROLES:
+            yield f"the gain of the role `{role}` in {description}", placement.gain(role), function(placement, role)
+
+
+def _placements(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[str, Placement, Shape, Function]]:
+    """Yield the placement of each layer of each stack; stacks have unequal depths, or one layer that is repeated."""
+    for variant in (host, *_other_depths(case, host)):
+        for state, model, function in _models(case, variant, reference):
+            for part in model.topology.parts:
+                stack = model.stack(part.path)
+                for index, layer in enumerate(stack.layers):
+                    assert isinstance(layer, Layer)
+                    assert isinstance(layer.placement, Placement)
+                    shape = replace(stack.shape, layer=index)
+                    description = f"layer {index} of `{part.path}`{variant.label[len(host.label) :]}{state}"
+                    yield description, layer.placement, shape, _bind(function, shape=shape)
+
+
+def _other_depths(case: Case, host: HostModel) -> Iterator[HostModel]:
+    dims, parts = host.spec["dims"], host.spec.get("parts") or {}
+    for part in case.registry.index.entries["topology"][host.spec["topology"]["name"]].parts:
+        if part.path != "body":
+            overrides = parts.get(part.name, {})
+            deeper = {**dims, **overrides.get("dims", {}), "layers": dims["layers"] + 1}
+            spec = {**host.spec, "parts": {**parts, part.name: {**overrides, "dims": deeper}}}
+            yield host._replace(label=f"{host.label}, with a deeper {part.name}", spec=spec)
+    if host.is_preset and dims["groups"] is None:
+        try:
+            spec = resolved({**host.spec, "dims": {**dims, "groups": 1}}, registry=case.registry)
+        except SpecError:
+            return  # the component needs an instance for each layer
+        yield host._replace(label=f"{host.label}, with shared layers", spec=spec)
 
 
 def _sublayer(values: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda h: values.tanh() * h.sin() + values
 
 
-def _position(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
+def _position(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     model = case.small_model(host)
     position = next(module for module in model.topology.modules() if isinstance(module, Position))
     hooks, shape = case.entry.traits["hooks"], model.stack().shape
@@ -207,58 +300,97 @@ def _position(case: Case, host: HostModel, reference: Reference) -> Iterator[Com
                 yield f"the score of positions {i} and {j} in head {head}", scores[0, head, row, column], expected
 
 
-def _embedding(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
-    model = case.small_model(host)
-    token_ids = tokens(1, 5)
-    part: Any = model.stack().embedding
-    output, _ = model.topology.embedding(Stream(token_ids), 0, lambda x, positions: x, part)
-    for index, token in enumerate(token_ids[0].tolist()):
-        yield f"the vector of token {token}", output[0, index], reference(model.topology.embedding, token, part)
+def _embedding(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    """Compare whole examples, then one token after the other with dropout, which draws as the reference does."""
+    options = host.spec["embedding"]
+    for state, model, function in _models(case, host, _bind(reference, dropout=lambda x: x)):
+        yield from _embedded(model, function, options, slice(LENGTH), state)
+    if host.is_preset and _reads(reference, "dropout"):
+        model = SmallModel({**host.spec, "dropout": DROPOUT}, case.registry)
+        model.topology.train()
+        function = _bind(reference, initial=False, dropout=partial(functional.dropout, p=DROPOUT))
+        for index in range(1 if model.has_fixed_length else LENGTH):
+            yield from _embedded(model, function, options, slice(index, index + 1), " with dropout")
 
 
-def _initialisation(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
+def _embedded(
+    model: SmallModel, reference: Function, options: Mapping[str, Any], tokens: slice, state: str
+) -> Iterator[Comparison]:
+    """Compare an image, or some tokens of a text with segments, languages and positions that the reference reads."""
+    module, part = model.topology.embedding, model.stack().embedding
+    ids = model.tokens(1, LENGTH)[:, slice(None) if model.has_fixed_length else tokens]
+    index = torch.arange(ids.shape[1]) + (tokens.start or 0)
+    segments = index % max(1, options.get("segments", 0)) if _reads(reference, "segment") else 0 * index
+    languages = index // 2 % max(1, options.get("languages", 0)) if _reads(reference, "language") else 0 * index
+    added = noise("positions", model.stack().shape.length, model.stack().shape.embedding_width)
+    added = added if _reads(reference, "position") else torch.zeros_like(added)
+    stream = Stream(ids, segments=segments.unsqueeze(0), languages=languages.unsqueeze(0))
+    output, _ = _with_equal_draws(module, stream, 0, lambda x, positions: x + added[positions], part)
+    if model.has_fixed_length:
+        bound = _bind(reference, position=added)
+        yield f"the embedding of an image{state}", output[0], _with_equal_draws(bound, module, ids[0], part)
+        return
+    for row, token in enumerate(ids[0].tolist()):
+        bound = _bind(reference, position=added[row], segment=int(segments[row]), language=int(languages[row]))
+        yield f"the vector of token {token}{state}", output[0, row], _with_equal_draws(bound, module, token, part)
+
+
+def _with_equal_draws(function: Callable[..., Any], *inputs: Any) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return function(*inputs)
+
+
+def _unembed(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    for state, model, function in _models(case, host, reference):
+        module = model.topology.embedding
+        hidden = noise("hidden", 3, model.stack().shape.embedding_width)
+        for h in hidden if module.traits.get("unembeds", True) else ():
+            for token in USED_TOKENS:
+                yield f"the score of token {token}{state}", module.unembed(h)[token], function(module, h, token)
+
+
+def _initialisation(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    """Compare the weights of each role, and of each parameter of the model."""
     scheme = make(case.registry, "initialisation", host.spec["initialisation"], kind=Initialisation)
     for role in DRAWN_ROLES:
-        about = parameter_info(role)._replace(gain=0.7)
-        yield (
-            f"a tensor of the role `{role}`",
-            scheme.draw(standard_draws(role).double(), about),
-            reference(scheme, standard_draws(role).double(), about),
-        )
+        unit, about = standard_draws(role).double(), parameter_info(role)._replace(gain=0.7)
+        yield f"a tensor of the role `{role}`", scheme.draw(unit, about), reference(scheme, unit, about)
+    for about in case.small_model(host).parameter_info.values() if host.is_preset else ():
+        if about.role in DRAWN_ROLES:
+            unit = noise(about.path, *about.shape)
+            yield f"`{about.path}`", scheme.draw(unit, about), reference(scheme, unit, about)
 
 
-def _optimizer(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
+def _optimizer(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     run = OptimizerRun(case, host.spec["optimizer"])
     for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
         gradients = [run.gradient(step, start) for step in range(STEPS)]
-        yield (
-            f"a tensor of shape {SHAPES[index]} after {STEPS} steps",
-            output,
-            reference(run.optimizer, start, gradients),
-        )
+        expected = reference(run.optimizer, start, gradients)
+        yield f"a tensor of shape {SHAPES[index]} after {STEPS} steps", output, expected
 
 
-def _schedule(case: Case, host: HostModel, reference: Reference) -> Iterator[Comparison]:
+def _schedule(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     schedule = make(case.registry, "schedule", host.spec["schedule"], kind=Schedule)
     for steps in (1, 7, 100):
         for step in range(steps):
-            yield (
-                f"the factor at step {step} of {steps}",
-                schedule.factor(step, steps),
-                reference(schedule, step, steps),
-            )
+            expected = reference(schedule, step, steps)
+            yield f"the factor at step {step} of {steps}", schedule.factor(step, steps), expected
 
 
-_COMPARISONS: Final[Mapping[str, Callable[[Case, HostModel, Reference], Iterator[Comparison]]]] = {
+_COMPARISONS: Final[Mapping[str, Comparer]] = {
     "attention": _attention,
     "position": _position,
     "norm": _per_vector(Norm),
     "feedforward": _per_vector(FeedForward),
+    "feedforward.auxiliary": _auxiliary,
     "placement": _placement,
+    "placement.gain": _placement_gain,
     "embedding": _embedding,
+    "embedding.unembed": _unembed,
     "initialisation": _initialisation,
     "optimizer": _optimizer,
     "schedule": _schedule,
 }
 
-REFERENCE_SLOTS: Final = tuple(_COMPARISONS)
+REFERENCE_SLOTS: Final = tuple(name for name in _COMPARISONS if "." not in name)

@@ -1,0 +1,301 @@
+"""References of norms, feed-forwards, placements, embeddings and initialisations, from the formulas of their papers."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Options = Mapping[str, Any]
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda y: y.clamp(min=0),
+    "gelu": lambda y: y * 0.5 * (1 + torch.erf(y / math.sqrt(2))),
+    "gelu-tanh": lambda y: y * 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3))),
+    "silu": lambda y: y / (1 + torch.exp(-y)),
+    "sigmoid": lambda y: 1 / (1 + torch.exp(-y)),
+    "tanh": torch.tanh,
+}
+
+
+# Norms: one vector. Gains start at 1, biases at 0.
+def layer_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
+    """Ba et al. 2016, equation 4: the variance is divided by D."""
+    centred = x - x.sum() / len(x)
+    variance = float((centred**2).sum()) / len(x)
+    normalized = centred / math.sqrt(variance + options["eps"])
+    if initial:
+        return normalized
+    return normalized * module.weight + (module.bias if options["bias"] else 0)
+
+
+def root_mean_square_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
+    """Zhang & Sennrich 2019, equation 4."""
+    normalized = x / math.sqrt(float((x**2).sum()) / len(x) + options["eps"])
+    return normalized if initial else normalized * module.weight
+
+
+def scale_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
+    """Nguyen & Salazar 2019, equation 5: g starts at the root of the width."""
+    g = math.sqrt(len(x)) + (0 if initial else float(module.length))
+    return g * x / max(math.sqrt(float((x**2).sum())), options["eps"])
+
+
+def dynamic_tanh(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
+    """Zhu et al. 2025, equation 1."""
+    if initial:
+        return torch.tanh(options["alpha"] * x)
+    return module.weight * torch.tanh((options["alpha"] + float(module.alpha)) * x) + module.bias
+
+
+# Feed-forwards: one token; losses of several tokens.
+def affine(linear: Any, x: Tensor, outputs: int, bias: bool) -> Tensor:
+    """Map a vector to `outputs` numbers, each a sum of products."""
+    numbers = torch.stack([(row * x).sum() for row in linear.weight.view(outputs, len(x))])
+    return numbers + linear.bias if bias else numbers
+
+
+def inner_width(x: Tensor, options: Options) -> int:
+    return int(options["inner"] or round(options["expand"] * len(x)))
+
+
+def multi_layer_perceptron(module: Any, x: Tensor, options: Options) -> Any:
+    """Vaswani et al. 2017, equation 2, with other activations."""
+    hidden = affine(module.inner, x, inner_width(x, options), options["bias"])
+    return affine(module.outer, ACTIVATIONS[options["activation"]](hidden), len(x), options["bias"])
+
+
+def gated_linear_unit(module: Any, x: Tensor, options: Options) -> Any:
+    """Shazeer 2020, equations 5 and 6."""
+    gate, hidden = (
+        affine(linear, x, inner_width(x, options), options["bias"]) for linear in (module.gate, module.inner)
+    )
+    return affine(module.outer, ACTIVATIONS[options["activation"]](gate) * hidden, len(x), options["bias"])
+
+
+def routes(module: Any, x: Tensor, options: Options) -> tuple[Tensor, list[int]]:
+    """Return the router's scores of one token, and its experts, best first."""
+    scores = affine(module.router, x, options["experts"], bias=False)
+    return scores, sorted(range(len(scores)), key=lambda expert: -float(scores[expert]))[: options["top"]]
+
+
+def mixture_of_experts(module: Any, x: Tensor, options: Options) -> Any:
+    """Shazeer et al. 2017, equations 1 and 3; Fedus et al. 2021, equation 2, with a softmax over all experts."""
+    scores, chosen = routes(module, x, options)
+    experts = [*module.experts.children()]  # each module once
+    total = sum(math.exp(scores[index]) for index in (chosen if options["softmax"] == "chosen" else range(len(scores))))
+    return sum(math.exp(scores[index]) / total * experts[index](x.view(1, 1, -1))[0].flatten() for index in chosen)
+
+
+def mixture_losses(module: Any, x: Tensor, options: Options) -> Any:
+    """Fedus et al. 2021, equation 4, where f is a share of choices; Zoph et al. 2022, equation 5; losses of experts."""
+    routed = [routes(module, token, options) for token in x]
+    experts, loss = [*module.experts.children()], 0.0
+    for index, expert in enumerate(experts):
+        probability = sum(float(scores.softmax(0)[index]) for scores, _ in routed) / len(x)
+        own_tokens = [token for token, (_, chosen) in zip(x, routed, strict=True) if index in chosen]
+        share = len(own_tokens) / (len(x) * options["top"])
+        loss += options["balance"] * len(experts) * share * probability
+        own_loss = expert(torch.stack(own_tokens).unsqueeze(0))[1] if own_tokens else None
+        loss += 0.0 if own_loss is None else float(own_loss)
+    return loss + options["z"] * sum(math.log(sum(map(math.exp, scores))) ** 2 for scores, _ in routed) / len(x)
+
+
+# Placements: one sequence.
+def post_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
+    """Vaswani et al. 2017, section 3.1."""
+    for name, sublayer in sublayers.items():
+        x = module.norms[name](x + sublayer(x))
+    return x
+
+
+def pre_norm(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
+    """Xiong et al. 2020, table 1."""
+    for name, sublayer in sublayers.items():
+        is_bare = options["bare_first"] and shape.layer == 0 and name == "attention"
+        x = x + sublayer(x if is_bare else module.norms[name](x))
+    return x
+
+
+def sandwich_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
+    """Ding et al. 2021, figure 3b."""
+    for name, sublayer in sublayers.items():
+        x = x + module.behind[name](sublayer(module.norms[name](x)))
+    return x
+
+
+def peripheral_norm(module: Any, x: Tensor, sublayers: Sublayers, shape: Any) -> Any:
+    """Kim et al. 2025, equation 3, and its norm of the embeddings."""
+    return sandwich_norm(module, module.entry(x) if shape.layer == 0 else x, sublayers)
+
+
+def deep_norm(module: Any, x: Tensor, sublayers: Sublayers, shape: Any) -> Any:
+    for name, sublayer in sublayers.items():
+        x = module.norms[name](deep_norm_weights(shape)[0] * x + sublayer(x))
+    return x
+
+
+def deep_norm_gain(module: Any, role: str, shape: Any) -> float:
+    """Figure 2: `ffn`, `v_proj` and `out_proj` are drawn beta times as large, `q_proj` and `k_proj` are not."""
+    return deep_norm_weights(shape)[1] if role in ("inner", "value", "residual") else 1.0
+
+
+def deep_norm_weights(shape: Any) -> tuple[float, float]:
+    """alpha and beta of Wang et al. 2022, figure 2: N is the depth of an encoder, M of a decoder."""
+    if shape.cross_layers:  # encoder of an encoder-decoder
+        n, m = shape.layers, shape.cross_layers
+        return 0.81 * (n**4 * m) ** (1 / 16), 0.87 * (n**4 * m) ** (-1 / 16)
+    if "cross" in shape.sublayers:  # its decoder
+        m = shape.layers
+        return (3 * m) ** (1 / 4), (12 * m) ** (-1 / 4)
+    n = shape.layers
+    return (2 * n) ** (1 / 4), (8 * n) ** (-1 / 4)
+
+
+def parallel(module: Any, x: Tensor, sublayers: Sublayers, options: Options) -> Any:
+    """Chowdhery et al. 2022, section 2."""
+    norms = {name: module.norms["attention" if options["shared_norm"] else name] for name in sublayers}
+    return x + sum(sublayer(norms[name](x)) for name, sublayer in sublayers.items())
+
+
+def re_zero(module: Any, x: Tensor, sublayers: Sublayers, initial: bool) -> Any:
+    """Bachlechner et al. 2020, equation 3: one weight of a layer, which starts at 0."""
+    for sublayer in sublayers.values():
+        x = x + (0.0 if initial else float(module.scale)) * sublayer(x)
+    return x
+
+
+def layer_scale(module: Any, x: Tensor, sublayers: Sublayers, options: Options, initial: bool) -> Any:
+    """Touvron et al. 2021, equation 4: a diagonal matrix of each branch."""
+    for name, sublayer in sublayers.items():
+        gamma = [options["start"] + (0.0 if initial else float(module.scales[name][i])) for i in range(x.shape[1])]
+        x = x + sublayer(module.norms[name](x)) @ torch.diag(x.new_tensor(gamma))
+    return x
+
+
+# Embeddings: one token, or one image.
+def summed_tables(module: Any, token: int, position: Tensor, segment: int, language: int, options: Options) -> Any:
+    vector = module.tokens.weight[token]
+    if options.get("scale"):
+        vector = vector * math.sqrt(len(vector))
+    if options["segments"]:
+        vector = vector + module.segments.weight[segment]
+    if options["languages"]:
+        vector = vector + module.languages.weight[language]
+    return vector + position
+
+
+def token_table(
+    module: Any, token: int, part: Any, position: Tensor, segment: int, language: int, dropout: Any, options: Options
+) -> Any:
+    """Devlin et al. 2019, figure 2, with a norm and dropout as in its code; Vaswani et al. 2017, section 3.4."""
+    vector = summed_tables(module, token, position, segment, language, options)
+    return dropout(part["norm"](vector) if options["normed"] else vector)
+
+
+def factorised_table(
+    module: Any, token: int, part: Any, position: Tensor, segment: int, language: int, dropout: Any, options: Options
+) -> Any:
+    """Lan et al. 2020, section 3.1: a table of width E; the norm is at this width, as in its code."""
+    vector = summed_tables(module, token, position, segment, language, options)
+    narrow = dropout(module.norm(vector) if options["normed"] else vector)
+    return narrow if part is None else part["project"].weight @ narrow + part["project"].bias
+
+
+def score(module: Any, h: Tensor, token: int, options: Options) -> Any:
+    """Press & Wolf 2017; Raffel et al. 2020 divide by the root of the width, in their code."""
+    h = h / math.sqrt(module.tokens.weight.shape[1]) if options.get("scale_outputs") else h
+    return h @ (module.tokens if options["tie"] else module.head).weight[token]
+
+
+def patches(
+    module: Any, values: Tensor, part: Any, position: Tensor, dropout: Any, options: Options, initial: bool
+) -> Any:
+    """Dosovitskiy et al. 2021, equation 1; a line of patches after the other, pixels from -1 to 1."""
+    size, patch, channels = options["image"], options["patch"], options["channels"]
+    image = values.view(size, size, channels)
+    vectors = [0 * module.cls if initial else module.cls]
+    for top in range(0, size, patch):
+        for left in range(0, size, patch):
+            square = [
+                float(image[top + line, left + column, channel]) * 2 / 255 - 1
+                for channel in range(channels)
+                for line in range(patch)
+                for column in range(patch)
+            ]
+            vectors.append(module.patches.weight @ module.cls.new_tensor(square) + module.patches.bias)
+    return dropout(torch.stack(vectors) + position)
+
+
+# Initialisations: weights from standard normal draws; `about.gain` is the factor of the placement.
+def normal(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
+    """Devlin et al. 2019, in its code."""
+    return unit * options["std"] * about.gain
+
+
+def gpt2(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
+    """Radford et al. 2019, section 2.3: weights of residual layers are scaled by 1/√N for N residual layers."""
+    std = options["std"] / (math.sqrt(about.branches) if about.role == "residual" else 1)
+    return unit * std * about.gain
+
+
+def xavier(scheme: Any, unit: Tensor, about: Any) -> Any:
+    """Glorot & Bengio 2010, equation 12; vectors of a table have a norm of about 1."""
+    rows, columns = unit.shape if unit.ndim == 2 else (len(unit), len(unit))
+    return unit * about.gain * math.sqrt(1 / columns if about.role == "embedding" else 2 / (rows + columns))
+
+
+def t5(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
+    """Raffel et al. 2020: `_init_weights` of their code, with a `factor`."""
+    words, std = about.path.split("."), unit.shape[-1] ** -0.5
+    if about.role == "embedding" and "position" in words:
+        std = about.width**-0.5
+    elif about.role == "embedding" or (about.role == "head" and words[0] == "embedding"):
+        std = 1.0
+    elif about.role == "query":
+        std = (unit.shape[-1] * about.head_width) ** -0.5
+    return unit * options["factor"] * std * about.gain
+
+
+def truncated(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
+    """Quantiles of a normal distribution within ± cutoff; Warner et al. 2024 divide as GPT-2 does."""
+    cutoff = torch.tensor(options["cutoff"], dtype=torch.float64)
+    low, high = torch.special.ndtr(-cutoff), torch.special.ndtr(cutoff)
+    draws = torch.special.ndtri(low + (high - low) * torch.special.ndtr(unit))
+    std = options["std"] / (math.sqrt(about.branches) if options["deep"] and about.role == "residual" else 1)
+    if about.role == "head" and options["head"] is not None:
+        std = options["head"]
+    return draws * std * about.gain
+
+
+def no_gain(module: Any, role: str) -> float:
+    return 1.0
+
+
+REFERENCES: Mapping[str, Any] = {
+    "norm.dyt": dynamic_tanh,
+    "norm.layernorm": layer_norm,
+    "norm.none": lambda module, x: x,
+    "norm.rmsnorm": root_mean_square_norm,
+    "norm.scalenorm": scale_norm,
+    "feedforward.glu": gated_linear_unit,
+    "feedforward.mlp": multi_layer_perceptron,
+    "feedforward.moe": {"forward": mixture_of_experts, "auxiliary": mixture_losses},
+    "placement.deepnorm": {"forward": deep_norm, "gain": deep_norm_gain},
+    "placement.layerscale": {"forward": layer_scale, "gain": no_gain},
+    "placement.parallel": {"forward": parallel, "gain": no_gain},
+    "placement.peri": {"forward": peripheral_norm, "gain": no_gain},
+    "placement.post": {"forward": post_norm, "gain": no_gain},
+    "placement.pre": {"forward": pre_norm, "gain": no_gain},
+    "placement.rezero": {"forward": re_zero, "gain": no_gain},
+    "placement.sandwich": {"forward": sandwich_norm, "gain": no_gain},
+    "embedding.factorised": {"forward": factorised_table, "unembed": score},
+    "embedding.patches": patches,
+    "embedding.tokens": {"forward": token_table, "unembed": score},
+    "initialisation.gpt2": gpt2,
+    "initialisation.normal": normal,
+    "initialisation.t5": t5,
+    "initialisation.truncated": truncated,
+    "initialisation.xavier": xavier,
+}
