@@ -15,6 +15,8 @@ class Local(Launcher):
     Processes are forked from one that has already imported everything.
     """
 
+    changes_environment = True
+
     def __init__(
         self,
         *,

@@ -79,6 +79,7 @@ class Ray(Launcher):
     """
 
     is_remote = True
+    changes_environment = True
 
     def __init__(
         self,

@@ -43,6 +43,7 @@ class Slurm(Launcher):
     """
 
     is_remote = True
+    changes_environment = True
 
     def __init__(
         self,

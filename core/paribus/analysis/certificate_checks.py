@@ -201,6 +201,7 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
     """
     for entry in pair:
         yield from _repeated(entry)
+    yield from _rehearsed(pair)
     draws = [bool((entry.certificate.get("first_step") or {}).get("draws")) for entry in pair]
     if draws == [False, True] and not touches(pair.varied, ("dropout",)):
         yield "side effect", "random numbers in training"
@@ -226,6 +227,54 @@ def _repeated(entry: TrialEntry) -> Iterator[Finding]:
         yield "failure", f"other random numbers: {entry.variant} uses global generators of {join_names(used)}"
     if IN_EVALUATION in generators:
         yield "failure", f"random numbers in evaluation: {entry.variant} draws from torch's global generator"
+
+
+def _rehearsed(pair: TrialPair) -> Iterator[Finding]:
+    """Yield whether the first step of each trial is the same in another process and environment, to the bit."""
+    repeated = []
+    for entry in pair:
+        differing = _rehearsal_difference(entry)
+        if differing == "":
+            repeated.append(entry.variant)
+        elif differing is not None:
+            text = f"{differing} of the first step of {entry.variant} with another hash seed, time zone and environment"
+            yield "failure", f"not repeatable: other {text}"
+        elif "failure" in (entry.rehearsal or {}):
+            yield "side effect", f"first step of {entry.variant} not repeated in another process"
+    if repeated:
+        noun = "first steps" if len(repeated) > 1 else f"first step of {repeated[0]}"
+        yield "confirmed", f"{noun} repeated in another process"
+
+
+def _rehearsal_difference(entry: TrialEntry) -> str | None:
+    """Return what differs in the rehearsal; empty if nothing does, and None if they cannot be compared.
+
+    Another machine rounds differently, and so do two steps on an accelerator: there, weights and batches are compared.
+    """
+    rehearsal = entry.rehearsal
+    if rehearsal is None or "failure" in rehearsal or entry.trial.get("parent_id"):  # a rehearsal has no parent
+        return None
+    one, other = entry.provenance, rehearsal["provenance"]
+    is_other_machine = any(one.get(key) != other.get(key) for key in ("host", "machine", "versions"))
+    if is_other_machine or one.get("hash_seed") == other.get("hash_seed"):
+        return None
+    trial, repeated = entry.certificate, rehearsal["certificate"]
+    values = [{path: tensor["value"] for path, tensor in item["tensors"].items()} for item in (trial, repeated)]
+    if paths := _differing(*values):
+        return f"initial weights ({paths[0]})"
+    if (trial.get("batch_digests") or {}).get("1") != (repeated.get("batch_digests") or {}).get("1"):
+        return "batch"
+    steps = [item.get("first_step") or {} for item in (trial, repeated)]
+    if one["machine"]["device"] != "cpu" or any("loss" not in step for step in steps):
+        return None
+    names = [name for name in ("loss", "evaluation") if steps[0][name] != steps[1][name]]
+    gradients = _differing(*(step.get("tensors") or {} for step in steps))
+    return join_names([*names, *(f"gradients ({path})" for path in gradients[:1])])
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, in order."""
+    return [key for key in {**one, **other} if one.get(key) != other.get(key)]
 
 
 def _targets(pair: TrialPair) -> Iterator[Finding]:

@@ -181,6 +181,7 @@ class TrialEntry:
     state: State = "pending"
     failure: Mapping[str, Any] | None = None
     stale: Staleness = ""  # what has changed since the record was made
+    rehearsal: Mapping[str, Any] | None = None  # its first step in another process and environment
     parent: TrialEntry | None = None  # of a study with stages: the trial that it begins from
 
     @property
@@ -300,6 +301,7 @@ class _Shelf:
             state=record["result"]["state"] if record else self.store.state(document["identity"]),
             failure=None if record else self.store.failure(document["identity"]),
             stale=stale,
+            rehearsal=self.store.rehearsal(document["identity"]) if record else None,
             parent=self._before(begins, trial) if begins else None,
         )
 

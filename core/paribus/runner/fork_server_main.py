@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from paribus.errors import EXIT_OK, ParibusError
 from paribus.runner.fork_server_loop import ForkServerLoop, RunJob, fork_obstacle
+from paribus.runner.other_environment import other_import_clock
 from paribus.runner.signals import STOP_SIGNALS, StopRequest, die_with_parent
 from paribus.runner.worker import WorkerRequest, pin_threads, run_request
 from paribus.slots.launcher import Job
@@ -111,7 +112,8 @@ def _load_registry(plugins: dict[str, Any]) -> Registry:
     import paribus.train.trial  # noqa: F401  # torch, Lightning, torchmetrics
     from paribus.registry import installed
 
-    registry = installed(**plugins)
+    with other_import_clock():
+        registry = installed(**plugins)
     pin_threads()
     return registry
 

@@ -50,6 +50,8 @@ class Task:
 
     trial: Trial
     is_rehearsal: bool = False
+    other_environment: bool = False  # as in `Job`
+    is_beside: bool = False  # whether it takes no job slot, and no trial waits for it
     attempts: int = 0
 
     @property
@@ -163,19 +165,35 @@ def blocked_outcome(trial: Trial, trials: Mapping[str, Trial], store: Store) -> 
     return Outcome(state, f"{message}: {reason}" if reason else message)
 
 
-def select_rehearsals(trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int) -> list[Trial]:
-    """Return the first pending trial of each variant and stage that has not made a step yet.
+def select_rehearsals(
+    trials: Sequence[Trial], pending: Sequence[Trial], store: Store, jobs: int, launcher: Launcher
+) -> list[Task]:
+    """Return rehearsals of the first pending trial of each variant and stage that has not made a step yet.
 
-    Nothing is rehearsed where all pending trials start at once.
+    Where all pending trials start at once, none waits for a rehearsal. It then runs beside them, for the comparison of
+    the first step only, and on this machine's processors only.
     """
-    if len(pending) <= jobs and not any(trial.parent_id for trial in pending):
+    is_beside = len(pending) <= jobs and not any(trial.parent_id for trial in pending)
+    if is_beside and (launcher.is_remote or not launcher.changes_environment):
         return []
     stepped = {trial_group(trial) for trial in trials if _has_stepped(store, trial)}
     rehearsals: dict[TrialGroup, Trial] = {}
     for trial in pending:
         if trial_group(trial) not in stepped:
             rehearsals.setdefault(trial_group(trial), trial)
-    return list(rehearsals.values())
+    return [
+        Task(trial, is_rehearsal=True, other_environment=launcher.changes_environment, is_beside=is_beside)
+        for trial in rehearsals.values()
+        if not is_beside or _runs_on_cpu(trial)
+    ]
+
+
+def save_rehearsal(record: Mapping[str, Any], store: Store) -> None:
+    """Save what the certificate of a trial compares with its first step."""
+    result = record["result"]
+    certificate = {key: result["certificate"][key] for key in ("tensors", "batch_digests", "first_step")}
+    document = {"losses": result["losses"], "certificate": certificate, "provenance": record["provenance"]}
+    store.write_rehearsal(record["identity"], document)
 
 
 def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
@@ -186,6 +204,10 @@ def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
 def _has_stepped(store: Store, trial: Trial) -> bool:
     folder = store.folder(trial.identity)
     return (folder / RECORD).is_file() or any(folder.glob("checkpoints/step-*"))
+
+
+def _runs_on_cpu(trial: Trial) -> bool:
+    return (trial.spec["trainer"] or {}).get("accelerator") == "cpu" or gpu_count() == 0
 
 
 def default_jobs(planned: PlannedStudy) -> int:

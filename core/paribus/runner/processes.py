@@ -6,6 +6,7 @@ The fork server starts jobs in milliseconds instead of seconds, from a process t
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -19,7 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple, final
 
-from paribus.errors import PluginError, Problem
+from paribus.errors import EXIT_FAILED, PluginError, Problem
+from paribus.runner.other_environment import other_environment
 from paribus.runner.progress import JobLog
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
 from paribus.storage.atomic import cache_folder
@@ -29,6 +31,7 @@ ONE_THREAD: Final = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
 )  # fmt: skip
 CLOSE_SECONDS: Final = 10.0  # time for the fork server to end once its socket is closed
+IDLE_SECONDS: Final = 5.0  # after which a server of the other environment ends
 READ_BYTES: Final = 1 << 16
 OUTSIDE_SIGNALS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)  # of the kernel or a person, not of a plugin
 
@@ -42,10 +45,14 @@ class ForkServer:
 
     is_remote: ClassVar[bool] = False
 
+    changes_environment: ClassVar[bool] = True
+
     def __init__(self, *, fork: bool = True, module: str = "paribus.runner.fork_server_main") -> None:
         """Without `fork`, each job is a new process. `module` is the main program of the fork server."""
         self._fork = fork
         self._module = module
+        self._is_other = False  # whether this is the server of `_other`
+        self._other: ForkServer | None = None  # for jobs in the other environment
         self._plugins = Plugins()
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
@@ -53,6 +60,8 @@ class ForkServer:
         self._unread = b""
         self._is_ready = False
         self._running: set[str] = set()
+        self._idle_since = math.inf
+        self._failure = ""  # reason why it cannot load the plugins in the other environment
 
     def open(self, plugins: Plugins) -> None:
         self.close()
@@ -60,29 +69,46 @@ class ForkServer:
         self._start_server()
 
     def start(self, job: Job) -> None:
-        if self._process is None:  # it was killed, with its jobs; the next jobs get a new one
+        if job.other_environment and not self._is_other:
+            self._other_server().start(job)
+            return
+        if self._process is None and not self._failure:  # it was killed, with its jobs; the next jobs get a new one
             self._start_server()
         self._running.add(job.name)
         self._send({"do": "start", **job._asdict()})
 
     def stop(self, name: str, signal: int) -> None:
+        if self._other is not None:
+            self._other.stop(name, signal)
         self._send({"do": "stop", "name": name, "signal": int(signal)})
 
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
-        if self._socket is None:
-            return []
-        readable, _, _ = select.select([self._socket], [], [], max(seconds, 0.0))
-        if not readable:
-            return []
+        other = self._other
+        if other is not None and other._failure and other._running:
+            return other._fail_jobs(other._failure)
+        sockets = {server._socket: server for server in (self, other) if server is not None and server._socket}
+        readable, _, _ = select.select(list(sockets), [], [], max(seconds, 0.0)) if sockets else ([], [], [])
+        events = [event for item in readable for event in sockets[item]._read_events()]
+        if other is not None and not other._running and time.monotonic() - other._idle_since > IDLE_SECONDS:
+            other.close()  # rehearsals come first, and it takes memory
+            self._other = None
+        return events
+
+    def _read_events(self) -> Sequence[LauncherEvent]:
+        """Read what the server has sent."""
+        assert self._socket is not None
         data = b""
         with suppress(ConnectionError):
             data = self._socket.recv(READ_BYTES)
         if not data:
             return self._handle_death()
         *lines, self._unread = (self._unread + data).split(b"\n")
-        return [event for line in lines if (event := self._event(json.loads(line))) is not None]
+        return [event for line in lines for event in self._events(json.loads(line))]
 
     def close(self) -> None:
+        if self._other is not None:
+            self._other.close()
+            self._other = None
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -95,6 +121,14 @@ class ForkServer:
         self._process = self._socket = self._output = None
         self._running.clear()
 
+    def _other_server(self) -> ForkServer:
+        """Return the server of jobs in the other environment; it loads the plugins while this one does."""
+        if self._other is None:
+            self._other = ForkServer(fork=self._fork, module=self._module)
+            self._other._is_other = True
+            self._other.open(self._plugins)
+        return self._other
+
     def _start_server(self) -> None:
         client, server = socket.socketpair()
         settings = json.dumps({"fork": self._fork, "plugins": plugin_arguments(self._plugins)})
@@ -106,7 +140,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                env=process_environment(),
+                env=other_environment(process_environment()) if self._is_other else process_environment(),
                 start_new_session=True,  # Ctrl-C reaches the scheduler only, which stops the jobs
             )
         self._socket, self._unread, self._is_ready = client, b"", False
@@ -116,19 +150,29 @@ class ForkServer:
             with suppress(ConnectionError):  # the next `poll` reports it
                 self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def _event(self, message: dict[str, Any]) -> LauncherEvent | None:
+    def _events(self, message: dict[str, Any]) -> list[LauncherEvent]:
         match message["kind"]:
             case "started":
-                return JobStarted(message["name"], f"process {message['pid']}")
+                return [JobStarted(message["name"], f"process {message['pid']}")]
             case "ended":
                 self._running.discard(message["name"])
-                return JobEnded(message["name"], message["code"], message["signal"], message["last_line"])
+                self._idle_since = time.monotonic()
+                return [JobEnded(message["name"], message["code"], message["signal"], message["last_line"])]
             case "note":
-                return LauncherMessage(message["text"])
+                return [] if self._is_other else [LauncherMessage(message["text"])]
             case "refused":
-                raise PluginError(*(Problem(**problem) for problem in message["problems"]))
+                problems = [Problem(**problem) for problem in message["problems"]]
+                if self._is_other:
+                    return self._fail_jobs(problems[0].message)
+                raise PluginError(*problems)
         self._is_ready = True
-        return None
+        return []
+
+    def _fail_jobs(self, reason: str) -> list[LauncherEvent]:
+        """Report the jobs of a server that could not load the plugins in the other environment."""
+        names, self._failure = sorted(self._running), reason
+        self.close()
+        return [JobEnded(name, EXIT_FAILED, None, reason) for name in names]
 
     def _handle_death(self) -> list[LauncherEvent]:
         """Report the end of the fork server, and of its jobs, which the kernel kills with it."""
@@ -138,6 +182,8 @@ class ForkServer:
         last_line, is_ready = self._last_line(), self._is_ready
         names = sorted(self._running)
         self.close()
+        if self._is_other:
+            return [JobEnded(name, EXIT_FAILED, None, f"its parent process ended with {end}") for name in names]
         if not is_ready and -code not in OUTSIDE_SIGNALS:
             message = f"the process that loads the plugins ended with {end}" + (f": {last_line}" if last_line else "")
             raise PluginError(
@@ -198,6 +244,7 @@ class JobProcess:
     """
 
     def __init__(self, job: Job, home: JobEnvironment) -> None:
+        environment = {**os.environ, **home.environment}
         self.name = job.name
         self._log = JobLog(Path(job.log))
         folder = home.folder if Path(home.folder).is_dir() else None
@@ -210,7 +257,7 @@ class JobProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={**os.environ, **home.environment},
+                env=other_environment(environment) if job.other_environment else environment,
                 process_group=0,  # a scheduler's signal to a process group must not reach the trial twice
             )
         assert self._process.stdout is not None

@@ -10,11 +10,11 @@ import signal
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from paribus.errors import EXIT_OK, ParibusError, StoreError
 from paribus.runner.in_process import InProcessLauncher
@@ -27,6 +27,7 @@ from paribus.runner.jobs import (
     Task,
     blocked_outcome,
     is_blocked,
+    save_rehearsal,
     select_rehearsals,
 )
 from paribus.runner.jobs import worker_request as make_request
@@ -65,6 +66,7 @@ class Scheduler:
         self.emit = on_event
         self.stop = stop
         self.waiting: deque[Task] = deque()
+        self.beside: deque[Task] = deque()  # rehearsals that no trial waits for
         self.running: dict[str, RunningTask] = {}
         self.locked: list[Task] = []
         self.peers = PeerRunners(store, LeaseMonitor())
@@ -78,7 +80,7 @@ class Scheduler:
 
     def run(self, trials: Sequence[Trial], resume: str) -> None:
         self._queue(trials)
-        while (self.waiting or self.running or self.locked) and not self.stop.is_requested:
+        while (self.waiting or self.running or self.locked or self.beside) and not self.stop.is_requested:
             self._resolve_parents()
             self._start_tasks()
             self._poll(TICK)
@@ -117,9 +119,12 @@ class Scheduler:
         pending = [trial for trial in unique if self.store.record(trial.identity) is None]
         self._report_store_messages()
         if self.options.rehearse:
-            for trial in select_rehearsals(unique, pending, self.store, self.options.jobs):
-                self.waiting.append(Task(trial, is_rehearsal=True))
-                self.rehearsing.add(trial_group(trial))
+            for task in select_rehearsals(unique, pending, self.store, self.options.jobs, self.launcher):
+                if task.is_beside:
+                    self.beside.append(task)
+                else:
+                    self.waiting.append(task)
+                    self.rehearsing.add(trial_group(task.trial))
         self.waiting.extend(Task(trial) for trial in pending)
         self.trial_options = replace(self.options.trial, contended=self.options.jobs > 1 and len(pending) > 1)
 
@@ -141,7 +146,10 @@ class Scheduler:
             self._write_outcome(task.trial, outcome)
 
     def _start_tasks(self) -> None:
-        while len(self.running) < self.options.jobs:
+        is_beside = [running.task.is_beside for running in self.running.values()]
+        if self.beside and not any(is_beside):
+            self._start(self.beside.popleft())
+        while len(self.running) - sum(is_beside) < self.options.jobs:
             task = next((task for task in self.waiting if self._is_ready(task)), None)
             if task is None:
                 return
@@ -174,7 +182,8 @@ class Scheduler:
             job_slot=slot,
             expired_token="" if task.is_rehearsal else self.peers.expired_tokens.get(task.trial.identity, ""),
         )
-        self.launcher.start(Job(task.name, request.to_json(), str((folder / LOG).absolute())))
+        log = str((folder / LOG).absolute())
+        self.launcher.start(Job(task.name, request.to_json(), log, task.other_environment))
 
     # -- events of the launcher ----------------------------------------------------------------------------------
 
@@ -232,19 +241,29 @@ class Scheduler:
             self._write_outcome(task.trial, outcome)
 
     def _end_rehearsal(self, running: RunningTask, event: JobEnded) -> None:
-        trial = running.task.trial
-        if event.code == EXIT_OK and self.rehearsal_store.record(trial.identity) is not None:
-            outcome = Outcome("done", "")
-        else:
-            outcome = self._outcome(running, event, self.rehearsal_store)
-            if self._retry(running.task, outcome):
-                return
+        task, trial = running.task, running.task.trial
+        record = self.rehearsal_store.record(trial.identity) if event.code == EXIT_OK else None
+        outcome = Outcome("done", "") if record else self._outcome(running, event, self.rehearsal_store)
+        if task.other_environment:
+            self._save_rehearsal(trial, record, outcome)
+        if task.is_beside or (record is None and self._retry(task, outcome)):
+            return
         self.rehearsing.discard(trial_group(trial))
         if outcome.state in ("done", "interrupted"):
             self.emit(Event(kind="rehearsed", trial=trial))
         else:
             self.emit(Event(kind="rehearsed", trial=trial, state=outcome.state, text=outcome.reason))
             self._fail_variant(trial, outcome)
+
+    def _save_rehearsal(self, trial: Trial, record: Mapping[str, Any] | None, outcome: Outcome) -> None:
+        """Save the first step in another environment for the certificate, or why there is none."""
+        try:
+            if record is not None:
+                save_rehearsal(record, self.store)
+            elif outcome.state != "interrupted":
+                self.store.write_rehearsal(trial.identity, {"failure": outcome.reason})
+        except ParibusError as error:
+            self.emit(Event(kind="note", trial=trial, text=str(error)))
 
     def _fail_variant(self, rehearsed: Trial, outcome: Outcome) -> None:
         """End all trials of a variant whose first step failed."""
@@ -262,6 +281,9 @@ class Scheduler:
 
     def _retry(self, task: Task, outcome: Outcome) -> bool:
         """Queue a task again if another attempt may succeed, and return whether it was queued."""
+        if task.other_environment and outcome.state != "interrupted" and not self.is_ending:
+            self.waiting.appendleft(Task(task.trial, is_rehearsal=True))  # a trial may need what it lacked there
+            return True
         out_of_memory = outcome.state == "out-of-memory"
         retries = min(self.options.retries, 1) if out_of_memory else self.options.retries
         if self.is_ending or not outcome.may_retry or task.attempts > retries:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
+from paribus.runner.other_environment import other_import_clock
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.progress import ProgressWriter
 from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
@@ -288,7 +289,8 @@ def _load_and_run(request: WorkerRequest, stop: StopRequest) -> int:
     from paribus.registry import installed
 
     try:
-        registry = installed(**request.plugins)
+        with other_import_clock():
+            registry = installed(**request.plugins)
     except ParibusError as error:
         _print_traceback(error)
         store = Store(Path(request.store), request.study)

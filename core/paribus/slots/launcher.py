@@ -24,6 +24,7 @@ class Job(NamedTuple):
     name: str  # unique among running jobs
     request: str  # JSON for the standard input of `command`
     log: str  # file to which its output is appended
+    other_environment: bool = False  # another hash seed, time zone and locale, and no variables of the user
 
     @property
     def command(self) -> list[str]:
@@ -75,6 +76,7 @@ class Launcher(Component, ABC):
     """
 
     is_remote: ClassVar[bool] = False  # processes may run on other machines that share the folder of the store
+    changes_environment: ClassVar[bool] = False  # starts a job with `other_environment` as it says, as JobProcess does
 
     def default_jobs(self, cores: int, gpus: int) -> int:
         """Return the default number of parallel jobs on a machine with this many cores and GPUs."""

@@ -31,6 +31,7 @@ PROGRESS = "progress.jsonl"
 LOG = "log.txt"
 LOGS = "logs"  # output of loggers, for all trials
 LOOKS = "looks.jsonl"
+REHEARSALS = "rehearsals"  # first steps in other processes, by identity
 STORE = RUNS
 
 State = Literal["pending", "running", "done", "diverged", "failed", "out-of-memory", "timeout", "interrupted"]
@@ -160,6 +161,15 @@ class Store:
     def document(self, *names: str) -> dict[str, Any] | None:
         """Return a JSON document of the study; a damaged one is set aside."""
         return self._read(self.root.joinpath(*names))
+
+    def rehearsal(self, identity: str) -> dict[str, Any] | None:
+        """Return the first step of a trial in another process and environment."""
+        return self._read(self.root / REHEARSALS / f"{identity}.json")
+
+    def write_rehearsal(self, identity: str, document: Mapping[str, Any]) -> None:
+        folder = refuse_link(self.root / REHEARSALS)
+        make_folder(folder, files=self.files)
+        write_json(folder / f"{identity}.json", {"identity": identity, **document}, files=self.files)
 
     def trial(self, identity: str) -> dict[str, Any] | None:
         """Return the `trial.json` of a trial."""

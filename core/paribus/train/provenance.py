@@ -48,6 +48,7 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         "versions": versions(),
         "pid": os.getpid(),
+        "hash_seed": os.environ.get("PYTHONHASHSEED", ""),
     }
 
 

@@ -25,6 +25,7 @@ from paribus.train.evaluate import evaluation_mode
 from paribus.train.lightning_module import Model, seed_draws
 
 REPEATED_EXAMPLES: Final = 8  # of the first step, or up to 15: every n-th one
+TENSOR_DIGITS: Final = 8  # hexadecimal, of the digest of one gradient
 DAY: Final = 86400  # seconds
 HOURS: Final = 5 * 3600 + 17 * 60 + 41.3  # in seconds
 CLOCKS: Final = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
@@ -120,6 +121,7 @@ class _Step(NamedTuple):
     """Result of a step on a copy of the model."""
 
     digests: Mapping[str, str]
+    tensors: Mapping[str, str]  # digest of each gradient
     values: Mapping[str, float]
     generators: frozenset[str]  # generators that are read or seeded where they must not be
     draws: bool  # the forward pass in training draws from torch's generator, which has a seed of its own at each step
@@ -148,6 +150,7 @@ def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContex
         ]
     return {
         **first.digests,
+        "tensors": first.tensors,
         "unrepeatable": unrepeatable,
         "generators": sorted(first.generators | second.generators),
         "draws": first.draws,
@@ -175,11 +178,10 @@ def _run(model: Model, batch: Batch, context: Callable[[], AbstractContextManage
     used = {name for name in ("python", "numpy") if evaluated[name] != before[name]}
     used |= {"torch, in evaluation"} if evaluated["torch"] != after["torch"] else set()
     used |= {"torch, seeded"} if torch.initial_seed() != seed else set()
+    tensors = {name: _gradient_digest(parameter.grad) for name, parameter in replica.named_parameters()}
     gradients = hashlib.sha256()
-    for name, parameter in sorted(replica.named_parameters()):
-        gradient = parameter.grad
-        dense = gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient
-        gradients.update(f"{name} {'-' if dense is None else tensor_digest(dense)}".encode())
+    for name, gradient in sorted(tensors.items()):
+        gradients.update(f"{name} {gradient}".encode())
     totals = torch.stack([term.total.detach().double() for term in terms.values()])
     digests = {
         "loss": tensor_digest(loss)[:DIGEST_LENGTH],
@@ -187,7 +189,14 @@ def _run(model: Model, batch: Batch, context: Callable[[], AbstractContextManage
         "evaluation": tensor_digest(totals)[:DIGEST_LENGTH],
     }
     values = {"loss": float(loss.detach()), "evaluation": float(totals.sum())}
-    return _Step(digests, values, frozenset(used), before["torch"] != after["torch"])
+    short = {name: digest[:TENSOR_DIGITS] for name, digest in tensors.items()}
+    return _Step(digests, short, values, frozenset(used), before["torch"] != after["torch"])
+
+
+def _gradient_digest(gradient: Tensor | None) -> str:
+    if gradient is None:
+        return "-"
+    return tensor_digest(gradient.to_dense() if gradient.is_sparse else gradient)
 
 
 def _copied(model: Model) -> Model:
@@ -215,7 +224,7 @@ def _generators(device: torch.device) -> dict[str, str]:
 def process_state(seed: int, seconds: float, device: torch.device) -> Iterator[None]:
     """Seed the global generators and advance the clocks of this thread for the block, and restore all of them."""
     python, numpy = random.getstate(), np.random.get_state()  # as above
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _advanced_clocks(seconds):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), advanced_clocks(seconds):
         random.seed(seed)
         np.random.seed(seed)  # as above
         torch.manual_seed(seed)
@@ -227,7 +236,7 @@ def process_state(seed: int, seconds: float, device: torch.device) -> Iterator[N
 
 
 @contextmanager
-def _advanced_clocks(seconds: float) -> Iterator[None]:
+def advanced_clocks(seconds: float) -> Iterator[None]:
     """Advance the clocks of module `time` for this thread; others may check leases with them."""
     thread, originals = threading.get_ident(), {name: getattr(time, name) for name in CLOCKS}
     originals |= {f"{name}_ns": getattr(time, f"{name}_ns") for name in CLOCKS}
