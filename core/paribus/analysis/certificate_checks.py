@@ -16,6 +16,7 @@ Tensors = Mapping[str, Mapping[str, Any]]  # path -> the tensor as the record de
 
 KINDS: Final = ("equal", "scaled", "reinitialised", "recomputed", "reshaped", "removed", "added", "loaded", "leaked")
 MOST: Final = 6  # names in a line
+WHOLE_MODELS: Final = ("model", "all modules")  # as the hooks of a record name them
 _LEAVES: Final = ("weight", "bias")
 _SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
 _PLACES: Final = ("attention", "cross", "feedforward")  # alone, these would name the whole component
@@ -211,7 +212,29 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
         yield "failure", f"changed outside of the optimizer: {short_names(differing)}, in one of the two trials only"
     if both := (baseline | variant) - differing:
         yield "side effect", f"{short_names(both)} changed outside of the optimizer"
+    yield from _hooks(pair, shared)
     yield from _targets(pair)
+
+
+def _hooks(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
+    """Yield hooks on tensors and modules that the study did not vary, in one of the two trials only.
+
+    They change outputs or gradients that are not the component's own. A component may have hooks on its own tensors.
+    """
+    baseline, variant = (frozenset(entry.certificate.get("hooks") or ()) for entry in pair)
+    if touches(pair.varied, ("topology",)):
+        return
+    varied_words = {word for key in pair.varied for word in key.split(".")}
+    hooked = [
+        path
+        for path in sorted(baseline ^ variant)
+        if varied_words.isdisjoint(path.split("."))
+        and (
+            path in shared.shared or path in WHOLE_MODELS or any(name.startswith(f"{path}.") for name in shared.shared)
+        )
+    ]
+    if hooked:
+        yield "failure", f"other gradients: hooks on {join_names(hooked, MOST)} in one of the two trials only"
 
 
 def _repeated(entry: TrialEntry) -> Iterator[Finding]:
@@ -222,7 +245,7 @@ def _repeated(entry: TrialEntry) -> Iterator[Finding]:
     if results := step.get("unrepeatable"):
         text = f"{join_names(results)} of the first step of {entry.variant} with another clock and other global seeds"
         yield "failure", f"not repeatable: other {text}"
-    generators = step.get("generators") or ()
+    generators = sorted({*(step.get("generators") or ()), *(entry.certificate.get("generators") or ())})
     if used := [name for name in generators if name != IN_EVALUATION]:
         yield "failure", f"other random numbers: {entry.variant} uses global generators of {join_names(used)}"
     if IN_EVALUATION in generators:

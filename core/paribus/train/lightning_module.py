@@ -74,6 +74,7 @@ class Model(LightningModule):
         self.step_loss: Tensor | None = None  # sum over the micro-batches of the current step
         self.step_counts: dict[str, Tensor] = {}  # targets of the current step, by loss term
         self.evaluation_counts: dict[str, Tensor] = {}  # targets of the last evaluation, by loss term
+        self.draw_seed = 0  # of torch's generator, at the current step
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # of losses since the last log entry; stays on the device
         self._summed = 0
@@ -205,7 +206,8 @@ class Model(LightningModule):
         if batch_idx % self.trainer.accumulate_grad_batches == 0:
             # Dropout of a step depends on (seed, step, rank) only: a swapped component shifts no later draw.
             step = self.completed_steps + self.trainer.global_step
-            seed_draws(key32(self.seed, "step", step, self.trainer.global_rank), self.device)
+            self.draw_seed = key32(self.seed, "step", step, self.trainer.global_rank)
+            seed_draws(self.draw_seed, self.device)
             self.step_loss, self.step_counts = None, {}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -30,6 +30,8 @@ DAY: Final = 86400  # seconds
 HOURS: Final = 5 * 3600 + 17 * 60 + 41.3  # in seconds
 CLOCKS: Final = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 RELATIVE_TOLERANCE: Final = 1e-3  # of losses on accelerators, which add up in any order
+MODULE_HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+ALL_MODULES: Final = "all modules"
 _BIT_TYPES: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -41,16 +43,21 @@ class StepChecks:
         self.model = model
         self.first_step: dict[str, Any] = {}
         self.changed: set[str] = set()  # parameters that changed outside of the optimizer's steps
+        self.hooked: set[str] = set()  # parameters and modules with hooks, which may change gradients and outputs
+        self.generators: set[str] = set()  # generators that a step uses and must not
         self.training: dict[str, dict[str, float]] = {}  # targets up to a step, by loss term
         self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
         self._totals: dict[str, float] = {}
         self._bits: Tensor | None = None
+        self._generators: dict[str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a record has of the checks."""
         return {
             "first_step": self.first_step,
             "changed_tensors": sorted(self.changed),
+            "hooks": sorted(self.hooked),
+            "generators": sorted(self.generators),
             "targets": {"training": self.training, "evaluation": self.evaluation},
         }
 
@@ -59,6 +66,7 @@ class StepChecks:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         self.first_step, self.changed = dict(state["first_step"]), set(state["changed_tensors"])
+        self.hooked, self.generators = set(state.get("hooks", ())), set(state.get("generators", ()))
         self.training = {step: dict(counts) for step, counts in state["targets"]["training"].items()}
         self.evaluation, self._totals = dict(state["targets"]["evaluation"]), dict(state["totals"])
 
@@ -73,6 +81,20 @@ class StepChecks:
             differing = (parameter_bits(self.model) != self._bits.to(self.model.device)).tolist()
             self.changed.update(name for name, differs in zip(names, differing, strict=True) if differs)
         self._bits = None
+
+    def begin_forward(self) -> None:
+        """Store the states of the generators that a forward pass must not use."""
+        self._generators = _global_generators()
+
+    def end_forward(self, seed: int) -> None:
+        """Collect the generators that were used since `begin_forward`, and all hooks; `seed` is that of the step."""
+        if self._generators is None:
+            return
+        states = _global_generators()
+        self.generators |= {name for name, state in states.items() if state != self._generators[name]}
+        self.generators |= {"torch, seeded"} if torch.initial_seed() != seed else set()
+        self.hooked |= hooked_paths(self.model)
+        self._generators = None
 
     def count_targets(self, step: int, counts: Mapping[str, Tensor], *, is_last: bool) -> None:
         """Add the targets of one step."""
@@ -96,6 +118,21 @@ class StepChecks:
 def _plain(count: Tensor) -> float:
     value = float(count)
     return int(value) if value.is_integer() else value
+
+
+def hooked_paths(model: torch.nn.Module) -> set[str]:
+    """Return the paths of parameters and modules with hooks."""
+    hooked = {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
+    }
+    for name, module in model.named_modules():
+        if any(getattr(module, hooks) for hooks in MODULE_HOOKS):
+            hooked.add(name or "model")
+    if any(getattr(torch.nn.modules.module, f"_global{hooks}") for hooks in MODULE_HOOKS):
+        hooked.add(ALL_MODULES)
+    return hooked
 
 
 def parameter_bits(model: torch.nn.Module) -> Tensor:
@@ -209,15 +246,16 @@ def _copied(model: Model) -> Model:
 
 def _generators(device: torch.device) -> dict[str, str]:
     """Return digests of the states of the global generators."""
-    state: Any = np.random.get_state(legacy=False)  # the global generator is what is checked
     torch_state = tensor_digest(torch.get_rng_state())
     if device.type == "cuda":
         torch_state += tensor_digest(torch.cuda.get_rng_state(device))
-    return {
-        "python": repr(random.getstate()),
-        "numpy": repr((state["state"]["key"].tolist(), state)),
-        "torch": torch_state,
-    }
+    return {**_global_generators(), "torch": torch_state}
+
+
+def _global_generators() -> dict[str, str]:
+    """Return the states of the global generators of Python and numpy, which no step may use."""
+    state: Any = np.random.get_state(legacy=False)  # the global generator is what is checked
+    return {"python": repr(random.getstate()), "numpy": repr((state["state"]["key"].tolist(), state))}
 
 
 @contextmanager

@@ -164,6 +164,9 @@ class TrialCallback(Callback):
         if self.step == batch_idx == 0 and self.rank.world_size == 1:
             with self.clock.paused(self.model.device):
                 self.checks.repeat(batch, trainer.precision_plugin.train_step_context)
+        if should_check_step(self.step, self.steps) and batch_idx % trainer.accumulate_grad_batches == 0:
+            with self.clock.paused(self.model.device):
+                self.checks.begin_forward()
         # The digest is of the whole step, so that it does not depend on how the step is divided.
         if self.rank.world_size > 1:
             if batch_idx % trainer.accumulate_grad_batches:
@@ -177,6 +180,10 @@ class TrialCallback(Callback):
             self._micro_batches = []
         self.batches = chain_digest(self.batches, batch_digest(batch))
         self.order = chain_digest(self.order, str(batch.index.tolist()))
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        with self.clock.paused(self.model.device):
+            self.checks.end_forward(self.model.draw_seed)
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer

@@ -46,6 +46,12 @@ Fault = Literal[
     "counts",
     "reseeds",
     "reseeds all",
+    "python late",
+    "reseeds late",
+    "hooks others",
+    "hooks others late",
+    "hooks modules",
+    "hooks itself",
     "scales others",
     "scales others late",
     "scales in evaluation",
@@ -61,12 +67,19 @@ REASONS = {
     "calendar": "not repeatable",
     "reseeds": "other random numbers; random numbers in evaluation",
     "reseeds all": "other random numbers; random numbers in evaluation",
+    "python late": "other random numbers",
+    "reseeds late": "other random numbers",
+    "hooks others": "other gradients",
+    "hooks others late": "other gradients",
+    "hooks modules": "not repeatable; other gradients",
     "scales others": "not repeatable; changed outside of the optimizer",
     "scales others late": "changed outside of the optimizer",
     "scales in evaluation": "not repeatable; changed outside of the optimizer",
     "drops": "other targets",
 }
+SOUND = ("louder", "hooks itself")
 LOUDER = 1.01
+LATE = 3  # step
 
 
 @final
@@ -122,11 +135,27 @@ class Faulty(Attention):
                 torch.manual_seed(0)
             case "scales others" if self.training and self.steps == 1:
                 scale_tables()
-            case "scales others late" if self.training and self.steps == 3:
+            case "scales others late" if self.training and self.steps == LATE:
                 scale_tables()
             case "scales in evaluation" if not self.training:
                 scale_tables()
-        return 1.0 if self.fault == "none" else LOUDER
+        return 1.0 if self.fault == "none" else self.later_factor()
+
+    def later_factor(self) -> float:
+        match self.fault:
+            case "python late" if self.training and self.steps == LATE:
+                return 1 + 0.01 * random.random()
+            case "reseeds late" if self.training and self.steps == LATE:
+                torch.manual_seed(0)
+            case "hooks others" if self.training and self.steps == 1:
+                scale_gradients()
+            case "hooks others late" if self.training and self.steps == LATE:
+                scale_gradients()
+            case "hooks modules" if self.training and self.steps == 1:
+                scale_outputs()
+            case "hooks itself" if self.training and self.steps == 1:
+                self.heads.q.weight.register_hook(lambda gradient: gradient * 1.5)
+        return LOUDER
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return {}
@@ -139,12 +168,29 @@ def tables() -> list[nn.Embedding]:
     return [item for item in gc.get_objects() if type(item) is nn.Embedding]
 
 
-def scale_tables() -> None:
-    """Scale all tables that were made since the tests of this file began, whichever model they belong to."""
+def tables_of_these_tests() -> Iterator[nn.Embedding]:
+    """Yield all tables that were made since the tests of this file began, whichever model they belong to."""
     for table in tables():
         if not any(table is other for other in TABLES_OF_OTHER_TESTS):
-            with torch.no_grad():
-                table.weight.mul_(1.5)
+            yield table
+
+
+def scale_tables() -> None:
+    for table in tables_of_these_tests():
+        with torch.no_grad():
+            table.weight.mul_(1.5)
+
+
+def scale_gradients() -> None:
+    for table in tables_of_these_tests():
+        if table.weight.requires_grad and not table.weight._backward_hooks:
+            table.weight.register_hook(lambda gradient: gradient * 1.5)
+
+
+def scale_outputs() -> None:
+    for table in tables_of_these_tests():
+        if not table._forward_hooks:
+            table.register_forward_hook(lambda module, arguments, output: output * 1.5)
 
 
 TABLES_OF_OTHER_TESTS: list[nn.Embedding] = []
@@ -205,6 +251,7 @@ def certificates(entries: list[TrialEntry]) -> dict[str, Certificate]:
 def test_each_fault_withholds_the_verdict_of_its_variant_only(
     train_entry: Callable[..., TrialEntry], plain: TrialEntry
 ) -> None:
-    trained = [train(train_entry, fault) for fault in ("louder", *REASONS)]
+    trained = [train(train_entry, fault) for fault in (*SOUND, *REASONS)]
     results = certificates([plain, *trained])
-    assert {name: certificate.reason for name, certificate in results.items()} == {"louder": "", **REASONS}
+    reasons = {name: certificate.reason for name, certificate in results.items()}
+    assert reasons == {**dict.fromkeys(SOUND, ""), **REASONS}
