@@ -85,9 +85,18 @@ FAULTS: Final[Mapping[str, str]] = {
     "E9": "a trial that failed",
     "E10": "a metric that some trials lack",
     "E11": "time that was shared with other trials",
+    "E12": "a step that depends on its process or environment",
+    "E13": "a component that changes the gradients of others",
 }
 
 ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> test, without `test_` -> rows
+    "core/paribus/runner/test_step_repeats.py": {
+        "a_step_that_depends_on_its_process_withholds_the_verdict": ("E12",),
+        "where_all_trials_start_at_once_the_first_steps_are_repeated_beside_them": ("E12",),
+    },
+    "core/paribus/analysis/test_planted_step_faults.py": {
+        "each_fault_withholds_the_verdict_of_its_variant_only": ("E12", "E13"),
+    },
     "core/paribus/storage/test_atomic.py": {
         "a_failing_call_leaves_the_old_or_new_file_and_no_temporary_file": ("D11", "D12"),
         "a_kill_before_any_call_leaves_the_old_or_new_file": ("D9",),

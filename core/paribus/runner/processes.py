@@ -180,7 +180,7 @@ class ForkServer:
         code = self._process.wait()
         end = f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
         last_line, is_ready = self._last_line(), self._is_ready
-        names = sorted(self._running)
+        names = sorted(self._running | (self._other._running if self._other is not None else set()))
         self.close()
         if self._is_other:
             return [JobEnded(name, EXIT_FAILED, None, f"its parent process ended with {end}") for name in names]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paribus.errors import PluginError
+from paribus.runner import processes
 from paribus.runner.outcomes import trial_outcome
 from paribus.runner.processes import ForkServer, process_environment
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
@@ -127,6 +128,59 @@ def test_jobs_run_in_separate_processes_and_report_their_ends(server: ForkServer
     assert {name: (end.code, end.signal) for name, end in ends.items()} == {"job-0": (0, None), "job-3": (3, None)}
     assert {name: f"process {end.last_line}" for name, end in ends.items()} == starts
     assert str(os.getpid()) not in {end.last_line for end in ends.values()}
+
+
+ENVIRONMENT = "import os; print(os.environ['PYTHONHASHSEED'], os.environ.get('OF_THE_USER'), os.environ.get('TZ'))"
+
+
+def test_a_job_in_the_other_environment_has_another_hash_seed_and_no_variables_of_the_user(
+    server: ForkServer, job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_USER", "x")
+    server.start(job(ENVIRONMENT, "other")._replace(other_environment=True))
+    ends = {event.name: event.last_line for event in until(server, "other") if isinstance(event, JobEnded)}
+    server.start(job("pass"))
+    until(server, "job")
+    assert ends["other"].startswith("1 None OTHER")
+
+
+def test_the_server_of_the_other_environment_ends_when_idle_and_starts_again(
+    server: ForkServer, job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 0.0)
+    for name in ("first", "second"):
+        server.start(job("pass", name)._replace(other_environment=True))
+        until(server, name)
+        server.poll(0.01)
+        assert server._other is None
+
+
+@pytest.mark.parametrize("loading", ["raise PluginError(Problem(code='x', message='it lacks a variable'))", "1 / 0"])
+def test_plugins_that_need_the_environment_of_the_user_fail_the_jobs_in_the_other_one_only(
+    make_server: MakeServer, job: MakeJob, loading: str
+) -> None:
+    server = make_server(
+        "import os; from paribus.errors import PluginError, Problem\n"
+        f"    if 'PARIBUS_OTHER_ENVIRONMENT' in os.environ: {loading}"
+    )
+    server.start(job("code = 0"))
+    for name in ("first", "second"):
+        server.start(job("code = 0", name)._replace(other_environment=True))
+    ends = {event.name: event.code for event in until(server, "job", "first", "second") if isinstance(event, JobEnded)}
+    assert ends == {"job": 0, "first": 1, "second": 1}
+    server.start(job("code = 0", "third")._replace(other_environment=True))
+    assert until(server, "third")[-1] == JobEnded("third", 1, None, "it lacks a variable") or "1 / 0" in loading
+
+
+def test_jobs_in_the_other_environment_end_with_the_server(server: ForkServer, job: MakeJob) -> None:
+    server.start(job(HEARING, "here"))
+    server.start(job(HEARING, "other")._replace(other_environment=True))
+    pid = started(server)
+    assert server._process is not None
+    server._process.kill()
+    ends = [event for event in until(server, "here", "other") if isinstance(event, JobEnded)]
+    assert {event.name for event in ends} == {"here", "other"}
+    assert gone(pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT], ids=lambda number: number.name)

@@ -37,6 +37,21 @@ def test_a_job_gets_its_request_and_folder_and_its_output_is_logged(
     assert (tmp_path / "log.txt").read_text() == f'{tmp_path} value\n{{"an": "order"}}\n'
 
 
+def test_a_job_in_the_other_environment_has_no_variables_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OF_THE_USER", "x")
+    script = (
+        "import os; print(os.environ['PYTHONHASHSEED'], os.environ['PARIBUS_CACHE_DIR'], 'OF_THE_USER' in os.environ)"
+    )
+    monkeypatch.setattr(Job, "command", property(lambda self: [sys.executable, "-c", script]))
+    job = Job("a", "", str(tmp_path / "log.txt"), other_environment=True)
+    assert (
+        end(JobProcess(job, JobEnvironment({"PYTHONHASHSEED": "0", "PARIBUS_CACHE_DIR": "c"}, ""))).last_line
+        == "1 c False"
+    )
+
+
 def test_a_missing_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert end(begun(monkeypatch, tmp_path, "", JobEnvironment({}, str(tmp_path / "none")))).code == 0
 
