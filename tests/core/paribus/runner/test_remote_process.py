@@ -45,11 +45,9 @@ def test_a_job_in_the_other_environment_has_no_variables_of_the_user(
         "import os; print(os.environ['PYTHONHASHSEED'], os.environ['PARIBUS_CACHE_DIR'], 'OF_THE_USER' in os.environ)"
     )
     monkeypatch.setattr(Job, "command", property(lambda self: [sys.executable, "-c", script]))
+    home = JobEnvironment({"PYTHONHASHSEED": "0", "PARIBUS_CACHE_DIR": "c"}, str(tmp_path))
     job = Job("a", "", str(tmp_path / "log.txt"), other_environment=True)
-    assert (
-        end(JobProcess(job, JobEnvironment({"PYTHONHASHSEED": "0", "PARIBUS_CACHE_DIR": "c"}, ""))).last_line
-        == "1 c False"
-    )
+    assert end(JobProcess(job, home)).last_line == "1 c False"
 
 
 def test_a_missing_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
