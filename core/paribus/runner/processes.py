@@ -96,7 +96,8 @@ class ForkServer:
 
     def _read_events(self) -> Sequence[LauncherEvent]:
         """Read what the server has sent."""
-        assert self._socket is not None
+        if self._socket is None:  # the other server, which was closed at the end of this one
+            return []
         data = b""
         with suppress(ConnectionError):
             data = self._socket.recv(READ_BYTES)
