@@ -244,7 +244,8 @@ def _repeated(entry: TrialEntry) -> Iterator[Finding]:
         yield "side effect", f"first step of {entry.variant} not repeated"
     if results := step.get("unrepeatable"):
         text = f"{join_names(results)} of the first step of {entry.variant} with another clock and other global seeds"
-        yield "failure", f"not repeatable: other {text}"
+        written = ", or it writes gradients in the backward pass" if results == ["gradients"] else ""
+        yield "failure", f"not repeatable: other {text}{written}"
     generators = sorted({*(step.get("generators") or ()), *(entry.certificate.get("generators") or ())})
     if used := [name for name in generators if name != IN_EVALUATION]:
         yield "failure", f"other random numbers: {entry.variant} uses global generators of {join_names(used)}"

@@ -168,14 +168,15 @@ def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContex
     """Return digests of the first step of some examples, and what differs in another process state.
 
     The step is run on two copies of the model, with another clock and with other seeds of the generators of Python,
-    numpy and torch. It may depend on the spec and the seed only.
+    numpy and torch. It may depend on the spec and the seed only. The second copy's gradients are returned by autograd
+    and not accumulated, so code that writes to `.grad` in a backward pass makes a difference.
     """
     shares = max(1, len(batch.index) // REPEATED_EXAMPLES)
     examples = share_of(batch, 0, shares)._replace(counts=None, micro_batches=1)
     steps = []
-    for seed, shift in ((1, 0.0), (2, clock_shift(time.time()))):
+    for seed, shift, differentiate in ((1, 0.0, _accumulated), (2, clock_shift(time.time()), _returned)):
         with process_state(seed, shift, model.device):
-            steps.append(_run(model, examples, context))
+            steps.append(_run(model, examples, context, differentiate))
     first, second = steps
     if model.device.type == "cpu":
         unrepeatable = [name for name, digest in first.digests.items() if digest != second.digests[name]]
@@ -199,7 +200,28 @@ def clock_shift(now: float) -> float:
     return 1003 * DAY + (HOURS if now % DAY + HOURS < DAY else -HOURS)
 
 
-def _run(model: Model, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> _Step:
+Gradients = dict[str, Tensor | None]  # by parameter
+
+
+def _accumulated(loss: Tensor, model: Model) -> Gradients:
+    """Return gradients as a training step computes them."""
+    loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def _returned(loss: Tensor, model: Model) -> Gradients:
+    """Return gradients that nothing can change after autograd has computed them."""
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    return {**dict.fromkeys(dict(model.named_parameters())), **dict(zip(trained, gradients, strict=True))}
+
+
+def _run(
+    model: Model,
+    batch: Batch,
+    context: Callable[[], AbstractContextManager[Any]],
+    differentiate: Callable[[Tensor, Model], Gradients],
+) -> _Step:
     """Run forward and backward pass in training, and a forward pass in evaluation, on a copy of the model."""
     replica, device = _copied(model), model.device
     seed = key32(model.seed, "step", 0, 0)
@@ -207,7 +229,7 @@ def _run(model: Model, batch: Batch, context: Callable[[], AbstractContextManage
     before = _generators(device)
     with torch.enable_grad(), context():
         loss = replica.train().loss(batch)
-        loss.backward()
+        gradients = differentiate(loss, replica)
     after = _generators(device)
     with evaluation_mode(replica), context():
         terms = replica.terms(replica.run(batch, replica.trained), replica.trained)
@@ -215,14 +237,14 @@ def _run(model: Model, batch: Batch, context: Callable[[], AbstractContextManage
     used = {name for name in ("python", "numpy") if evaluated[name] != before[name]}
     used |= {"torch, in evaluation"} if evaluated["torch"] != after["torch"] else set()
     used |= {"torch, seeded"} if torch.initial_seed() != seed else set()
-    tensors = {name: _gradient_digest(parameter.grad) for name, parameter in replica.named_parameters()}
-    gradients = hashlib.sha256()
-    for name, gradient in sorted(tensors.items()):
-        gradients.update(f"{name} {gradient}".encode())
+    tensors = {name: _gradient_digest(gradient) for name, gradient in gradients.items()}
+    whole = hashlib.sha256()
+    for name, digest in sorted(tensors.items()):
+        whole.update(f"{name} {digest}".encode())
     totals = torch.stack([term.total.detach().double() for term in terms.values()])
     digests = {
         "loss": tensor_digest(loss)[:DIGEST_LENGTH],
-        "gradients": gradients.hexdigest()[:DIGEST_LENGTH],
+        "gradients": whole.hexdigest()[:DIGEST_LENGTH],
         "evaluation": tensor_digest(totals)[:DIGEST_LENGTH],
     }
     values = {"loss": float(loss.detach()), "evaluation": float(totals.sum())}

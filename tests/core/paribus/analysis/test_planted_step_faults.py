@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import Variable
 
 from paribus import (
     Attend,
@@ -52,6 +53,7 @@ Fault = Literal[
     "hooks others late",
     "hooks modules",
     "hooks itself",
+    "writes gradients",
     "scales others",
     "scales others late",
     "scales in evaluation",
@@ -72,6 +74,7 @@ REASONS = {
     "hooks others": "other gradients",
     "hooks others late": "other gradients",
     "hooks modules": "not repeatable; other gradients",
+    "writes gradients": "not repeatable",
     "scales others": "not repeatable; changed outside of the optimizer",
     "scales others late": "changed outside of the optimizer",
     "scales in evaluation": "not repeatable; changed outside of the optimizer",
@@ -113,6 +116,8 @@ class Faulty(Attention):
         self.steps += self.training
         Flags.drops = self.fault == "drops"
         y = self.heads.merge(self.attend(self.heads, x, ctx))
+        if self.fault == "writes gradients" and y.requires_grad:
+            y.register_hook(lambda gradient: Variable._execution_engine.queue_callback(scale_accumulated))
         return y * self.factor() if self.fault != "torch" else y + 0.01 * torch.randn_like(y)
 
     def factor(self) -> float:
@@ -185,6 +190,12 @@ def scale_gradients() -> None:
     for table in tables_of_these_tests():
         if table.weight.requires_grad and not table.weight._backward_hooks:
             table.weight.register_hook(lambda gradient: gradient * 1.5)
+
+
+def scale_accumulated() -> None:
+    for table in tables_of_these_tests():
+        if table.weight.grad is not None:
+            table.weight.grad.mul_(1.5)
 
 
 def scale_outputs() -> None:
