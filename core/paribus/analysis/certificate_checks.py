@@ -203,6 +203,7 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
     for entry in pair:
         yield from _repeated(entry)
     yield from _rehearsed(pair)
+    yield from _first_step(pair)
     draws = [bool((entry.certificate.get("first_step") or {}).get("draws")) for entry in pair]
     if draws == [False, True] and not touches(pair.varied, ("dropout",)):
         yield "side effect", "random numbers in training"
@@ -222,7 +223,7 @@ def _hooks(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     They change outputs or gradients that are not the component's own. A component may have hooks on its own tensors.
     """
     baseline, variant = (frozenset(entry.certificate.get("hooks") or ()) for entry in pair)
-    if touches(pair.varied, ("topology",)):
+    if touches(pair.varied, ("topology", "optimizer")):
         return
     varied_words = {word for key in pair.varied for word in key.split(".")}
     hooked = [
@@ -271,25 +272,45 @@ def _rehearsed(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _rehearsal_difference(entry: TrialEntry) -> str | None:
-    """Return what differs in the rehearsal; empty if nothing does, and None if they cannot be compared.
-
-    Another machine rounds differently, and so do two steps on an accelerator: there, weights and batches are compared.
-    """
+    """Return what differs in the rehearsal; empty if nothing does, and None if they cannot be compared."""
     rehearsal = entry.rehearsal
     if rehearsal is None or "failure" in rehearsal or entry.trial.get("parent_id"):  # a rehearsal has no parent
         return None
-    one, other = entry.provenance, rehearsal["provenance"]
-    is_other_machine = any(one.get(key) != other.get(key) for key in ("host", "machine", "versions"))
-    if is_other_machine or one.get("hash_seed") == other.get("hash_seed"):
+    if _on_other_machine(entry.provenance, rehearsal["provenance"]):
         return None
-    trial, repeated = entry.certificate, rehearsal["certificate"]
-    values = [{path: tensor["value"] for path, tensor in item["tensors"].items()} for item in (trial, repeated)]
+    if entry.provenance.get("hash_seed") == rehearsal["provenance"].get("hash_seed"):
+        return None
+    return _step_difference(entry, entry.certificate, rehearsal["certificate"])
+
+
+def _first_step(pair: TrialPair) -> Iterator[Finding]:
+    """Yield another first step of two trials that differ only in what is done with its gradients."""
+    if not pair.varied or not all(touches((key,), UPDATES) for key in pair.varied):
+        return
+    if any(entry.trial.get("parent_id") for entry in pair) or _on_other_machine(*(entry.provenance for entry in pair)):
+        return
+    if differing := _step_difference(pair.variant, pair.baseline.certificate, pair.variant.certificate):
+        keys = join_names(sorted(pair.varied))
+        yield "failure", f"other gradients: other {differing} of the first step, which {keys} cannot change"
+
+
+def _on_other_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two provenances are of machines or libraries that round differently."""
+    return any(one.get(key) != other.get(key) for key in ("host", "machine", "versions"))
+
+
+def _step_difference(entry: TrialEntry, one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return what differs in the first step of two certificates; None if only weights and batches can be compared.
+
+    Two steps on an accelerator round differently.
+    """
+    values = [{path: tensor["value"] for path, tensor in item["tensors"].items()} for item in (one, other)]
     if paths := _differing(*values):
         return f"initial weights ({paths[0]})"
-    if (trial.get("batch_digests") or {}).get("1") != (repeated.get("batch_digests") or {}).get("1"):
+    if (one.get("batch_digests") or {}).get("1") != (other.get("batch_digests") or {}).get("1"):
         return "batch"
-    steps = [item.get("first_step") or {} for item in (trial, repeated)]
-    if one["machine"]["device"] != "cpu" or any("loss" not in step for step in steps):
+    steps = [item.get("first_step") or {} for item in (one, other)]
+    if entry.provenance["machine"]["device"] != "cpu" or any("loss" not in step for step in steps):
         return None
     names = [name for name in ("loss", "evaluation") if steps[0][name] != steps[1][name]]
     gradients = _differing(*(step.get("tensors") or {} for step in steps))
@@ -330,6 +351,10 @@ IN_EVALUATION: Final = "torch, in evaluation"
 
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
 """What decides the batches: one of these varied, they may differ."""
+
+
+UPDATES: Final = ("optimizer", "schedule")
+"""What is done with gradients: only these varied, the first ones are equal."""
 
 
 LASTING: Final = "trainer.max_time"

@@ -38,6 +38,7 @@ from paribus_objective.masked_language_modelling import MaskedLanguageModelling
 Fault = Literal[
     "none",
     "louder",
+    "flag",
     "torch",
     "numpy",
     "python",
@@ -90,6 +91,7 @@ class Flags:
     """State of this process, through which one component changes another."""
 
     drops: ClassVar[bool] = False
+    factor: ClassVar[float] = 1.0
 
 
 @final
@@ -148,6 +150,8 @@ class Faulty(Attention):
 
     def later_factor(self) -> float:
         match self.fault:
+            case "flag":
+                return Flags.factor
             case "python late" if self.training and self.steps == LATE:
                 return 1 + 0.01 * random.random()
             case "reseeds late" if self.training and self.steps == LATE:
@@ -266,3 +270,16 @@ def test_each_fault_withholds_the_verdict_of_its_variant_only(
     results = certificates([plain, *trained])
     reasons = {name: certificate.reason for name, certificate in results.items()}
     assert reasons == {**dict.fromkeys(SOUND, ""), **REASONS}
+
+
+def test_a_first_step_that_depends_on_the_optimizer_withholds_the_verdict(
+    train_entry: Callable[..., TrialEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a study of optimizers varies cannot change the gradients of the first step."""
+    entries = []
+    for name, rate, factor in (("baseline", 1e-3, 1.0), ("faster", 2e-3, 1.0), ("faulty", 3e-3, LOUDER)):
+        monkeypatch.setattr(Flags, "factor", factor)
+        options = {"attention": {"name": "faulty", "fault": "flag"}, "optimizer": {"name": "adamw", "lr": rate}}
+        entries.append(train_entry(name, options, {"optimizer.lr": rate}))
+    reasons = {name: certificate.reason for name, certificate in certificates(entries).items()}
+    assert reasons == {"faster": "", "faulty": "other gradients"}
