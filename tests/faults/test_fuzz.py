@@ -25,7 +25,7 @@ from paribus.kernels import KERNELS
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved, spec_hash
 from paribus.testing.host_models import Case, alternative_values, base_specs, example_node
-from paribus.testing.option_checks import flatten_options
+from paribus.testing.option_specs import flatten_options
 from paribus.testing.small_model import SmallModel
 
 Cli = Callable[..., Any]

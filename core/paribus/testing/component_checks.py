@@ -59,7 +59,10 @@ def norm_inputs(case: Case, host: HostModel) -> Verdict:
 
 
 def feedforward_per_token(case: Case, host: HostModel) -> Verdict:
-    """A feed-forward keeps the shape and transforms each token independently; an auxiliary loss is a scalar."""
+    """A feed-forward keeps the shape and transforms each token independently; an auxiliary loss is a scalar.
+
+    An expert that no token is routed to runs without tokens.
+    """
     model = case.small_model(host)
     layer = model.stack().layers[0]
     assert isinstance(layer, Layer)
@@ -69,6 +72,11 @@ def feedforward_per_token(case: Case, host: HostModel) -> Verdict:
     y, auxiliary = feedforward(x)
     if auxiliary is not None and auxiliary.ndim:
         return f"its auxiliary loss has the shape {tuple(auxiliary.shape)}; expected a scalar"
+    empty, auxiliary = feedforward(x[:, :0])
+    if empty.shape != x[:, :0].shape or not (auxiliary is None or torch.isfinite(auxiliary).all()):
+        return (
+            "without tokens, as in an unused expert, its output has another shape, or its auxiliary loss is not finite"
+        )
     return _per_token_fault(lambda tokens: feedforward(tokens)[0], x, y)
 
 

@@ -16,10 +16,18 @@ from typing import Any, Final, NamedTuple
 
 from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
-from paribus.schema import Option, Range
+from paribus.schema import Option
 from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
 from paribus.testing.declared_contents import document_fault, text_fault
-from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, alternative_values
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.option_specs import (
+    MAX_NUMERIC_VALUES,
+    Spec,
+    flatten_options,
+    is_choice,
+    other_values,
+    spec_with_options,
+)
 from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
 
 MAX_DOCUMENTS: Final = 5000  # documents of each split that a check reads
@@ -228,59 +236,6 @@ def _length(document: Document) -> int:
     return len(document.text.split())
 
 
-def corpus_options(case: Case, host: HostModel) -> Verdict:
-    """Each value of a choice, and some other value of each number, changes the documents, and then the fingerprint.
-
-    Options that `document_facts` names describe documents and need not change them. Neither need those of a corpus with
-    a quick fingerprint: its files may lack what an option selects.
-    """
-    if not case.entry.options or _documents(case, host) is None:
-        return DOES_NOT_APPLY
-    declared = case.entry.traits.get("document_facts", {}).values()
-    reads_files = case.component.quick_fingerprint is not Corpus.quick_fingerprint
-    default = _contents(case, host, {})
-    options = [option for option in case.entry.options if option.kind.name != "group"]
-    for option in options:
-        ignored: list[Any] = []
-        is_choice = option.kind.name in ("choice", "bool")
-        for value in _other_values(case, host, option):
-            changed = _contents(case, host, {option.name: value})
-            if changed is None or default is None:
-                continue
-            if changed.texts == default.texts:
-                ignored.append(value)
-                continue
-            if changed.fingerprints & default.fingerprints:
-                return (
-                    f"the option `{option.name}` changes the documents, but not the fingerprint, so data that were "
-                    "encoded with another value would be used"
-                )
-            if not is_choice:
-                ignored = []
-                break
-        if reads_files or option.name in declared:
-            continue
-        others = [other for other in options if other is not option]
-        if ignored and not _has_effect_beside(case, host, option, ignored[:2], others):
-            return f"the option `{option.name}` has no effect: {ignored[0]!r} gives the documents of the default"
-    return HOLDS
-
-
-def _has_effect_beside(
-    case: Case, host: HostModel, option: Option, values: Sequence[Any], others: Sequence[Option]
-) -> bool:
-    """Return True if a value of the option has an effect next to some value of another option."""
-    for other in others:
-        other_values = _other_values(case, host, other)
-        for other_value in other_values if other.kind.name == "slot" else other_values[:2]:
-            base = _contents(case, host, {other.name: other_value})
-            for value in values if base is not None else ():
-                changed = _contents(case, host, {other.name: other_value, option.name: value})
-                if base is not None and changed is not None and changed.texts != base.texts:
-                    return True
-    return False
-
-
 class Contents(NamedTuple):
     """Documents without their names, and the fingerprints that belong to them."""
 
@@ -288,10 +243,12 @@ class Contents(NamedTuple):
     fingerprints: frozenset[str]
 
 
-def _contents(case: Case, host: HostModel, values: Mapping[str, Any]) -> Contents | None:
-    """Return what a corpus with other values of its options contains; None if they are not valid."""
+def behaviour(case: Case, host: HostModel, spec: Spec) -> Contents | None:
+    """Return what a corpus contains; None if it reads files that are not there."""
+    if _documents(case, host) is None:
+        return None
     try:
-        corpus = make(case.registry, "corpus", {**host.spec["corpus"], **values}, kind=Corpus)
+        corpus = make(case.registry, "corpus", spec["corpus"], kind=Corpus)
         documents = _read(corpus, FEW_DOCUMENTS)
         quick = corpus.quick_fingerprint()
         fingerprints = [corpus.fingerprint(), *([] if quick is None else [f"quick {quick}"])]
@@ -301,20 +258,35 @@ def _contents(case: Case, host: HostModel, values: Mapping[str, Any]) -> Content
     return Contents(texts, frozenset(fingerprints))
 
 
-def _other_values(case: Case, host: HostModel, option: Option) -> list[Any]:
-    """Return other valid values of an option: parts of a list, or all components of a slot."""
-    sample, current = option.sample, host.spec["corpus"][option.name]
-    if option.kind.name == "list" and isinstance(sample, list | tuple) and len(sample) > 1:
-        return [list(sample[:1]), list(sample[1:])]
-    if option.kind.name == "slot":
-        entries = case.registry.index.entries[option.kind.slot].values()
-        return [{"name": entry.name, **{each.name: each.sample for each in entry.options}} for entry in entries]
-    ranges = [limit for limit in option.limits if isinstance(limit, Range)]
-    return [
-        value
-        for value in alternative_values(option, host.spec)
-        if value != current and (value is None or all(limit.contains(value) for limit in ranges))
-    ]
+def has_same_documents(contents: Contents, other: Contents) -> bool:
+    return contents.texts == other.texts
+
+
+def is_descriptive_option(case: Case, option: Option) -> bool:
+    """Return True if an option need not change documents.
+
+    It describes them, as `document_facts` declares, or belongs to a corpus with a quick fingerprint: its files may lack
+    what an option selects.
+    """
+    reads_files = case.component.quick_fingerprint is not Corpus.quick_fingerprint
+    return reads_files or option.name in case.entry.traits.get("document_facts", {}).values()
+
+
+def fingerprints(case: Case, host: HostModel) -> Verdict:
+    """An option that changes the documents changes the fingerprint, so that old data are not used."""
+    default = behaviour(case, host, host.spec)
+    for path, option in flatten_options(case.entry.options):
+        for value in other_values(case, host, option)[: None if is_choice(option) else MAX_NUMERIC_VALUES]:
+            spec = spec_with_options(case, host, {path: value})
+            changed = None if spec is None else behaviour(case, host, spec)
+            if default is None or changed is None or changed.texts == default.texts:
+                continue
+            if changed.fingerprints & default.fingerprints:
+                return (
+                    f"the option `{'.'.join(path)}` changes the documents, but not the fingerprint, so data that were "
+                    "encoded with another value would be used"
+                )
+    return HOLDS
 
 
 def _facts(case: Case, host: HostModel) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Layer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.option_specs import changed_choices
 from paribus.testing.small_model import SmallModel, noise
 
 LENGTH: Final = 12
@@ -22,11 +23,20 @@ UNIT_ROLES: Final = frozenset({"query", "key", "value", "inner", "residual"})
 def finite_differences(case: Case, host: HostModel) -> Verdict:
     """Gradients equal finite differences in float64; a detached or float32 value breaks this.
 
-    The trait `exact_gradients: False` declares an estimator, such as a straight-through one.
+    They do so in the model in which all choices are changed as well. The trait `exact_gradients: False` declares an
+    estimator, such as a straight-through one.
     """
     if not case.entry.traits.get("exact_gradients", True):
         return DOES_NOT_APPLY
-    model = case.small_model(host)
+    changed = changed_choices(case, host)
+    verdict = _differences_fault(case.small_model(host))
+    if verdict or changed is None or case.rejects_options(changed):
+        return verdict
+    fault = _differences_fault(case.small_model(changed))
+    return f"{changed.label}: {fault}" if fault else verdict
+
+
+def _differences_fault(model: SmallModel) -> Verdict:
     stream = model.full_stream(model.tokens(2, LENGTH))
     parameters = dict(model.topology.named_parameters())
     if not parameters:

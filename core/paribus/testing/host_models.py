@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import SpecError
@@ -49,6 +50,12 @@ class HostModel(NamedTuple):
     label: str  # "gpt-tiny, position=rope"
     spec: Mapping[str, Any]
     is_preset: bool = True  # a preset with no other change than the component
+    neighbour: Mapping[str, Any] = MappingProxyType({})  # component beside the one under test
+
+    @property
+    def base(self) -> str:
+        """The name of the spec that the component was inserted into."""
+        return self.label.partition(", ")[0]
 
 
 @final
@@ -182,15 +189,12 @@ def host_models(case: Case) -> Iterator[HostModel]:
         if chosen is None or (causal(case, spec) and not causal(case, chosen.spec)):
             chosen = HostModel(base, spec)
         for neighbour in _neighbour_entries(case, spec):
-            label = f"{neighbour.slot}={neighbour.name}"
+            beside = {neighbour.slot: example_node(neighbour)}
             try:
-                yield HostModel(
-                    f"{base}, {label}",
-                    case.resolved(base, {**changes, neighbour.slot: example_node(neighbour)}),
-                    is_preset=False,
-                )
+                spec = case.resolved(base, {**changes, **beside})
             except SpecError:
                 continue  # the rules reject this combination
+            yield HostModel(f"{base}, {neighbour.slot}={neighbour.name}", spec, is_preset=False, neighbour=beside)
     if chosen is not None:
         yield from _option_variants(case, chosen, overrides[chosen.label])
 

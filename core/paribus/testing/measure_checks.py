@@ -17,10 +17,9 @@ from paribus.assembly.components import make
 from paribus.errors import ParibusError
 from paribus.inference.generate import translate_validation
 from paribus.parts.batch import PADDING, Batch
-from paribus.schema import Range
 from paribus.slots.measure import EvaluatedModel, Measure
 from paribus.testing.data_checks import encode_synthetic_corpus
-from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, alternative_values
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
 from paribus.train.assemble import build_data, build_model
 from paribus.train.evaluate import evaluation_mode
@@ -298,27 +297,9 @@ def _predictions(scale: float) -> Replace:
     return replace
 
 
-def measure_options(case: Case, host: HostModel) -> Verdict:
-    """Each value of a choice, and some other value of each number, changes a value in some model."""
-    setups = [setup for model in case.host_models if model.is_preset and (setup := _setup(case, model)) is not None]
-    if not case.entry.options or not setups or "generate" in _used(case, setups[0]):
-        return DOES_NOT_APPLY
-    defaults = [_measure(case, setup).values for setup in setups]
-    for option in case.entry.options:
-        sample = option.sample
-        values = alternative_values(option, host.spec)
-        if option.kind.name == "list" and isinstance(sample, list | tuple) and len(sample) > 1:
-            values = [tuple(sample[:1]), tuple(sample[1:])]
-        ranges = [limit for limit in option.limits if isinstance(limit, Range)]
-        effects = [
-            any(
-                _measure(case, setup, options={option.name: value}).values != default
-                for setup, default in zip(setups, defaults, strict=True)
-            )
-            for value in values
-            if value is None or all(limit.contains(value) for limit in ranges if isinstance(value, int | float))
-        ]
-        is_choice = option.kind.name in ("choice", "bool")
-        if effects and not (all(effects) if is_choice else any(effects)):
-            return f"the option `{option.name}` has no effect: {values[0]!r} gives the values of {sample!r}"
-    return HOLDS
+def behaviour(case: Case, host: HostModel, spec: Mapping[str, Any]) -> Values | None:
+    """Return the values of a measure; None if it needs a library, or text of an untrained model, which may be equal."""
+    setup = _setup(case, host)
+    if setup is None or "generate" in _used(case, setup):
+        return None
+    return _measure(case, setup, options=spec["measure"][0]).values

@@ -13,7 +13,6 @@ from paribus.errors import ParibusError, SpecError
 from paribus.kernels import KERNELS
 from paribus.parts.shape import Load
 from paribus.schema import Option, Range
-from paribus.specs import resolved
 from paribus.testing.example_checks import EPOCHS, content_fault, fit_fault, forms_alike, longer_setup, origin_fault
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
@@ -22,51 +21,19 @@ from paribus.testing.host_models import (
     HostModel,
     Verdict,
     alternative_values,
-    example_node,
 )
 from paribus.testing.loss_checks import compute_metrics, cost_fault, is_likelihood, sums_fault
 from paribus.testing.loss_input_checks import gradient_fault
 from paribus.testing.objective_checks import padding_fault, single_examples_fault, traits_fault
 from paribus.testing.objective_setup import ObjectiveSetup, build_setup, difference, objective_setup, tensors
-from paribus.testing.option_checks import flatten_options
+from paribus.testing.option_specs import Spec, Values, flatten_options, is_choice, spec_with_options
 from paribus.testing.small_model import max_difference
 
-MAX_NUMERIC_VALUES: Final = 8
 SHORT_LENGTHS: Final = (12, 16)  # some texts of the synthetic corpus are longer
 MAX_VARIANTS: Final = 2  # values of a number for which the rules are checked
 MAX_LIMIT: Final = 1024  # a larger limit is too expensive
 LAYERS: Final = [0, -1]
 TRACED: Final = ((0, 7), (1, 7), (5, 8))  # (epoch, seed) of the batches that options are compared on
-
-
-def option_effects(case: Case, host: HostModel) -> Verdict:
-    """Each value of a choice, and some other value of each number, changes the examples, the loss or the cost."""
-    if not case.entry.options:
-        return DOES_NOT_APPLY
-    trace = _trace(case, build_setup(case, host.spec))
-    options = list(flatten_options(case.entry.options))
-    for path, option in options:
-        value = _ineffective_value(case, host, path, option, trace)
-        if value is None or _has_effect_beside(case, host, path, option, options):
-            continue
-        return (
-            f"the option `{'.'.join(path)}` has no effect: {value!r} gives the same examples and losses as the default"
-        )
-    return _choices_fault(case, host, options, trace)
-
-
-def _choices_fault(case: Case, host: HostModel, options: list[tuple[Path, Option]], trace: Mapping[str, Tensor]) -> str:
-    """Return a message if two items of a list of choices are the same."""
-    for path, option in options:
-        items = option.kind.items[0] if option.kind.name == "list" and len(option.kind.items) == 1 else None
-        traces: dict[str, Mapping[str, Tensor]] = {}
-        for choice in items.choices if items is not None else ():
-            changed = trace if option.sample == [choice] else _changed_trace(case, host, {path: [choice]})
-            same = next((name for name, other in traces.items() if changed and _is_equal(changed, other)), None)
-            if same is not None:
-                return f"the values {same!r} and {choice!r} of `{'.'.join(path)}` give the same examples and losses"
-            traces |= {choice: changed} if changed is not None else {}
-    return HOLDS
 
 
 def option_values(case: Case, host: HostModel) -> Verdict:
@@ -117,17 +84,16 @@ def _likelihood_fault(setup: ObjectiveSetup, base: ObjectiveSetup) -> str:
     return HOLDS
 
 
-def _variants(case: Case, host: HostModel) -> Iterator[Mapping[Path, Any]]:
+def _variants(case: Case, host: HostModel) -> Iterator[Values]:
     """Yield changes of options: each choice, each item of a list of choices, two values of each number."""
     options = list(flatten_options(case.entry.options))
     for path, option in options:
-        is_choice = option.kind.name in ("choice", "bool")
         values = [*_limits(option), *alternative_values(option, host.spec)]
         if option.kind.name == "list" and len(option.kind.items) == 1:
             values += [[choice] for choice in option.kind.items[0].choices]
         count = 0
         for index, value in enumerate(values):
-            if value == option.sample or value in values[:index] or (count == MAX_VARIANTS and not is_choice):
+            if value == option.sample or value in values[:index] or (count == MAX_VARIANTS and not is_choice(option)):
                 continue
             if _changed_setup(case, host, {path: value}) is not None:
                 count += 1
@@ -151,69 +117,27 @@ def _is_list_of_numbers(option: Option) -> bool:
     return option.kind.name == "list" and len(option.kind.items) == 1 and option.kind.items[0].name == "int"
 
 
-Path = tuple[str, ...]
+def behaviour(case: Case, host: HostModel, spec: Spec) -> Mapping[str, Tensor] | None:
+    """Return all that options may change: examples, losses, gradients, metrics, parameters and costs."""
+    setup = _setup_of(case, spec)
+    try:
+        return None if setup is None else _trace(case, setup)
+    except (ParibusError, ValueError):
+        return None
 
 
-def _ineffective_value(case: Case, host: HostModel, path: Path, option: Option, trace: Mapping[str, Tensor]) -> Any:
-    """Return a value that changes nothing, or None. One number that changes something is enough; each choice must."""
-    is_choice = option.kind.name in ("choice", "bool")
-    ineffective: list[Any] = []
-    count = 0
-    extremes = [1e3, -1e3] if option.kind.name == "float" else []
-    for value in (*alternative_values(option, host.spec), *extremes):
-        if count == MAX_NUMERIC_VALUES and not is_choice:
-            break
-        changed = _changed_trace(case, host, {path: value})
-        if changed is None:
-            continue
-        count += 1
-        if _is_equal(changed, trace):
-            ineffective.append(value)
-        elif not is_choice:
-            return None
-    return ineffective[0] if ineffective else None
-
-
-def _has_effect_beside(
-    case: Case, host: HostModel, path: Path, option: Option, options: list[tuple[Path, Option]]
-) -> bool:
-    """Return True if the option has an effect next to some value of another option."""
-    for other_path, other_option in options:
-        for other_value in alternative_values(other_option, host.spec)[:3] if other_path != path else ():
-            base = _changed_trace(case, host, {other_path: other_value})
-            for value in alternative_values(option, host.spec)[:2] if base is not None else ():
-                changed = _changed_trace(case, host, {other_path: other_value, path: value})
-                if base is not None and changed is not None and not _is_equal(base, changed):
-                    return True
-    return False
-
-
-def _changed_trace(case: Case, host: HostModel, values: Mapping[Path, Any]) -> Mapping[str, Tensor] | None:
-    """Return the trace with other values of some options; None if they are not valid."""
-    key = ("trace", repr(sorted(values.items(), key=repr)))
-    if key not in case.setups:
-        setup = _changed_setup(case, host, values)
-        try:
-            case.setups[key] = None if setup is None else _trace(case, setup)
-        except (ParibusError, ValueError):
-            case.setups[key] = None
-    trace: Mapping[str, Tensor] | None = case.setups[key]
-    return trace
-
-
-def _changed_setup(case: Case, host: HostModel, values: Mapping[Path, Any]) -> ObjectiveSetup | None:
+def _changed_setup(case: Case, host: HostModel, values: Values) -> ObjectiveSetup | None:
     """Return the setup with other values of some options; None if they are not valid."""
-    key = ("option", repr(sorted(values.items(), key=repr)))
+    spec = spec_with_options(case, host, values)
+    return None if spec is None or spec == host.spec else _setup_of(case, spec)
+
+
+def _setup_of(case: Case, spec: Spec) -> ObjectiveSetup | None:
+    """Return the setup of a spec, made once; None if it is not valid."""
+    key = ("option", repr(spec["objective"]))
     if key not in case.setups:
-        node = example_node(case.entry)
-        for path, value in values.items():
-            inner: dict[str, Any] = node
-            for name in path[:-1]:
-                inner = inner.setdefault(name, {})
-            inner[path[-1]] = value
         try:
-            spec = resolved({**host.spec, "objective": node}, registry=case.registry)
-            case.setups[key] = build_setup(case, spec) if spec != host.spec else None
+            case.setups[key] = build_setup(case, spec)
         except (ParibusError, ValueError):
             case.setups[key] = None
     setup: ObjectiveSetup | None = case.setups[key]
@@ -221,7 +145,6 @@ def _changed_setup(case: Case, host: HostModel, values: Mapping[Path, Any]) -> O
 
 
 def _trace(case: Case, setup: ObjectiveSetup) -> Mapping[str, Tensor]:
-    """Return all that options may change: examples, losses, gradients, metrics, parameters and costs."""
     objective = setup.model.objective(setup.name)
     trace: dict[str, Tensor] = {name: value.detach() for name, value in objective.named_parameters()}
     for epoch, seed in TRACED:
@@ -260,7 +183,7 @@ def _short_counts(case: Case, setup: ObjectiveSetup) -> list[int]:
     return counts
 
 
-def _is_equal(trace: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+def is_same_behaviour(trace: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return trace.keys() == other.keys() and all(
         value.shape == other[key].shape
         and (

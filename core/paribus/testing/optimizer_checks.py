@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from paribus.assembly.components import make
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
-from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.option_checks import ineffective_option, option_specs
+from paribus.testing.host_models import HOLDS, Case, HostModel, Verdict
+from paribus.testing.option_specs import Spec, option_specs
 from paribus.testing.small_model import noise
 
 SHAPES: Final = ((6, 4), (3, 6), (5,))
@@ -81,22 +81,19 @@ def _steps_fault(case: Case, node: Any) -> str:
     return HOLDS
 
 
-def optimizer_options(case: Case, host: HostModel) -> Verdict:
-    """Each option changes steps; learning rates, the options with `lr` in their name, those of every tensor."""
-    if not case.entry.options:
-        return DOES_NOT_APPLY
+def steps_behaviour(case: Case, host: HostModel, spec: Spec) -> list[Any]:
+    """Return the tensors after some steps."""
+    return [tensor.tolist() for tensor in OptimizerRun(case, spec["optimizer"]).steps()]
 
-    def behaviour(spec: Any) -> list[Any]:
-        return [tensor.tolist() for tensor in OptimizerRun(case, spec["optimizer"]).steps()]
 
-    ignored = ineffective_option(case, host, behaviour)
-    if ignored:
-        return f"the option `{ignored}` has no effect on steps"
-    default, unmoved = behaviour(host.spec), set(range(len(SHAPES)))
+def rates_of_tensors(case: Case, host: HostModel) -> Verdict:
+    """Learning rates, the options with `lr` in their name, change the steps of every tensor."""
+    default, unmoved = steps_behaviour(case, host, host.spec), set(range(len(SHAPES)))
     rates = [name for name in host.spec["optimizer"] if "lr" in name.split("_")]
     for _, spec in option_specs(case, host):
         if any(spec["optimizer"][name] != host.spec["optimizer"][name] for name in rates):
-            unmoved -= {index for index, tensor in enumerate(behaviour(spec)) if tensor != default[index]}
+            tensors = steps_behaviour(case, host, spec)
+            unmoved -= {index for index, tensor in enumerate(tensors) if tensor != default[index]}
     if rates and unmoved:
         return f"`{'`, `'.join(rates)}` has no effect on the steps of a tensor of shape {SHAPES[min(unmoved)]}"
     return HOLDS
@@ -220,17 +217,10 @@ def _factors_fault(case: Case, node: Any) -> str:
     return HOLDS
 
 
-def schedule_options(case: Case, host: HostModel) -> Verdict:
-    """Each value of a choice, and some other value of each number, changes a factor."""
-    if not case.entry.options:
-        return DOES_NOT_APPLY
-
-    def behaviour(spec: Any) -> list[float]:
-        schedule = _schedule(case, spec["schedule"])
-        return [schedule.factor(step, max(RUNS)) for step in range(max(RUNS))]
-
-    ignored = ineffective_option(case, host, behaviour)
-    return f"the option `{ignored}` has no effect on the factors" if ignored else HOLDS
+def factors_behaviour(case: Case, host: HostModel, spec: Spec) -> list[float]:
+    """Return the factors of all steps of a run."""
+    schedule = _schedule(case, spec["schedule"])
+    return [schedule.factor(step, max(RUNS)) for step in range(max(RUNS))]
 
 
 def _schedule(case: Case, node: Any) -> Schedule:

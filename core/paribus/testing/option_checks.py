@@ -1,240 +1,242 @@
-"""Check of the options of a component: each has an effect; and specs with other values of the options."""
+"""Check of the options of a component: their values have effects, in each kind of model and beside other options."""
 
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from paribus.assembly.build import build
-from paribus.assembly.components import make
-from paribus.errors import ParibusError, SpecError
-from paribus.kernels import KERNELS
-from paribus.schema import Option, Range
-from paribus.slots.component import Component
-from paribus.testing.host_models import (
-    DOES_NOT_APPLY,
-    HOLDS,
-    Case,
-    HostModel,
-    Verdict,
-    alternative_values,
-    component_node,
+from paribus.errors import SpecError
+from paribus.schema import Option
+from paribus.slots.norm import Norm
+from paribus.testing import corpus_checks, measure_checks, objective_options, optimizer_checks, tokenizer_checks
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, causal
+from paribus.testing.option_specs import (
+    EXTREMES,
+    MAX_NUMERIC_VALUES,
+    Path,
+    Spec,
+    Values,
+    combined_values,
+    flatten_options,
+    is_choice,
+    is_in_range,
+    named,
+    other_values,
+    required_values,
+    spec_with_options,
 )
-from paribus.testing.small_model import VOCABULARY, SmallModel, max_difference
+from paribus.testing.small_model import SmallModel, max_difference, noise
 
-OPTION_LENGTH = 20
-ROUNDING = 1e-12  # above the difference of two kernels, below the effect of an option
-MAX_NUMERIC_VALUES = 3  # alternative values of a numeric option
-OUTSIDE_MODELS: Final = ("initialisation", "optimizer", "schedule", "tokenizer")  # built without a model
-Path = tuple[str, ...]  # names of an option in its groups
-Values = Mapping[Path, Any]  # values of some options
+OPTION_LENGTH: Final = 20  # tokens; larger numbers may have equal effects
+SHORT: Final = 1e-6  # length of short vectors: an `eps` may have an effect on these only
+ROUNDING: Final = 1e-12  # above the difference of two kernels, below the effect of an option
+MAX_VALUES: Final = 8  # values of a number that are tried until one has an effect
+
+
+class Behaviour(NamedTuple):
+    """What the options of a slot change: `of` returns it for a spec, and None if the spec is not valid."""
+
+    of: Callable[[Case, HostModel, Spec], Any]
+    noun: str  # "weights and output"
+    is_same: Callable[[Any, Any], bool] = operator.eq
+    is_exempt: Callable[[Case, Option], bool] = lambda case, option: False
+    rules: Callable[[Case, HostModel], Verdict] = lambda case, host: HOLDS  # of the slot, for its options
+    in_models: bool = False  # numbers differ from each other, and options have effects beside other choices
+    in_stacks: bool = False  # and in bidirectional and causal stacks
 
 
 def options(case: Case, host: HostModel) -> Verdict:
-    """Each value of a choice, and some other value of each number, changes the weights or the output of a model."""
-    if not case.entry.options:
+    """Each value of a choice, and other values of a number, change what the component does, in each kind of model.
+
+    These are weights, outputs and auxiliary losses of a model; examples and losses, documents, ids, steps, factors and
+    values of the other slots. An option may have its effect beside a value of another one only, if it has none by
+    itself. In models, values of a number differ from each other, bidirectional and causal stacks each show an effect,
+    and so does the model in which all choices are changed, unless the description of the option names the other one.
+    """
+    behaviour = BEHAVIOURS[case.entry.slot]
+    trials = _Trials(case, behaviour)
+    if not case.entry.options or trials.behaviour(host, {}) is None:
         return DOES_NOT_APPLY
-    preset_traces = [(host, _trace(host.spec, case)) for host in case.host_models if host.is_preset]
-    for path, option in flatten_options(case.entry.options):
-        fault = _option_fault(case, preset_traces, path, option)
-        if fault:
-            return fault
-    return HOLDS
+    return next(trials.faults(), HOLDS) or behaviour.rules(case, host)
 
 
-def flatten_options(options: Sequence[Option], path: Path = ()) -> Iterator[tuple[Path, Option]]:
-    """Yield all options with their paths; groups are flattened."""
-    for option in options:
-        if option.kind.name == "group":
-            yield from flatten_options(option.kind.options, (*path, option.name))
-        else:
-            yield (*path, option.name), option
+@final
+@dataclass
+class _Trials:
+    """Behaviours of a component with values of its options."""
+
+    case: Case
+    slot: Behaviour
+    effective: dict[Path, list[Any]] = field(default_factory=dict)  # values with an effect by themselves
+
+    def behaviour(self, host: HostModel, values: Values) -> Any:
+        """Return the behaviour with other values of some options; None if they are not valid."""
+        spec = self.spec(host, values)
+        key = ("behaviour", host.label, "" if spec is None else repr(spec[self.case.entry.slot]))
+        if spec is not None and key not in self.case.setups:
+            try:
+                self.case.setups[key] = self.slot.of(self.case, host, spec)
+            except SpecError:
+                self.case.setups[key] = None
+        return self.case.setups.get(key)
+
+    def spec(self, host: HostModel, values: Values) -> Spec | None:
+        """Return the spec of a model with other values of some options; None if the rules of specs reject them."""
+        key = ("resolved", host.label, repr(sorted(values.items())))
+        if key not in self.case.setups:
+            self.case.setups[key] = spec_with_options(self.case, host, values) if values else host.spec
+        spec: Spec | None = self.case.setups[key]
+        return spec
+
+    @property
+    def presets(self) -> list[HostModel]:
+        return [host for host in self.case.host_models if host.is_preset]
+
+    def faults(self) -> Iterator[str]:
+        """Yield a message for each option without an effect."""
+        options = [pair for pair in self.options() if not self.slot.is_exempt(self.case, pair[1])]
+        for path, option in options:
+            fault = self._equal_values(path, option)
+            if fault:
+                yield f"the option `{'.'.join(path)}` has no effect{fault}"
+        if self.slot.in_models:
+            yield from self._stack_faults() if self.slot.in_stacks else ()
+            yield from self._neighbour_faults(options)
+
+    def options(self) -> Iterator[tuple[Path, Option]]:
+        """Yield all options; also those of the component in a slot of its own, such as an expert with experts."""
+        for path, option in flatten_options(self.case.entry.options):
+            yield path, option
+            if option.kind.name == "slot" and option.kind.slot == self.case.entry.slot:
+                nested = flatten_options(self.case.entry.options, path)
+                yield from (pair for pair in nested if pair[1].kind.name != "slot")
+
+    def contexts(self, path: Path) -> Iterator[Values]:
+        """Yield values of other options, beside which an option may have its effect."""
+        host = self.presets[0]
+        if self._is_nested(path):
+            yield {path[:1]: {"name": self.case.entry.name}}
+        for values in required_values(self.case, host) if self.slot.in_models else ():
+            yield {other: value for other, value in values.items() if other != path}
+        for other, option in self.options():
+            values_beside = other_values(self.case, host, option) if other != path else []
+            limit = None if option.kind.name == "slot" else MAX_NUMERIC_VALUES
+            yield from ({other: value} for value in values_beside[:limit])
+
+    def _equal_values(self, path: Path, option: Option) -> str:
+        """Return the text about two values that are the same everywhere, or "".
+
+        Values of a choice differ from each other, and those of a number in models, unless both are large. One other
+        number has to have an effect.
+        """
+        values = other_values(self.case, self.presets[0], option)
+        values += [value for value in EXTREMES if option.kind.name == "float" and is_in_range(option, value)]
+        tried: list[Any] = []
+        effective = self.effective.setdefault(path, [])
+        minimum = MAX_NUMERIC_VALUES if self.slot.in_models else 1  # numbers to try
+        for value in values:
+            result = self._differ(path, option.sample, value, [{}])
+            tried += [] if result is None else [value]
+            effective += [value] if result else []
+            is_number = not is_choice(option) and option.kind.name != "list"
+            if is_number and (len(tried) == MAX_VALUES or (effective and len(tried) >= minimum)):
+                break
+        for value, other in self._pairs(path, option, values, tried):
+            if not (_is_large(value) and _is_large(other)) and self._differ(path, value, other) is False:
+                return f": {other!r} gives the same {self.slot.noun} as {value!r}"
+        if not effective and not is_choice(option) and (tried or self._is_nested(path)):
+            some = (tried or values)[:MAX_NUMERIC_VALUES]
+            results = {self._differ(path, option.sample, value) for value in some}
+            if False in results and True not in results:
+                return f": {some[0]!r} gives the same {self.slot.noun} as {option.sample!r}"
+        return ""
+
+    def _pairs(self, path: Path, option: Option, values: list[Any], tried: list[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield the values of an option that must differ from each other; `tried` are those that are valid alone."""
+        distinct: list[Any] = []
+        if is_choice(option):
+            rest = [value for value in values if value not in tried]  # valid beside the same values, if at all
+            yield from itertools.combinations([option.sample, *rest] if self._is_nested(path) else rest, 2)
+            distinct = [option.sample, *tried]
+        elif option.kind.name == "list" and len(option.kind.items) == 1 and option.kind.items[0].choices:
+            distinct = tried
+        elif option.kind.name in ("int", "float") and self.slot.in_models:
+            distinct = [value for value in (option.sample, *tried[:MAX_NUMERIC_VALUES]) if value is not None]
+        yield from itertools.combinations(distinct, 2)
+
+    def _is_nested(self, path: Path) -> bool:
+        """Return True for an option of the component in a slot of its own."""
+        return len(path) > 1 and any(other == path[:1] for other, _ in flatten_options(self.case.entry.options))
+
+    def _differ(self, path: Path, value: Any, other: Any, contexts: Iterable[Values] | None = None) -> bool | None:
+        """Return True if two values differ in some model and context; None if no model accepts both."""
+        result = None
+        for context in itertools.chain([{}], self.contexts(path)) if contexts is None else contexts:
+            for host in self.presets[: 1 if context else None]:
+                differs = self._changes(host, {**context, path: value}, {**context, path: other})
+                if differs:
+                    return True
+                result = result if differs is None else differs
+        return result
+
+    def _changes(self, host: HostModel, values: Values, others: Values) -> bool | None:
+        """Return True if a model has two behaviours; None if one is invalid, or both are the same spec."""
+        specs = [self.spec(host, each) for each in (values, others)]
+        if None in specs or specs[0] == specs[1]:
+            return None
+        behaviour, other = self.behaviour(host, values), self.behaviour(host, others)
+        return None if behaviour is None or other is None else not self.slot.is_same(behaviour, other)
+
+    def _stack_faults(self) -> Iterator[str]:
+        """Yield a message if an option has an effect in bidirectional stacks only, or in causal ones only."""
+        stacks: dict[bool, list[HostModel]] = {}
+        topologies = self.case.registry.index.entries["topology"]
+        for host in self.case.host_models:
+            if (host.is_preset or host.neighbour) and len(topologies[host.spec["topology"]["name"]].parts) == 1:
+                stacks.setdefault(causal(self.case, host.spec), []).append(host)
+        for path, values in self.effective.items() if len(stacks) > 1 else ():
+            for hosts in stacks.values():
+                results: set[bool | None] = set()
+                for host, value in itertools.product(hosts, values[:MAX_NUMERIC_VALUES]):
+                    results.add(self._changes(host, {}, {path: value}))
+                    if True in results:
+                        break
+                if False in results and True not in results:
+                    yield f"the option `{'.'.join(path)}` has no effect in models such as {hosts[0].label}"
+
+    def _neighbour_faults(self, options: Iterable[tuple[Path, Option]]) -> Iterator[str]:
+        """Yield a message if an option has no effect in the model in which all choices are changed."""
+        host = self.presets[0]
+        effective = {
+            path: [value for value in values if self._changes(host, {}, {path: value})][:2]
+            for path, values in self.effective.items()
+        }
+        choices = [{path: effective[path][0]} for path, option in options if is_choice(option) and effective.get(path)]
+        together = combined_values(self.case, host, choices)
+        for path, option in options:
+            beside = {other: value for other, value in together.items() if other != path}
+            if self._all_same(host, beside, path, effective.get(path, [])):
+                for other, value in beside.items():
+                    is_named = any(f"`{name}`" in option.doc for name in (".".join(other), other[-1]))
+                    if not is_named and self._all_same(host, {other: value}, path, effective[path]):
+                        yield (
+                            f"the option `{'.'.join(path)}` has no effect with {named({other: value})}; expected an "
+                            f"effect, unless its description names `{'.'.join(other)}`"
+                        )
+
+    def _all_same(self, host: HostModel, context: Values, path: Path, values: Iterable[Any]) -> bool:
+        results = {self._changes(host, context, {**context, path: value}) for value in values}
+        return False in results and True not in results
 
 
-def _option_fault(case: Case, preset_traces: Sequence[tuple[HostModel, Trace]], path: Path, option: Option) -> str:
-    is_choice = option.kind.name in ("choice", "bool")
-    ignored: list[Any] = []
-    count = 0
-    for value in alternative_values(option, preset_traces[0][0].spec):
-        if count == MAX_NUMERIC_VALUES and not is_choice:
-            break
-        changes = [_changes_model(case, host, trace, path, value) for host, trace in preset_traces]
-        if all(change is None for change in changes):
-            continue  # no valid value here
-        count += 1
-        if not any(changes):
-            ignored.append(value)
-        elif not is_choice:
-            return HOLDS
-    if ignored:
-        return (
-            f"the option `{'.'.join(path)}` has no effect: {ignored[0]!r} gives the same weights and output as "
-            f"{option.sample!r}"
-        )
-    return HOLDS
-
-
-def _changes_model(case: Case, host: HostModel, preset_trace: Trace, path: Path, value: Any) -> bool | None:
-    """Return True if the value changes this model; None if it is invalid or equal to the current value."""
-    try:
-        spec = spec_with_option(case, host, path, value)
-        return None if spec in (None, host.spec) else not _is_same_trace(_trace(spec or {}, case), preset_trace)
-    except SpecError:
-        return None
-
-
-def spec_with_option(case: Case, host: HostModel, path: Path, value: Any) -> Mapping[str, Any] | None:
-    """Return the spec of a host model with another value of an option; None if it is invalid."""
-    return _spec_with_options(case, host, {path: value})
-
-
-def _spec_with_options(case: Case, host: HostModel, values: Values) -> Mapping[str, Any] | None:
-    node = component_node(case)
-    for path, value in values.items():
-        inner: dict[str, Any] = node
-        for key in path[:-1]:
-            inner[key] = inner = dict(inner.get(key, {}))
-        inner[path[-1]] = value
-    try:
-        return case.resolved(host.label, case.component_overrides(host.label, node))
-    except SpecError:
-        return None
-
-
-def option_specs(
-    case: Case, host: HostModel, count: int = MAX_NUMERIC_VALUES, draws: int = 0
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the spec of a host model, then with other valid values of the options, each with a text of the change.
-
-    These are all values of a choice, and up to `count` of a number: one option at a time, or beside up to two others
-    where they are valid only so. Then follow draws of values of all options.
-    """
-    yield "", host.spec
-    values = _other_values(case, host, count)
-    for changes in (*values, *_drawn_values(case, host, values, draws)):
-        spec = _valid_spec(case, host, changes)
-        assert spec is not None
-        names = ", ".join(f"{'.'.join(path)}={value}" for path, value in changes.items())
-        yield f" with `{names}`", spec
-
-
-def _other_values(case: Case, host: HostModel, count: int) -> list[Values]:
-    """Return valid values of single options, and for values that are valid only beside others, the fewest of these."""
-    options = list(flatten_options(case.entry.options))
-    valid: list[Values] = []
-    required: list[Values] = []
-    rejected: list[tuple[Path, Values]] = []
-    for path, option in options:
-        is_choice = option.kind.name in ("choice", "bool")
-        changes = [{path: value} for value in _values_in_range(option, host)]
-        accepted = (change for change in changes if _valid_spec(case, host, change) is not None)
-        single = list(accepted if is_choice else itertools.islice(accepted, count))
-        valid += single
-        if is_choice or not single:
-            rejected += [(path, change) for change in changes[: None if is_choice else count] if change not in single]
-    for path, change in rejected:
-        group = [
-            {other: values[-1]}
-            for other, option in options
-            if other != path and other[:-1] == path[:-1] and (values := _values_in_range(option, host))
-        ]
-        wider = itertools.chain(required, group, ({**a, **b} for a, b in itertools.combinations(group, 2)))
-        candidates = ({**values, **change} for values in wider)
-        required += itertools.islice((item for item in candidates if _valid_spec(case, host, item) is not None), 1)
-    return valid + [values for index, values in enumerate(required) if values not in required[:index]]
-
-
-def _drawn_values(case: Case, host: HostModel, values: Sequence[Values], draws: int) -> Iterator[Values]:
-    """Yield valid combinations of some of the values, drawn at random."""
-    rng = random.Random(f"options of {case.topic}")
-    for _ in range(draws if len(values) > 1 else 0):
-        drawn: Values = {}
-        for changes in rng.sample(values, len(values)):
-            if rng.random() < 0.5 and _valid_spec(case, host, {**drawn, **changes}) is not None:
-                drawn = {**drawn, **changes}
-        if len(drawn) > 1:
-            yield drawn
-
-
-def _values_in_range(option: Option, host: HostModel) -> list[Any]:
-    """Return other values of an option that its limits allow."""
-    limits = [limit for limit in option.limits if isinstance(limit, Range)]
-    values = alternative_values(option, host.spec)
-    return [value for value in values if value is None or all(limit.contains(value) for limit in limits)]
-
-
-def _valid_spec(case: Case, host: HostModel, values: Values) -> Mapping[str, Any] | None:
-    """Return the spec with other values of some options; None if it is invalid or the spec of the host itself."""
-    key = ("spec", host.label, repr(sorted(values.items())))
-    if key not in case.setups:
-        spec = _spec_with_options(case, host, values)
-        case.setups[key] = None if spec is None or spec == host.spec or not _is_accepted(case, spec) else spec
-    valid: Mapping[str, Any] | None = case.setups[key]
-    return valid
-
-
-def _is_accepted(case: Case, spec: Mapping[str, Any]) -> bool:
-    """Return True if the constructor accepts the options of the component in a spec."""
-    try:
-        if case.entry.slot in OUTSIDE_MODELS:
-            make(case.registry, case.entry.slot, spec[case.entry.slot], kind=Component)
-        else:
-            build(spec, case.registry, VOCABULARY, KERNELS)
-    except (ParibusError, ValueError):
-        return False
-    return True
-
-
-def ineffective_option(case: Case, host: HostModel, behaviour: Callable[[Mapping[str, Any]], Any]) -> str:
-    """Return the first option of a component outside models that changes no behaviour, or "".
-
-    `behaviour` returns what a spec gives, and None if the spec is not valid. Each value of a choice must change it; of
-    a number, one value is enough. An option may have its effect beside a value of another option.
-    """
-    options = list(flatten_options(case.entry.options))
-    for path, option in options:
-        if _ignored_values(case, host, {}, path, option, behaviour) and all(
-            _ignored_values(case, host, {other_path: value}, path, option, behaviour)
-            for other_path, other in options
-            if other_path != path
-            for value, _ in _valid_values(case, host, {}, other_path, other)[:MAX_NUMERIC_VALUES]
-        ):
-            return ".".join(path)
-    return HOLDS
-
-
-def _ignored_values(
-    case: Case,
-    host: HostModel,
-    fixed: Values,
-    path: Path,
-    option: Option,
-    behaviour: Callable[[Mapping[str, Any]], Any],
-) -> list[Any]:
-    """Return the values that change nothing beside the fixed values; none if one of a number has an effect."""
-    base = behaviour(_valid_spec(case, host, fixed) or host.spec)
-    ignored: list[Any] = []
-    for value, spec in _valid_values(case, host, fixed, path, option):
-        changed = behaviour(spec)
-        if changed is not None and changed == base:
-            ignored.append(value)
-        elif changed is not None and option.kind.name not in ("choice", "bool"):
-            return []
-    return ignored
-
-
-def _valid_values(
-    case: Case, host: HostModel, fixed: Values, path: Path, option: Option
-) -> list[tuple[Any, Mapping[str, Any]]]:
-    """Return the other values of an option that are valid beside the fixed values, with their specs."""
-    values = alternative_values(option, host.spec)
-    specs = [(value, _valid_spec(case, host, {**fixed, path: value})) for value in values]
-    return [(value, spec) for value, spec in specs if spec is not None]
+def _is_large(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) >= OPTION_LENGTH
 
 
 class Trace(NamedTuple):
@@ -244,7 +246,7 @@ class Trace(NamedTuple):
     parameters: dict[str, Tensor]
 
 
-def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
+def _trace(case: Case, host: HostModel, spec: Spec) -> Trace:
     """Trace a model before and after perturbation: a parameter initialized to 0 has an effect only after it."""
     model = SmallModel(spec, case.registry, perturbed=False)
     parameters: dict[str, Tensor] = {
@@ -254,7 +256,12 @@ def _trace(spec: Mapping[str, Any], case: Case) -> Trace:
     }
     initial_outputs = _run_model(model)
     model.perturb()
-    return Trace([*initial_outputs, *_run_model(model)], parameters)
+    short = [
+        module(noise("short vectors", 1, 2, model.stack().shape.width) * SHORT)
+        for module in itertools.islice((part for part in model.topology.modules() if isinstance(part, Norm)), 1)
+        if case.entry.slot == "norm"
+    ]
+    return Trace([*initial_outputs, *_run_model(model), *short], parameters)
 
 
 def _run_model(model: SmallModel) -> list[Tensor]:
@@ -280,3 +287,22 @@ def _is_same_trace(trace: Trace, other_trace: Trace) -> bool:
         )
         and all(torch.equal(trace.parameters[path], other_trace.parameters[path]) for path in shared_paths)
     )
+
+
+OF_STACKS: Final = Behaviour(_trace, "weights and output", _is_same_trace, in_models=True, in_stacks=True)
+BEHAVIOURS: Final[Mapping[str, Behaviour]] = {
+    **dict.fromkeys(("attention", "position", "norm", "placement", "feedforward", "embedding", "topology"), OF_STACKS),
+    "initialisation": OF_STACKS._replace(in_stacks=False),
+    "objective": Behaviour(objective_options.behaviour, "examples and losses", objective_options.is_same_behaviour),
+    "corpus": Behaviour(
+        corpus_checks.behaviour,
+        "documents",
+        corpus_checks.has_same_documents,
+        is_exempt=corpus_checks.is_descriptive_option,
+        rules=corpus_checks.fingerprints,
+    ),
+    "tokenizer": Behaviour(tokenizer_checks.behaviour, "ids and vocabulary"),
+    "optimizer": Behaviour(optimizer_checks.steps_behaviour, "steps", rules=optimizer_checks.rates_of_tensors),
+    "schedule": Behaviour(optimizer_checks.factors_behaviour, "factors"),
+    "measure": Behaviour(measure_checks.behaviour, "values"),
+}

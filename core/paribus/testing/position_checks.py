@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -12,6 +13,7 @@ from paribus.parts.context import Pair
 from paribus.parts.stack import Layer
 from paribus.slots.position import Position
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.option_specs import option_models
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise
 
 HOOKS: Final = ("embed", "rotate", "bias", "mix")
@@ -40,27 +42,45 @@ def position_hooks(case: Case, host: HostModel) -> Verdict:
 
 
 def distance_bias(case: Case, host: HostModel) -> Verdict:
-    """A bias declared as `distance_bias` depends only on the distance between two positions."""
+    """A bias declared as `distance_bias` depends only on the distance between two positions, with all options."""
     if not case.entry.traits.get("distance_bias"):
         return DOES_NOT_APPLY
-    position = _position(case.small_model(host).topology)
     positions = torch.tensor([[0, 3, 4, 9, 70, 120]])
-    bias, shifted_bias = (
-        position.bias(Pair(None, None, indices, indices, 1.0, 4, dtype=torch.float64))
-        for indices in (positions, positions + 31)
-    )
-    difference = max_difference(bias, shifted_bias)
-    return (
-        f"its bias changes by {difference:.2g} when all positions are shifted by 31; expected no change, "
-        "as its trait `distance_bias` is True"
-        if difference > TOLERANCE
-        else HOLDS
-    )
+    for description, model in _models(case, host):
+        position = _position(model.topology)
+        bias, shifted_bias = (
+            position.bias(Pair(None, None, indices, indices, 1.0, 4, dtype=torch.float64))
+            for indices in (positions, positions + 31)
+        )
+        difference = max_difference(bias, shifted_bias)
+        if difference > TOLERANCE:
+            return (
+                f"its bias{description} changes by {difference:.2g} when all positions are shifted by 31; expected no "
+                "change, as its trait `distance_bias` is True"
+            )
+    return HOLDS
+
+
+def _models(case: Case, host: HostModel) -> Iterator[tuple[str, SmallModel]]:
+    """Yield the model, then with other options of the position, in the first model only."""
+    is_first = host == case.host_models[0]
+    for description, model in option_models(case, host) if is_first else [("", host)]:
+        yield description, case.small_model(model)
 
 
 def position_range(case: Case, host: HostModel) -> Verdict:
-    """A position is finite and distinct up to its `position_limit`, and finite at negative positions of padding."""
-    model = case.small_model(host)
+    """A position is finite and distinct up to its `position_limit`, and finite at negative positions of padding.
+
+    The same holds for other values of the options.
+    """
+    for description, model in _models(case, host):
+        fault = _range_fault(model)
+        if fault:
+            return fault + description
+    return HOLDS
+
+
+def _range_fault(model: SmallModel) -> str:
     position = _position(model.topology)
     limit = position.position_limit()
     width = model.stack().shape.head_width
@@ -88,24 +108,23 @@ def _equal_positions_fault(position: Position, limit: int, x: Tensor) -> str:
 
 
 def relative_rotation(case: Case, host: HostModel) -> Verdict:
-    """Scores of rotated queries and keys depend only on their distance."""
+    """Scores of rotated queries and keys depend only on their distance, with all options."""
     if "rotate" not in case.entry.traits.get("hooks", []):
         return DOES_NOT_APPLY
-    model = case.small_model(host)
-    position, width = _position(model.topology), model.stack().shape.head_width
-    limit = position.position_limit() or FAR_POSITION
-    positions = torch.tensor([[index for start in STARTS if start + 5 < limit for index in (start, start + 5)]])
-    tables = position.tables(positions, width)
-    vectors = [noise(side, 1, 4, 1, width).expand(-1, -1, positions.shape[-1], -1) for side in ("query", "key")]
-    q, k = position.rotate(vectors[0], tables, "query"), position.rotate(vectors[1], tables, "key")
-    scores = (q[:, :, 1::2] * k[:, :, ::2]).sum(-1)  # (1, H, N): one score for each pair
-    difference = max_difference(scores, scores[..., :1].expand_as(scores))
-    if difference > TOLERANCE:
-        return (
-            f"scores of equal vectors at distance 5 differ by {difference:.2g} between positions; expected equal "
-            "scores. "
-            "Usual cause: queries and keys are rotated differently"
-        )
+    for description, model in _models(case, host):
+        position, width = _position(model.topology), model.stack().shape.head_width
+        limit = position.position_limit() or FAR_POSITION
+        positions = torch.tensor([[index for start in STARTS if start + 5 < limit for index in (start, start + 5)]])
+        tables = position.tables(positions, width)
+        vectors = [noise(side, 1, 4, 1, width).expand(-1, -1, positions.shape[-1], -1) for side in ("query", "key")]
+        q, k = position.rotate(vectors[0], tables, "query"), position.rotate(vectors[1], tables, "key")
+        scores = (q[:, :, 1::2] * k[:, :, ::2]).sum(-1)  # (1, H, N): one score for each pair
+        difference = max_difference(scores, scores[..., :1].expand_as(scores))
+        if difference > TOLERANCE:
+            return (
+                f"scores of equal vectors at distance 5 differ by {difference:.2g} between positions{description}; "
+                "expected equal scores. Usual cause: queries and keys are rotated differently"
+            )
     return HOLDS
 
 

@@ -29,7 +29,7 @@ from paribus.specs.fields import NO_POSITION
 from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
-from paribus.testing.option_checks import OUTSIDE_MODELS, option_specs
+from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 
 Function = Callable[..., Any]
@@ -134,9 +134,7 @@ def _variants(case: Case, host: HostModel, reference: Function) -> Iterator[tupl
     if not host.is_preset or not (is_outside or _reads(reference, "options")):
         yield "", host
         return
-    for description, spec in option_specs(case, host, MAX_VALUES if is_outside else MAX_VALUES_IN_MODELS, DRAWS):
-        label, is_preset = host.label + description, not description
-        yield description, host._replace(label=label, spec=spec, is_preset=is_preset)
+    yield from option_models(case, host, MAX_VALUES if is_outside else MAX_VALUES_IN_MODELS, DRAWS)
 
 
 def _models(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[str, SmallModel, Function]]:

@@ -17,7 +17,7 @@ from paribus.slots.corpus import PIXEL_VALUES, pixels_to_text
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.data_checks import WORDS, SyntheticCorpus
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.option_checks import ineffective_option, option_specs
+from paribus.testing.option_specs import Spec, option_specs
 
 LONG_TEXT: Final = " ".join(WORDS * 1200)
 TEXTS: Final = (
@@ -258,18 +258,10 @@ def _size_fault(case: Case, host: HostModel, tokenizer: Tokenizer) -> str:
     return f"`train` with a size of {size} gives {count} ids; expected at most {size}" if count > size else HOLDS
 
 
-def tokenizer_options(case: Case, host: HostModel) -> Verdict:
-    """Each value of a choice, and some other value of each number, changes ids or vocabulary."""
-    if not case.entry.options or _trained(case, host.spec["tokenizer"]) is None:
-        return DOES_NOT_APPLY
-
-    def behaviour(spec: Mapping[str, Any]) -> Sequence[Any] | None:
-        tokenizer = _trained(case, spec["tokenizer"])
-        texts = [*TEXTS, UNSEEN_TEXT]
-        return None if tokenizer is None else [tokenizer.encode_batch(texts), tokenizer.vocabulary()]
-
-    ignored = ineffective_option(case, host, behaviour)
-    return f"the option `{ignored}` has no effect on ids or vocabulary" if ignored else HOLDS
+def behaviour(case: Case, host: HostModel, spec: Spec) -> Sequence[Any] | None:
+    """Return ids of texts and the vocabulary; None if the tokenizer cannot be trained on text."""
+    tokenizer = _trained(case, spec["tokenizer"])
+    return None if tokenizer is None else [tokenizer.encode_batch([*TEXTS, UNSEEN_TEXT]), tokenizer.vocabulary()]
 
 
 def _trained(case: Case, node: Mapping[str, Any]) -> Tokenizer | None:

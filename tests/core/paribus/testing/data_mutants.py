@@ -17,7 +17,7 @@ DOCUMENTS: Final = "labels stay within documents"
 LOSS: Final = "loss is a sum over labels"
 METRICS: Final = "metrics agree with the loss"
 COST: Final = "head matches its declared cost"
-OPTIONS: Final = "every option of an objective has an effect"
+OPTIONS: Final = "every option has an effect"
 TRAINING: Final = "loss falls on one batch"
 CONTENT: Final = "examples have valid tokens and labels"
 ORIGIN: Final = "examples come from their documents"
@@ -495,7 +495,7 @@ OBJECTIVES: Final = (
 TOKENS: Final = "any text is encoded"
 ROUND_TRIP: Final = "tokenizer round trip"
 TRAINED: Final = "training is deterministic"
-TOKENIZER_OPTIONS: Final = "every option of a tokenizer has an effect"
+TOKENIZER_OPTIONS: Final = "every option has an effect"
 
 TOKENIZERS: Final = (
     Mutant(

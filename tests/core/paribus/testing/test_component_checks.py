@@ -13,7 +13,7 @@ from paribus import Initialisation, ParameterInfo, Range, Shape, Sublayer, Trait
 from paribus.registry.class_reader import schema_of
 from paribus.schema import Option
 from paribus.testing.host_models import alternative_values
-from paribus.testing.option_checks import flatten_options
+from paribus.testing.option_specs import flatten_options
 from paribus.testing.purity_checks import external_reads
 
 Factory = Callable[..., Any]
@@ -163,6 +163,34 @@ def test_number_without_effect_is_reported(feedforward: Factory, failure_of: Fai
 def test_choice_with_two_equal_values_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
     half = feedforward(**with_option(CHOICE, "a", lambda factor: 2.0 if factor == "b" else 1.0))
     assert "'c' gives the same weights and output as 'a'" in failure_of(half, OPTIONS)
+
+
+def test_numbers_with_the_same_effect_are_reported(feedforward: Factory, failure_of: FailureOf) -> None:
+    clipped = feedforward(**with_option(NUMBER, 1.0, lambda factor: max(factor, 1.0)))
+    assert "0.5 gives the same weights and output as 1.0" in failure_of(clipped, OPTIONS)
+
+
+def test_option_without_effect_in_causal_stacks_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
+    def init(self: Any, shape: Shape, *, factor: Annotated[float, "a number", Range(above=0)] = 1.0) -> None:
+        nn.Module.__init__(self)
+        self.factor = 1.0 if shape.causal else factor
+
+    members = {**with_option(NUMBER, 1.0, float), "__init__": init}
+    assert "the option `factor` has no effect in models such as gpt-tiny" in failure_of(feedforward(**members), OPTIONS)
+
+
+@pytest.mark.parametrize("description", ["a factor", "a factor, if `cubed` is false"])
+def test_option_without_effect_beside_another_is_reported_unless_it_is_described(
+    description: str, feedforward: Factory, failure_of: FailureOf
+) -> None:
+    def init(self: Any, shape: Shape, *, factor: Any = 1.0, cubed: Any = False) -> None:
+        nn.Module.__init__(self)
+        self.factor, self.cubed = factor, cubed
+
+    init.__annotations__ |= {"factor": Annotated[float, description, Range(above=0)], "cubed": Annotated[bool, "cube"]}
+    forward = {"forward": lambda self, x: (x**3 if self.cubed else x * self.factor, None)}
+    message = failure_of(feedforward(__init__=init, **forward), OPTIONS)
+    assert ("the option `factor` has no effect with cubed=True" in message) is (description == "a factor")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ TOKENIZER = "tokenizer round trip"
 CORPUS = "documents are reproducible"
 SPLITS = "splits share no document"
 INPUTS = "documents depend on their options only"
-OPTIONS = "every option of a corpus has an effect"
+OPTIONS = "every option has an effect"
 IMAGES = "images match their declaration"
 LETTERS = Vocabulary(200, {"pad": 128, "mask": 129, "cls": 130, "sep": 131, "eos": 132})
 
