@@ -19,6 +19,7 @@ from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, n
 HOOKS: Final = ("embed", "rotate", "bias", "mix")
 FAR_POSITION: Final = 10_000
 DISTINCT_POSITIONS: Final = 512
+VALUES: Final = 2  # other values of a number: the nearest
 STARTS: Final = (0, 7, 90, 123, 500, 4000)  # of pairs of positions
 
 
@@ -64,7 +65,7 @@ def distance_bias(case: Case, host: HostModel) -> Verdict:
 def _models(case: Case, host: HostModel) -> Iterator[tuple[str, SmallModel]]:
     """Yield the model, then with other options of the position, in the first model only."""
     is_first = host == case.host_models[0]
-    for description, model in option_models(case, host) if is_first else [("", host)]:
+    for description, model in option_models(case, host, VALUES) if is_first else [("", host)]:
         yield description, case.small_model(model)
 
 
