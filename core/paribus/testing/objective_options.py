@@ -33,7 +33,7 @@ SHORT_LENGTHS: Final = (12, 16)  # some texts of the synthetic corpus are longer
 MAX_VARIANTS: Final = 2  # values of a number for which the rules are checked
 MAX_LIMIT: Final = 1024  # a larger limit is too expensive
 LAYERS: Final = [0, -1]
-TRACED: Final = ((0, 7), (1, 7), (5, 8))  # (epoch, seed) of the batches that options are compared on
+TRACED: Final = ((0, 7, 0.5), (1, 7, 0.5), (5, 8, 0.25))  # (epoch, seed, progress) of the batches that are compared
 
 
 def option_values(case: Case, host: HostModel) -> Verdict:
@@ -147,8 +147,8 @@ def _setup_of(case: Case, spec: Spec) -> ObjectiveSetup | None:
 def _trace(case: Case, setup: ObjectiveSetup) -> Mapping[str, Tensor]:
     objective = setup.model.objective(setup.name)
     trace: dict[str, Tensor] = {name: value.detach() for name, value in objective.named_parameters()}
-    for epoch, seed in TRACED:
-        batch = setup.batch(epoch=epoch, seed=seed)
+    for epoch, seed, progress in TRACED:
+        batch = setup.batch(epoch=epoch, seed=seed, progress=progress)
         trace |= {f"{epoch} {key}": value for key, value in tensors(batch, setup.name).items()}
     load = Load(setup.length, setup.length, head_positions=objective.head_positions(setup.length))
     sizes = (objective.cost(load).flops, load.head_positions, setup.examples.count, objective.last_layer_reruns)

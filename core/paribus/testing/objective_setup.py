@@ -55,12 +55,16 @@ class ObjectiveSetup(NamedTuple):
     def label_keys(self) -> Mapping[str, str]:
         return self.objective.terms
 
-    def draw(self, index: Tensor | None = None, *, seed: int = SEED, epoch: int = EPOCH) -> Draw:
-        return Draw(seed, epoch, torch.arange(self.first, self.first + BATCH) if index is None else index, PROGRESS)
+    def draw(
+        self, index: Tensor | None = None, *, seed: int = SEED, epoch: int = EPOCH, progress: float = PROGRESS
+    ) -> Draw:
+        return Draw(seed, epoch, torch.arange(self.first, self.first + BATCH) if index is None else index, progress)
 
-    def batch(self, index: Tensor | None = None, *, seed: int = SEED, epoch: int = EPOCH) -> Batch:
+    def batch(
+        self, index: Tensor | None = None, *, seed: int = SEED, epoch: int = EPOCH, progress: float = PROGRESS
+    ) -> Batch:
         """Return some examples of the training split, by default the first."""
-        return self.examples.batch(self.draw(index, seed=seed, epoch=epoch))
+        return self.examples.batch(self.draw(index, seed=seed, epoch=epoch, progress=progress))
 
     def batch_of(self, tokens: Tokens) -> Batch:
         """Return the first examples of another text."""
