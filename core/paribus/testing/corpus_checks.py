@@ -244,11 +244,18 @@ class Contents(NamedTuple):
 
 
 def behaviour(case: Case, host: HostModel, spec: Spec) -> Contents | None:
-    """Return what a corpus contains; None if it reads files that are not there."""
-    if _documents(case, host) is None:
-        return None
+    """Return what a corpus contains, read once; None if it reads files that are not there."""
+    key = ("contents", repr(spec["corpus"]))
+    if key not in case.setups:
+        case.setups[key] = None if _documents(case, host) is None else _contents(case, spec["corpus"])
+    contents: Contents | None = case.setups[key]
+    return contents
+
+
+def _contents(case: Case, node: Any) -> Contents | None:
+    """Return what a corpus contains; None if its options are not valid."""
     try:
-        corpus = make(case.registry, "corpus", spec["corpus"], kind=Corpus)
+        corpus = make(case.registry, "corpus", node, kind=Corpus)
         documents = _read(corpus, FEW_DOCUMENTS)
         quick = corpus.quick_fingerprint()
         fingerprints = [corpus.fingerprint(), *([] if quick is None else [f"quick {quick}"])]

@@ -47,6 +47,7 @@ class Behaviour(NamedTuple):
     is_same: Callable[[Any, Any], bool] = operator.eq
     is_exempt: Callable[[Case, Option], bool] = lambda case, option: False
     rules: Callable[[Case, HostModel], Verdict] = lambda case, host: HOLDS  # of the slot, for its options
+    depends_on_model: bool = False
     in_models: bool = False  # numbers differ from each other, and options have effects beside other choices
     in_stacks: bool = False  # and in bidirectional and causal stacks
 
@@ -96,7 +97,8 @@ class _Trials:
 
     @property
     def presets(self) -> list[HostModel]:
-        return [host for host in self.case.host_models if host.is_preset]
+        presets = [host for host in self.case.host_models if host.is_preset]
+        return presets if self.slot.depends_on_model else presets[:1]
 
     def faults(self) -> Iterator[str]:
         """Yield a message for each option without an effect."""
@@ -113,7 +115,7 @@ class _Trials:
         """Yield all options; also those of the component in a slot of its own, such as an expert with experts."""
         for path, option in flatten_options(self.case.entry.options):
             yield path, option
-            if option.kind.name == "slot" and option.kind.slot == self.case.entry.slot:
+            if self.slot.in_models and option.kind.slot == self.case.entry.slot:
                 nested = flatten_options(self.case.entry.options, path)
                 yield from (pair for pair in nested if pair[1].kind.name != "slot")
 
@@ -289,7 +291,9 @@ def _is_same_trace(trace: Trace, other_trace: Trace) -> bool:
     )
 
 
-OF_STACKS: Final = Behaviour(_trace, "weights and output", _is_same_trace, in_models=True, in_stacks=True)
+OF_STACKS: Final = Behaviour(
+    _trace, "weights and output", _is_same_trace, depends_on_model=True, in_models=True, in_stacks=True
+)
 BEHAVIOURS: Final[Mapping[str, Behaviour]] = {
     **dict.fromkeys(("attention", "position", "norm", "placement", "feedforward", "embedding", "topology"), OF_STACKS),
     "initialisation": OF_STACKS._replace(in_stacks=False),
@@ -304,5 +308,5 @@ BEHAVIOURS: Final[Mapping[str, Behaviour]] = {
     "tokenizer": Behaviour(tokenizer_checks.behaviour, "ids and vocabulary"),
     "optimizer": Behaviour(optimizer_checks.steps_behaviour, "steps", rules=optimizer_checks.rates_of_tensors),
     "schedule": Behaviour(optimizer_checks.factors_behaviour, "factors"),
-    "measure": Behaviour(measure_checks.behaviour, "values"),
+    "measure": Behaviour(measure_checks.behaviour, "values", depends_on_model=True),
 }

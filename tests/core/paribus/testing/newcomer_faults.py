@@ -268,7 +268,7 @@ FAULTS: Final = (
         "lion_lookahead",
         "slow weights are the weights themselves, so Lookahead does nothing",
         [('state["slow"] = p.detach().clone()', 'state["slow"] = p')],
-        check="every option of an optimizer has an effect",
+        check="every option has an effect",
     ),
 )
 
