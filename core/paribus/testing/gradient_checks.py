@@ -23,12 +23,12 @@ UNIT_ROLES: Final = frozenset({"query", "key", "value", "inner", "residual"})
 def finite_differences(case: Case, host: HostModel) -> Verdict:
     """Gradients equal finite differences in float64; a detached or float32 value breaks this.
 
-    They do so in the model in which all choices are changed as well. The trait `exact_gradients: False` declares an
-    estimator, such as a straight-through one.
+    They do so in the model in which all choices are changed as well, except those of a topology, which may choose what
+    trains a shared embedding. The trait `exact_gradients: False` declares an estimator, such as a straight-through one.
     """
     if not case.entry.traits.get("exact_gradients", True):
         return DOES_NOT_APPLY
-    changed = changed_choices(case, host)
+    changed = changed_choices(case, host) if case.entry.slot != "topology" else None
     verdict = _differences_fault(case.small_model(host))
     if verdict or changed is None or case.rejects_options(changed):
         return verdict
