@@ -36,6 +36,7 @@ from paribus.testing.small_model import SmallModel, max_difference, noise
 OPTION_LENGTH: Final = 20  # tokens; larger numbers may have equal effects
 SHORT: Final = 1e-6  # length of short vectors: an `eps` may have an effect on these only
 ROUNDING: Final = 1e-12  # above the difference of two kernels, below the effect of an option
+MAX_VALUES_BESIDE: Final = 2  # values of an option, and of others beside it: the nearest to the default
 MAX_VALUES: Final = 8  # values of a number that are tried until one has an effect
 
 
@@ -128,7 +129,7 @@ class _Trials:
             yield {other: value for other, value in values.items() if other != path}
         for other, option in self.options():
             values_beside = other_values(self.case, host, option) if other != path else []
-            limit = None if option.kind.name == "slot" else MAX_NUMERIC_VALUES
+            limit = None if option.kind.name == "slot" else MAX_VALUES_BESIDE
             yield from ({other: value} for value in values_beside[:limit])
 
     def _equal_values(self, path: Path, option: Option) -> str:
@@ -153,7 +154,7 @@ class _Trials:
             if not (_is_large(value) and _is_large(other)) and self._differ(path, value, other) is False:
                 return f": {other!r} gives the same {self.slot.noun} as {value!r}"
         if not effective and not is_choice(option) and (tried or self._is_nested(path)):
-            some = (tried or values)[:MAX_NUMERIC_VALUES]
+            some = (tried or values)[:MAX_VALUES_BESIDE]
             results = {self._differ(path, option.sample, value) for value in some}
             if False in results and True not in results:
                 return f": {some[0]!r} gives the same {self.slot.noun} as {option.sample!r}"
