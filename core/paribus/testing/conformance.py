@@ -249,9 +249,10 @@ def examine(
 
     `seed` changes the noise in weights and the tokens that the checks draw, and the initial weights of the models.
     """
-    unknown = [name for name in only or () if name not in CHECKS]
+    names = (SCHEMA, BUILD, *CHECKS)
+    unknown = [name for name in only or () if name not in names]
     if unknown:
-        raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(CHECKS, limit=len(CHECKS))}')
+        raise ValueError(f'unknown check "{unknown[0]}"; valid: {join_names(names, limit=len(names))}')
     registry, slot, name = _resolve_component(component, registry or installed())
     if reference is not None:
         functions_by_name(slot, reference)  # raises an error that lists the valid slots and methods

@@ -15,7 +15,7 @@ from paribus.testing.option_specs import changed_choices
 from paribus.testing.small_model import SmallModel, noise
 
 LENGTH: Final = 12
-STEPS: Final = (1e-6, 1e-5)  # a mismatch at one step only is a kink between the two points
+STEPS: Final = (1e-6, 1e-5)  # a mismatch at one step only is due to rounding or to several kinks
 GRADIENT_TOLERANCE: Final = 1e-4
 UNIT_ROLES: Final = frozenset({"query", "key", "value", "inner", "residual"})
 
@@ -70,19 +70,24 @@ def _loss(model: SmallModel, stream: Stream) -> Tensor:
 def _mismatch(
     model: SmallModel, stream: Stream, gradients: Mapping[str, Tensor], paths: list[str], step: float
 ) -> float:
-    """Return the relative error of the derivative along a random direction, or 0 if it is within the tolerance."""
+    """Return the relative error of the derivative along a random direction, or 0 if it is within the tolerance.
+
+    At a kink within one step, the gradient equals the difference of one side.
+    """
     parameters = {path: model.topology.get_parameter(path) for path in paths}
     originals = {path: parameter.detach().clone() for path, parameter in parameters.items()}
     directions = {path: noise(f"direction of {path}", *gradients[path].shape) for path in paths}
     terms = torch.stack([(gradients[path] * directions[path]).sum() for path in paths])
     losses: list[float] = []
-    for sign in (1, -1):
+    for sign in (-1, 0, 1):
         for path, parameter in parameters.items():
             parameter.data.copy_(originals[path] + sign * step * directions[path])
         losses.append(float(_loss(model, stream)))
     for path, parameter in parameters.items():
         parameter.data.copy_(originals[path])
-    error = abs((losses[0] - losses[1]) / (2 * step) - float(terms.sum())) / (1 + float(terms.norm()))
+    before, here, after = losses
+    differences = ((after - before) / (2 * step), (after - here) / step, (here - before) / step)
+    error = min(abs(difference - float(terms.sum())) for difference in differences) / (1 + float(terms.norm()))
     return 0.0 if error <= GRADIENT_TOLERANCE else error
 
 

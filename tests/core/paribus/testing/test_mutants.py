@@ -19,7 +19,7 @@ import pytest
 from paribus.errors import PluginError, SpecError
 from paribus.registry import Registry
 from paribus.testing import Report, examine
-from paribus.testing.conformance import REFERENCE, SCHEMA
+from paribus.testing.conformance import BUILD, CHECKS, REFERENCE, SCHEMA
 
 HERE = Path(__file__).parent
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
@@ -158,6 +158,7 @@ def test_every_independent_fault_has_a_result() -> None:
     assert results.keys() == {mutant_id(mutant) for mutant in INDEPENDENT}
     assert all(result.get("check") or result.get("reason") for result in results.values())
     checks = [result["check"] for result in results.values() if "check" in result]
+    assert set(checks) <= {SCHEMA, BUILD, *CHECKS}
     stated = f"seeded {len(results)} more; it finds {len(checks)}, and {checks.count(REFERENCE)} of these only with a"
     assert stated in " ".join(GUIDE.read_text().split())
 
