@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial, wraps
@@ -15,32 +14,39 @@ from torch.nn import functional
 from paribus.assembly.components import make
 from paribus.errors import SpecError, join_names
 from paribus.parts.batch import Stream
-from paribus.parts.context import Pair
 from paribus.parts.shape import Shape
 from paribus.parts.stack import Layer
 from paribus.slots.feedforward import FeedForward
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.norm import Norm
 from paribus.slots.placement import Placement
-from paribus.slots.position import Position
 from paribus.slots.schedule import Schedule
 from paribus.specs import resolved
-from paribus.specs.fields import NO_POSITION
+from paribus.testing.attention_reference import (
+    Comparison,
+    Function,
+    attention_comparisons,
+    bind,
+    position_comparisons,
+    reads,
+)
 from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
 from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
-from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
+from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise
 
-Function = Callable[..., Any]
 Reference = Function | Mapping[str, Function]
 """Function of the component and of the inputs of one example, or functions by the method that they repeat: `{"forward":
 slow_norm}`. The function of `forward`, which needs no name, of a component of each slot:
 
 - attention: `(module, x, source, visible)`: (T, D), (S, M), (T, S) bool -> (T, D), without positions. `source` is `x`,
   or the memory. `visible` is True for keys of the same document that are not in the future; windows are the author's.
+  The function may also return the attention weights, (H, T, S): a pair of output and weights.
 - position: `(module, q, k, i, j, head)` -> the score of a query at position i and a key at position j, unscaled, if it
-  rotates or has a bias of positions; else `(module, x, i)`: (E,) -> (E,).
+  rotates or has a bias; else `(module, x, i)`: (E,) -> (E,). A position that adds to the output (`mix`) returns the
+  score and the vector (K,) that the value of the key gets. The model has more heads than its preset. An IndexError at
+  `position_limit` means that the position must raise a DataError there.
 - norm and feedforward: `(module, x)`: (D,) -> (D,).
 - placement: `(module, x, sublayers)`: (T, D) -> (T, D).
 - embedding: `(module, token, part)` -> (D,), `part` is the `stack_part` of the stack; of images `(module, values,
@@ -56,6 +62,10 @@ A function receives further arguments if it has parameters of these names:
 
 - `options`: the component's options in the spec. It is then compared with other values of every option, alone and
   together; it returns NotImplemented for values that it does not cover.
+- `positions`, of an attention: the positions of its queries and of its keys, (T,) and (S,).
+- `first`, of an attention: the first layer's attention and its source, for values of the first layer.
+- `layer`, of a position: the layer; its `attention` has the projections, its `position` what it has for itself.
+- `segments`, of a position: the segments of the query and of the key.
 - `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
 - `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
 - `position`, `segment`, `language`: the vector that `place` adds to the token of an embedding, and the token's segment
@@ -66,7 +76,6 @@ LENGTH: Final = 12
 MAX_VALUES: Final = 8  # other values of a number of a component outside models
 MAX_VALUES_IN_MODELS: Final = 2
 DRAWS: Final = 6  # of values of all options
-Comparison = tuple[str, Any, Any]  # description of the input, output, output of the reference
 Comparer = Callable[[Case, HostModel, Function], Iterator[Comparison]]
 FORWARD: Final = "forward"
 SCALES: Final = (1.0, 1e-3, 1e-6)  # of vectors; options such as `eps` matter for short ones
@@ -80,7 +89,7 @@ def author_reference(case: Case, host: HostModel) -> Verdict:
     compared = False
     for name, function in functions_by_name(case.entry.slot, case.reference).items():
         for description, variant in _variants(case, host, function):
-            reference = _bind(_covered(function), options=variant.spec[case.entry.slot])
+            reference = bind(_covered(function), options=variant.spec[case.entry.slot])
             try:
                 for place, output, expected in _COMPARISONS[name](case, variant, reference):
                     difference = max_difference(_as_tensor(output), _as_tensor(expected))
@@ -100,15 +109,6 @@ def functions_by_name(slot: str, reference: Reference) -> dict[str, Function]:
         if name not in _COMPARISONS:
             raise ValueError(f"a reference of {name} is not supported; valid: {join_names(_COMPARISONS)}")
     return {names[method]: function for method, function in functions.items()}
-
-
-def _bind(function: Function, **arguments: Any) -> Function:
-    """Bind the arguments that a function has parameters for."""
-    return partial(function, **{name: value for name, value in arguments.items() if _reads(function, name)})
-
-
-def _reads(function: Function, name: str) -> bool:
-    return name in inspect.signature(function).parameters
 
 
 class _UncoveredError(Exception):
@@ -131,7 +131,7 @@ def _covered(function: Function) -> Function:
 def _variants(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[str, HostModel]]:
     """Yield the model, then with other options of the component if the reference takes them into account."""
     is_outside = case.entry.slot in OUTSIDE_MODELS
-    if not host.is_preset or not (is_outside or _reads(reference, "options")):
+    if not host.is_preset or not (is_outside or reads(reference, "options")):
         yield "", host
         return
     yield from option_models(case, host, MAX_VALUES if is_outside else MAX_VALUES_IN_MODELS, DRAWS)
@@ -139,8 +139,8 @@ def _variants(case: Case, host: HostModel, reference: Function) -> Iterator[tupl
 
 def _models(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[str, SmallModel, Function]]:
     """Yield the model, and another with initial weights if the reference reads `initial`."""
-    yield "", case.small_model(host), _bind(reference, initial=False)
-    if _reads(reference, "initial"):
+    yield "", case.small_model(host), bind(reference, initial=False)
+    if reads(reference, "initial"):
         model = SmallModel(host.spec, case.registry, perturbed=False)
         yield " with initial weights", model, partial(reference, initial=True)
 
@@ -148,53 +148,6 @@ def _models(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[
 def _as_tensor(value: Any) -> Tensor:
     tensor: Tensor = torch.atleast_1d(torch.as_tensor(value, dtype=torch.float64).detach())
     return tensor
-
-
-def _attention(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
-    """Compare each attention of a model without positions, for plain, padded and packed sequences."""
-    model = SmallModel({**host.spec, "position": {"name": NO_POSITION}}, case.registry)
-    calls: list[tuple[Any, Any, Tensor]] = []
-    causal_ids = {
-        id(layer.attention)
-        for part in model.topology.parts
-        if part.causal
-        for layer in model.topology.get_submodule(part.path).modules()
-        if isinstance(layer, Layer)
-    }
-    for module in model.topology.modules():
-        if type(module) is case.component:
-            module.register_forward_hook(lambda *call: calls.append(call))
-    for name, stream in _layouts(case, host, model):
-        calls.clear()
-        model.hidden(stream)
-        for module, (x, ctx), output in calls:
-            source = x if ctx.memory is None else ctx.memory
-            visible = _visible(ctx, x.shape[1], source.shape[1], causal=id(module) in causal_ids)
-            for example in range(len(x)):
-                allowed = visible[min(example, len(visible) - 1)]
-                expected = reference(module, x[example], source[example], allowed)
-                rows = allowed.any(1)
-                yield f"the output for {name}", output[example][rows], expected[rows]
-
-
-def _layouts(case: Case, host: HostModel, model: SmallModel) -> Iterator[tuple[str, Stream]]:
-    yield f"{LENGTH} tokens", Stream(tokens(2, LENGTH))
-    if not model.has_fixed_length and case.all_attentions_declare(host, "documents"):
-        documents = torch.tensor([[0] * 5 + [1] * 7, [0] * 10 + [-1] * 2])
-        yield "packed documents and padding", Stream(tokens(2, LENGTH), documents=documents)
-
-
-def _visible(ctx: Any, queries: int, keys: int, *, causal: bool) -> Tensor:
-    """(B|1, T, S): True for keys of the same document that are not in the future."""
-    visible = torch.ones(1, queries, keys, dtype=torch.bool)
-    if causal:
-        visible = visible.tril()
-    if ctx.key_layout.documents is not None or ctx.layout.documents is not None:
-        zeros = torch.zeros(1, 1, dtype=torch.long)
-        q = (zeros.expand(1, queries) if ctx.layout.documents is None else ctx.layout.documents).unsqueeze(-1)
-        k = (zeros.expand(1, keys) if ctx.key_layout.documents is None else ctx.key_layout.documents).unsqueeze(-2)
-        visible = visible & (q == k) & (k >= 0)
-    return visible
 
 
 def _per_vector(contract: type[Any]) -> Comparer:
@@ -251,7 +204,7 @@ def _placements(case: Case, host: HostModel, reference: Function) -> Iterator[tu
                     assert isinstance(layer.placement, Placement)
                     shape = replace(stack.shape, layer=index)
                     description = f"layer {index} of `{part.path}`{variant.label[len(host.label) :]}{state}"
-                    yield description, layer.placement, shape, _bind(function, shape=shape)
+                    yield description, layer.placement, shape, bind(function, shape=shape)
 
 
 def _other_depths(case: Case, host: HostModel) -> Iterator[HostModel]:
@@ -274,39 +227,15 @@ def _sublayer(values: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda h: values.tanh() * h.sin() + values
 
 
-def _position(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
-    model = case.small_model(host)
-    position = next(module for module in model.topology.modules() if isinstance(module, Position))
-    hooks, shape = case.entry.traits["hooks"], model.stack().shape
-    indices = (0, 3, 9)
-    positions = torch.tensor([indices])
-    if "embed" in hooks:
-        x = noise("rows", 1, 3, shape.embedding_width)
-        for row, index in enumerate(indices):
-            yield f"position {index}", position.embed(x, positions)[0, row], reference(position, x[0, row], index)
-    if "rotate" not in hooks and case.entry.traits.get("bias") != "positions":
-        return
-    q, k = (noise(side, 1, shape.heads, 3, shape.head_width) for side in ("q", "k"))
-    tables = position.tables(positions, shape.head_width)
-    scores = position.rotate(q, tables, "query") @ position.rotate(k, tables, "key").transpose(-1, -2)
-    if "bias" in hooks:
-        scores = scores + position.bias(Pair(None, None, positions, positions, 1.0, shape.heads, dtype=torch.float64))
-    for row, i in enumerate(indices):
-        for column, j in enumerate(indices[: row + 1]):
-            for head in range(shape.heads):
-                expected = reference(position, q[0, head, row], k[0, head, column], i, j, head)
-                yield f"the score of positions {i} and {j} in head {head}", scores[0, head, row, column], expected
-
-
 def _embedding(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare whole examples, then one token after the other with dropout, which draws as the reference does."""
     options = host.spec["embedding"]
-    for state, model, function in _models(case, host, _bind(reference, dropout=lambda x: x)):
+    for state, model, function in _models(case, host, bind(reference, dropout=lambda x: x)):
         yield from _embedded(model, function, options, slice(LENGTH), state)
-    if host.is_preset and _reads(reference, "dropout"):
+    if host.is_preset and reads(reference, "dropout"):
         model = SmallModel({**host.spec, "dropout": DROPOUT}, case.registry)
         model.topology.train()
-        function = _bind(reference, initial=False, dropout=partial(functional.dropout, p=DROPOUT))
+        function = bind(reference, initial=False, dropout=partial(functional.dropout, p=DROPOUT))
         for index in range(1 if model.has_fixed_length else LENGTH):
             yield from _embedded(model, function, options, slice(index, index + 1), " with dropout")
 
@@ -318,18 +247,18 @@ def _embedded(
     module, part = model.topology.embedding, model.stack().embedding
     ids = model.tokens(1, LENGTH)[:, slice(None) if model.has_fixed_length else tokens]
     index = torch.arange(ids.shape[1]) + (tokens.start or 0)
-    segments = index % max(1, options.get("segments", 0)) if _reads(reference, "segment") else 0 * index
-    languages = index // 2 % max(1, options.get("languages", 0)) if _reads(reference, "language") else 0 * index
+    segments = index % max(1, options.get("segments", 0)) if reads(reference, "segment") else 0 * index
+    languages = index // 2 % max(1, options.get("languages", 0)) if reads(reference, "language") else 0 * index
     added = noise("positions", model.stack().shape.length, model.stack().shape.embedding_width)
-    added = added if _reads(reference, "position") else torch.zeros_like(added)
+    added = added if reads(reference, "position") else torch.zeros_like(added)
     stream = Stream(ids, segments=segments.unsqueeze(0), languages=languages.unsqueeze(0))
     output, _ = _with_equal_draws(module, stream, 0, lambda x, positions: x + added[positions], part)
     if model.has_fixed_length:
-        bound = _bind(reference, position=added)
+        bound = bind(reference, position=added)
         yield f"the embedding of an image{state}", output[0], _with_equal_draws(bound, module, ids[0], part)
         return
     for row, token in enumerate(ids[0].tolist()):
-        bound = _bind(reference, position=added[row], segment=int(segments[row]), language=int(languages[row]))
+        bound = bind(reference, position=added[row], segment=int(segments[row]), language=int(languages[row]))
         yield f"the vector of token {token}{state}", output[0, row], _with_equal_draws(bound, module, token, part)
 
 
@@ -377,8 +306,8 @@ def _schedule(case: Case, host: HostModel, reference: Function) -> Iterator[Comp
 
 
 _COMPARISONS: Final[Mapping[str, Comparer]] = {
-    "attention": _attention,
-    "position": _position,
+    "attention": attention_comparisons,
+    "position": position_comparisons,
     "norm": _per_vector(Norm),
     "feedforward": _per_vector(FeedForward),
     "feedforward.auxiliary": _auxiliary,

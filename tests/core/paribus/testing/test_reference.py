@@ -15,62 +15,20 @@ from paribus.registry.plugin_loading import BUILTIN
 from paribus.testing import conform, examine
 from paribus.testing.conformance import REFERENCE
 
-LAYERS = runpy.run_path(str(Path(__file__).with_name("layer_references.py")))["REFERENCES"]
+FILES = ("attention_references", "mixing_references", "position_references", "layer_references")
 
 
 def attention(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Any:
-    """Softmax attention, one head at a time, with shared key/value heads, a window and the options of scores."""
-    scoring = {"scaled": True, "qk_norm": False, "sinks": False, "soft_cap": None, **options.get("scores", options)}
-    if scoring.get("value_residual"):
-        return NotImplemented  # it needs the values of the first layer
-    heads = getattr(module, "heads", module)
-    q, k, v = heads.q(x), heads.k(source), heads.v(source)
+    """Softmax attention, one head at a time, with shared key/value heads."""
+    q, k, v = module.q(x), module.k(source), module.v(source)
     width = module.shape.head_width
     group = module.shape.heads // (k.shape[-1] // width)
-    if options.get("window"):
-        indices = torch.arange(len(x))
-        visible = visible & ((indices.unsqueeze(1) - indices).abs() < options["window"])
     outputs = []
     for head in range(module.shape.heads):
         own, shared = (slice(index * width, (index + 1) * width) for index in (head, head // group))
-        queries, keys = q[:, own], k[:, shared]
-        if scoring["qk_norm"]:
-            queries = root_mean_square_norm(module.attend.q_norm, queries)
-            keys = root_mean_square_norm(module.attend.k_norm, keys)
-        scores = queries @ keys.T * (1 / math.sqrt(width) if scoring["scaled"] else 1)
-        if scoring["soft_cap"] is not None:
-            scores = scoring["soft_cap"] * torch.tanh(scores / scoring["soft_cap"])
-        scores = scores.masked_fill(~visible, -torch.inf)
-        if scoring["sinks"]:
-            scores = torch.cat([scores, module.attend.sinks[head].expand(len(x), 1)], -1)
-        outputs.append(scores.softmax(-1)[:, : len(source)] @ v[:, shared])
-    return heads.o(torch.cat(outputs, -1))
-
-
-def root_mean_square_norm(module: Any, x: Tensor) -> Any:
-    return x / (x.square().mean(-1, keepdim=True) + module.eps).sqrt() * module.weight
-
-
-def alibi(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int) -> Any:
-    return q @ k - 2.0 ** (-2 * (head + 1)) * abs(i - j)  # 4 heads
-
-
-def rope(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: Mapping[str, Any]) -> Any:
-    """Rotate pairs of channels as complex numbers."""
-    if options["scaling"]["kind"] != "none":
-        return NotImplemented
-    rotated = round(len(q) * options["fraction"])
-    half, score = rotated // 2, q[rotated:] @ k[rotated:]
-    for pair in range(half):
-        first, second = (2 * pair, 2 * pair + 1) if options["interleaved"] else (pair, pair + half)
-        angle = (i - j) * options["theta"] ** (-2 * pair / rotated)
-        product = torch.complex(q[first], q[second]) * torch.complex(k[first], -k[second])
-        score = score + (product * complex(math.cos(angle), math.sin(angle))).real
-    return score
-
-
-def learned(module: Any, x: Tensor, i: int, options: Mapping[str, Any]) -> Any:
-    return x + module.table.weight[i + options["offset"]]
+        scores = q[:, own] @ k[:, shared].T * (1 / math.sqrt(width) if options.get("scaled", True) else 1)
+        outputs.append(scores.masked_fill(~visible, -torch.inf).softmax(-1) @ v[:, shared])
+    return module.o(torch.cat(outputs, -1))
 
 
 def adamw(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
@@ -207,15 +165,12 @@ def halved(schedule: Any, step: int, steps: int, options: Mapping[str, Any]) -> 
 
 
 REFERENCES: dict[str, Any] = {
-    **LAYERS,
+    **{
+        topic: reference
+        for file in FILES
+        for topic, reference in runpy.run_path(str(Path(__file__).with_name(f"{file}.py")))["REFERENCES"].items()
+    },
     "by_hand": attention,
-    "attention.mha": attention,
-    "attention.mqa": attention,
-    "attention.gqa": attention,
-    "attention.restricted": attention,
-    "position.alibi": alibi,
-    "position.rope": rope,
-    "position.learned": learned,
     "optimizer.adadelta": adadelta,
     "optimizer.adafactor": adafactor,
     "optimizer.adagrad": adagrad,
@@ -240,7 +195,17 @@ def test_installed_component_agrees_with_its_reference(topic: str, components: R
 
 @pytest.mark.parametrize(
     "slot",
-    ["norm", "feedforward", "placement", "embedding", "initialisation", "optimizer", "schedule"],
+    [
+        "attention",
+        "position",
+        "norm",
+        "feedforward",
+        "placement",
+        "embedding",
+        "initialisation",
+        "optimizer",
+        "schedule",
+    ],
 )
 def test_every_installed_component_has_a_reference(slot: str, components: Registry) -> None:
     builtin = {entry.name for entry in components.index.entries[slot].values() if entry.source.distribution == BUILTIN}

@@ -1,0 +1,342 @@
+"""References of the attentions that project values: one slow function for each mechanism, written from its paper.
+
+A reference computes the output of one sequence, (T, D): `x` gives the queries, `source` the keys and values, and
+`visible` (T, S) is True for the keys of a query's document that are not in the future. `positions` are those of the
+queries and the keys, `first` is the first layer with its source. Softmax attentions return their weights, too.
+Projections and gains are read from the component by name.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paribus import key32
+
+Options = Mapping[str, Any]
+Positions = tuple[Tensor, Tensor]
+First = tuple[Any, Tensor]
+Score = Callable[[Any, int, Tensor, Tensor], Tensor]
+Output = tuple[Tensor, Tensor]
+
+
+# ---- parts of softmax attention
+
+
+def projected_heads(module: Any, x: Tensor, source: Tensor, options: Options, first: First) -> list[list[Tensor]]:
+    """Return query, key and value of each query head; each key/value head serves a group of query heads."""
+    q, k, v = (project(module, name, y, options) for name, y in (("q", x), ("k", source), ("v", source)))
+    scores, heads, width = options.get("scores", {}), module.shape.heads, module.shape.head_width
+    if scores.get("value_residual"):
+        v = mixed_values(module, v, project(first[0], "v", first[1], options))
+    kv_heads = k.shape[-1] // width
+    queries, keys, values = q.chunk(heads, -1), k.chunk(kv_heads, -1), v.chunk(kv_heads, -1)
+    if scores.get("qk_norm"):
+        queries = tuple(root_mean_square_norm(query, module.attend.q_norm.weight) for query in queries)
+        keys = tuple(root_mean_square_norm(key, module.attend.k_norm.weight) for key in keys)
+    shared_by = heads // kv_heads
+    return [[queries[head], keys[head // shared_by], values[head // shared_by]] for head in range(heads)]
+
+
+def project(module: Any, name: str, x: Tensor, options: Options) -> Tensor:
+    """Project tokens, with the bias that the options declare; without the projection, they stay as they are."""
+    projection = getattr(module.heads, name, None)
+    if projection is None:
+        return x
+    has_bias = options["scores"]["bias"] if "scores" in options else options["bias"]
+    has_bias = has_bias and options.get({"k": "key_bias", "o": "output_bias"}.get(name, ""), True)
+    projected: Tensor = x @ projection.weight.T
+    return projected + projection.bias if has_bias else projected
+
+
+def mixed_values(module: Any, v: Tensor, first: Tensor) -> Any:
+    """ResFormer (Zhou et al. 2024): values of this layer and of the first one, half and half at the start."""
+    share = module.attend.own_share
+    return (0.5 + share) * v + (0.5 - share) * first
+
+
+def root_mean_square_norm(x: Tensor, gain: Tensor, eps: float = 1e-6) -> Tensor:
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * gain
+
+
+def dot_product(module: Any, head: int, q: Tensor, k: Tensor) -> Tensor:
+    return q @ k.T
+
+
+def scale(options: Options, width: int) -> float:
+    return 1 / math.sqrt(width) if options["scores"]["scaled"] else 1.0
+
+
+def softmax(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+    """Weights of one head, (T, S): a softmax over the visible keys and the sink, which has a share and no value."""
+    cap, sinks = options["scores"]["soft_cap"], options["scores"]["sinks"]
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
+    scores = scores.masked_fill(~visible, -math.inf)
+    if sinks:
+        scores = torch.cat([scores, module.attend.sinks[head].expand(len(scores), 1)], -1)
+    weights = scores.softmax(-1)[:, : visible.shape[1]]
+    return weights.masked_fill(~visible, 0.0)  # 0/0 for a query that sees no key
+
+
+def merged_heads(module: Any, outputs: list[Tensor], options: Options) -> Tensor:
+    """Project the outputs of all heads. Those of a raw memory are its channels, and are not projected."""
+    if not module.shape.raw_memory:
+        return project(module, "o", torch.cat(outputs, -1), options)
+    shared_by = module.shape.heads // getattr(module.heads, "kv_heads", module.shape.heads)
+    groups = [outputs[start : start + shared_by] for start in range(0, len(outputs), shared_by)]
+    return torch.cat([torch.stack(group).mean(0) for group in groups], -1)
+
+
+def restrict(visible: Tensor, positions: Positions, rule: Callable[[int, int], bool]) -> Tensor:
+    """Return the pairs of a visible key at j and a query at i for which `rule(i, j)` is True."""
+    holds = [[rule(i, j) for j in positions[1].tolist()] for i in positions[0].tolist()]
+    return visible & torch.tensor(holds)
+
+
+# ---- softmax attention over all visible keys
+
+
+def attention(
+    module: Any,
+    x: Tensor,
+    source: Tensor,
+    visible: Tensor,
+    options: Options,
+    first: First,
+    score: Score = dot_product,
+) -> Output:
+    """softmax(q k / sqrt(K)) v in each head (Vaswani et al. 2017); groups of heads may share k and v."""
+    outputs, weights = [], []
+    for head, (q, k, v) in enumerate(projected_heads(module, x, source, options, first)):
+        scores = score(module, head, q, k) * scale(options, module.shape.head_width)
+        weights.append(softmax(module, head, scores, visible, options))
+        outputs.append(weights[-1] @ v)
+    return merged_heads(module, outputs, options), torch.stack(weights)
+
+
+def additive(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """v · tanh(W q + U k) (Bahdanau et al. 2015)."""
+
+    def score(module: Any, head: int, q: Tensor, k: Tensor) -> Any:
+        return torch.tanh(q.unsqueeze(1) + k) @ module.outer[head]
+
+    return attention(module, x, source, visible, options, first, score)
+
+
+def perceptron(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """v · tanh(W [q; k] + b), "concat" (Luong et al. 2015)."""
+
+    def score(module: Any, head: int, q: Tensor, k: Tensor) -> Any:
+        hidden = options["hidden"] or module.shape.head_width
+        units = slice(head * hidden, (head + 1) * hidden)
+        pairs = torch.cat([q.unsqueeze(1).expand(-1, len(k), -1), k.expand(len(q), -1, -1)], -1)
+        bias = module.inner.bias[units] if options["scores"]["bias"] else 0.0
+        return torch.tanh(pairs @ module.inner.weight[units].T + bias) @ module.outer[head]
+
+    return attention(module, x, source, visible, options, first, score)
+
+
+def talking_heads(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """Heads are mixed before and after the softmax (Shazeer et al. 2020)."""
+    heads = projected_heads(module, x, source, options, first)
+    scores = [q @ k.T * scale(options, module.shape.head_width) for q, k, _ in heads]
+    mixed = [sum(module.before[head, g] * scores[g] for g in range(len(heads))) for head in range(len(heads))]
+    weights = [softmax(module, head, scores, visible, options) for head, scores in enumerate(mixed)]
+    after = [sum(module.after[head, g] * weights[g] for g in range(len(heads))) for head in range(len(heads))]
+    outputs = [after[head] @ v for head, (_, _, v) in enumerate(heads)]
+    return merged_heads(module, outputs, options), torch.stack(after)
+
+
+def differential(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """(softmax(q1 k1) - lambda softmax(q2 k2)) [v1; v2], normalised in each pair of heads (Ye et al. 2024)."""
+    heads = projected_heads(module, x, source, options, first)
+    initial = 0.8 - 0.6 * math.exp(-0.3 * module.shape.layer)  # the paper counts layers from 1
+    first_power, second_power = (math.exp(q @ k) for q, k in zip(module.lambda_q, module.lambda_k, strict=True))
+    factor, pairs = first_power - second_power + initial, len(heads) // 2
+    weights, outputs = [], []
+    for pair in range(pairs):
+        both = [
+            softmax(module, head, q @ k.T * scale(options, module.shape.head_width), visible, options)
+            for head, (q, k, _) in ((head, heads[head]) for head in (pair, pair + pairs))
+        ]
+        weights.append(both[0] - factor * both[1])
+        mixed = weights[-1] @ torch.cat([heads[pair][2], heads[pair + pairs][2]], -1)
+        outputs.append((1 - initial) * root_mean_square_norm(mixed, module.norm.weight, eps=1e-5))
+    return merged_heads(module, outputs, options), torch.stack(weights)
+
+
+def multi_head_latent(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First
+) -> Output:
+    """Keys and values from one latent a token, with shared channels for rotation (DeepSeek-AI 2024)."""
+
+    def latents(module: Any, source: Tensor) -> Tensor:
+        return root_mean_square_norm(module.heads.kv_down(source), module.heads.kv_norm.weight)
+
+    heads, width = module.heads, module.shape.head_width
+    x_latent = x if options["q_rank"] is None else root_mean_square_norm(heads.q_down(x), heads.q_norm.weight)
+    queries, keys = heads.q(x_latent).chunk(module.shape.heads, -1), heads.k(latents(module, source)).split(width, -1)
+    v, turned_key = heads.v(latents(module, source)), heads.turned(source)
+    if options["scores"]["value_residual"]:
+        v = mixed_values(module, v, first[0].heads.v(latents(*first)))
+    outputs, weights = [], []
+    for head, (query, key, value) in enumerate(zip(queries, keys, v.split(width, -1), strict=True)):
+        parts = {"q": query[:, :width], "k": key, "turned_q": query[:, width:], "turned_k": turned_key}
+        if options["scores"]["qk_norm"]:
+            parts = {name: root_mean_square_norm(part, module.norms[name].weight) for name, part in parts.items()}
+        scores = parts["q"] @ parts["k"].T + parts["turned_q"] @ parts["turned_k"].T
+        scores = scores * scale(options, query.shape[-1])
+        weights.append(softmax(module, head, scores, visible, options))
+        outputs.append(weights[-1] @ value)
+    return heads.o(torch.cat(outputs, -1)), torch.stack(weights)
+
+
+# ---- softmax attention over some of the visible keys
+
+
+def restricted(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
+) -> Output:
+    """A window: |i - j| < window (Vaswani et al. 2017, section 4)."""
+    seen = restrict(visible, positions, lambda i, j: abs(i - j) < options["window"])
+    return attention(module, x, source, seen, options, first)
+
+
+def dilated(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
+) -> Output:
+    """i ± n dilation for n < window, and global tokens (Beltagy et al. 2020, section 3.1)."""
+
+    def rule(i: int, j: int) -> Any:
+        steps, rest = divmod(abs(i - j), options["dilation"])
+        return min(i, j) < options["global_tokens"] or (rest == 0 and steps < options["window"])
+
+    return attention(module, x, source, restrict(visible, positions, rule), options, first)
+
+
+def block_sparse(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
+) -> Output:
+    """Neighbouring, global and random blocks of tokens (Zaheer et al. 2020)."""
+    size, drawn = options["block_size"], random_blocks(module.shape, options)
+
+    def rule(i: int, j: int) -> Any:
+        query, key = i // size, j // size
+        is_global = min(query, key) < options["global_blocks"]
+        return is_global or abs(query - key) <= options["neighbours"] or key in drawn[query]
+
+    return attention(module, x, source, restrict(visible, positions, rule), options, first)
+
+
+def random_blocks(shape: Any, options: Options) -> list[set[int]]:
+    """Draw the random blocks of a layer one by one, without replacement, from those that a block does not see."""
+    count = math.ceil(shape.length / options["block_size"])
+    rng = random.Random(
+        key32(options["seed"], "blocks", "shared" if shape.layer is None else shape.layer, shape.length)
+    )
+    drawn: list[set[int]] = []
+    for block in range(count):
+        others = [
+            other
+            for other in range(options["global_blocks"], count)
+            if abs(other - block) > options["neighbours"] and (other < block or not shape.causal)
+        ]
+        if block < options["global_blocks"]:  # it sees all tokens
+            others = []
+        drawn.append(set())
+        while others and len(drawn[-1]) < options["random_blocks"]:
+            drawn[-1].add(others.pop(int(rng.random() * len(others))))
+    return drawn
+
+
+def local_monotonic(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
+) -> Output:
+    """The keys from t - D to t + D (Luong et al. 2015, section 3.2)."""
+    seen = restrict(visible, positions, lambda i, j: abs(i - j) <= options["reach"])
+    return attention(module, x, source, seen, options, first)
+
+
+def local_predictive(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
+) -> Output:
+    """Keys around a predicted centre p = S sigmoid(v · tanh(W x)), with Gaussian factors (Luong et al. 2015)."""
+    centres = visible.sum(1) * module.outer(torch.tanh(module.place(x))).squeeze(-1).sigmoid()
+    distances, reach = positions[1] - centres.unsqueeze(1), options["reach"]
+    factors = torch.exp(-(distances**2) / (2 * (reach / 2) ** 2))
+    outputs, weights = [], []
+    for head, (q, k, v) in enumerate(projected_heads(module, x, source, options, first)):
+        scores = q @ k.T * scale(options, module.shape.head_width)
+        shares = softmax(module, head, scores, visible & (distances.abs() <= reach), options)
+        weights.append(shares * factors)
+        outputs.append(weights[-1] @ v)
+    return merged_heads(module, outputs, options), torch.stack(weights)
+
+
+# ---- weights without a softmax of scores
+
+
+def linear(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Tensor:
+    """sum_j phi(q) · phi(k_j) v_j / sum_j phi(q) · phi(k_j) (Katharopoulos et al. 2020)."""
+
+    def phi(y: Tensor) -> Tensor:
+        return y.clamp(min=0) if options["features"] == "relu" else torch.where(y > 0, y + 1, y.exp())
+
+    outputs = []
+    for q, k, v in projected_heads(module, x, source, options, first):
+        weights = phi(q) @ phi(k).T * visible
+        sums = weights.sum(1, keepdim=True)
+        outputs.append(torch.where(sums > 0, weights / sums, 0.0) @ v)
+    return merged_heads(module, outputs, options)
+
+
+def linformer(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Tensor:
+    """softmax(q (E k)' / sqrt(K)) (F v): keys and values projected along the sequence (Wang et al. 2020)."""
+    tokens = visible.any(0)  # all but padding
+    e, f = (projection.weight[:, : int(tokens.sum())] for projection in (module.keys, module.values or module.keys))
+    outputs = []
+    for q, k, v in projected_heads(module, x, source, options, first):
+        scores = q @ (e @ k[tokens]).T / math.sqrt(module.shape.head_width)
+        outputs.append(scores.softmax(-1) @ (f @ v[tokens]))
+    return merged_heads(module, outputs, options)
+
+
+def uniform(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options) -> Tensor:
+    """The mean of the visible values: all scores are 0."""
+    values = project(module, "v", source, options)
+    means = [values[keys].sum(0) / max(1, int(keys.sum())) for keys in visible]
+    return project(module, "o", torch.stack(means), options)
+
+
+def fixed(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options) -> Tensor:
+    """The value of the last visible token (Sutskever et al. 2014); 0 if there is none."""
+    values = project(module, "v", source, options)
+    last = [values[keys][-1] if keys.any() else torch.zeros_like(values[0]) for keys in visible]
+    return project(module, "o", torch.stack(last), options)
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "attention.additive": additive,
+    "attention.bilinear": attention,
+    "attention.block-sparse": block_sparse,
+    "attention.differential": differential,
+    "attention.dilated": dilated,
+    "attention.dot": attention,
+    "attention.fixed": fixed,
+    "attention.gqa": attention,
+    "attention.linear": linear,
+    "attention.linformer": linformer,
+    "attention.local-m": local_monotonic,
+    "attention.local-p": local_predictive,
+    "attention.mha": attention,
+    "attention.mla": multi_head_latent,
+    "attention.mlp-score": perceptron,
+    "attention.mqa": attention,
+    "attention.restricted": restricted,
+    "attention.talking-heads": talking_heads,
+    "attention.uniform": uniform,
+}

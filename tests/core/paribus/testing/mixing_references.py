@@ -1,0 +1,94 @@
+"""References of the attentions without values: Fourier transform, convolution, recurrence; each from its paper.
+
+A token (T, D) of `x` mixes with those that `visible` (T, T) marks as its document's, and as not in the future.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Step = Callable[[Any, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]
+
+
+def identity(module: Any, x: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+    return x
+
+
+def fourier(module: Any, x: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+    """The real part of the discrete Fourier transform of tokens and channels (Lee-Thorp et al. 2021)."""
+
+    def waves(size: int) -> Tensor:
+        angles = [[-2 * math.pi * row * column / size for column in range(size)] for row in range(size)]
+        return torch.polar(torch.ones(size, size, dtype=torch.float64), torch.tensor(angles, dtype=torch.float64))
+
+    tokens, channels = (waves(size) for size in x.shape)
+    return (tokens @ x.to(tokens.dtype) @ channels).real
+
+
+def convolution(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """A weighted sum of nearby tokens in each channel, then a linear map (Wu et al. 2019)."""
+    kernel, weight = options["kernel"], module.depthwise.weight  # (D, kernel)
+    is_causal = not visible.triu(1).any()
+    before = kernel - 1 if is_causal else kernel // 2  # an even kernel has one more token on the left
+    sums = torch.zeros_like(x) if module.depthwise.bias is None else module.depthwise.bias.repeat(len(x), 1)
+    for i in range(len(x)):
+        document = visible[i].nonzero().flatten().tolist()  # without padding, and without later tokens if causal
+        for tap in range(kernel if document else 0):
+            neighbour = document.index(i) - before + tap
+            if 0 <= neighbour < len(document):
+                sums[i] += weight[:, tap] * x[document[neighbour]]
+    mixed: Tensor = module.pointwise(sums)
+    return mixed
+
+
+def gated_recurrent_unit(module: Any, x: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+    """Reset and update gate (Cho et al. 2014), the reset gate after the product, as in cuDNN."""
+
+    def step(direction: Any, token: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        (read_r, read_z, read_n), (r, z, n) = direction.reads(token).chunk(3), direction.repeats(states[0]).chunk(3)
+        reset, update = torch.sigmoid(read_r + r), torch.sigmoid(read_z + z)
+        return ((1 - update) * torch.tanh(read_n + reset * n) + update * states[0],)
+
+    return recurrent(module, x, visible, step, count=1)
+
+
+def long_short_term_memory(module: Any, x: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+    """Input, forget and output gate (Hochreiter & Schmidhuber 1997, Gers et al. 2000)."""
+
+    def step(direction: Any, token: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        h, c = states
+        i, f, new, o = (direction.reads(token) + direction.repeats(h)).chunk(4)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(new)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    return recurrent(module, x, visible, step, count=2)
+
+
+def recurrent(module: Any, x: Tensor, visible: Tensor, step: Step, count: int) -> Tensor:
+    """Read the tokens of each document from a state of 0; in bidirectional stacks, also in reverse."""
+    outputs: list[list[Tensor]] = [[] for _ in x]
+    orders = (range(len(x)), reversed(range(len(x))))
+    for direction, tokens in zip(module.directions, orders, strict=False):
+        zeros = (x.new_zeros(direction.repeats.in_features),) * count
+        states, previous = zeros, None
+        for token in tokens:
+            if not visible[token, token]:  # padding
+                outputs[token].append(zeros[0])
+                continue
+            if previous is not None and not visible[max(token, previous), min(token, previous)]:  # another document
+                states = zeros
+            states, previous = step(direction, x[token], states), token
+            outputs[token].append(states[0])
+    return torch.stack([torch.cat(both) for both in outputs])
+
+
+REFERENCES: dict[str, Callable[..., Any]] = {
+    "attention.conv": convolution,
+    "attention.fourier": fourier,
+    "attention.gru": gated_recurrent_unit,
+    "attention.identity": identity,
+    "attention.lstm": long_short_term_memory,
+}
