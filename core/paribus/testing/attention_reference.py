@@ -64,7 +64,7 @@ class _Call(NamedTuple):
 
 def attention_comparisons(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare each attention of a model without positions, for plain, padded and packed sequences."""
-    for model in _attention_models(case, host):
+    for model in _attention_models(case, host, with_raw_memory=reads(reference, "options")):
         calls: list[_Call] = []
         for path, module in model.topology.named_modules():
             if type(module) is case.component:
@@ -80,14 +80,14 @@ def attention_comparisons(case: Case, host: HostModel, reference: Function) -> I
                 yield from _compared_call(description, call, first, reference)
 
 
-def _attention_models(case: Case, host: HostModel) -> Iterator[SmallModel]:
-    """Yield the model without positions, with the dims that are valid, and one with a raw memory."""
+def _attention_models(case: Case, host: HostModel, *, with_raw_memory: bool) -> Iterator[SmallModel]:
+    """Yield the model without positions, with the dims that are valid, and perhaps one with a raw memory."""
     spec = {**host.spec, "position": {"name": NO_POSITION}, "dropout": DROPOUT}
     for dims in ATTENTION_DIMS:  # options may be invalid with a shorter length
         with suppress(SpecError):
             spec = resolved({**spec, "dims": {**spec["dims"], **dims}}, registry=case.registry)
     yield SmallModel(spec, case.registry)
-    if host.is_preset and case.entry.traits.get("raw_memory") and RAW_MEMORY in case.base_specs:
+    if with_raw_memory and host.is_preset and case.entry.traits.get("raw_memory") and RAW_MEMORY in case.base_specs:
         try:
             model = SmallModel(case.resolved(RAW_MEMORY, {"attention": host.spec["attention"]}), case.registry)
         except SpecError:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, final
 import torch
 from torch import Tensor
 
-from paribus.errors import SpecError
+from paribus.errors import SpecError, join_names
 from paribus.schema import Option
 from paribus.slots.norm import Norm
 from paribus.testing import corpus_checks, measure_checks, objective_options, optimizer_checks, tokenizer_checks
@@ -37,6 +37,7 @@ OPTION_LENGTH: Final = 20  # tokens; larger numbers may have equal effects
 SHORT: Final = 1e-6  # length of short vectors: an `eps` may have an effect on these only
 ROUNDING: Final = 1e-12  # above the difference of two kernels, below the effect of an option
 MAX_VALUES_BESIDE: Final = 2  # values of an option, and of others beside it: the nearest to the default
+DIRECTIONS: Final = ("bidirectional", "causal", "ahead", "future")  # in descriptions of options of such stacks only
 MAX_VALUES: Final = 8  # values of a number that are tried until one has an effect
 
 
@@ -59,7 +60,8 @@ def options(case: Case, host: HostModel) -> Verdict:
     These are weights, outputs and auxiliary losses of a model; examples and losses, documents, ids, steps, factors and
     values of the other slots. An option may have its effect beside a value of another one only, if it has none by
     itself. In models, values of a number differ from each other, bidirectional and causal stacks each show an effect,
-    and so does the model in which all choices are changed, unless the description of the option names the other one.
+    and so does the model in which all choices are changed, unless the description of the option names the stacks or the
+    other option.
     """
     behaviour = BEHAVIOURS[case.entry.slot]
     trials = _Trials(case, behaviour)
@@ -203,7 +205,10 @@ class _Trials:
         for host in self.case.host_models:
             if (host.is_preset or host.neighbour) and len(topologies[host.spec["topology"]["name"]].parts) == 1:
                 stacks.setdefault(causal(self.case, host.spec), []).append(host)
+        docs = {path: option.doc for path, option in self.options()}
         for path, values in self.effective.items() if len(stacks) > 1 else ():
+            if any(word in docs[path] for word in DIRECTIONS):
+                continue
             for hosts in stacks.values():
                 results: set[bool | None] = set()
                 for host, value in itertools.product(hosts, values[:MAX_NUMERIC_VALUES]):
@@ -211,7 +216,10 @@ class _Trials:
                     if True in results:
                         break
                 if False in results and True not in results:
-                    yield f"the option `{'.'.join(path)}` has no effect in models such as {hosts[0].label}"
+                    yield (
+                        f"the option `{'.'.join(path)}` has no effect in models such as {hosts[0].label}; expected an "
+                        f"effect, unless its description says so, with one of {join_names(DIRECTIONS)}"
+                    )
 
     def _neighbour_faults(self, options: Iterable[tuple[Path, Option]]) -> Iterator[str]:
         """Yield a message if an option has no effect in the model in which all choices are changed."""

@@ -61,7 +61,8 @@ Other methods: `auxiliary` of a feed-forward, `(module, x)`: (N, D) -> the loss 
 A function receives further arguments if it has parameters of these names:
 
 - `options`: the component's options in the spec. It is then compared with other values of every option, alone and
-  together; it returns NotImplemented for values that it does not cover.
+  together, and an attention with a raw memory (`shape.raw_memory`), which has no projections of its own; it returns
+  NotImplemented for what it does not cover.
 - `positions`, of an attention: the positions of its queries and of its keys, (T,) and (S,).
 - `first`, of an attention: the first layer's attention and its source, for values of the first layer.
 - `layer`, of a position: the layer; its `attention` has the projections, its `position` what it has for itself.

@@ -95,7 +95,7 @@ FAULTS: Final = (
         "log_distance",
         "all heads share the mean of the slopes ahead",
         [("self.ahead.to(pair.dtype)[:, None, None]", "self.ahead.to(pair.dtype).mean()")],
-        reason="another model; a reference is compared with keys before the query only",
+        reason="another model; an author's reference can find it",
     ),
     # -- norm --------------------------------------------------------------------------------------------------------
     PlantedFault(
