@@ -127,6 +127,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "measures read the evaluated model only": Check(measure_checks.measure_inputs, ("measure",)),
     "measured values depend on the model": Check(measure_checks.measure_model, ("measure",)),
     "measures ignore padding": Check(measure_checks.measure_padding, ("measure",)),
+    "measures keep documents apart": Check(measure_checks.measure_documents, ("measure",)),
+    "options reach the evaluated model": Check(measure_checks.measure_arguments, ("measure",), "once"),
     "better predictions have better values": Check(measure_checks.measure_directions, ("measure",)),
     "examples depend on their keys only": Check(objective_checks.keyed_examples, ("objective",), "once"),
     "examples match their declaration": Check(objective_checks.example_traits, ("objective",)),

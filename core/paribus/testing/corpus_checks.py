@@ -6,18 +6,21 @@ import inspect
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final, NamedTuple
 
 from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
 from paribus.schema import Option
 from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
+from paribus.testing.data_checks import write_files
 from paribus.testing.declared_contents import document_fault, text_fault
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import (
@@ -35,6 +38,7 @@ FEW_DOCUMENTS: Final = 600  # of the readings of another option, and of those wh
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 TIMES: Final = (2, 4)  # lengths of longer documents
 CHILD_SECONDS: Final = 120
+FILE_KINDS: Final = frozenset({".txt", ".md", ".jsonl", ".csv", ".tsv"})  # kinds of files that are generated
 _CHILD: Final = """
 import hashlib, itertools, json, sys
 from paribus.assembly.components import make
@@ -61,7 +65,7 @@ def corpus_documents(case: Case, host: HostModel) -> Verdict:
     empty = [split for split, documents in expected.items() if not documents]
     if empty:
         return f"the split `{empty[0]}` is empty; expected at least one document"
-    corpus, untouched = _corpus(case, host), _corpus(case, host)
+    corpus, untouched = make_corpus(case, host), make_corpus(case, host)
     if _read(corpus) != expected or _read(corpus) != expected:
         return "a second reading gives other documents or another order"
     for split in SPLITS:
@@ -75,7 +79,7 @@ def corpus_documents(case: Case, host: HostModel) -> Verdict:
             beside[split].extend(itertools.islice(reader, 1))
     if beside != expected:
         return "the documents are others if both splits are read in turn. Usual cause: a generator that both share"
-    return _description_fault([_corpus(case, host), corpus, corpus])
+    return _description_fault([make_corpus(case, host), corpus, corpus])
 
 
 def _description_fault(corpora: Sequence[Corpus]) -> str:
@@ -110,17 +114,17 @@ def corpus_inputs(case: Case, host: HostModel) -> Verdict:
     with restored_settings():
         seed_generators(7)
         before = generator_states()
-        if _read(_corpus(case, host)) != expected:
+        if _read(make_corpus(case, host)) != expected:
             return "the documents depend on the global generators; draw from a generator that is keyed by an option"
         if generator_states() != before:
             return "reading changes a global generator of torch, Python or NumPy"
     folder = Path(inspect.getfile(case.component)).resolve().parent
-    reads = external_reads(lambda: _read(_corpus(case, host), FEW_DOCUMENTS), folder=folder)
+    reads = external_reads(lambda: _read(make_corpus(case, host), FEW_DOCUMENTS), folder=folder)
     if reads:
         return f"reading calls {reads[0]}; expected documents that depend on options and files only"
     with TemporaryDirectory() as other, chdir(other):
         try:
-            if _read(_corpus(case, host)) != expected:
+            if _read(make_corpus(case, host)) != expected:
                 return "the documents depend on the working directory"
         except DataError:  # the option is a relative path
             pass
@@ -131,7 +135,7 @@ def _process_fault(case: Case, host: HostModel) -> str:
     """Return a message if two new processes with other hash seeds and languages read other documents."""
     if case.topic in case.registry.local:
         return HOLDS
-    request = {"files": [str(file) for file in case.registry.files], "node": host.spec["corpus"]}
+    request = {"files": [str(file) for file in case.registry.files], "node": _with_files(case, host.spec["corpus"])}
     environments = (
         {"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC", "USER": "first"},
         {"PYTHONHASHSEED": "2", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "USER": "second"},
@@ -167,7 +171,7 @@ def corpus_contents(case: Case, host: HostModel) -> Verdict:
     absent = {name for name, option in traits.get("provides_if", {}).items() if node.get(option) is None}
     provides = frozenset(traits.get("provides", [])) - absent
     facts = _facts(case, host)
-    names = _corpus(case, host).classes()
+    names = make_corpus(case, host).classes()
     if names and (len(names) != facts.get("classes", len(names)) or len(set(names)) < len(names)):
         return f"`classes` returns {names}; expected {facts['classes']} different names, as `document_facts` declares"
     classes = facts.get("classes", len(names) or None)
@@ -215,7 +219,7 @@ def longer_documents(case: Case, host: HostModel) -> Verdict:
     documents = _documents(case, host)
     if documents is None or "longer" not in case.entry.traits.get("provides", []):
         return DOES_NOT_APPLY
-    corpus = _corpus(case, host)
+    corpus = make_corpus(case, host)
     previous = max(map(_length, documents["val"]))
     for times in TIMES:
         try:
@@ -247,7 +251,9 @@ def behaviour(case: Case, host: HostModel, spec: Spec) -> Contents | None:
     """Return what a corpus contains, read once; None if it reads files that are not there."""
     key = ("contents", repr(spec["corpus"]))
     if key not in case.setups:
-        case.setups[key] = None if _documents(case, host) is None else _contents(case, spec["corpus"])
+        case.setups[key] = (
+            None if _documents(case, host) is None else _contents(case, _with_files(case, spec["corpus"]))
+        )
     contents: Contents | None = case.setups[key]
     return contents
 
@@ -308,7 +314,7 @@ def _documents(case: Case, host: HostModel) -> Documents | None:
     key = ("documents", host.label)
     if key not in case.setups:
         try:
-            case.setups[key] = _read(_corpus(case, host))
+            case.setups[key] = _read(make_corpus(case, host))
         except DataError as error:  # the example options name no files, or a package is not installed
             case.obstacles.append(str(error))
             case.setups[key] = None
@@ -316,8 +322,44 @@ def _documents(case: Case, host: HostModel) -> Documents | None:
     return documents
 
 
-def _corpus(case: Case, host: HostModel) -> Corpus:
-    return make(case.registry, "corpus", host.spec["corpus"], kind=Corpus)
+def make_corpus(case: Case, host: HostModel) -> Corpus:
+    """Return a new corpus, with generated files if it reads some."""
+    return make(case.registry, "corpus", _with_files(case, host.spec["corpus"]), kind=Corpus)
+
+
+def _with_files(case: Case, node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a spec node in which example patterns of files name generated files instead."""
+    patterns = {
+        option.name: [str(_example_files(case) / pattern) for pattern in option.sample]
+        for option in case.entry.options
+        if _names_example_files(option, node[option.name])
+    }
+    return {**node, **patterns}
+
+
+def _example_files(case: Case) -> Path:
+    """Return a folder with files for the example patterns of the options, written once."""
+    key = ("example files",)
+    if key not in case.setups:
+        folder, options = Path(mkdtemp()), case.entry.options
+        weakref.finalize(case, shutil.rmtree, folder, ignore_errors=True)
+        fields = [option.sample for option in options if option.kind.name == "str" and isinstance(option.sample, str)]
+        for option in options:
+            for pattern in option.sample if _names_example_files(option, option.sample) else ():
+                write_files(folder, pattern, fields)
+        case.setups[key] = folder
+    files: Path = case.setups[key]
+    return files
+
+
+def _names_example_files(option: Option, value: Any) -> bool:
+    """Return True if an option has the patterns of files that are its example."""
+    is_list = option.required and option.kind.name == "list"
+    return (
+        is_list
+        and list(value) == list(option.sample)
+        and all(Path(pattern).suffix in FILE_KINDS for pattern in option.sample)
+    )
 
 
 def _read(corpus: Corpus, count: int = MAX_DOCUMENTS) -> Documents:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
+import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,6 +67,27 @@ def _words(name: str, minimum: int, extra: int) -> tuple[str, ...]:
 def _sentence(split: str, document: int, sentence: int) -> str:
     words = [WORDS[key32(split, document, sentence, word) % len(WORDS)] for word in range(6 + sentence)]
     return f"{' '.join(words).capitalize()}."
+
+
+def write_files(folder: Path, pattern: str, fields: Collection[str]) -> None:
+    """Write synthetic documents as files that match a pattern, such as `corpus/**/*.txt`.
+
+    Rows of a table have their text in each of `fields`.
+    """
+    path = folder / pattern.replace("**/", "").replace("*", "0")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = [document.text for document in SyntheticCorpus().documents("train")]
+    rows = [dict.fromkeys(fields, text) for text in texts]
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    elif path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(fields), delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        for number, text in enumerate(texts):
+            path.with_stem(str(number)).write_text(f"{text}\n")
 
 
 def corpus_for_tokenizer(spec: Any, classes: Classes, tokenizer: Tokenizer) -> Corpus:

@@ -20,6 +20,8 @@ def document_fault(document: Document, provides: frozenset[str], classes: int | 
     if not isinstance(document.labels, tuple) or not all(_is_number(label) for label in document.labels):
         return f"has the labels {document.labels!r}; expected a tuple of finite numbers"
     kind = next((kind for kind in ("tags", "answers", "labels", "scores") if kind in provides), "")
+    if marks and len(document.labels) != len(document.target):
+        return f"has {len(document.labels)} marks; expected {len(document.target)}, one for each sentence of its target"
     if not kind:
         is_expected = not document.labels or (marks and set(document.labels) <= {0, 1})
         return "" if is_expected else f"has the labels {document.labels}, which `provides` does not declare"

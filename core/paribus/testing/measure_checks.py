@@ -5,120 +5,38 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus.assembly.components import make
 from paribus.errors import ParibusError
-from paribus.inference.generate import translate_validation
-from paribus.parts.batch import PADDING, Batch
-from paribus.slots.measure import EvaluatedModel, Measure
-from paribus.testing.data_checks import encode_synthetic_corpus
+from paribus.parts.batch import PADDING, Batch, Stream
+from paribus.parts.random_draws import Draw
+from paribus.slots.measure import GeneratedPair
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.measure_setup import (
+    BATCHES,
+    Replace,
+    Setup,
+    Values,
+    changed_batches,
+    measure_setup,
+    run_measure,
+    used_members,
+)
 from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
-from paribus.train.assemble import build_data, build_model
-from paribus.train.evaluate import evaluation_mode
+from paribus.train.assemble import build_model
 from paribus.train.lightning_module import Model
-from paribus.train.measures import MeasuredModel, measured_model
-from paribus.train.token_store import EncodedCorpus
+from paribus.train.measures import MeasuredModel
 
-LENGTH: Final = 32
-BATCHES: Final = (8, 3)  # batch sizes
 RELATIVE_TOLERANCE: Final = 1e-4  # float32 sums in another order
-CURVE: Final = (0.05, 0.2, 0.3, 0.7, 0.45, 1.5)  # every metric at each evaluation
 SCALE: Final = 20.0  # of the scores of perfect predictions
 DIRECTIONS: Final = {"loss": -1, "perplexity": -1, "accuracy": 1}  # of names, as `compare` knows them
-MEMBERS: Final = frozenset(name for name in vars(EvaluatedModel) if not name.startswith("_"))
-
-Values = Mapping[str, float | str]
-
-
-class Setup(NamedTuple):
-    """Model of a spec with its encoded data."""
-
-    spec: Mapping[str, Any]
-    model: Model
-    text: EncodedCorpus
-
-
-class Measured(NamedTuple):
-    """Result of a measurement, with the members of the model that the measure used."""
-
-    values: Values
-    names: set[str]
-    used: set[str]
-
-
-@final
-class ObservedModel:
-    """Evaluated model that has only what `EvaluatedModel` declares, some of it replaced, and records what is used."""
-
-    def __init__(self, model: MeasuredModel, replaced: Mapping[str, Any], used: set[str]) -> None:
-        self._model, self._replaced, self._used = model, replaced, used
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in MEMBERS:
-            raise AttributeError(f"`EvaluatedModel` declares no `{name}`")
-        self._used.add(name)
-        return self._replaced[name] if name in self._replaced else getattr(self._model, name)
-
-
-Replace = Callable[[MeasuredModel], Mapping[str, Any]]
-
-
-def _measure(
-    case: Case,
-    setup: Setup,
-    *,
-    batch_size: int = BATCHES[0],
-    options: Mapping[str, Any] | None = None,
-    replace: Replace | None = None,
-    factor: float = 1.0,
-) -> Measured:
-    """Measure a model; `factor` multiplies its learning curve, `replace` changes members of the evaluated model."""
-    spec = {**setup.spec, "data": {**setup.spec["data"], "batch": batch_size}}
-    data = build_data(spec, case.registry, setup.text)
-    evaluated = measured_model(spec, case.registry, setup.model, data, translate_validation)
-    metrics = [f"val/{name}" for name in evaluated.trial.metrics]
-    evaluated.learning_curve = [
-        {"step": 10 * index, **dict.fromkeys(metrics, factor * value)} for index, value in enumerate(CURVE, start=1)
-    ]
-    (node,) = spec["measure"]
-    measure = make(case.registry, "measure", {**node, **(options or {})}, kind=Measure)
-    used: set[str] = set()
-    observed: Any = evaluated if replace is None else ObservedModel(evaluated, replace(evaluated), used)
-    with evaluation_mode(setup.model):
-        return Measured(measure.measure(observed), set(measure.names(evaluated.trial)), used)
-
-
-def _setup(case: Case, host: HostModel) -> Setup | None:
-    """Return the model of a spec and its data, made once; None if a library of the measure is not installed."""
-    key = ("measured", host.label)
-    if key not in case.setups:
-        dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
-        spec = {**host.spec, "dims": dims}
-        text = encode_synthetic_corpus(spec, case.registry)
-        setup = Setup(spec, build_model(spec, case.registry, text.vocabulary), text)
-        case.setups[key] = setup if _is_installed(case, setup) else None
-    cached: Setup | None = case.setups[key]
-    return cached
-
-
-def _is_installed(case: Case, setup: Setup) -> bool:
-    try:
-        _measure(case, setup)
-    except ParibusError as error:
-        missing = [str(problem) for problem in error.problems if problem.code == "not-installed"]
-        case.obstacles.extend(missing)
-        return not missing
-    except Exception:  # the check of the values reports it
-        return True
-    return True
 
 
 def measure_values(case: Case, host: HostModel) -> Verdict:
@@ -126,25 +44,53 @@ def measure_values(case: Case, host: HostModel) -> Verdict:
 
     A measure whose library is not installed is skipped.
     """
-    setup = _setup(case, host)
+    setup = measure_setup(case, host)
     return DOES_NOT_APPLY if setup is None else next(_value_faults(case, setup), HOLDS)
 
 
 def _value_faults(case: Case, setup: Setup) -> Iterator[str]:
-    values, names, _ = _measure(case, setup)
+    values, names, _ = run_measure(case, setup)
     unnamed = {name for name, value in values.items() if name not in names and not isinstance(value, str)}
     if unnamed or not names <= set(values):
         yield f"`measure` returns {sorted(values)}; expected the names of `names`: {sorted(names)}"
     for name, value in values.items():
         if not isinstance(value, str) and not (isinstance(value, int | float) and math.isfinite(value)):
             yield f"`{name}` is {value}; expected a finite number, or a string with the reason"
-    if _measure(case, setup).values != values:
+    if run_measure(case, setup).values != values:
         yield "a second measurement of the same model gives other values. Usual cause: unseeded random draws"
-    other_values = _measure(case, setup, batch_size=BATCHES[1]).values
+    other_values = run_measure(case, setup, batch_size=BATCHES[1]).values
     for name, value in values.items():
         if not _is_close(value, other_values[name]):
             message = f"`{name}` is {value} with batch size {BATCHES[0]}, but {other_values[name]} with {BATCHES[1]}"
             yield f"{message}. Usual cause: an average of batch averages"
+    yield from _length_faults(case, setup)
+
+
+def _length_faults(case: Case, setup: Setup) -> Iterator[str]:
+    """Compare values with `names` for a model whose longest sequence is exactly as long as one that is measured."""
+    requested: set[int] = set()
+
+    def record(model: MeasuredModel) -> Mapping[str, Any]:
+        def batches(examples: int, *, times: int = 1) -> Iterator[Batch]:
+            requested.add(times)
+            return model.batches(examples, times=times)
+
+        return {"batches": batches}
+
+    run_measure(case, setup, replace=record)
+    for times in sorted(requested):
+        values, names, _ = run_measure(case, setup, replace=partial(_limited, times=times))
+        unnamed = {name for name, value in values.items() if name not in names and not isinstance(value, str)}
+        if unnamed or not names <= set(values):
+            yield (
+                f"for a model that reads at most {times} times the length of an example, `measure` returns numbers for "
+                f"{sorted(unnamed | (names & values.keys()))}; expected the names of `names`: {sorted(names)}"
+            )
+
+
+def _limited(model: MeasuredModel, times: int) -> Mapping[str, Any]:
+    limit, length = model.trial.max_length, times * model.trial.length
+    return {"trial": model.trial._replace(max_length=length if limit is None else min(limit, length))}
 
 
 def _is_close(a: float | str, b: float | str) -> bool:
@@ -155,7 +101,7 @@ def _is_close(a: float | str, b: float | str) -> bool:
 
 def measure_side_effects(case: Case, host: HostModel) -> Verdict:
     """A measurement leaves parameters, buffers, modes, hooks, gradients, learning curve and generators unchanged."""
-    setup = _setup(case, host)
+    setup = measure_setup(case, host)
     if setup is None:
         return DOES_NOT_APPLY
     curves: list[Any] = []
@@ -170,14 +116,14 @@ def measure_side_effects(case: Case, host: HostModel) -> Verdict:
     with restored_settings():
         seed_generators(7)
         generators = generator_states()
-        _measure(case, fresh)
+        run_measure(case, fresh)
         advanced = [name for name, state in generator_states().items() if state != generators[name]]
     changed = [name for name, value in _model_state(model).items() if value != before[name]]
     if advanced:
         return f"it draws from the global generator of {advanced[0]}, which changes later training; use `model.draw`"
     if changed:
         return f"it changes the {changed[0]} of the model that it measures"
-    _measure(case, setup, replace=keep_curve)
+    run_measure(case, setup, replace=keep_curve)
     return "it changes the learning curve" if curves[0] != curves[1] else HOLDS
 
 
@@ -196,53 +142,54 @@ def _model_state(model: Model) -> dict[str, Any]:
 
 def measure_inputs(case: Case, host: HostModel) -> Verdict:
     """A measure reads the members of `EvaluatedModel` only, and no clock, file or environment variable."""
-    setup = _setup(case, host)
+    setup = measure_setup(case, host)
     if setup is None:
         return DOES_NOT_APPLY
-    expected = _measure(case, setup).values
-    if _measure(case, setup, replace=lambda model: {}).values != expected:
+    expected = run_measure(case, setup).values
+    if run_measure(case, setup, replace=lambda model: {}).values != expected:
         return "its values change if the model has only the members of `EvaluatedModel`"
     folder = Path(inspect.getfile(case.component)).resolve().parent
-    reads = external_reads(lambda: _measure(case, setup), folder=folder)
+    reads = external_reads(lambda: run_measure(case, setup), folder=folder)
     return f"it calls {reads[0]}; expected a value that depends on the model only" if reads else HOLDS
 
 
 def measure_model(case: Case, host: HostModel) -> Verdict:
     """Other weights and another learning curve change a value."""
-    setup = _setup(case, host)
-    if setup is None or "generate" in _used(case, setup):  # untrained models may generate the same text
+    setup = measure_setup(case, host)
+    if setup is None or "generate" in used_members(case, setup):  # untrained models may generate the same text
         return DOES_NOT_APPLY
     spec = {**setup.spec, "seed": setup.spec["seed"] + 1}
     other = Setup(spec, build_model(spec, case.registry, setup.text.vocabulary), setup.text)
-    values = _measure(case, setup).values
+    values = run_measure(case, setup).values
     if all(isinstance(value, str) for value in values.values()):
         return DOES_NOT_APPLY
-    if _measure(case, other, factor=0.25).values == values:
+    if run_measure(case, other, factor=0.25).values == values:
         return "two models with other weights and another learning curve have the same values"
     return HOLDS
 
 
-def _used(case: Case, setup: Setup) -> set[str]:
-    return _measure(case, setup, replace=lambda model: {}).used
-
-
 def measure_padding(case: Case, host: HostModel) -> Verdict:
     """The tokens of padding change no value."""
-    setup = _setup(case, host)
-    if setup is None or case.small_model(host).has_fixed_length:
+    setup = measure_setup(case, host)
+    if setup is None:
         return DOES_NOT_APPLY
-    used = _used(case, setup)
-    # Metrics and generated text are computed by the engine.
-    if "batches" not in used or used & {"metrics", "generate"} or not case.all_attentions_declare(host, "documents"):
+    if not _reads_documents(case, host, setup):
         return DOES_NOT_APPLY
     texts = sorted(set(range(setup.text.vocabulary.size)) - setup.text.vocabulary.reserved)
     values, other_values = (
-        _measure(case, setup, replace=_padded(token)).values for token in (texts[0], texts[len(texts) // 2])
+        run_measure(case, setup, replace=_padded(token)).values for token in (texts[0], texts[len(texts) // 2])
     )
     for name, value in values.items():
         if not _is_close(value, other_values[name]):
             return f"`{name}` changes from {value} to {other_values[name]} with the tokens of padding"
     return HOLDS
+
+
+def _reads_documents(case: Case, host: HostModel, setup: Setup) -> bool:
+    """Return True if a measure computes its values from batches; metrics and generated text are the engine's."""
+    used = used_members(case, setup)
+    has_documents = not case.small_model(host).has_fixed_length and case.all_attentions_declare(host, "documents")
+    return has_documents and "batches" in used and not used & {"metrics", "generate"}
 
 
 def _padded(token: int) -> Replace:
@@ -259,18 +206,85 @@ def _padded(token: int) -> Replace:
         )
         return batch._replace(streams={**batch.streams, "body": padded})
 
-    def replace(model: MeasuredModel) -> Mapping[str, Any]:
-        return {"batches": lambda examples, *, times=1: map(pad, model.batches(examples, times=times))}
+    return changed_batches(pad)
 
-    return replace
+
+def measure_documents(case: Case, host: HostModel) -> Verdict:
+    """Two packed documents with the same tokens have the values of one of them."""
+    setup = measure_setup(case, host)
+    parts = case.small_model(host).topology.parts
+    if setup is None or len(parts) > 1 or not _reads_documents(case, host, setup):  # other parts read other documents
+        return DOES_NOT_APPLY
+    packed, single = (run_measure(case, setup, replace=_halves(second)).values for second in (1, PADDING))
+    for name, value in packed.items():
+        if not _is_close(value, single[name]):
+            return (
+                f"`{name}` is {value} for two packed documents with the same tokens, but {single[name]} for one of "
+                "them. Usual cause: tokens of another document are counted"
+            )
+    return HOLDS
+
+
+def _halves(second: int) -> Replace:
+    """Return batches whose examples are their first half twice; the second time as the document `second`."""
+
+    def repeat(batch: Batch) -> Batch:
+        tokens = batch.streams["body"].tokens
+        half = tokens.shape[1] // 2
+        positions = torch.arange(half).repeat(len(tokens), 2)
+        documents = torch.tensor([0, second]).repeat_interleave(half).repeat(len(tokens), 1)
+        body = Stream(tokens[:, :half].repeat(1, 2), documents=documents, positions=positions)
+        return batch._replace(streams={"body": body}, targets={})
+
+    return changed_batches(repeat)
+
+
+def measure_arguments(case: Case, host: HostModel) -> Verdict:
+    """At most `examples` examples are requested, and numeric options of generation have their values there."""
+    setup = measure_setup(case, host)
+    if setup is None:
+        return DOES_NOT_APPLY
+    calls: list[Mapping[str, Any]] = []
+    is_compared = False
+    for option in case.entry.options:
+        for value in {"int": (1, 2), "float": (0.5,)}.get(option.kind.name, ()):
+            calls.clear()
+            try:
+                run_measure(case, setup, options={option.name: value}, replace=partial(_recorded, calls=calls))
+            except (ParibusError, ValueError):  # the constructor rejects the value
+                continue
+            for call in calls:
+                requested = call.get(option.name, value)
+                is_compared = is_compared or option.name in call
+                if requested != value and not (option.name == "examples" and requested < value):
+                    return f"with `{option.name}={value}`, the model is called with `{option.name}={requested}`"
+    return HOLDS if is_compared else DOES_NOT_APPLY
+
+
+def _recorded(model: MeasuredModel, calls: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the methods that request examples, which record their arguments; no text is generated."""
+
+    def batches(examples: int, *, times: int = 1) -> Iterator[Batch]:
+        calls.append({"examples": examples})
+        return model.batches(examples, times=times)
+
+    def draw(examples: int) -> Draw:
+        calls.append({"examples": examples})
+        return model.draw(examples)
+
+    def generate(examples: int, **arguments: Any) -> list[GeneratedPair]:
+        calls.append({"examples": examples, **arguments})
+        return [GeneratedPair("a source", "a target", "a translation")]
+
+    return {"batches": batches, "draw": draw, "generate": generate}
 
 
 def measure_directions(case: Case, host: HostModel) -> Verdict:
     """Values named `loss`, `perplexity` or `accuracy` are better for perfect predictions than for uniform ones."""
-    setup = _setup(case, host)
-    if setup is None or "logits" not in _used(case, setup):
+    setup = measure_setup(case, host)
+    if setup is None or "logits" not in used_members(case, setup):
         return DOES_NOT_APPLY
-    perfect, uniform = (_measure(case, setup, replace=_predictions(scale)).values for scale in (SCALE, 0.0))
+    perfect, uniform = (run_measure(case, setup, replace=_predictions(scale)).values for scale in (SCALE, 0.0))
     compared = False
     for name, value in perfect.items():
         direction, other = DIRECTIONS.get(name.rpartition(".")[2]), uniform[name]
@@ -299,7 +313,7 @@ def _predictions(scale: float) -> Replace:
 
 def behaviour(case: Case, host: HostModel, spec: Mapping[str, Any]) -> Values | None:
     """Return the values of a measure; None if it needs a library, or text of an untrained model, which may be equal."""
-    setup = _setup(case, host)
-    if setup is None or "generate" in _used(case, setup):
+    setup = measure_setup(case, host)
+    if setup is None or "generate" in used_members(case, setup):
         return None
-    return _measure(case, setup, options=spec["measure"][0]).values
+    return run_measure(case, setup, options=spec["measure"][0]).values

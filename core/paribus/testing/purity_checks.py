@@ -102,7 +102,7 @@ def external_reads(function: Callable[[], Any], *, folder: Path | None = None) -
     """Return the reads of clocks, files, the environment and thread counts during a call, with their places.
 
     Reads by torch and NumPy themselves, and by imports, do not count. With `folder`, only reads by the code in it
-    count, and it may open files.
+    count, and it may open files; a call of `hash` counts as well, as the hashes of text differ between processes.
     """
     reads: list[str] = []
 
@@ -125,7 +125,9 @@ def external_reads(function: Callable[[], Any], *, folder: Path | None = None) -
 
 
 def _counts(place: FrameType, name: str, folder: Path | None) -> bool:
-    return folder is None or (name != "open" and folder in Path(place.f_code.co_filename).resolve().parents)
+    if folder is None:
+        return name != "hash"
+    return name != "open" and folder in Path(place.f_code.co_filename).resolve().parents
 
 
 def _external_name(frame: FrameType, event: str, argument: Any) -> str:
@@ -141,7 +143,9 @@ def _external_name(frame: FrameType, event: str, argument: Any) -> str:
         return f"{argument.__self__.__name__}.{name}"
     if name == "open" and module in ("_io", "io", "posix", "nt"):
         return "open"
-    return "torch.get_num_threads" if argument is torch.get_num_threads else ""
+    # Called by name, not by the `__hash__` of a class of the library.
+    is_hash = argument is hash and not frame.f_code.co_filename.startswith(("<frozen", *_LIBRARY))
+    return "hash" if is_hash else "torch.get_num_threads" if argument is torch.get_num_threads else ""
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from paribus.assembly.build import as_list
 from paribus.assembly.components import make
 from paribus.errors import SpecError, join_names
 from paribus.parts.batch import Stream
@@ -30,11 +31,12 @@ from paribus.testing.attention_reference import (
     position_comparisons,
     reads,
 )
+from paribus.testing.data_references import difference, document_values, measured_values, objective_values
 from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
 from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
-from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise
+from paribus.testing.small_model import SmallModel, noise
 
 Reference = Function | Mapping[str, Function]
 """Function of the component and of the inputs of one example, or functions by the method that they repeat: `{"forward":
@@ -54,6 +56,7 @@ slow_norm}`. The function of `forward`, which needs no name, of a component of e
 - initialisation: `(component, unit, about)` -> initial weights.
 - optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient.
 - schedule: `(component, step, steps)` -> factor.
+- objective, corpus and measure: values by name, as `paribus.testing.data_references` describes.
 
 Other methods: `auxiliary` of a feed-forward, `(module, x)`: (N, D) -> the loss of N tokens; `gain` of a placement,
 `(module, role)` -> factor; `unembed` of an embedding, `(module, h, token)`: (E,) -> score.
@@ -90,13 +93,13 @@ def author_reference(case: Case, host: HostModel) -> Verdict:
     compared = False
     for name, function in functions_by_name(case.entry.slot, case.reference).items():
         for description, variant in _variants(case, host, function):
-            reference = bind(_covered(function), options=variant.spec[case.entry.slot])
+            reference = bind(_covered(function), options=as_list(variant.spec[case.entry.slot])[0])
             try:
                 for place, output, expected in _COMPARISONS[name](case, variant, reference):
-                    difference = max_difference(_as_tensor(output), _as_tensor(expected))
+                    message = difference(output, expected)
                     compared = True
-                    if difference > TOLERANCE:
-                        return f"{place}{description} differs by {difference:.2g} from the reference"
+                    if message:
+                        return f"{place}{description} {message}"
             except _UncoveredError:
                 continue
     return HOLDS if compared else DOES_NOT_APPLY
@@ -144,11 +147,6 @@ def _models(case: Case, host: HostModel, reference: Function) -> Iterator[tuple[
     if reads(reference, "initial"):
         model = SmallModel(host.spec, case.registry, perturbed=False)
         yield " with initial weights", model, partial(reference, initial=True)
-
-
-def _as_tensor(value: Any) -> Tensor:
-    tensor: Tensor = torch.atleast_1d(torch.as_tensor(value, dtype=torch.float64).detach())
-    return tensor
 
 
 def _per_vector(contract: type[Any]) -> Comparer:
@@ -319,6 +317,9 @@ _COMPARISONS: Final[Mapping[str, Comparer]] = {
     "initialisation": _initialisation,
     "optimizer": _optimizer,
     "schedule": _schedule,
+    "objective": objective_values,
+    "corpus": document_values,
+    "measure": measured_values,
 }
 
 REFERENCE_SLOTS: Final = tuple(name for name in _COMPARISONS if "." not in name)

@@ -24,7 +24,11 @@ from paribus.testing.conformance import BUILD, CHECKS, REFERENCE, SCHEMA
 HERE = Path(__file__).parent
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
 SEEDED = runpy.run_path(str(HERE / "seeded_faults.py"))
-REFERENCES = runpy.run_path(str(HERE / "test_reference.py"))["REFERENCES"]
+REFERENCES = {
+    topic: reference
+    for name in ("test_reference", "test_objective_references", "test_pair_references", "test_data_references")
+    for topic, reference in runpy.run_path(str(HERE / f"{name}.py"))["REFERENCES"].items()
+}
 KILLED, SURVIVORS, INDEPENDENT = SEEDED["KILLED"], SEEDED["SURVIVORS"], SEEDED["INDEPENDENT"]
 KILLED_BY_REFERENCE = tuple(
     SEEDED["Mutant"](*fault[:4], check=REFERENCE, component="".join(fault[4:]))
@@ -130,6 +134,7 @@ def test_survivor_passes_all_checks(mutant: Any, examine_mutant: Examine) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a fault may leave a process
 @pytest.mark.parametrize("mutant", INDEPENDENT, ids=mutant_id)
 def test_independent_fault_is_found_as_recorded(mutant: Any, examine_mutant: Examine) -> None:
     if path := os.environ.get("PARIBUS_FAULT_RESULTS"):  # `make measure-faults`
