@@ -181,8 +181,8 @@ def _running_fault(session: Session) -> Verdict:
                 f"a job that reads the corpus of a plugin ended: {session.ends(ended)[0].last_line!r}; expected a job "
                 "that loads the plugins of the study, and runs beside others"
             )
-        if time.monotonic() > deadline:
-            return f"five jobs do not run at a time after {SECONDS:g} s"
+        if time.monotonic() > deadline:  # a scheduler may run fewer at a time
+            return DOES_NOT_APPLY if session.launcher.is_remote else f"five jobs do not run at a time after {SECONDS:g} s"
     session.wait({*FAILING, *WAITING}, JobStarted, EVENT_SECONDS)
     return HOLDS
 
