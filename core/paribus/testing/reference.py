@@ -54,6 +54,8 @@ slow_norm}`. The function of `forward`, which needs no name, of a component of e
 - embedding: `(module, token, part)` -> (D,), `part` is the `stack_part` of the stack; of images `(module, values,
   part)`: (P,) -> (T, D).
 - initialisation: `(component, unit, about)` -> initial weights.
+- topology: `(module, path, stream, source)`: a `Stream` of (T,) -> (T, D) of the part at `path`, with learned
+  positions; `source` is the stream of the part that it attends to, or None. Gradients are compared as well.
 - optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient.
 - schedule: `(component, step, steps)` -> factor.
 - objective, corpus and measure: values by name, as `paribus.testing.data_references` describes.
@@ -171,12 +173,23 @@ def _component_in(case: Case, model: SmallModel, contract: type[Any]) -> Any:
 
 def _auxiliary(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare the losses that a feed-forward adds: of several tokens, and of one."""
-    for state, model, function in _models(case, host, reference):
+    for variant in (host, *_nested(case, host)):
+        model = case.small_model(variant)
         module = _component_in(case, model, FeedForward)
         for count in (6, 1) if module is not None else ():
             x = noise("rows", count, model.stack().shape.width)
             loss = module(x.unsqueeze(0))[1]
-            yield f"the loss of {count} tokens{state}", 0.0 if loss is None else loss, function(module, x)
+            description = f"the loss of {count} tokens{variant.label[len(host.label) :]}"
+            yield description, 0.0 if loss is None else loss, reference(module, x)
+
+
+def _nested(case: Case, host: HostModel) -> Iterator[HostModel]:
+    """Yield the model with the component inside itself, if an option takes a component of its slot."""
+    options = host.spec[case.entry.slot]
+    for option in case.entry.options if host.is_preset else ():
+        if option.kind.slot == case.entry.slot:
+            spec = {**host.spec, case.entry.slot: {**options, option.name: options}}
+            yield host._replace(label=f"{host.label}, with itself as `{option.name}`", spec=spec)
 
 
 def _placement(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
@@ -288,6 +301,40 @@ def _initialisation(case: Case, host: HostModel, reference: Function) -> Iterato
             yield f"`{about.path}`", scheme.draw(unit, about), reference(scheme, unit, about)
 
 
+def _topology(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
+    """Compare each part for one example with learned positions, and the gradients of all parameters."""
+    position = {"position": {"name": "learned"}} if host.spec.get("position") else {}
+    model = SmallModel({**host.spec, **position}, case.registry)
+    source = Stream(tokens(1, 6, "source"))
+    for part in model.topology.parts:
+        stream = model.full_stream(tokens(1, LENGTH)) if part.path == "body" else Stream(tokens(1, LENGTH))
+        read = _first_example(source) if part.cross else None
+        with torch.enable_grad():
+            memory = model.memory(source) if part.cross else None
+            output = model.topology.run({part.path: stream}, part.path, memory=memory).hidden[0]
+            expected = reference(model.topology, part.path, _first_example(stream), read)
+            gradients = list(_gradients(model, output, expected))
+        yield f"the output of `{part.path}`", output, expected
+        for path, gradient, expected_gradient in gradients:
+            yield f"the gradient of `{path}` by the output of `{part.path}`", gradient, expected_gradient
+
+
+def _first_example(stream: Stream) -> Stream:
+    return Stream(*(None if vector is None else vector[0] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+
+
+def _gradients(model: SmallModel, *outputs: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the gradients of each parameter by two outputs."""
+    parameters = dict(model.topology.named_parameters())
+    of_each = (
+        torch.autograd.grad((output * noise("loss", *output.shape)).sum(), [*parameters.values()], allow_unused=True)
+        for output in outputs
+    )
+    for path, *gradients in zip(parameters, *of_each, strict=True):
+        gradient, expected = (torch.zeros(1) if value is None else value for value in gradients)
+        yield path, gradient, expected.expand_as(gradient) if expected.numel() == 1 else expected
+
+
 def _optimizer(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     run = OptimizerRun(case, host.spec["optimizer"])
     for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
@@ -315,6 +362,7 @@ _COMPARISONS: Final[Mapping[str, Comparer]] = {
     "embedding": _embedding,
     "embedding.unembed": _unembed,
     "initialisation": _initialisation,
+    "topology": _topology,
     "optimizer": _optimizer,
     "schedule": _schedule,
     "objective": objective_values,

@@ -273,6 +273,85 @@ def no_gain(module: Any, role: str) -> float:
     return 1.0
 
 
+# Topologies of stacks: one sequence, with learned positions and multi-head attention.
+def attend(module: Any, x: Tensor, source: Tensor, visible: Tensor) -> Any:
+    """Vaswani et al. 2017, equation 1, for each head."""
+    outputs, width = [], module.shape.head_width
+    for head in range(module.shape.heads):
+        own = slice(head * width, (head + 1) * width)
+        scores = module.heads.q(x)[:, own] @ module.heads.k(source)[:, own].T / math.sqrt(width)
+        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+        outputs.append(weights @ module.heads.v(source)[:, own])
+    return module.heads.o(torch.cat(outputs, -1))
+
+
+def sublayers_of(layer: Any, visible: Tensor, memory: Tensor | None) -> Sublayers:
+    sublayers: dict[str, Any] = {"attention": lambda h: attend(layer.attention, h, h, visible)}
+    if memory is not None:
+        sublayers["cross"] = lambda h: attend(layer.cross, h, memory, visible.new_ones(len(h), len(memory)))
+    if layer.feedforward is not None:
+        sublayers["feedforward"] = lambda h: layer.feedforward(h)[0]
+    return sublayers
+
+
+def run_layers(stack: Any, x: Tensor, visible: Tensor, memory: Tensor | None = None) -> Any:
+    """Run one layer after the other, without a placement one sublayer after the other, and the final norm."""
+    for layer in stack.layers:
+        sublayers = sublayers_of(layer, visible, memory)
+        if layer.placement is not None:
+            x = layer.placement(x, sublayers)
+        else:
+            for sublayer in sublayers.values():
+                x = sublayer(x)
+    return stack.norm(x) if hasattr(stack, "norm") else x
+
+
+def embed(module: Any, tokens: Tensor, positions: Any) -> Any:
+    return module.embedding.tokens.weight[tokens] * module.embedding.scale + positions.table.weight[: len(tokens)]
+
+
+def bidirectional(module: Any, path: str, stream: Any, source: Any) -> Any:
+    """Devlin et al. 2019: every token sees all."""
+    stack = getattr(module, path)
+    everything = torch.ones(len(stream.tokens), len(stream.tokens), dtype=torch.bool)
+    return run_layers(stack, embed(module, stream.tokens, stack.position[0]), everything)
+
+
+def decoder(module: Any, path: str, stream: Any, source: Any) -> Any:
+    """Radford et al. 2018: a token sees itself and the tokens before, and any output of an encoder."""
+    past = torch.ones(len(stream.tokens), len(stream.tokens), dtype=torch.bool).tril()
+    memory = None if source is None else bidirectional(module, "encoder", source, None)
+    return run_layers(module.body, embed(module, stream.tokens, module.body.position[0]), past, memory)
+
+
+def encoder_decoder(module: Any, path: str, stream: Any, source: Any) -> Any:
+    return (bidirectional if path == "encoder" else decoder)(module, path, stream, source)
+
+
+def generator_discriminator(module: Any, path: str, stream: Any, source: Any, options: Options) -> Any:
+    """Clark et al. 2020, section 3.1; He et al. 2023, section 3.2: E_D = sg(E_G) + E_Δ, without shared positions."""
+    stack, shares = getattr(module, path), options["sharing"] == "whole"
+    table = module.embedding.tokens.weight
+    if path == "body" and not shares:
+        table = table.detach() + module.offsets.tokens_weight
+    positions = (module.body if shares else stack).position[0].table.weight
+    x = table[stream.tokens] * module.embedding.scale + positions[: len(stream.tokens)]
+    return run_layers(stack, x, torch.ones(len(x), len(x), dtype=torch.bool))
+
+
+def two_stream(module: Any, path: str, stream: Any, source: Any) -> Any:
+    """Yang et al. 2019, section 2.3: a query sees the content of earlier tokens in the order, not its own."""
+    content, queries = embed(module, stream.tokens, module.body.position[0]), stream.query_positions
+    x = torch.cat([content, module.query.vector + module.body.position[0].table.weight[queries]])
+    visible = torch.zeros(len(x), len(x), dtype=torch.bool)
+    for row in range(len(x)):
+        for key in range(len(content)):
+            token = row if row < len(content) else int(queries[row - len(content)])
+            is_earlier = stream.order[key] < stream.order[token]
+            visible[row, key] = is_earlier or (row < len(content) and stream.order[key] == stream.order[token])
+    return run_layers(module.body, x, visible)
+
+
 REFERENCES: Mapping[str, Any] = {
     "norm.dyt": dynamic_tanh,
     "norm.layernorm": layer_norm,
@@ -298,4 +377,10 @@ REFERENCES: Mapping[str, Any] = {
     "initialisation.t5": t5,
     "initialisation.truncated": truncated,
     "initialisation.xavier": xavier,
+    "topology.decoder": decoder,
+    "topology.encoder": bidirectional,
+    "topology.encoder-decoder": encoder_decoder,
+    "topology.generator-discriminator": generator_discriminator,
+    "topology.plain-decoder": decoder,
+    "topology.two-stream": two_stream,
 }

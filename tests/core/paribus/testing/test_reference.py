@@ -187,6 +187,9 @@ REFERENCES: dict[str, Any] = {
 }
 
 
+WITHOUT_REFERENCE = {"topology.recurrent-encoder-decoder": "its cells, readout and feedback have tests of their own"}
+
+
 @pytest.mark.parametrize("topic", [topic for topic in REFERENCES if topic != "by_hand"])
 def test_installed_component_agrees_with_its_reference(topic: str, components: Registry) -> None:
     report = conform(topic, registry=components, reference=REFERENCES[topic], only=[REFERENCE])
@@ -203,13 +206,14 @@ def test_installed_component_agrees_with_its_reference(topic: str, components: R
         "placement",
         "embedding",
         "initialisation",
+        "topology",
         "optimizer",
         "schedule",
     ],
 )
 def test_every_installed_component_has_a_reference(slot: str, components: Registry) -> None:
     builtin = {entry.name for entry in components.index.entries[slot].values() if entry.source.distribution == BUILTIN}
-    assert {f"{slot}.{name}" for name in builtin} <= REFERENCES.keys()
+    assert {f"{slot}.{name}" for name in builtin} <= REFERENCES.keys() | WITHOUT_REFERENCE.keys()
 
 
 @pytest.mark.parametrize(
