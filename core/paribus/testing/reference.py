@@ -174,13 +174,13 @@ def _component_in(case: Case, model: SmallModel, contract: type[Any]) -> Any:
 def _auxiliary(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare the losses that a feed-forward adds: of several tokens, and of one."""
     for variant in (host, *_nested(case, host)):
-        model = case.small_model(variant)
-        module = _component_in(case, model, FeedForward)
-        for count in (6, 1) if module is not None else ():
-            x = noise("rows", count, model.stack().shape.width)
-            loss = module(x.unsqueeze(0))[1]
-            description = f"the loss of {count} tokens{variant.label[len(host.label) :]}"
-            yield description, 0.0 if loss is None else loss, reference(module, x)
+        for state, model, function in _models(case, variant, reference):
+            module = _component_in(case, model, FeedForward)
+            for count in (6, 1) if module is not None else ():
+                x = noise("rows", count, model.stack().shape.width)
+                loss = module(x.unsqueeze(0))[1]
+                description = f"the loss of {count} tokens{variant.label[len(host.label) :]}{state}"
+                yield description, 0.0 if loss is None else loss, function(module, x)
 
 
 def _nested(case: Case, host: HostModel) -> Iterator[HostModel]:
@@ -303,8 +303,8 @@ def _initialisation(case: Case, host: HostModel, reference: Function) -> Iterato
 
 def _topology(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare each part for one example with learned positions, and the gradients of all parameters."""
-    position = {"position": {"name": "learned"}} if host.spec.get("position") else {}
-    model = SmallModel({**host.spec, **position}, case.registry)
+    position = {"position": "learned"} if host.spec.get("position") else {}
+    model = SmallModel(resolved({**host.spec, **position}, registry=case.registry), case.registry)
     source = Stream(tokens(1, 6, "source"))
     for part in model.topology.parts:
         stream = model.full_stream(tokens(1, LENGTH)) if part.path == "body" else Stream(tokens(1, LENGTH))
