@@ -173,23 +173,12 @@ def _component_in(case: Case, model: SmallModel, contract: type[Any]) -> Any:
 
 def _auxiliary(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     """Compare the losses that a feed-forward adds: of several tokens, and of one."""
-    for variant in (host, *_nested(case, host)):
-        for state, model, function in _models(case, variant, reference):
-            module = _component_in(case, model, FeedForward)
-            for count in (6, 1) if module is not None else ():
-                x = noise("rows", count, model.stack().shape.width)
-                loss = module(x.unsqueeze(0))[1]
-                description = f"the loss of {count} tokens{variant.label[len(host.label) :]}{state}"
-                yield description, 0.0 if loss is None else loss, function(module, x)
-
-
-def _nested(case: Case, host: HostModel) -> Iterator[HostModel]:
-    """Yield the model with the component inside itself, if an option takes a component of its slot."""
-    options = host.spec[case.entry.slot]
-    for option in case.entry.options if host.is_preset else ():
-        if option.kind.slot == case.entry.slot:
-            spec = {**host.spec, case.entry.slot: {**options, option.name: options}}
-            yield host._replace(label=f"{host.label}, with itself as `{option.name}`", spec=spec)
+    for state, model, function in _models(case, host, reference):
+        module = _component_in(case, model, FeedForward)
+        for count in (6, 1) if module is not None else ():
+            x = noise("rows", count, model.stack().shape.width)
+            loss = module(x.unsqueeze(0))[1]
+            yield f"the loss of {count} tokens{state}", 0.0 if loss is None else loss, function(module, x)
 
 
 def _placement(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
