@@ -182,7 +182,9 @@ def _running_fault(session: Session) -> Verdict:
                 "that loads the plugins of the study, and runs beside others"
             )
         if time.monotonic() > deadline:  # a scheduler may run fewer at a time
-            return DOES_NOT_APPLY if session.launcher.is_remote else f"five jobs do not run at a time after {SECONDS:g} s"
+            return (
+                DOES_NOT_APPLY if session.launcher.is_remote else f"five jobs do not run at a time after {SECONDS:g} s"
+            )
     session.wait({*FAILING, *WAITING}, JobStarted, EVENT_SECONDS)
     return HOLDS
 

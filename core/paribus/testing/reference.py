@@ -36,7 +36,7 @@ from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
 from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
-from paribus.testing.small_model import SmallModel, noise
+from paribus.testing.small_model import SmallModel, noise, tokens
 
 Reference = Function | Mapping[str, Function]
 """Function of the component and of the inputs of one example, or functions by the method that they repeat: `{"forward":
