@@ -22,7 +22,7 @@ def t_cdf(t: float, df: float) -> float:
     return _upper_tail(-t, df) if t < 0 else 1.0 - _upper_tail(t, df)
 
 
-@lru_cache(maxsize=4096)  # a table of verdicts asks for the same few quantiles again and again
+@lru_cache(maxsize=2**16)  # a table of verdicts asks for the same few quantiles again and again
 def t_quantile(p: float, df: float) -> float:
     """The t with P(T ≤ t) = p. For an upper quantile negate the lower one, whose `p` loses no digits."""
     check_positive("df", df)

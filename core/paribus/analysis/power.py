@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -119,6 +120,7 @@ def chi_squared_cdf(x: float, df: float) -> float:
     return front * _series(a, x) if x < a + 1 else 1.0 - front * _fraction(a, x)
 
 
+@lru_cache(maxsize=4096)
 def chi_squared_quantile(p: float, df: float) -> float:
     """The x with P(X ≤ x) = p, by bisection."""
     check_rate("p", p)

@@ -20,6 +20,7 @@ from paribus.testing import examine
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).parents[4]
+QUICK_SLOTS = ("corpus", "measure", "norm", "objective", "optimizer", "schedule", "tokenizer")  # others take seconds
 STUDY = """
 base: {preset: encoder-tiny, dims.width: 8, dims.layers: 1, dims.heads: 2, dims.length: 16, data.batch: 4, data.validation: 8}
 vary: {attention: [fresh-attention]}
@@ -56,7 +57,7 @@ def site(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_a_written_plugin_is_listed_explained_and_conforms(slot: str, site: Path, cli: Cli) -> None:
+def test_a_written_plugin_is_listed_and_explained(slot: str, site: Path, cli: Cli) -> None:
     rows = json.loads(cli("list", slot, "--json").out)
     (row,) = [row for row in rows if row["name"] == f"fresh-{slot}"]
     assert row["distribution"] == f"paribus-fresh-{slot} 0.1.0"
@@ -64,6 +65,12 @@ def test_a_written_plugin_is_listed_explained_and_conforms(slot: str, site: Path
     result = cli("explain", f"{slot}.fresh-{slot}")
     assert result.code == 0
     assert f"fresh_{slot}.py" in result.out
+
+
+@pytest.mark.parametrize(
+    "slot", [pytest.param(slot, marks=[] if slot in QUICK_SLOTS else [pytest.mark.slow]) for slot in SLOTS]
+)
+def test_a_written_plugin_conforms(slot: str, site: Path) -> None:
     report = examine(f"{slot}.fresh-{slot}", registry=paribus.installed())
     assert report.ok, str(report)
 

@@ -24,11 +24,7 @@ from paribus.testing.conformance import BUILD, CHECKS, REFERENCE, SCHEMA
 HERE = Path(__file__).parent
 GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "write-a-plugin.md"
 SEEDED = runpy.run_path(str(HERE / "seeded_faults.py"))
-REFERENCES = {
-    topic: reference
-    for name in ("test_reference", "test_objective_references", "test_pair_references", "test_data_references")
-    for topic, reference in runpy.run_path(str(HERE / f"{name}.py"))["REFERENCES"].items()
-}
+REFERENCES = runpy.run_path(str(HERE / "test_reference.py"))["REFERENCES"]
 KILLED, SURVIVORS, INDEPENDENT = SEEDED["KILLED"], SEEDED["SURVIVORS"], SEEDED["INDEPENDENT"]
 KILLED_BY_REFERENCE = tuple(
     SEEDED["Mutant"](*fault[:4], check=REFERENCE, component="".join(fault[4:]))

@@ -2,7 +2,7 @@
 
 import math
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,24 @@ from paribus.registry.plugin_loading import BUILTIN
 from paribus.testing import conform, examine
 from paribus.testing.conformance import REFERENCE
 
-FILES = ("attention_references", "mixing_references", "position_references", "layer_references")
+FILES = (
+    "attention_references",
+    "mixing_references",
+    "position_references",
+    "layer_references",
+    "objective_references",
+    "pair_references",
+    "data_references",
+)
+QUICK: dict[str, set[str]] = {  # components of slots whose comparisons take seconds; the others are slow tests
+    "attention": {"conv", "dot", "uniform"},
+    "position": {"alibi", "shaw", "t5"},
+    "feedforward": {"mlp"},
+    "embedding": set(),
+    "objective": {"clm", "nsp"},
+    "corpus": {"copy", "recall"},
+    "measure": {"sink"},
+}
 
 
 def attention(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Any:
@@ -190,7 +207,14 @@ REFERENCES: dict[str, Any] = {
 WITHOUT_REFERENCE = {"topology.recurrent-encoder-decoder": "its cells, readout and feedback have tests of their own"}
 
 
-@pytest.mark.parametrize("topic", [topic for topic in REFERENCES if topic != "by_hand"])
+def topics() -> Iterator[Any]:
+    for topic in REFERENCES:
+        slot, _, name = topic.partition(".")
+        if name:
+            yield pytest.param(topic, marks=[] if name in QUICK.get(slot, {name}) else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize("topic", list(topics()))
 def test_installed_component_agrees_with_its_reference(topic: str, components: Registry) -> None:
     report = conform(topic, registry=components, reference=REFERENCES[topic], only=[REFERENCE])
     assert report.passed[-1] == REFERENCE
