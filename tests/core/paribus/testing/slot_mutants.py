@@ -27,7 +27,7 @@ LONGER: Final = "paribus_probe.task_examples:TaskExamples.longer_documents"
 ATTENTION_MEAN: Final = "paribus_measure.attention_weights:mean_by_head"
 SPAN: Final = "measure.span"
 SPAN_START: Final = "return summarize(mean_by_head(model, self.examples, _distance))"
-SERVER: Final = "paribus.runner.processes:ForkServer._event"
+SERVER: Final = "paribus.runner.processes:ForkServer._events"
 
 FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "gradients match finite differences": (

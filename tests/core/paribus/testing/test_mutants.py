@@ -81,19 +81,25 @@ def examine_mutant(components: Registry, monkeypatch: pytest.MonkeyPatch) -> Ite
         sys.modules.pop(name, None)
 
 
-def mutated_functions(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Yield every module or class that contains the function, with its name and the mutated function."""
+def function_source(mutant: Any) -> tuple[Any, str, Any, str]:
+    """Return the owner, the name, the value and the source of the function that a mutant changes."""
     module_name, path = mutant.source.split(":")
     module = importlib.import_module(module_name)
     *class_names, name = path.split(".")
     owner: Any = getattr(module, class_names[0]) if class_names else module
     original = inspect.getattr_static(owner, name)
     function: Any = original.fget if isinstance(original, property) else original
+    return owner, name, original, textwrap.dedent(inspect.getsource(function))
+
+
+def mutated_functions(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yield every module or class that contains the function, with its name and the mutated function."""
+    owner, name, original, source = function_source(mutant)
+    module = sys.modules[mutant.source.split(":")[0]]
     names: dict[str, Any] = {}
-    text = mutate(textwrap.dedent(inspect.getsource(function)), mutant)
-    code = compile(f"from __future__ import annotations\n{text}", str(module.__file__), "exec")
+    code = compile(f"from __future__ import annotations\n{mutate(source, mutant)}", str(module.__file__), "exec")
     exec(code, vars(module), names)
-    if class_names:
+    if owner is not module:
         return (yield owner, name, names[name])
     for importer in [loaded for key, loaded in sys.modules.items() if key.startswith("paribus")]:
         if vars(importer).get(name) is original:
@@ -152,6 +158,14 @@ def first_failing_check(mutant: Any, examine_mutant: Examine, only: list[str] | 
     if not findings and only is None and (mutant.component or mutant.source) in REFERENCES:
         findings = examine_mutant(mutant, [REFERENCE]).findings
     return findings[0].check if findings else ""
+
+
+def test_every_fault_changes_its_source_once(components: Registry) -> None:
+    for mutant in (*KILLED, *KILLED_BY_REFERENCE, *SURVIVORS, *INDEPENDENT):
+        if ":" in mutant.source:
+            mutate(function_source(mutant)[-1], mutant)
+        else:
+            mutate(Path(inspect.getfile(unchanged_component(mutant.source, components))).read_text(), mutant)
 
 
 def test_every_independent_fault_has_a_result() -> None:
