@@ -18,6 +18,7 @@ from paribus_launch._submitit_job import REQUEUED, TERMINATED, SubmititJob, read
 JOBS_FOLDER: Final = ".slurm"
 SCHEDULER_SECONDS: Final = 30.0  # seconds between queries of the scheduler; state files are read more often
 POLL_SECONDS: Final = 0.5
+END_SECONDS: Final = 10.0  # seconds in which a cancelled process ends
 FILE_SECONDS: Final = 30.0  # seconds until a file is visible on this machine
 ENDED_STATES: Final = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "FINISHED", "INTERRUPTED", "NODE_FAIL",
@@ -76,6 +77,7 @@ class Slurm(Launcher):
         self._pending: dict[str, Job] = {}
         self._jobs: dict[str, _Submission] = {}
         self._events: list[LauncherEvent] = []
+        self._ending: list[Any] = []  # submitit's local jobs whose processes, children of this one, may still run
         self._last_query = 0.0
         self._count = 0
 
@@ -106,15 +108,24 @@ class Slurm(Launcher):
         (submission.folder / "stop").write_text(str(int(signal)))
         if signal == signals.SIGKILL or not submission.started:
             submission.job.cancel()
-            del self._jobs[name]
+            self._remove(name)
             self._events.append(JobEnded(name, None, int(signal)))
 
     def close(self) -> None:
-        for submission in self._jobs.values():
+        for name, submission in list(self._jobs.items()):
             (submission.folder / "stop").write_text(str(int(signals.SIGKILL)))
             submission.job.cancel()
-        for collection in (self._pending, self._jobs, self._events):
+            self._remove(name)
+        deadline = time.monotonic() + END_SECONDS
+        while any(job.get_info()["jobState"] == "RUNNING" for job in self._ending) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for collection in (self._pending, self._events, self._ending):
             collection.clear()
+
+    def _remove(self, name: str) -> None:
+        submission = self._jobs.pop(name)
+        if self._executor == "local":
+            self._ending.append(submission.job)
 
     # -- submission ----------------------------------------------------------------------------------------------
 
@@ -178,7 +189,7 @@ class Slurm(Launcher):
             submission.started = True
             yield JobStarted(name, state["location"])
         if "last" in state and state["status"] not in (REQUEUED, TERMINATED):
-            del self._jobs[name]
+            self._remove(name)
             yield JobEnded(name, state["code"], state["signal"], state["last"])
 
     def _scheduler_events(self, name: str, submission: _Submission) -> Iterator[LauncherEvent]:
@@ -193,7 +204,7 @@ class Slurm(Launcher):
             submission.ended_since = time.monotonic()
         grace = 2 * POLL_SECONDS if self._executor == "local" else FILE_SECONDS
         if time.monotonic() - submission.ended_since > grace:
-            del self._jobs[name]
+            self._remove(name)
             state_file = read_state(submission.folder)
             if state_file is not None and state_file["status"] == TERMINATED:
                 yield JobEnded(name, state_file["code"], state_file["signal"], state_file["last"])
