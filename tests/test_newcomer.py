@@ -71,6 +71,7 @@ def test_a_new_attention_is_checked(checkout: Path) -> None:
     assert document["spec"]["attention"]["name"] == "newcomer"
 
 
+@pytest.mark.slow
 def test_a_new_attention_is_tested(checkout: Path) -> None:
     tests = [
         "tests/core/paribus/testing/test_conform.py",
@@ -101,6 +102,7 @@ def test_a_new_attention_is_in_the_table_of_components(checkout: Path) -> None:
     assert "| `newcomer` |" in (checkout / "docs" / "components.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_new_attention_is_ablated(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(STUDY)
     words = ["run", str(tmp_path / "study.yaml"), "--store", str(tmp_path / "runs"), "--jobs", "2", "--json"]

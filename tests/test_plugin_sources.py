@@ -94,6 +94,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_installed_distribution_is_listed_checked_and_ablated(site: Path, tmp_path: Path) -> None:
     row = list_row(tmp_path, "qk-norm", path=site)
     assert row["distribution"] == "paribus-sample 0.1.0"
@@ -103,6 +104,7 @@ def test_an_installed_distribution_is_listed_checked_and_ablated(site: Path, tmp
     check_study(tmp_path, "qk-norm", path=site)
 
 
+@pytest.mark.slow
 def test_the_test_of_the_sample_passes_when_installed(site: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(site)]
     done = subprocess.run(

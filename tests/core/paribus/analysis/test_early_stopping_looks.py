@@ -13,7 +13,7 @@ from paribus.analysis.p_values import interval, summarise
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 
 LOOKS = (3, 5, 8)
-STUDIES = 400  # of each simulation
+STUDIES = 200  # of each simulation
 Family = Mapping[str, Sequence[float]]
 
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Cli = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_a_pilot_runs_the_first_seeds_of_the_study(cli: Cli, swap: Mapping[str, Any]) -> None:
     study = {**swap, "seeds": 6, "budget": {"steps": 2}, "metric": {"name": "val/mlm/loss", "margin": 0.02}}
     Path("mine.yaml").write_text(json.dumps(study))

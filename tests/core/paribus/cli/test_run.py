@@ -104,6 +104,10 @@ def test_run_and_compare_print_the_same_verdict(cli: Cli, write_study: WriteStud
     assert "Not finished: 1 pending" in damaged_run.out
     assert cli("run", path, "--store", "else").code == 0
 
+
+@pytest.mark.slow
+def test_added_seeds_are_named_in_a_verdict(cli: Cli, write_study: WriteStudy) -> None:
+    assert cli("run", str(write_study()), "--store", "else").code == 0
     more_seeds = cli("run", str(write_study(seeds=3)), "--store", "else")
     assert "Seeds were added after a verdict had been shown (2 → 3)" in " ".join(more_seeds.out.split())
     fresh_seeds = cli("run", str(write_study(seeds=[7, 8, 9])), "--store", "else")

@@ -114,12 +114,14 @@ def test_a_step_that_depends_on_its_process_withholds_the_verdict(
     assert "gradients (body.layers.0" in certificates["hash"].text
 
 
+@pytest.mark.slow
 def test_where_all_trials_start_at_once_the_first_steps_are_repeated_beside_them(tmp_path: Path) -> None:
     certificates = run(tmp_path, ("hash",), jobs=2)
     assert certificates["hash"].reason == "not repeatable"
     assert "first step of baseline" in certificates["hash"].text
 
 
+@pytest.mark.slow
 def test_a_variant_that_needs_the_environment_of_the_user_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCALE_OF_MINE", "2")
     monkeypatch.setattr(sys.modules[__name__], "FAULTY", FAULTY + 'NEEDED = os.environ["SCALE_OF_MINE"]\n')
