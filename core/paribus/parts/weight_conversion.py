@@ -19,7 +19,9 @@ class ConvertedTensor(NamedTuple):
 class WeightConverter(ABC):
     """Module that can convert weights of another. Tensors with equal path, shape and role are copied without it.
 
-    `convert_weights` is called when a model starts from a saved one, on modules that have their initial weights.
+    `convert_weights` is called when a model starts from a saved one, on modules that have their initial weights. With
+    another value of an option that adds parameters, the converted model has the same output, and a conversion back
+    restores the weights; the trait `exact_conversions: False` declares exceptions.
     """
 
     @abstractmethod

@@ -20,6 +20,7 @@ class Traits(TypedDict, total=False):
 
     compiles: bool  # runs under torch.compile
     exact_gradients: bool  # gradients are those of the output; default: True (False: straight-through estimators)
+    exact_conversions: bool  # weights that are converted to more parameters keep the output; default: True
     stochastic: bool  # draws noise in training, also with a dropout of 0; default: False
 
 

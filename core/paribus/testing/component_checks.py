@@ -1,4 +1,4 @@
-"""Checks of one component: tokens of norms and feed-forwards, sublayers of placements, options."""
+"""Checks of one component: tokens of norms and feed-forwards, sublayers of placements, queries of topologies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paribus.parts.batch import TokenLayout
+from paribus.parts.batch import StepInput, Stream, TokenLayout
 from paribus.parts.stack import Layer
 from paribus.slots.norm import Norm
 from paribus.slots.placement import Sublayer
@@ -20,7 +20,17 @@ from paribus.testing.host_models import (
     HostModel,
     Verdict,
 )
-from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
+from paribus.testing.small_model import (
+    TOLERANCE,
+    SmallModel,
+    max_difference,
+    noise,
+    relative_change,
+    replace_tokens,
+    tokens,
+)
+
+QUERIES = 12  # of a second stream, and steps with feedback
 
 
 def norm_per_token(case: Case, host: HostModel) -> Verdict:
@@ -94,6 +104,72 @@ def _per_token_fault(function: Any, x: Tensor, y: Tensor) -> str:
                 "token "
                 "alone. Usual cause: an operation over the sequence dimension"
             )
+    return HOLDS
+
+
+def output_role(case: Case, host: HostModel) -> Verdict:
+    """A matrix by which the output of a feed-forward is linear has the role `residual`."""
+    model = SmallModel(host.spec, case.registry)
+    path, module = next((path, part) for path, part in model.topology.named_modules() if type(part) is case.component)
+    role = {name: model.parameter_info[f"{path}.{name}"].role for name, _ in module.named_parameters()}
+    for name, parameter in module.named_parameters():
+        if role[name] == "bias":
+            parameter.zero_()
+    for name, weight in module.named_parameters():
+        if role[name] != "residual" and _writes_output(module, weight, model.stack().shape.width):
+            return f"`{name}` writes the output, but has the role `{role[name]}`; expected `residual`"
+    return HOLDS
+
+
+def _writes_output(module: nn.Module, weight: Tensor, width: int) -> bool:
+    """Return True if a feed-forward without biases is a linear map by this matrix."""
+    if weight.ndim != 2 or weight.shape[0] != width:
+        return False
+    x, original = noise("rows", 2, 5, width), weight.clone()
+    outputs = []
+    for factor in (1, 2, -1):
+        weight.copy_(factor * original)
+        outputs.append(module(x)[0] / factor)
+    weight.copy_(original)
+    return max(max_difference(output, outputs[0]) for output in outputs[1:]) <= TOLERANCE
+
+
+def second_stream(case: Case, host: HostModel) -> Verdict:
+    """A query of a second stream reads the tokens before its position in the order, and not its own token."""
+    if "second-stream" not in case.entry.traits.get("provides", []):
+        return DOES_NOT_APPLY
+    model, length = case.small_model(host), QUERIES
+    order = (torch.arange(length) * 5 + 1) % length
+    token_ids = tokens(1, length)
+    stream = Stream(token_ids, order=2 * order.unsqueeze(0), query_positions=torch.arange(length).unsqueeze(0))
+    changed = torch.where(torch.eye(length, dtype=torch.bool), replace_tokens(token_ids), token_ids)
+    every = Stream(*(None if vector is None else vector.expand(length, -1) for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    outputs = model.hidden(every._replace(tokens=changed))[:, length:]
+    influence = relative_change(outputs, model.hidden(stream)[:, length:])  # (token, query)
+    is_earlier = order.unsqueeze(1) < order
+    for token, query in (~((influence > TOLERANCE) == is_earlier)).nonzero().tolist():
+        relation = "its own token" if token == query else "a token before it" if is_earlier[token, query] else "a later"
+        return (
+            f"in the order {order.tolist()}, the query for position {query} "
+            f"{'reads' if influence[token, query] > TOLERANCE else 'does not read'} {relation} ({token})"
+        )
+    return HOLDS
+
+
+def feedback(case: Case, host: HostModel) -> Verdict:
+    """Tokens that are fed back give the output of a pass over a sequence that contains them."""
+    if "feedback" not in case.entry.traits.get("provides", []):
+        return DOES_NOT_APPLY
+    model, token_ids = case.small_model(host), tokens(2, QUERIES)
+    memory, other_ids = model.memory(tokens(2, 6, "source")), replace_tokens(token_ids)
+    is_fed = torch.arange(QUERIES) % 3 == 1
+    output = model.topology.run_with_feedback(
+        {"body": Stream(token_ids)}, lambda t, hidden: StepInput(other_ids[:, t]) if is_fed[t] else None, memory
+    ).hidden
+    combined = Stream(torch.where(is_fed, other_ids, token_ids))
+    difference = max_difference(output, model.topology.run({"body": combined}, "body", memory=memory).hidden)
+    if difference > TOLERANCE:
+        return f"with every third token fed back, the output differs by {difference:.2g} from a pass over these tokens"
     return HOLDS
 
 

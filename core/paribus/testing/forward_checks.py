@@ -1,13 +1,11 @@
-"""Checks of forward and backward passes: decoding, kernels, gradients, FLOPs, captured attention weights."""
+"""Checks of forward and backward passes: decoding, kernels, gradients, captured attention weights."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
 
 from paribus.kernels import KERNELS
 from paribus.parts.attend import Attend
@@ -20,22 +18,6 @@ from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, 
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
 from paribus.testing.token_checks import packed_stream, pad_tokens
 
-
-def flop_counter() -> FlopCounterMode:
-    """Return torch's FLOP counter, extended with Fourier transforms."""
-    return FlopCounterMode(display=False, custom_mapping=dict.fromkeys(_TRANSFORMS, _fft_flops))
-
-
-_TRANSFORMS = (torch.ops.aten._fft_c2c, torch.ops.aten._fft_r2c, torch.ops.aten._fft_c2r)
-
-
-def _fft_flops(shape: Any, dims: list[int], *_: Any, out_shape: Any = None, **__: Any) -> int:
-    """FLOPs of Fourier transforms: 5 N log2 N for a transform of N numbers, as FFTW counts them."""
-    size: int = math.prod(shape[dim] for dim in dims)
-    transforms: int = math.prod(shape) // size
-    return round(transforms * 5 * size * math.log2(size))
-
-
 CHUNKS: Final = ((1, 1), (2, 1), (1, 2), (5, 1, 1, 5))
 # Chunks that end in padding, start with padding, or start a document; the last is long, with consecutive positions.
 PACKED_CHUNKS: Final = (3, 2, 1, 5, 16)
@@ -45,7 +27,6 @@ PACKED_DOCUMENTS: Final = (
 )
 LONG_LENGTH: Final = 112  # long enough for kernels that split a sequence into blocks
 SHORT_LENGTH: Final = 12
-_SUBLAYERS: Final = {"attention": ("attention", "cross"), "feedforward": ("feedforward",)}
 
 
 def decoding(case: Case, host: HostModel) -> Verdict:
@@ -188,67 +169,6 @@ def _has_gradient_on_noise(model: SmallModel, path: str) -> bool:
         y, _ = layer_module.feedforward(x)
         (grad,) = torch.autograd.grad((y * noise("loss", *y.shape)).sum(), [model.topology.get_parameter(path)])
     return bool(grad.any())
-
-
-def cost(case: Case, host: HostModel) -> Verdict:
-    """The declared FLOPs equal those that torch counts; with a window or blocks, they are at most those.
-
-    Attention runs on the meta device, where torch counts every kernel. A feed-forward runs on real inputs, because its
-    FLOPs may depend on them.
-    """
-    model = (
-        case.small_model(host)
-        if case.entry.slot == "feedforward"
-        else SmallModel(host.spec, case.registry, initialized=False)
-    )
-    sublayers = _SUBLAYERS[case.entry.slot]
-    for stack_part in model.topology.parts:
-        counted = _count_flops(model, stack_part.path)
-        length = model.stack(stack_part.path).shape.length if model.has_fixed_length else SHORT_LENGTH
-        load = Load(length, length, memory=length if stack_part.cross else 0)
-        for name in sublayers:
-            fault = (
-                HOLDS
-                if name == "cross" and not stack_part.cross
-                else _cost_fault(model, stack_part.path, name, load, counted)
-            )
-            if fault:
-                return fault
-    return HOLDS
-
-
-def _cost_fault(model: SmallModel, path: str, name: str, load: Load, counted: dict[str, int]) -> str:
-    for index, layer in enumerate(model.stack(path).layers):
-        assert isinstance(layer, Layer)
-        component: Any = getattr(layer, name)
-        declared, counted_flops = component.cost(load).flops, counted.get(f"Stack.layers.{index}.{name}", 0)
-        if _windowed(component):
-            if declared > counted_flops:
-                return (
-                    f"`cost` of an attention with a window declares {declared:,} FLOPs for {load.queries} tokens; "
-                    "expected "
-                    f"at most the {counted_flops:,} that torch counts without the window"
-                )
-        elif declared != counted_flops:
-            return (
-                f"`cost` of `{name}` declares {declared:,} FLOPs for {load.queries} tokens, but torch counts "
-                f"{counted_flops:,}"
-            )
-    return HOLDS
-
-
-def _windowed(component: nn.Module) -> bool:
-    visibilities = (module.visibility for module in component.modules() if isinstance(module, Attend))
-    return any(visibility.window is not None or visibility.blocks is not None for visibility in visibilities)
-
-
-def _count_flops(model: SmallModel, path: str) -> dict[str, int]:
-    """Count the FLOPs of one pass through one stack, by module."""
-    token_ids = model.tokens(1, SHORT_LENGTH).to(next(model.topology.parameters()).device)
-    memory = model.memory(token_ids) if path == "body" else None
-    with flop_counter() as counter:
-        model.topology.run({path: Stream(token_ids)}, path, memory=memory)
-    return {module: sum(counts.values()) for module, counts in counter.get_flop_counts().items()}
 
 
 def state_size(case: Case, host: HostModel) -> Verdict:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from paribus.errors import ParibusError
 from paribus.parts.attend import Attend
-from paribus.parts.context import Pair
+from paribus.parts.context import Pair, PositionHooks
 from paribus.parts.stack import Layer
 from paribus.slots.position import Position
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -72,7 +74,7 @@ def _models(case: Case, host: HostModel) -> Iterator[tuple[str, SmallModel]]:
 def position_range(case: Case, host: HostModel) -> Verdict:
     """A position is finite and distinct up to its `position_limit`, and finite at negative positions of padding.
 
-    The same holds for other values of the options.
+    Beyond the limit it is clamped or raises a `DataError`. The same holds for other values of the options.
     """
     for description, model in _models(case, host):
         fault = _range_fault(model)
@@ -91,6 +93,9 @@ def _range_fault(model: SmallModel) -> str:
         rotated = position.rotate(noise("heads", 1, 4, 1, width), position.tables(positions, width), "query")
         if not (torch.isfinite(position.embed(x, positions)).all() and torch.isfinite(rotated).all()):
             return f"its output at position {index} is not finite; declared limit: {limit or 'none'}"
+    if limit is not None and "embed" in position.traits["hooks"]:
+        with suppress(ParibusError):  # or a clamp; another error does not name the limit
+            position.embed(x, torch.tensor([[limit]]))
     return _equal_positions_fault(
         position, min(limit if limit is not None else DISTINCT_POSITIONS, DISTINCT_POSITIONS), x
     )
@@ -143,10 +148,10 @@ def far_positions(case: Case, host: HostModel) -> Verdict:
         rotated_q, rotated_k = position.rotate(q, tables, "query"), position.rotate(k, tables, "key")
         scores.append((rotated_q[:, :, -1:] * rotated_k).sum(-1))
     if "bias" in hooks:
-        pair = _pair(model, position, positions)
+        pair = position_pair(model, positions, positions, equal=True)
         if pair is None:
             return DOES_NOT_APPLY
-        scores.append(position.bias(pair)[..., -1, :])
+        scores.append(position.bias(pair[1])[..., -1, :])
     if not scores:
         return DOES_NOT_APPLY
     if all(max_difference(score[..., :1], score[..., 1:2]) <= TOLERANCE for score in scores):
@@ -157,17 +162,28 @@ def far_positions(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
-def _pair(model: SmallModel, position: Position, positions: Tensor) -> Pair | None:
-    """Return a pair of equal queries and equal keys; None if the attention has no projections for the bias."""
-    layer = model.stack().layers[0]
+def position_pair(
+    model: SmallModel, q_positions: Tensor, k_positions: Tensor, *, equal: bool = False
+) -> tuple[PositionHooks, Pair] | None:
+    """Return the position of the first layer and a pair for it; None if the attention has no projections for the bias.
+
+    With `equal`, all queries are equal, and all keys.
+    """
+    layer, shape = model.stack().layers[0], model.stack().shape
     assert isinstance(layer, Layer)
-    q, k = (noise(side, 1, 4, 1, model.stack().shape.head_width).expand(-1, -1, 3, -1) for side in ("q", "k"))
     heads: Any = getattr(layer.attention, "heads", None)
     attend = next((module for module in layer.attention.modules() if isinstance(module, Attend)), None)
     if attend is None or heads is None:
         return None
+    q, k = (
+        noise(side, 1, shape.heads, 1 if equal else positions.shape[-1], shape.head_width).expand(
+            -1, -1, positions.shape[-1], -1
+        )
+        for side, positions in (("q", q_positions), ("k", k_positions))
+    )
     part = attend._part[0] if attend._part else None
-    return Pair(q, k, positions, positions, 1.0, 4, heads.project, torch.float64, part)
+    scale, dtype = 1.0, torch.float64
+    return attend.position, Pair(q, k, q_positions, k_positions, scale, shape.heads, heads.project, dtype, part)
 
 
 def _position(topology: nn.Module) -> Position:

@@ -9,27 +9,43 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from paribus.parts.batch import Stream
+from paribus.slots.position import Position
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import SmallModel
 
 LENGTH: Final = 128
+FAR_POSITION: Final = 10_000
 # Relative errors of the median token; those of the shipped components are about 1e-6 and 0.01, and at most 0.026. The
 # largest error of a token says less, since a router may choose another expert for it.
 TOLERANCES: Final = {"float32": 1e-4, "bfloat16 autocast": 0.04, "bfloat16": 0.04}
 
 
 def low_precision(case: Case, host: HostModel) -> Verdict:
-    """Outputs in float32, in bfloat16 autocast and in bfloat16 equal those in float64, up to rounding."""
+    """Outputs in float32, in bfloat16 autocast and in bfloat16 equal those in float64, up to rounding.
+
+    A position is also tested far from 0, where bfloat16 does not represent all integers.
+    """
     model = case.small_model(host)
     if model.has_fixed_length:
         return DOES_NOT_APPLY
     token_ids = model.tokens(2, min(LENGTH, model.topology.stage("body").shape.length))
-    expected = model.hidden(token_ids)
-    lower = copy.deepcopy(model)
+    limits = (part.position_limit() for part in model.topology.modules() if isinstance(part, Position))
+    is_limited = case.entry.slot != "position" or any(limit is not None for limit in limits)
+    for start in (0,) if is_limited else (0, FAR_POSITION):
+        positions = torch.arange(start, start + token_ids.shape[1]).unsqueeze(0) if start else None
+        fault = _low_precision_fault(model, Stream(token_ids, positions=positions))
+        if fault:
+            return f"from position {start} on, {fault}" if start else fault
+    return HOLDS
+
+
+def _low_precision_fault(model: SmallModel, stream: Stream) -> str:
+    expected, lower = model.hidden(stream), copy.deepcopy(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of torch, about kernels that mixed dtypes do not have
         for label, tolerance in TOLERANCES.items():
-            output = _output(lower, token_ids, label)
+            output = _output(lower, stream, label)
             if label == "bfloat16" and output.dtype != torch.bfloat16:
                 return f"a model in bfloat16 returns {output.dtype}; expected the dtype of its weights"
             error = _median_error(output, expected)
@@ -42,12 +58,12 @@ def low_precision(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
-def _output(model: SmallModel, token_ids: Tensor, label: str) -> Tensor:
+def _output(model: SmallModel, stream: Stream, label: str) -> Tensor:
     if label == "bfloat16 autocast":
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            return model.hidden(token_ids)
+            return model.hidden(stream)
     model.topology.to(torch.float32 if label == "float32" else torch.bfloat16)
-    return model.hidden(token_ids)
+    return model.hidden(stream)
 
 
 def _median_error(output: Tensor, expected: Tensor) -> float:

@@ -1,21 +1,26 @@
-"""Checks of initial weights and training steps."""
+"""Checks of initial weights, their conversion between options, and training steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from paribus.errors import DataError
+from paribus.errors import DataError, SpecError
+from paribus.parts.weight_conversion import WeightConverter
+from paribus.specs import resolved
 from paribus.testing.data_checks import encode_synthetic_corpus
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.small_model import SmallModel
+from paribus.testing.small_model import TOLERANCE, SmallModel, draw_seed, max_difference
 from paribus.train.assemble import build_data, build_model
 
 STEPS: Final = 8
 LENGTH: Final = 32
+CONVERSION_LENGTH: Final = 12
+OTHER_DRAWS: Final = 10_000  # seed of other noise in weights
 
 
 def training(case: Case, host: HostModel) -> Verdict:
@@ -78,6 +83,82 @@ def seeded_weights(case: Case, host: HostModel) -> Verdict:
     ]
     if unchanged and len(unchanged) == len(_random_parameters(model)):
         return f"`{unchanged[0]}` and all other parameters are the same for two seeds; expected different values"
+    return HOLDS
+
+
+def conversions(case: Case, host: HostModel) -> Verdict:
+    """Weights converted to more parameters, by another option, keep the output; converted back, they are restored.
+
+    The trait `exact_conversions: False` declares other conversions, such as an interpolated table.
+    """
+    verdict: Verdict = DOES_NOT_APPLY
+    for variant in case.host_models if case.entry.traits.get("exact_conversions", True) else ():
+        if variant.label.startswith(f"{host.label}, "):
+            small, large = sorted((host, variant), key=lambda model: _parameter_count(case.small_model(model)))
+            if _converted_tensors(case.small_model(large), case.small_model(small)):
+                fault = _conversion_fault(case, small, large)
+                if fault:
+                    return f"with the options of {large.label}, from {small.label}: {fault}"
+                verdict = HOLDS
+    return verdict
+
+
+def _parameter_count(model: SmallModel) -> int:
+    return sum(parameter.numel() for parameter in model.topology.parameters())
+
+
+def _conversion_fault(case: Case, small: HostModel, large: HostModel) -> str:
+    """Return a message if weights of the smaller model change the function of the larger one, or are not restored."""
+    original = case.small_model(small)
+    with draw_seed(OTHER_DRAWS):  # weights that conversions must replace
+        enlarged, restored = (SmallModel(host.spec, case.registry) for host in (large, small))
+    _copy_tensors(enlarged, {**dict(original.topology.named_parameters()), **_converted_tensors(enlarged, original)})
+    stream = original.with_segments(original.tokens(2, CONVERSION_LENGTH))
+    outputs = [model.scores(model.hidden(stream)) for model in (original, enlarged)]
+    difference = max_difference(outputs[1], outputs[0])
+    if difference > TOLERANCE:
+        return f"the output changes by {difference:.2g} when weights are converted to more parameters"
+    for path, value in _converted_tensors(restored, enlarged).items():
+        difference = max_difference(value, original.topology.get_parameter(path))
+        if difference > TOLERANCE:
+            return f"`{path}` differs by {difference:.2g} when it is converted and converted back"
+    return HOLDS
+
+
+def _converted_tensors(target: SmallModel, source: SmallModel) -> dict[str, Tensor]:
+    """Return the tensors that modules of one model convert from another, by path."""
+    sources = dict(source.topology.named_modules())
+    return {
+        f"{path}.{name}": converted.value
+        for path, module in target.topology.named_modules()
+        if isinstance(module, WeightConverter) and path in sources
+        for name, converted in module.convert_weights(sources[path]).items()
+    }
+
+
+def _copy_tensors(model: SmallModel, tensors: Mapping[str, Tensor]) -> None:
+    for path, parameter in model.topology.named_parameters():
+        if path in tensors and tensors[path].shape == parameter.shape:
+            parameter.copy_(tensors[path])
+
+
+def shared_layers(case: Case, host: HostModel) -> Verdict:
+    """A layer that stands for several has the parameters of each; others have the trait `needs: ["layer"]`."""
+    try:
+        spec = resolved({**host.spec, "dims": {**host.spec["dims"], "groups": 1}}, registry=case.registry)
+    except SpecError:
+        return DOES_NOT_APPLY
+    shared, separate = SmallModel(spec, case.registry, initialized=False), case.small_model(host)
+    for part in separate.topology.parts:
+        parameters = dict(shared.stack(part.path).layers[0].named_parameters())
+        for index, layer in enumerate(separate.stack(part.path).layers):
+            for path, parameter in layer.named_parameters():
+                if path not in parameters or parameters[path].shape != parameter.shape:
+                    return (
+                        f"layer {index} has the parameter `{path}` of shape {tuple(parameter.shape)}; one layer that "
+                        "stands for all lacks it. Usual cause: a component that reads `shape.layer` does not "
+                        'declare `needs: ["layer"]`'
+                    )
     return HOLDS
 
 

@@ -24,6 +24,7 @@ FEEDFORWARD = "feed-forward treats tokens separately"
 POSITION_LIMIT = "positions are valid up to the limit"
 BIAS = "bias depends on distance only"
 OPTIONS = "every option has an effect"
+ROLES = "output matrices have their role"
 
 
 def traits(*hooks: str, bias: str = "none") -> Any:
@@ -84,6 +85,26 @@ def test_feedforward_that_mixes_tokens_is_reported(feedforward: Factory, failure
 def test_auxiliary_loss_that_is_not_a_scalar_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
     message = failure_of(feedforward(forward=lambda self, x: (x, x.mean(-1))), FEEDFORWARD)
     assert "its auxiliary loss has the shape (2, 5); expected a scalar" in message
+
+
+def init_maps(self: Any, shape: Shape) -> None:
+    nn.Module.__init__(self)
+    self.inner, self.outer = nn.Linear(shape.width, 8), nn.Linear(8, shape.width)
+
+
+def test_output_map_without_its_role_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
+    def maps(share: float, **roles: str) -> Any:
+        return feedforward(
+            __init__=init_maps,
+            forward=lambda self, x: (share * x + self.outer(self.inner(x).tanh()), None),
+            roles=roles,
+        )
+
+    message = failure_of(maps(0.0), ROLES)
+    assert "`outer.weight` writes the output, but has the role `weight`; expected `residual`" in message
+    residual = {"outer.weight": "residual"}
+    assert failure_of(maps(0.5, **residual), ROLES) == ""
+    assert failure_of(maps(0.0, **residual), ROLES) == ""
 
 
 def run_first_only(self: Any, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
@@ -152,6 +173,16 @@ def with_option(annotation: Any, default: Any, read: Callable[[Any], float]) -> 
 NUMBER = Annotated[float, "a number", Range(above=0)]
 CHOICE = Annotated[Literal["a", "b", "c"], "one of three"]
 FLAG = Annotated[bool, "on or of"]
+
+
+def test_layer_without_a_parameter_when_shared_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
+    def init(self: Any, shape: Shape) -> None:
+        nn.Module.__init__(self)
+        self.scale = nn.Linear(shape.width, shape.width) if shape.layer == 1 else None
+
+    first_only = feedforward(__init__=init, forward=lambda self, x: (x if self.scale is None else self.scale(x), None))
+    message = failure_of(first_only, "shared layers have all parameters")
+    assert "layer 1 has the parameter `feedforward.scale.weight` of shape (16, 16); one layer" in message
 
 
 def test_number_without_effect_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:

@@ -21,11 +21,12 @@ from paribus import (
     Shape,
     Visibility,
     empty_cache,
+    softmax_cost,
     visibility_of,
 )
 from paribus.registry import Registry
 from paribus.testing import examine
-from paribus.testing.forward_checks import flop_counter
+from paribus.testing.cost_checks import flop_counter
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]
@@ -33,6 +34,7 @@ DECODING = "chunked decoding equals one pass"
 WEIGHTS = "attention weights match their declaration"
 GRADIENTS = "gradient reaches every parameter"
 FLOPS = "FLOPs match their declaration"
+MEMORY = "memories of any size are read"
 
 
 def test_cache_that_loses_tokens_is_reported(attention: Factory, failure_of: FailureOf) -> None:
@@ -69,6 +71,30 @@ def test_missing_cost_is_reported(attention: Factory, failure_of: FailureOf) -> 
 def test_wrong_cost_of_a_feedforward_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
     expensive = feedforward(cost=lambda self, load: Cost(flops=7 * load.queries))
     assert "declares 84 FLOPs for 12 tokens, but torch counts 0" in failure_of(expensive, FLOPS)
+
+
+def test_missing_cost_of_a_bias_is_reported(position: Factory, failure_of: FailureOf) -> None:
+    def bias(self: Any, pair: Pair) -> Tensor:
+        queries, keys = (positions.to(pair.dtype) for positions in (pair.q_positions, pair.k_positions))
+        return (queries.unsqueeze(-1) @ keys.unsqueeze(-2)).unsqueeze(1).expand(-1, pair.heads, -1, -1)
+
+    free = position(traits={"hooks": ["bias"], "bias": "positions", "owner": "stack"}, bias=bias)
+    assert "declares 0 FLOPs for 12 queries and 12 keys, but torch counts 288" in failure_of(free, FLOPS)
+
+
+def test_raw_memory_that_is_not_averaged_is_reported(attention: Factory, failure_of: FailureOf) -> None:
+    def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
+        return 2 * self.heads.merge(self.attend(self.heads, x, ctx))  # type: ignore[no-any-return]  # `self` is Any
+
+    message = failure_of(attention(forward=forward), MEMORY)
+    assert "the output for a raw memory of 7 tokens and width 16 whose tokens are all 1 is from 2 to 2" in message
+
+
+def test_wrong_state_of_a_memory_is_reported(attention: Factory, failure_of: FailureOf) -> None:
+    def cost(self: Any, load: Load) -> Cost:
+        return softmax_cost(self.shape, self.shape.heads, Visibility(), load)._replace(state=1)
+
+    assert "declares 1 elements of state for a memory of 7 tokens" in failure_of(attention(cost=cost), MEMORY)
 
 
 def test_window_may_cost_less_than_full_attention_but_not_more(attention: Factory, failure_of: FailureOf) -> None:

@@ -1,0 +1,218 @@
+"""Checks of costs: declared FLOPs against those that torch counts, and memories of cross-attention of any size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from paribus.assembly.components import make
+from paribus.errors import SpecError
+from paribus.kernels import KERNELS
+from paribus.parts.attend import Attend
+from paribus.parts.attention_planner import CrossAttention
+from paribus.parts.batch import Stream, TokenLayout
+from paribus.parts.context import Memory
+from paribus.parts.shape import Load, Shape
+from paribus.parts.stack import Layer
+from paribus.slots.attention import Attention
+from paribus.slots.position import Position
+from paribus.specs.fields import NO_POSITION
+from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
+from paribus.testing.position_checks import position_pair
+from paribus.testing.small_model import TOLERANCE, SmallModel, noise, tokens
+
+LENGTH: Final = 12
+MEMORY_LENGTH: Final = 7
+PAIRS: Final = ((12, 12), (5, 12), (1, 12), (12, 7))  # numbers of queries and keys; more queries than keys: extra ones
+_SUBLAYERS: Final = {"attention": ("attention", "cross"), "feedforward": ("feedforward",)}
+
+
+def flop_counter() -> FlopCounterMode:
+    """Return torch's FLOP counter, extended with Fourier transforms."""
+    return FlopCounterMode(display=False, custom_mapping=dict.fromkeys(_TRANSFORMS, _fft_flops))
+
+
+_TRANSFORMS = (torch.ops.aten._fft_c2c, torch.ops.aten._fft_r2c, torch.ops.aten._fft_c2r)
+
+
+def _fft_flops(shape: Any, dims: list[int], *_: Any, out_shape: Any = None, **__: Any) -> int:
+    """FLOPs of Fourier transforms: 5 N log2 N for a transform of N numbers, as FFTW counts them."""
+    size: int = math.prod(shape[dim] for dim in dims)
+    transforms: int = math.prod(shape) // size
+    return round(transforms * 5 * size * math.log2(size))
+
+
+def cost(case: Case, host: HostModel) -> Verdict:
+    """The declared FLOPs equal those that torch counts; with a window or blocks, they are at most those.
+
+    Attention runs on the meta device, where torch counts every kernel. A feed-forward runs on real inputs, because its
+    FLOPs may depend on them.
+    """
+    if case.entry.slot in ("embedding", "position"):
+        return (_embedding_fault if case.entry.slot == "embedding" else _position_fault)(case, host)
+    model = (
+        case.small_model(host)
+        if case.entry.slot == "feedforward"
+        else SmallModel(host.spec, case.registry, initialized=False)
+    )
+    sublayers = _SUBLAYERS[case.entry.slot]
+    for stack_part in model.topology.parts:
+        counted = _count_flops(model, stack_part.path)
+        length = model.stack(stack_part.path).shape.length if model.has_fixed_length else LENGTH
+        load = Load(length, length, memory=MEMORY_LENGTH if stack_part.cross else 0)
+        for name in sublayers:
+            fault = (
+                HOLDS
+                if name == "cross" and not stack_part.cross
+                else _sublayer_fault(model, stack_part.path, name, load, counted)
+            )
+            if fault:
+                return fault
+    return HOLDS
+
+
+def _sublayer_fault(model: SmallModel, path: str, name: str, load: Load, counted: dict[str, int]) -> str:
+    for index, layer in enumerate(model.stack(path).layers):
+        assert isinstance(layer, Layer)
+        component: Any = getattr(layer, name)
+        fault = _flops_fault(
+            name, component, component.cost(load).flops, counted.get(f"Stack.layers.{index}.{name}", 0), load
+        )
+        if fault:
+            return fault
+    return HOLDS
+
+
+def _flops_fault(name: str, component: nn.Module, declared: int, counted: int, load: Load) -> str:
+    size = f"{load.queries} tokens" + (f" and a memory of {load.memory}" if load.memory else "")
+    if _windowed(component):
+        if declared > counted:
+            return (
+                f"`cost` of an attention with a window declares {declared:,} FLOPs for {size}; expected "
+                f"at most the {counted:,} that torch counts without the window"
+            )
+    elif declared != counted:
+        return f"`cost` of `{name}` declares {declared:,} FLOPs for {size}, but torch counts {counted:,}"
+    return HOLDS
+
+
+def _windowed(component: nn.Module) -> bool:
+    visibilities = (module.visibility for module in component.modules() if isinstance(module, Attend))
+    return any(visibility.window is not None or visibility.blocks is not None for visibility in visibilities)
+
+
+def _count_flops(model: SmallModel, path: str) -> dict[str, int]:
+    """Count the FLOPs of one pass through one stack, by module."""
+    device = next(model.topology.parameters()).device
+    memory = model.memory(tokens(1, MEMORY_LENGTH).to(device)) if path == "body" else None
+    with flop_counter() as counter:
+        model.topology.run({path: Stream(model.tokens(1, LENGTH).to(device))}, path, memory=memory)
+    return {module: sum(counts.values()) for module, counts in counter.get_flop_counts().items()}
+
+
+def _embedding_fault(case: Case, host: HostModel) -> Verdict:
+    """Compare the cost of embedding some tokens and scoring fewer vectors."""
+    model = case.small_model(host)
+    embedding, stack = model.topology.embedding, model.stack()
+    length = stack.shape.length if model.has_fixed_length else LENGTH
+    scored = LENGTH - 5 if embedding.traits.get("unembeds", True) else 0
+    part: Any = stack.embedding
+    with flop_counter() as counter:
+        embedding(Stream(model.tokens(1, length)), 0, lambda x, positions: x, part)
+        if scored:
+            embedding.unembed(noise("hidden", scored, stack.shape.embedding_width))
+    load = Load(length, length, head_positions=scored)
+    declared = embedding.cost(load).flops + embedding.stack_part_cost(stack.shape, load).flops
+    counted = counter.get_total_flops()
+    if declared != counted:
+        return (
+            f"`cost` and `stack_part_cost` declare {declared:,} FLOPs for {length} tokens, {scored} of them scored, "
+            f"but torch counts {counted:,}"
+        )
+    return HOLDS
+
+
+def _position_fault(case: Case, host: HostModel) -> Verdict:
+    """Compare the cost of `bias` and `mix` for different numbers of queries and keys."""
+    if not {"bias", "mix"} & {*case.entry.traits.get("hooks", [])}:
+        return DOES_NOT_APPLY
+    for queries, keys in PAIRS:
+        k_positions = torch.arange(keys).unsqueeze(0)
+        q_positions = k_positions[:, -queries:] if queries <= keys else torch.arange(queries).unsqueeze(0) * 5 % keys
+        pair = position_pair(case.small_model(host), q_positions, k_positions)
+        if pair is None:
+            return DOES_NOT_APPLY
+        position = pair[0]
+        with flop_counter() as counter:
+            if position.traits["bias"] != "none":
+                position.bias(pair[1])
+            if position.uses_mix():
+                position.mix(noise("weights", 1, pair[1].heads, queries, keys), pair[1])
+        declared, counted = position.cost(Load(queries, keys)).flops, counter.get_total_flops()
+        if declared != counted:
+            return (
+                f"`cost` declares {declared:,} FLOPs for {queries} queries and {keys} keys, but torch counts "
+                f"{counted:,}"
+            )
+    return HOLDS
+
+
+def memories(case: Case, host: HostModel) -> Verdict:
+    """Cross-attention reads memories of any width and length at the declared cost, and raw ones as means of tokens."""
+    if not case.entry.traits.get("cross"):
+        return DOES_NOT_APPLY
+    shape, verdict = case.small_model(host).stack().shape, DOES_NOT_APPLY
+    for is_raw in (False, True) if case.entry.traits.get("raw_memory") else (False,):
+        for width in (shape.width, 2 * shape.width):
+            place = replace(shape, layer=0, causal=False, memory_width=width, raw_memory=is_raw)
+            try:
+                attention = make(case.registry, "attention", host.spec["attention"], place, kind=Attention)
+            except SpecError:
+                continue  # it requires another width
+            kind = f"{'raw ' * is_raw}memory of {MEMORY_LENGTH} tokens and width {width}"
+            verdict = _memory_fault(case, attention, place, kind)
+            if verdict:
+                return verdict
+    return verdict
+
+
+def _memory_fault(case: Case, attention: Attention, shape: Shape, kind: str) -> str:
+    attention = attention.double().eval()
+    for path, parameter in attention.named_parameters():
+        parameter.copy_(noise(path, *parameter.shape))
+    no_position = make(case.registry, "position", {"name": NO_POSITION}, shape, kind=Position)
+    crossing = CrossAttention(attention, no_position, KERNELS[-1:], shape.heads)
+    x, layout = noise("queries", 1, PAIRS[1][0], shape.width), TokenLayout(torch.arange(PAIRS[1][0]).unsqueeze(0))
+
+    def read(hidden: Tensor, state: dict[str, Tensor]) -> Tensor:
+        memory = Memory(hidden, TokenLayout(torch.arange(MEMORY_LENGTH).unsqueeze(0)))
+        return crossing(x, layout, memory, state, crossing.plans(x, layout, memory))
+
+    assert shape.memory_width is not None
+    hidden, state = noise("memory", 1, MEMORY_LENGTH, shape.memory_width), dict[str, Tensor]()
+    with flop_counter() as counter:
+        output = read(hidden, state)
+    width = shape.memory_width if shape.raw_memory else shape.width
+    if output.shape != (*x.shape[:2], width):
+        return f"the output for a {kind} has the shape {tuple(output.shape)}; expected {(*x.shape[:2], width)}"
+    load = Load(x.shape[1], x.shape[1], memory=MEMORY_LENGTH)
+    declared, stored = attention.cost(load), sum(tensor.numel() for tensor in state.values())
+    fault = _flops_fault("cross", attention, declared.flops, counter.get_total_flops(), load)
+    if fault:
+        return f"for a {kind}: {fault}"
+    if declared.state != stored:
+        return f"`cost` declares {declared.state:,} elements of state for a {kind}, but a pass stores {stored:,}"
+    if shape.raw_memory and case.entry.traits.get("normalized"):
+        token = torch.ones(shape.memory_width, dtype=x.dtype)
+        output = read(token.expand_as(hidden), {})
+        if float(output.max()) > 1 + TOLERANCE or float(output.min()) < -TOLERANCE:
+            return (
+                f"the output for a {kind} whose tokens are all 1 is from {float(output.min()):.2g} to "
+                f"{float(output.max()):.2g}; expected at most 1, a mean with weights whose sum is at most 1"
+            )
+    return HOLDS
