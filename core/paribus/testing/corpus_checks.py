@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
-import os
 import shutil
-import subprocess
-import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
@@ -31,27 +27,27 @@ from paribus.testing.option_specs import (
     other_values,
     spec_with_options,
 )
-from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
+from paribus.testing.purity_checks import (
+    external_reads,
+    generator_states,
+    process_fault,
+    restored_settings,
+    seed_generators,
+)
 
 MAX_DOCUMENTS: Final = 5000  # documents of each split that a check reads
 FEW_DOCUMENTS: Final = 600  # of the readings of another option, and of those whose calls are traced
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 TIMES: Final = (2, 4)  # lengths of longer documents
-CHILD_SECONDS: Final = 120
 FILE_KINDS: Final = frozenset({".txt", ".md", ".jsonl", ".csv", ".tsv"})  # kinds of files that are generated
-_CHILD: Final = """
-import hashlib, itertools, json, sys
-from paribus.assembly.components import make
-from paribus.registry import index
-from paribus.registry.registry import LazyRegistry
+_READING: Final = """
+import itertools
 from paribus.slots.corpus import Corpus
-request = json.load(sys.stdin)
-corpus = make(LazyRegistry(index(plugins=request["files"])), "corpus", request["node"], kind=Corpus)
-digest = hashlib.sha256(corpus.fingerprint().encode())
+corpus = make(registry, "corpus", request["node"], kind=Corpus)
+digest.update(corpus.fingerprint().encode())
 for split in ("train", "val"):
     for document in itertools.islice(corpus.documents(split), request["count"]):
         digest.update(repr(tuple(document)).encode("utf-8", "surrogatepass"))
-print(digest.hexdigest())
 """
 
 Documents = Mapping[Split, list[Document]]
@@ -128,38 +124,8 @@ def corpus_inputs(case: Case, host: HostModel) -> Verdict:
                 return "the documents depend on the working directory"
         except DataError:  # the option is a relative path
             pass
-    return _process_fault(case, host)
-
-
-def _process_fault(case: Case, host: HostModel) -> str:
-    """Return a message if two new processes with other hash seeds and languages read other documents."""
-    if case.topic in case.registry.local:
-        return HOLDS
-    request = {"files": [str(file) for file in case.registry.files], "node": _with_files(case, host.spec["corpus"])}
-    environments = (
-        {"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC", "USER": "first"},
-        {"PYTHONHASHSEED": "2", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "USER": "second"},
-    )
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment},
-            text=True,
-        )
-        for environment in environments
-    ]
-    text = json.dumps({**request, "count": MAX_DOCUMENTS})
-    results = [child.communicate(text, CHILD_SECONDS) for child in children]
-    digests = [output for output, _ in results]
-    for child, (_, errors) in zip(children, results, strict=True):
-        if child.returncode and "error[unknown-component] corpus" not in errors:  # its plugin is known to this process
-            return f"a new process cannot read it: {(errors.strip().splitlines() or ['no message'])[-1]}"
-    if digests[0] != digests[1]:
-        return "two processes read other documents. Usual cause: the order of a set, `hash`, or the environment"
-    return HOLDS
+    node = _with_files(case, host.spec["corpus"])
+    return process_fault(case, _READING, {"node": node, "count": MAX_DOCUMENTS}, "read other documents")
 
 
 def corpus_contents(case: Case, host: HostModel) -> Verdict:

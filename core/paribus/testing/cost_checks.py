@@ -201,12 +201,9 @@ def _memory_fault(case: Case, attention: Attention, shape: Shape, kind: str) -> 
     if output.shape != (*x.shape[:2], width):
         return f"the output for a {kind} has the shape {tuple(output.shape)}; expected {(*x.shape[:2], width)}"
     load = Load(x.shape[1], x.shape[1], memory=MEMORY_LENGTH)
-    declared, stored = attention.cost(load), sum(tensor.numel() for tensor in state.values())
-    fault = _flops_fault("cross", attention, declared.flops, counter.get_total_flops(), load)
+    fault = _flops_fault("cross", attention, attention.cost(load).flops, counter.get_total_flops(), load)
     if fault:
         return f"for a {kind}: {fault}"
-    if declared.state != stored:
-        return f"`cost` declares {declared.state:,} elements of state for a {kind}, but a pass stores {stored:,}"
     if shape.raw_memory and case.entry.traits.get("normalized"):
         token = torch.ones(shape.memory_width, dtype=x.dtype)
         output = read(token.expand_as(hidden), {})

@@ -190,9 +190,18 @@ def _labels_fault(setup: ObjectiveSetup, batch: Batch) -> str:
     count = sum((_per_example(values != IGNORED) for values in labels.values()), torch.tensor(0))
     if bool((count == 0).any()):
         return f"example {int((count == 0).nonzero()[0])} has no label"
-    body, pad = batch.streams["body"], setup.text.vocabulary.specials.get("pad")
+    body, specials = batch.streams["body"], setup.text.vocabulary.specials
+    pad, mask = specials.get("pad"), specials.get("mask")
     for term, values in labels.items():
-        if values.shape != body.tokens.shape or not has_padding(body) or pad is None:
+        if values.shape != body.tokens.shape:
+            continue
+        is_token = term in setup.objective.traits.get("token_terms", [])
+        if is_token and mask is not None and bool(((values == mask) & (body.tokens == mask)).any()):
+            return (
+                f"the label of `{term}` at a masked token is the mask token; expected the token of the text. Usual "
+                "cause: labels that are read after masking"
+            )
+        if not has_padding(body) or pad is None:
             continue
         is_next = (values[:, :-1] == body.tokens[:, 1:]) & (values[:, :-1] == pad)  # of a next-token loss
         if bool((is_next & ~_text_mask(body)[:, 1:]).any()):

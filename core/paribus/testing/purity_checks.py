@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import random
+import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -27,6 +29,21 @@ from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, n
 
 LENGTH: Final = 12
 SEEDS: Final = (0, 1, 2)
+CHILD_SECONDS: Final = 120
+PROCESS_ENVIRONMENTS: Final = (
+    {"PYTHONHASHSEED": "1", "LC_ALL": "C.UTF-8", "TZ": "UTC", "USER": "first"},
+    {"PYTHONHASHSEED": "2", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "USER": "second"},
+)
+_CHILD: Final = """
+import hashlib, json, sys
+from paribus.assembly.components import make
+from paribus.registry import index
+from paribus.registry.registry import LazyRegistry
+request, digest = json.load(sys.stdin), hashlib.sha256()
+registry = LazyRegistry(index(plugins=request["files"]))
+{program}
+print(digest.hexdigest())
+"""
 _LIBRARY: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _PACKAGES: Final = tuple(str(Path(module.__file__ or "").parent) for module in (torch, np))
 _ENVIRONMENT: Final = os._Environ.__getitem__.__code__
@@ -248,4 +265,33 @@ def training_mode(case: Case, host: HostModel) -> Verdict:
             f"with a dropout of 0, the output in training mode differs by {difference:.2g} from that in evaluation "
             "mode. Usual cause: dropout with a rate of its own, or statistics of the batch"
         )
+    return HOLDS
+
+
+def process_fault(case: Case, program: str, request: Mapping[str, Any], behaviour: str) -> str:
+    """Return a message if a program updates `digest` in another way in each of two new processes.
+
+    It has the `request` and the `registry`. The processes have other hash seeds and languages. A class of this process,
+    which they do not know, is not tested.
+    """
+    if case.topic in case.registry.local:
+        return HOLDS
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CHILD.format(program=program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+            text=True,
+        )
+        for environment in PROCESS_ENVIRONMENTS
+    ]
+    text = json.dumps({**request, "files": [str(file) for file in case.registry.files]})
+    results = [child.communicate(text, CHILD_SECONDS) for child in children]
+    for child, (_, errors) in zip(children, results, strict=True):
+        if child.returncode and "error[unknown-component]" not in errors:  # its plugin is known to this process
+            return f"a new process fails: {(errors.strip().splitlines() or ['no message'])[-1]}"
+    if results[0][0] != results[1][0]:
+        return f"two processes {behaviour}. Usual cause: the order of a set, `hash`, or the environment"
     return HOLDS

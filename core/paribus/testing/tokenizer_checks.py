@@ -18,6 +18,7 @@ from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.data_checks import WORDS, SyntheticCorpus
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import Spec, option_specs
+from paribus.testing.purity_checks import process_fault
 
 LONG_TEXT: Final = " ".join(WORDS * 1200)
 TEXTS: Final = (
@@ -47,6 +48,13 @@ CAPITALS: Final = [document.text.upper() for document in SyntheticCorpus().docum
 VALUES: Final = 1  # other values of a numeric option
 SPECIAL_TOKENS: Final = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<bos>", "<eos>", "<extra_id_0>")
 BYTE_LETTERS: Final = [chr(code) for code in range(33, 324) if code not in (*range(127, 161), 173)]
+_TRAINING: Final = """
+from paribus.slots.tokenizer import Tokenizer
+tokenizer = make(registry, "tokenizer", request["node"], kind=Tokenizer)
+tokenizer.train(iter(request["texts"]), None)
+digest.update(tokenizer.state())
+"""
+EXAMPLE_NAME: Final = "tokenizer.json"
 EXAMPLE_FILE: Final = {  # of bytes, and of the special tokens as words, so that a text may spell them out
     "version": "1.0",
     "truncation": None,
@@ -161,7 +169,8 @@ def _letters(text: str) -> str:
 def training_and_state(case: Case, host: HostModel) -> Verdict:
     """Trainings learn the same, a state alone restores the tokenizer, and the vocabulary is as declared.
 
-    A state is restored by a tokenizer with the same options and by one with others.
+    Two new processes also learn the same. A state is restored by a tokenizer with the same options, by one with others,
+    and by one that has encoded texts with another state.
     """
     node = host.spec["tokenizer"]
     tokenizer, second = _trained(case, node), _train(case, node, _texts())
@@ -184,14 +193,25 @@ def training_and_state(case: Case, host: HostModel) -> Verdict:
             fault = _restored_fault(changed, _tokenizer(case, other)) if changed is not None else HOLDS
             if fault:
                 return fault + description
-    return _word_start_fault(tokenizer) or _size_fault(case, host, tokenizer)
+    capitals.encode_batch([*TEXTS, *_texts()])  # it may keep their ids
+    reads_file = any(option.sample == EXAMPLE_NAME for option in case.entry.options)
+    return (
+        _restored_fault(tokenizer, capitals)
+        or _word_start_fault(tokenizer)
+        or _size_fault(case, host, tokenizer)
+        or (
+            HOLDS
+            if reads_file
+            else process_fault(case, _TRAINING, {"node": dict(node), "texts": _texts()}, "learn other states")
+        )
+    )
 
 
 def _restored_fault(tokenizer: Tokenizer, restored: Tokenizer) -> str:
     restored.load(tokenizer.state())
     if restored.state() != tokenizer.state():
         return "`load(state())` does not restore the state: `state()` differs afterwards"
-    texts = [*TEXTS, UNSEEN_TEXT]
+    texts = [*TEXTS, UNSEEN_TEXT, *_texts()]
     for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
         if restored.encode_batch([text]) != [ids] or restored.decode(ids) != tokenizer.decode(ids):
             return (
@@ -278,7 +298,7 @@ def _train(case: Case, node: Mapping[str, Any], *trainings: Sequence[str]) -> To
     if case.entry.traits.get("modality", "text") != "text":
         return None
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "tokenizer.json"
+        file = Path(folder) / EXAMPLE_NAME
         file.write_text(json.dumps(EXAMPLE_FILE))
         paths = {option.name: str(file) for option in case.entry.options if option.sample == file.name}
         tokenizer = _tokenizer(

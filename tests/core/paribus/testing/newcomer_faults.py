@@ -14,14 +14,13 @@ REFERENCE: Final = "output equals the author's reference"
 
 
 class PlantedFault(NamedTuple):
-    """Fault in a plugin: replacements in its source, and the check that finds it, or the reason why none does."""
+    """Fault in a plugin: replacements in its source, and the check that finds it."""
 
     slot: str
     plugin: str  # file in `newcomer_plugins/`
     fault: str
     changes: Sequence[tuple[str, str]]
-    check: str = ""
-    reason: str = ""
+    check: str
 
 
 PLUGINS: Final = {
@@ -95,7 +94,7 @@ FAULTS: Final = (
         "log_distance",
         "all heads share the mean of the slopes ahead",
         [("self.ahead.to(pair.dtype)[:, None, None]", "self.ahead.to(pair.dtype).mean()")],
-        reason="another model; an author's reference can find it",
+        check=REFERENCE,
     ),
     # -- norm --------------------------------------------------------------------------------------------------------
     PlantedFault(
@@ -146,7 +145,7 @@ FAULTS: Final = (
                 "        labels = shown.masked_fill(~hide, IGNORED)\n",
             )
         ],
-        reason="not checked: labels that are tokens of the text are never the mask token",
+        check="examples have valid tokens and labels",
     ),
     PlantedFault(
         "objective",
@@ -160,7 +159,7 @@ FAULTS: Final = (
                 "            block, count = torch.arange(length).expand_as(tokens), length\n",
             )
         ],
-        reason="not checked: options have an effect with every value of `data.documents`",
+        check=REFERENCE,
     ),
     PlantedFault(
         "objective",
@@ -175,7 +174,7 @@ FAULTS: Final = (
                 "        shown = tokens.masked_fill(gone, self.mask_token)\n",
             )
         ],
-        reason="not checked: labels are hidden where documents are packed",
+        check=REFERENCE,
     ),
     PlantedFault(
         "objective",
@@ -202,7 +201,7 @@ FAULTS: Final = (
                 "        self._cache: dict[str, list[int]] = {}\n        self._set([])\n",
             ),
         ],
-        reason="not checked: a tokenizer that has encoded text loads another state",
+        check="training is deterministic",
     ),
     PlantedFault(
         "tokenizer",
@@ -216,7 +215,7 @@ FAULTS: Final = (
                 "        pieces.sort(key=lambda gram: -grams[gram] * len(gram))\n",
             )
         ],
-        reason="not checked: another process learns the same",
+        check="training is deterministic",
     ),
     PlantedFault(
         "tokenizer",
@@ -228,7 +227,7 @@ FAULTS: Final = (
                 "        self._set(json.loads(state))\n        self._reach = 4\n",
             )
         ],
-        reason="not checked: after a reload, texts with pieces of every length have the same ids",
+        check="training is deterministic",
     ),
     # -- optimizer ---------------------------------------------------------------------------------------------------
     PlantedFault(
@@ -274,11 +273,14 @@ FAULTS: Final = (
 
 
 def table() -> list[str]:
-    """Return the faults with the check that finds each, as Markdown, and the reasons of those that none finds."""
+    """Return the faults with the check that finds each, as Markdown."""
     lines = ["| slot | planted fault | found by |", "| --- | --- | --- |"]
-    lines += [f"| {fault.slot} | {fault.fault} | {fault.check or 'nothing'} |" for fault in FAULTS]
-    missed = [fault for fault in FAULTS if not fault.check]
-    lines += ["", f"{len(FAULTS) - len(missed)} of {len(FAULTS)} are found."]
-    if missed:
-        lines += ["The others:", "", *(f"- {fault.slot}: {fault.fault}: {fault.reason}." for fault in missed)]
-    return lines
+    lines += [f"| {fault.slot} | {fault.fault} | {fault.check} |" for fault in FAULTS]
+    by_reference = sum(fault.check == REFERENCE for fault in FAULTS)
+    return [
+        *lines,
+        "",
+        f"All {len(FAULTS)} are found, {by_reference} of them only by a reference. Their author wrote neither the",
+        "references nor the kit. The checks of the day found 12; the others were added for these faults, so the",
+        "table does not tell how many faults of the next author are found.",
+    ]
