@@ -182,7 +182,11 @@ def test_every_independent_fault_has_a_result() -> None:
 def test_reference_attention_conforms(components: Registry) -> None:
     report = examine(unchanged_component("by_hand", components), registry=components)
     assert report.ok, str(report)
-    assert report.skipped == ("attention weights match their declaration", "kernels agree")
+    assert report.skipped == (
+        "attention weights match their declaration",
+        "kernels agree",
+        "converted weights keep the output",
+    )
 
 
 def reported_fault_tests() -> list[str]:

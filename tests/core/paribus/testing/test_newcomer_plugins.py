@@ -65,7 +65,8 @@ def slow_log_distance(
 ) -> Tensor:
     """q · k - slope log(1 + |i - j| / tau), with another slope and tau for keys ahead."""
     slope, tau = (module.ahead, options["ahead_tau"]) if j > i else (module.behind, options["tau"])
-    return q @ k - slope[head] * math.log1p(abs(i - j) / tau)
+    score: Tensor = q @ k - slope[head] * math.log1p(abs(i - j) / tau)
+    return score
 
 
 def slow_block_masking(objective: Any, example: Example, options: Mapping[str, Any]) -> dict[str, Any]:
