@@ -35,15 +35,29 @@ class Problem:
     hint: str = ""  # what to do about it
 
     def __str__(self) -> str:
+        return f"error[{self.code}]{self.place and f' {self.place}'}: {self.sentence}"
+
+    @property
+    def place(self) -> str:
+        """Return the path and the location on one line: "attention.kv_heads (study.yaml:12)"."""
         place = " ".join(part for part in (self.path, f"({self.location})" if self.location else "") if part)
-        line = f"error[{self.code}]" + (f" {place}" if place else "") + f": {self.message}"
+        return _one_line(place)
+
+    @property
+    def sentence(self) -> str:
+        """Return the message, what is valid, and what to do, on one line."""
+        line = self.message
         if self.suggestion:
             line += f'; did you mean "{self.suggestion}"?'
         if self.valid:
             line += f"{'' if self.suggestion else ';'} valid: {self.valid}"
         if self.hint:
             line += f"; {self.hint}"
-        return escape_unprintable(line).replace("\n", "\\n")
+        return _one_line(line)
+
+
+def _one_line(text: str) -> str:
+    return escape_unprintable(text).replace("\n", "\\n")
 
 
 class ParibusError(Exception):

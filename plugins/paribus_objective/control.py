@@ -45,6 +45,7 @@ class Control(Objective, WeightConverter):
 
     traits: ClassVar[ObjectiveTraits] = {
         "example_kind": "stream",
+        "corrupts": False,
         "visibility": "past",
         "parts": [],
         "segments": False,

@@ -45,6 +45,7 @@ class ImageClassification(Objective):
         "corrupts": False,
         "visibility": "both",
         "parts": [],
+        "segments": False,
         "needs": ["labels"],
         "options_from_corpus": {"classes": "least"},
         "unembeds": False,

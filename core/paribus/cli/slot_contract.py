@@ -159,6 +159,8 @@ def _members(node: ast.ClassDef, file: Path) -> Iterator[Member]:
                 annotation, described, *_ = getattr(annotation.slice, "elts", [annotation.slice, ast.Constant("")])
                 summary = str(ast.literal_eval(described))
             default = "" if item.value is None else f" = {ast.unparse(item.value)}"
+            if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Required":
+                annotation, default = annotation.slice, ", required"
             yield Member(item.target.id, ast.unparse(annotation) + default, summary)
 
 

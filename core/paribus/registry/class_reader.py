@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
 
 from paribus.errors import closest_match
 from paribus.hookspecs import SLOTS
@@ -32,7 +32,7 @@ class SchemaError(TypeError):
 def schema_of(component: type, injects: tuple[str, ...]) -> tuple[Option, ...]:
     """Return the options of a class. Its positional parameters must be `injects`."""
     init = component.__init__  # type: ignore[misc]  # of the class: it is inspected, not called
-    class_name = f"{component.__module__}.{component.__qualname__}"
+    class_name = component.__qualname__
     if init is object.__init__ or not inspect.isfunction(init):
         if injects:
             raise SchemaError(f"{class_name} has no __init__; expected one that takes ({', '.join(injects)})")
@@ -204,7 +204,7 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
         )
     if not isinstance(component, type):
         raise SchemaError(f"`{name}`: expected a class, got {component!r}")
-    class_name = f"{component.__module__}.{component.__qualname__}"
+    class_name = component.__qualname__
     cls: Any = component
     if not issubclass(component, base):
         bases = ", ".join(parent.__name__ for parent in component.__bases__)
@@ -246,7 +246,8 @@ def _file(component: type) -> str:
 
 def _traits(component: Any, base: type, class_name: str) -> Mapping[str, Any]:
     """Return the traits of a component as JSON, checked against the typed dictionary of its slot."""
-    kinds = get_type_hints(get_args(get_type_hints(base)["traits"])[0])
+    declared = get_args(get_type_hints(base)["traits"])[0]
+    kinds = get_type_hints(declared)
     for trait in component.traits:
         if trait not in kinds:
             near = closest_match(trait, kinds)
@@ -261,6 +262,9 @@ def _traits(component: Any, base: type, class_name: str) -> Mapping[str, Any]:
     for trait, value in traits.items():
         if not _has_type(kinds[trait], value):
             raise SchemaError(f"{class_name}: trait `{trait}`: expected {_type_name(kinds[trait])}, got {value!r}")
+    for name, kind in get_type_hints(declared, include_extras=True).items():
+        if get_origin(kind) is Required and name not in component.traits:
+            raise SchemaError(f"{class_name}: missing trait `{name}`: expected {_type_name(kinds[name])}")
     return traits
 
 

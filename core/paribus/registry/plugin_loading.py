@@ -147,19 +147,21 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
 
 
-def summarize_error(error: BaseException) -> str:
-    """Format an error as one line, with the last frame outside the import system."""
+def summarize_error(error: BaseException, *, file: str = "") -> str:
+    """Format an error as one line, with its notes and the last frame in a file, or else outside the import system."""
     message = next(iter(str(error).splitlines()), "")
     if isinstance(error, _RefusedError):
         return message
     hidden = ("importlib", __file__)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not any(name in f.filename for name in hidden)]
-    location = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    frame = next((f for f in reversed(frames) if f.filename == file), frames[-1] if frames else None)
+    location = "" if frame is None else f" ({frame.filename}:{frame.lineno}, in {frame.name})"
     if isinstance(error, SyntaxError):
         location = f" ({error.filename}:{error.lineno})"
     if isinstance(error, _LoadTimeoutError):
         return f"{message}{location}"
-    return f"{type(error).__name__}: {message}{location}{_sibling_hint(error)}"
+    notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {message}{location}{notes}{_sibling_hint(error)}"
 
 
 def _sibling_hint(error: BaseException) -> str:

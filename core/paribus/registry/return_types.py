@@ -129,7 +129,7 @@ def _check_of(annotation: Any) -> Check:  # noqa: PLR0911  # one return for each
     if kind is tuple and arguments and arguments[-1] is not Ellipsis:
         checks = [_check_of(argument) for argument in arguments]
         return lambda value: (
-            _is_sequence(value)
+            isinstance(value, (tuple, list))
             and len(value) == len(checks)
             and all(is_item(item) for is_item, item in zip(checks, value, strict=True))
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Required
 
 import numpy as np
 from torch import Tensor, nn
@@ -126,13 +126,15 @@ class ForwardPass(Protocol):
 
 
 class ObjectiveTraits(Traits, total=False):
-    """Traits of an objective. `corrupts`, `visibility`, `parts`, `segments` and `needs` are always given."""
+    """Traits of an objective."""
 
-    corrupts: bool  # changes the input of the model
-    visibility: Literal["both", "past", "any"]  # positions that a token of the body must see
-    parts: list[str]  # stacks that it reads besides the body
-    segments: bool  # sets the segments of tokens
-    needs: list[str]  # requirements: special tokens (mask, sentinels), sentences, documents, labels, teacher, …
+    corrupts: Required[bool]  # changes the input of the model
+    visibility: Required[Literal["both", "past", "any"]]  # positions that a token of the body must see
+    parts: Required[list[str]]  # stacks that it reads besides the body
+    segments: Required[bool]  # sets the segments of tokens
+    needs: Required[
+        list[str]
+    ]  # requirements: special tokens (mask, sentinels), sentences, documents, labels, teacher, …
     example_kind: Literal["stream", "segments", "texts", "pairs", "images"]  # examples that `form` makes, if it does
     optional_parts: list[str]  # stacks that it gives input to, if the topology has them
     adds_padding: bool  # pads the examples that it makes of a stream of text
@@ -161,7 +163,7 @@ class Objective(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
-    traits: ClassVar[ObjectiveTraits] = {}
+    traits: ClassVar[ObjectiveTraits]
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}  # term of the loss -> its labels in the targets
     captures: Capture = Capture()  # values that it reads of a pass besides the output
     teacher_captures: Capture = Capture()  # the same for the teacher's pass

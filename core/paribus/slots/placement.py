@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, Required
 
 from torch import Tensor, nn
 
@@ -17,7 +17,7 @@ Sublayer = Callable[[Tensor], Tensor]
 class PlacementTraits(Traits, total=False):
     """Traits of a placement."""
 
-    final_norm: bool  # a norm follows the last layer
+    final_norm: Required[bool]  # a norm follows the last layer
     identity_path: bool  # before a final norm, a layer without sublayer outputs scales its input; default: True
     output_normalized: bool  # norms of layers or the final norm normalize the output of the stack; default: True
     needs: list[str]  # `layer`: an instance for each layer
@@ -32,7 +32,7 @@ class Placement(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
-    traits: ClassVar[PlacementTraits] = {}
+    traits: ClassVar[PlacementTraits]
 
     @abstractmethod
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Required
 
 from torch import Tensor, nn
 
@@ -13,11 +13,11 @@ from paribus.slots.component import Component, Traits
 
 
 class PositionTraits(Traits, total=False):
-    """Traits of a position. `hooks`, `bias` and `owner` are always given."""
+    """Traits of a position."""
 
-    hooks: list[str]  # methods that it overrides: embed, rotate, bias, mix
-    bias: Literal["none", "positions", "content"]  # inputs of its bias: `content` reads queries and keys
-    owner: Literal["stack", "layer"]  # `stack`: layers share one instance
+    hooks: Required[list[str]]  # methods that it overrides: embed, rotate, bias, mix
+    bias: Required[Literal["none", "positions", "content"]]  # inputs of its bias: `content` reads queries and keys
+    owner: Required[Literal["stack", "layer"]]  # `stack`: layers share one instance
     distance_bias: bool  # the bias depends on the distance of two positions only
     score_terms: int  # number of score terms that share the scale, if options omit none (DeBERTa: 3); default: 1
     table: bool  # cannot represent positions beyond dims.length

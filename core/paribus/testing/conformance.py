@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 
-from paribus.errors import join_names
+from paribus.errors import ParibusError, join_names
 from paribus.hookspecs import SLOTS
 from paribus.registry import Registry, installed
 from paribus.registry.class_reader import slot_class
@@ -198,7 +199,10 @@ class Report:
             return f"{self.topic} is not tested: {self.not_tested}"
         if self.ok:
             return f"{self.topic} conforms: {count} checks pass" + (f" in {self.models} models" if self.models else "")
-        lines = [f"  {finding}" for finding in self.findings]
+        by_message: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            by_message.setdefault(finding.message, []).append(finding)
+        lines = [f"  {first._replace(check=_joined_checks(first, rest))}" for first, *rest in by_message.values()]
         return "\n".join([f"{self.topic} does not conform: {len(self.findings)} of {count} checks fail", *lines])
 
     def to_json(self) -> dict[str, Any]:
@@ -211,6 +215,13 @@ class Report:
             "findings": [finding._asdict() for finding in self.findings],
             "not_tested": self.not_tested,
         }
+
+
+def _joined_checks(first: Finding, rest: Sequence[Finding]) -> str:
+    """Return the name of the first check that fails with a message, and the number of the others."""
+    if not rest:
+        return first.check
+    return f"{first.check} and {len(rest)} other {'check' if len(rest) == 1 else 'checks'}"
 
 
 class NotConformingError(AssertionError):
@@ -330,7 +341,7 @@ def _build_models(case: Case) -> Finding | None:
         try:
             case.small_model(host)
         except Exception as error:
-            return Finding(BUILD, host.label, summarize_error(error))
+            return Finding(BUILD, host.label, _error_message(case, error))
     return None
 
 
@@ -341,8 +352,15 @@ def _run_check(case: Case, name: str, check: Check) -> Finding | Verdict:
         try:
             result = check.run(case, host)
         except Exception as error:  # a component that raises does not conform; other checks continue
-            result = summarize_error(error)
+            result = _error_message(case, error)
         if result:
             return Finding(name, host.label, result)
         verdict = result if verdict is DOES_NOT_APPLY else verdict
     return verdict
+
+
+def _error_message(case: Case, error: Exception) -> str:
+    """Return the problems of an error of the library; other errors have their last place in the component's file."""
+    if isinstance(error, ParibusError):
+        return "; ".join(f"{problem.place}: {problem.sentence}".removeprefix(": ") for problem in error.problems)
+    return summarize_error(error, file=inspect.getsourcefile(case.component) or "")

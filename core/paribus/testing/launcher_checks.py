@@ -194,7 +194,7 @@ def _ended_fault(session: Session) -> str:
     session.start("good")
     session.wait({"good"})
     (session.folder / "fail").touch()
-    deadline = time.monotonic() + EVENT_SECONDS
+    deadline = time.monotonic() + SECONDS
     while any(map(session.runs_here, FAILING)) and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(OTHERS_SECONDS)  # both ends are reported by one poll

@@ -27,6 +27,7 @@ from paribus.testing.option_specs import (
     is_choice,
     is_in_range,
     named,
+    noted,
     other_values,
     required_values,
     spec_with_options,
@@ -85,7 +86,8 @@ class _Trials:
         key = ("behaviour", host.label, "" if spec is None else repr(spec[self.case.entry.slot]))
         if spec is not None and key not in self.case.setups:
             try:
-                self.case.setups[key] = self.slot.of(self.case, host, spec)
+                with noted(values):
+                    self.case.setups[key] = self.slot.of(self.case, host, spec)
             except SpecError:
                 self.case.setups[key] = None
         return self.case.setups.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from paribus.assembly.build import build
@@ -42,6 +43,17 @@ def is_choice(option: Option) -> bool:
 def named(values: Values) -> str:
     """Return values of options as text."""
     return ", ".join(f"{'.'.join(path)}={value}" for path, value in values.items())
+
+
+@contextmanager
+def noted(values: Values) -> Iterator[None]:
+    """Add the values of options to an error that they cause."""
+    try:
+        yield
+    except Exception as error:
+        if values and not getattr(error, "__notes__", None):
+            error.add_note(f"with `{named(values)}`; expected a SpecError for values that are not valid")
+        raise
 
 
 def option_specs(
@@ -153,7 +165,8 @@ def valid_spec(case: Case, host: HostModel, values: Values) -> Spec | None:
     key = ("spec", host.label, repr(sorted(values.items())))
     if key not in case.setups:
         spec = spec_with_options(case, host, values)
-        case.setups[key] = None if spec is None or spec == host.spec or not _is_accepted(case, spec) else spec
+        with noted(values):
+            case.setups[key] = None if spec is None or spec == host.spec or not _is_accepted(case, spec) else spec
     valid: Spec | None = case.setups[key]
     return valid
 

@@ -155,6 +155,7 @@ def test_a_trait_that_is_not_a_literal_is_rejected(value: object) -> None:
         ("position", Position, {"hooks": [1]}, r"trait `hooks`: expected list\[str\], got \[1\]"),
         ("corpus", Corpus, {"provides_if": {"image": 1}}, r"trait `provides_if`: expected dict\[str, str\], got"),
         ("position", Position, {"visibility": "all"}, "trait `visibility`: expected both or past or any, got 'all'"),
+        ("position", Position, {"hooks": []}, "missing trait `bias`: expected none or positions or content"),
     ],
 )
 def test_a_trait_of_another_kind_is_rejected(slot: str, base: type, traits: Any, words: str) -> None:

@@ -126,7 +126,7 @@ def test_an_invalid_component_does_not_affect_the_others(site: Any, poems: str) 
     plugin = loaded(site, bad)
     assert [entry.name for entry in plugin.manifest.entries] == ["poems"]
     assert [broken.name for broken in plugin.manifest.broken] == ["Bad Name", "prose"]
-    assert "component corpus.prose, failed to load: builtins.int: expected a subclass of Corpus" in str(
+    assert "component corpus.prose, failed to load: int: expected a subclass of Corpus" in str(
         plugin.manifest.broken[1]
     )
 

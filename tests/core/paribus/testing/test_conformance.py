@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+import torch
 
-from paribus import Cost, Norm, PluginError, SpecError
+from paribus import Cost, Norm, PluginError, Range, SpecError
 from paribus.registry import Registry
 from paribus.testing import Finding, NotConformingError, Report, conform, examine
 from paribus.testing.conformance import ARCHITECTURE, CHECKS, OUTSIDE_MODELS
@@ -48,6 +49,32 @@ def test_component_that_cannot_be_built_is_reported_once(feedforward: Factory, c
     report = examine(feedforward(__init__=init), registry=components)
     assert [finding.check for finding in report.findings] == ["models can be built"]
     assert "RuntimeError: no memory (" in report.findings[0].message
+
+
+def test_wrong_return_type_is_reported_once_for_all_checks(feedforward: Factory, components: Registry) -> None:
+    report = examine(feedforward(forward=lambda self, x: x), registry=components)
+    assert len(report.findings) > 15
+    lines = str(report).splitlines()
+    assert len(lines) == 2
+    assert f"feed-forward treats tokens separately and {len(report.findings) - 1} other checks (" in lines[1]
+    assert ".forward`: expected the return type tuple[Tensor, Tensor | None], got Tensor" in lines[1]
+
+
+def test_error_names_the_value_of_the_option_that_causes_it(feedforward: Factory, components: Registry) -> None:
+    def init(self: Any, shape: Any, *, group: Annotated[int, "size", Range(1)] = 2) -> None:
+        torch.nn.Module.__init__(self)
+        self.group, self.weight = group, torch.nn.Parameter(torch.ones(shape.width, shape.width))
+
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        return (x @ self.weight).unflatten(-1, (-1, self.group)).flatten(-2), None
+
+    report = examine(
+        feedforward(__init__=init, forward=forward), registry=components, only=["every option has an effect"]
+    )
+    message = report.findings[0].message
+    assert message.startswith("RuntimeError: unflatten: ")
+    assert "), with `group=" in message
+    assert message.endswith("expected a SpecError for values that are not valid")
 
 
 def test_component_that_no_model_accepts_is_reported_with_the_reason(attention: Factory, components: Registry) -> None:

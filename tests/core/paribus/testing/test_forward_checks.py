@@ -21,7 +21,6 @@ from paribus import (
     Shape,
     Visibility,
     empty_cache,
-    softmax_cost,
     visibility_of,
 )
 from paribus.registry import Registry
@@ -48,10 +47,12 @@ def test_cache_that_loses_tokens_is_reported(attention: Factory, failure_of: Fai
     assert message.startswith(f"{DECODING} (gpt-tiny): 2 tokens decoded in chunks of 1, 1 differ by")
 
 
-def test_missing_decoding_state_is_reported_with_the_failing_file(attention: Factory, failure_of: FailureOf) -> None:
+def test_missing_decoding_state_is_reported_with_the_component_s_line(
+    attention: Factory, failure_of: FailureOf
+) -> None:
     message = failure_of(attention(start=lambda self, batch, length, like: {}), DECODING)
     assert f"{DECODING} (gpt-tiny): KeyError" in message
-    assert "attend.py" in message
+    assert "conftest.py" in message
 
 
 def test_wrong_state_size_is_reported(attention: Factory, failure_of: FailureOf) -> None:
@@ -80,21 +81,6 @@ def test_missing_cost_of_a_bias_is_reported(position: Factory, failure_of: Failu
 
     free = position(traits={"hooks": ["bias"], "bias": "positions", "owner": "stack"}, bias=bias)
     assert "declares 0 FLOPs for 12 queries and 12 keys, but torch counts 288" in failure_of(free, FLOPS)
-
-
-def test_raw_memory_that_is_not_averaged_is_reported(attention: Factory, failure_of: FailureOf) -> None:
-    def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
-        return 2 * self.heads.merge(self.attend(self.heads, x, ctx))  # type: ignore[no-any-return]  # `self` is Any
-
-    message = failure_of(attention(forward=forward), MEMORY)
-    assert "the output for a raw memory of 7 tokens and width 16 whose tokens are all 1 is from 2 to 2" in message
-
-
-def test_wrong_state_of_a_memory_is_reported(attention: Factory, failure_of: FailureOf) -> None:
-    def cost(self: Any, load: Load) -> Cost:
-        return softmax_cost(self.shape, self.shape.heads, Visibility(), load)._replace(state=1)
-
-    assert "declares 1 elements of state for a memory of 7 tokens" in failure_of(attention(cost=cost), MEMORY)
 
 
 def test_window_may_cost_less_than_full_attention_but_not_more(attention: Factory, failure_of: FailureOf) -> None:
