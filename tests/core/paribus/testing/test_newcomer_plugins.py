@@ -1,6 +1,5 @@
 """Plugins that a newcomer wrote from the guide: they conform, and planted faults are found as recorded."""
 
-import math
 import runpy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -65,7 +64,8 @@ def slow_log_distance(
 ) -> Tensor:
     """q · k - slope log(1 + |i - j| / tau), with another slope and tau for keys ahead."""
     slope, tau = (module.ahead, options["ahead_tau"]) if j > i else (module.behind, options["tau"])
-    score: Tensor = q @ k - slope[head] * math.log1p(abs(i - j) / tau)
+    distance = torch.tensor(float(abs(i - j)))  # float32, as in the plugin
+    score: Tensor = q @ k - slope[head] * (distance / tau).log1p()
     return score
 
 
