@@ -139,6 +139,17 @@ def family(pid: int) -> list[int]:
     return pids
 
 
+def fork_server(pid: int) -> int:
+    """Return the process that forks the trials, and not the one that rehearses in the other environment."""
+    servers = [
+        child
+        for child in family(pid)[1:]
+        if b"fork_server_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+        and b"PYTHONHASHSEED=0" in Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+    ]
+    return min(servers)  # started before its trials, which have its command
+
+
 def alive(pids: list[int], seconds: float = 10.0) -> list[int]:
     """Return the processes that have not ended after this time."""
     end = time.monotonic() + seconds
@@ -225,7 +236,7 @@ def test_a_killed_fork_server_is_replaced_within_the_run(
 ) -> None:
     process = run(trial={"checkpoint_steps": 3})
     until(process, "progress", 2)
-    os.kill(family(process.pid)[1], signal.SIGKILL)
+    os.kill(fork_server(process.pid), signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == EXIT_OK
     assert "ended with signal 9 (SIGKILL); it is started again" in output
