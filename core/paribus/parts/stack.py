@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from paribus.parts.attention_planner import AttentionPlanner
 from paribus.parts.batch import TokenLayout
 from paribus.parts.context import AttentionSublayer, Capture, Context, Kernel, Memory, PositionHooks, State, States
 from paribus.parts.shape import Load, Shape
+
+CompiledCall: TypeAlias = Callable[["Layer", Tensor, Context, Context | None], tuple[Tensor, Tensor | None]]
 
 
 @final
@@ -45,6 +47,13 @@ class Layer(nn.Module):
         self.dropout = dropout
         self.crosses = cross is not None
         self.feeds = feedforward is not None
+        self.compiled: CompiledCall | None = None  # compiled form of a call, for training
+
+    def run(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return what a call returns, by the compiled form in training if there is one."""
+        call = self.compiled if self.training and ctx.state is None else None
+        output: tuple[Tensor, Tensor | None] = self(x, ctx, cross) if call is None else call(self, x, ctx, cross)
+        return output
 
     def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
         """Return the output, (B, T, D), and the auxiliary loss of the feed-forward, if it has one."""
@@ -238,7 +247,7 @@ class Stack(Stage):
                     plans, layout, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, cross_capture
                 )
             layer_input = x
-            x, extra = layer(x, ctx, cross)
+            x, extra = cast("Layer", layer).run(x, ctx, cross)
             if cross is not None and cross.captured:
                 layer_capture["cross"] = cross.captured["weights"]
             if index + 1 in request.hidden:
@@ -269,7 +278,7 @@ class Stack(Stage):
         if memory is not None:
             cross = Context(plans, layout, memory.layout, memory.hidden, carry=read.cross_carry)
         for _ in range(times):
-            x, _ = self.layers[-1](torch.cat([content, queries], dim=1), ctx, cross)
+            x, _ = cast("Layer", self.layers[-1]).run(torch.cat([content, queries], dim=1), ctx, cross)
             queries = x[:, length:]
         return self.norm(queries) if self.normed else queries
 

@@ -29,6 +29,7 @@ MIN_SECONDS: Final = 0.25
 TRAINING_SHARE: Final = 0.1  # limit of the time of the pass, as a share of the training time
 GROUP_SIZE: Final = 6  # variants that take turns with one baseline, and are in memory at a time
 SETUP_SECONDS: Final = 120.0  # to build the models
+COMPILE_SECONDS: Final = 60.0  # for each model that is compiled
 
 
 def timing_document(store: Store) -> dict[str, Any] | None:
@@ -87,7 +88,7 @@ def run_timing_job(
         timing=turns,
     )
     launcher.start(Job("timing", request.to_json(), str((store.root / LOG).absolute())))
-    deadline = time.monotonic() + float(turns.get("patience", SETUP_SECONDS)) + 4 * _measured_seconds(turns)
+    deadline = time.monotonic() + _setup_seconds(turns) + 4 * _measured_seconds(turns)
     stopped = 0.0  # when it got SIGTERM
     while True:
         events = launcher.poll(0.1)
@@ -139,6 +140,12 @@ def _all_timed(store: Store, groups: Sequence[Sequence[str]]) -> bool:
 
 def _seconds(record: Mapping[str, Any] | None) -> float:
     return 0.0 if record is None else float(record["provenance"].get("training_seconds") or 0.0)
+
+
+def _setup_seconds(turns: Mapping[str, Any]) -> float:
+    """Return the time limit for building and compiling the models."""
+    compiled = sum(bool((spec["trainer"] or {}).get("compile")) for spec in turns["specs"].values())
+    return float(turns.get("patience", SETUP_SECONDS)) + COMPILE_SECONDS * compiled
 
 
 def _measured_seconds(turns: Mapping[str, Any]) -> float:

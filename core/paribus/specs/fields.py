@@ -69,6 +69,23 @@ DATA: Final = (
 )
 DROPOUT: Final = Option("dropout", Kind("float"), "dropout probability", (Range(0, below=1),), 0.0)
 SEED: Final = Option("seed", _INT, "seed of all random draws", (Range(0, 2**63 - 1),), 0)
+COMPILE: Final = "compile"  # our own argument among those of the trainer
+COMPILE_OPTIONS: Final = (
+    Option(
+        "mode",
+        Kind("choice", choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
+        "mode of torch.compile",
+        (),
+        "default",
+    ),
+    Option(
+        "backend",
+        Kind("choice", choices=("inductor", "aot_eager", "eager")),
+        "backend of torch.compile; all but inductor are for debugging",
+        (),
+        "inductor",
+    ),
+)
 STEPS: Final = Option("max_steps", _INT, "training steps", (Range(1, 10**12),), 1)
 
 KEYS: Final = (

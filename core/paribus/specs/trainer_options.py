@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Index
-from paribus.specs.fields import SCHEMA, STEPS, suggest_key
+from paribus.specs.fields import COMPILE, COMPILE_OPTIONS, SCHEMA, STEPS, suggest_key
 from paribus.specs.spec_view import Violation
 from paribus.specs.tree import UNREAD, Keys, value_text
 from paribus.specs.values import MISSING, Validator
@@ -114,6 +114,7 @@ def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Viola
 
 
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
+_COMPILE_DOC: Final = "Compile the layers of the model by `torch.compile`, in training; see `paribus explain trainer`."
 
 
 def check_header(validator: Validator, data: Mapping[str, Any]) -> None:
@@ -149,10 +150,12 @@ def check_header(validator: Validator, data: Mapping[str, Any]) -> None:
 def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
     """Validate the names of Lightning's arguments; Lightning validates their values."""
     valid = "arguments of lightning.Trainer"
-    options = validator.as_mapping(data.get("trainer") or {}, ("trainer",), valid)
-    if options is None:
+    given = validator.as_mapping(data.get("trainer") or {}, ("trainer",), valid)
+    if given is None:
         return UNREAD
-    known_arguments = trainer_arguments() if set(options) - {STEPS.name} else {STEPS.name: STEPS.doc}
+    options = dict(given)
+    own = {STEPS.name: STEPS.doc, COMPILE: _COMPILE_DOC}
+    known_arguments = own if set(options) <= set(own) else trainer_arguments()
     for key, value in options.items():
         if not _IDENTIFIER.fullmatch(key):
             message = f'expected an argument of lightning.Trainer, got "{key}"'
@@ -167,6 +170,10 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
                 suggest_key(key, known_arguments),
             )
         _finite(validator, value, ("trainer", key))
+    if options.get(COMPILE) is not None:
+        options[COMPILE] = _resolve_compile(validator, options[COMPILE])
+    else:
+        options.pop(COMPILE, None)  # the default
     steps = options.get("max_steps")
     if steps is not None:
         validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
@@ -174,12 +181,30 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
     if uses_sharding(options) or (requested_processes(options) or 1) > 1 or options.get("num_nodes", 1) != 1:
         for key, message, valid in trainer_problems(options):
             validator.add_error("trainer-error", ("trainer", key), message, valid)
-    return dict(options)
+    return options
+
+
+def _resolve_compile(validator: Validator, value: Any) -> Any:
+    """Validate `compile`; of a mapping, return the options that differ from their defaults, or True if none does."""
+    keys = ("trainer", COMPILE)
+    if isinstance(value, bool) or value is UNREAD:
+        return value
+    if not isinstance(value, Mapping):
+        valid = "true, false, null (only on CUDA), or options such as {mode: max-autotune}"
+        return validator.add_error(
+            "wrong-type", keys, f"expected a boolean or a mapping, got {value_text(value)}", valid
+        )
+    chosen = validator.read_options(COMPILE_OPTIONS, value, keys, {})
+    changed = {option.name: chosen[option.name] for option in COMPILE_OPTIONS if chosen[option.name] != option.default}
+    if len(changed) == len(COMPILE_OPTIONS) and UNREAD not in changed.values():
+        message = f"`{chosen['backend']}` has no modes"
+        return validator.add_error("does-not-fit", (*keys, "mode"), message, "mode: default, or backend: inductor")
+    return changed or True
 
 
 @lru_cache(maxsize=1)
 def trainer_arguments() -> Mapping[str, str]:
-    """Return the arguments of lightning.Trainer, with the first sentence of their documentation.
+    """Return our own argument, and those of lightning.Trainer with the first sentence of their documentation.
 
     They are read from its source, since importing it takes seconds. Empty if the source cannot be read; then Lightning
     itself reports unknown arguments.
@@ -192,9 +217,10 @@ def trainer_arguments() -> Mapping[str, str]:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 paragraphs = dict(_ARGUMENT.findall(ast.get_docstring(node) or ""))
-                return {
+                arguments = {
                     argument.arg: _first_sentence(paragraphs.get(argument.arg, "")) for argument in node.args.kwonlyargs
                 }
+                return {COMPILE: _COMPILE_DOC, **arguments}
     return {}
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
+from paribus.train.compile import compile_layers
 from paribus.train.data import share_of
 from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.distributed import is_sharded
@@ -263,6 +264,7 @@ def _copied(model: Model) -> Model:
     shared = (vars(model).get("_trainer"), model.teacher, model.text, model.clock, model.spec)
     replica: Model = copy.deepcopy(model, {id(item): item for item in shared if item is not None})
     replica.zero_grad(set_to_none=True)
+    compile_layers(replica, {"compile": False}, model.device)  # the components' own code is checked, for any batch
     return replica
 
 

@@ -19,6 +19,7 @@ from paribus.assembly.build import as_list
 from paribus.assembly.cost import model_cost, training_flops
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
+from paribus.specs.fields import COMPILE
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
@@ -34,6 +35,7 @@ from paribus.train.checkpoint import (
     parameter_digest,
     save_weights,
 )
+from paribus.train.compile import compile_layers, report_compile_errors
 from paribus.train.data import Data
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
@@ -138,6 +140,9 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
         logger = LoggerCallback(callback, spec, context.options.loggers, context.logger_run, context.on_message)
         callbacks.append(logger)
     trainer = _trainer(spec, steps - callback.step if max_steps else -1, callbacks, context)
+    layers = compile_layers(model, spec["trainer"], trainer.strategy.root_device)
+    if layers.note:
+        context.on_message(layers.note)
     diverged = None if callback.step >= steps else _fit(spec, trainer, model, data, context, logger)
     record: Record = {
         "identity": context.identity,
@@ -150,6 +155,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
         "provenance": {
             **provenance(started, clock.seconds, context.options.contended, model.device),
             **({} if clock.limit is None else {"spent_seconds": clock.spent}),
+            "compiled_layers": layers.compiled,
             **probe.to_json(),
         },
     }
@@ -221,7 +227,7 @@ def _trainer(spec: Spec, steps: int, callbacks: Sequence[Callback], context: Tri
     }
     for hook_options in context.hooks.configure_trainer(spec=spec) if context.hooks is not None else ():
         options.update(hook_options or {})
-    options.update(spec["trainer"] or {})
+    options.update({key: value for key, value in (spec["trainer"] or {}).items() if key != COMPILE})
     options["strategy"] = lightning_strategy(options, context.rank.world_size)
     options.pop("max_time", None)  # Lightning's clock includes evaluations, and starts at 0 in a resumed trial
     if steps < 0:
@@ -248,7 +254,8 @@ def _fit(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="lightning")
             try:
-                trainer.fit(model, data)
+                with report_compile_errors():
+                    trainer.fit(model, data)
                 status = "success"
             except DivergedError as error:
                 failure = error

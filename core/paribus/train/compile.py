@@ -1,0 +1,106 @@
+"""Compilation of layers by `torch.compile`, for the spec's `trainer.compile`.
+
+Each layer is compiled by itself, so that compilation takes as long for 48 layers as for one: layers that are alike
+share a graph. The embedding and the heads are not compiled, nor are evaluation and decoding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from paribus.errors import Problem, SpecError
+from paribus.parts.context import Context
+from paribus.parts.stack import CompiledCall, Layer
+
+GRAPHS_PER_LAYER: Final = 8  # recompilations, which torch counts over all layers: lengths, document masks, dtypes
+DISABLED: Final = "trainer.compile=false"
+_NO_COMPILER: Final = (
+    "InvalidCxxCompiler",
+    "No working C++ compiler",
+    "Python.h",
+    "triton",
+    "Failed to find C compiler",
+)
+_FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+class CompiledLayers(NamedTuple):
+    """Result of `compile_layers`."""
+
+    compiled: int  # number of layers
+    note: str = ""  # which layers are not compiled although the spec demands it
+
+
+def is_compiled(trainer: Mapping[str, Any] | None, device: torch.device) -> bool:
+    """Return True if a trial compiles its layers: as `compile` says, and by default on CUDA only."""
+    requested = (trainer or {}).get("compile")
+    return device.type == "cuda" if requested is None else requested is not False
+
+
+def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: torch.device) -> CompiledLayers:
+    """Let the layers of a model run compiled in training, as far as all components of a layer compile.
+
+    Where the spec demands compilation, a graph break is an error; by default it only makes the layer slower.
+    """
+    layers = [module for module in model.modules() if isinstance(module, Layer)]
+    for layer in layers:
+        layer.compiled = None
+    if not is_compiled(trainer, device):
+        return CompiledLayers(0)
+    options = (trainer or {}).get("compile")
+    chosen = [layer for layer in layers if _compiles(layer)]
+    import torch._dynamo
+
+    limit = GRAPHS_PER_LAYER * max(1, len(chosen))
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, limit)
+    given = options if isinstance(options, Mapping) else {}
+    call: CompiledCall = torch.compile(_call, fullgraph=options is not None, **given)
+    for layer in chosen:
+        layer.compiled = call
+    note = ""
+    if options is not None and len(chosen) < len(layers):
+        note = f"{len(layers) - len(chosen)} of {len(layers)} layers are not compiled: a component does not compile"
+    elif options is not None and not layers:
+        note = "nothing is compiled: this topology has no stack of layers"
+    return CompiledLayers(len(chosen), note)
+
+
+def _call(layer: Layer, x: Tensor, ctx: Context, cross: Context | None) -> tuple[Tensor, Tensor | None]:
+    output: tuple[Tensor, Tensor | None] = layer(x, ctx, cross)
+    return output
+
+
+def _compiles(layer: Layer) -> bool:
+    """Return True unless a component of the layer declares that it does not compile."""
+    return all(getattr(module, "traits", {}).get("compiles", True) for module in layer.modules())
+
+
+@contextmanager
+def report_compile_errors() -> Iterator[None]:
+    """Raise errors of `torch.compile` as problems of `trainer.compile`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(base.__module__.startswith(("torch._dynamo", "torch._inductor")) for base in type(error).__mro__):
+            raise
+        raise SpecError(_problem(error)) from error
+
+
+def _problem(error: Exception) -> Problem:
+    text = str(error)
+    reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    if any(sign in text for sign in _NO_COMPILER):
+        message = f"torch.compile found no working compiler: {reason}"
+        hint = "a C++ compiler and Python's headers (Debian: g++ and python3-dev)"
+        return Problem(code="cannot-compile", path="trainer.compile", message=message, valid=f"{hint}, or {DISABLED}")
+    frames = [match for match in _FRAME.finditer(text) if "/torch/" not in match["file"]]
+    place = f" at {frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
+    message = f"torch.compile cannot compile a layer{place}: {reason}"
+    valid = f'{DISABLED}, or a component with `traits = {{"compiles": False}}`, whose layers are not compiled'
+    return Problem(code="cannot-compile", path="trainer.compile", message=message, valid=valid)
