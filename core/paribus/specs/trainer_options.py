@@ -95,6 +95,9 @@ def trainer_problems(trainer: Mapping[str, Any]) -> Iterator[TrainerProblem]:
             f"gather sharded ones only with `{IN_PIECES}`"
         )
         yield TrainerProblem("strategy", message, ", ".join((*WHOLE, IN_PIECES)))
+    if trainer.get(COMPILE) and uses_sharding(trainer):
+        message = "sharded layers cannot be compiled"
+        yield TrainerProblem(COMPILE, message, "compile: false, or another strategy")
     if trainer.get("max_time"):
         message = "a time limit is not supported with several processes"
         yield TrainerProblem("max_time", message, "a budget in steps, tokens or FLOPs")

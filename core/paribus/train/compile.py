@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from paribus.errors import Problem, SpecError
 from paribus.parts.context import Context
 from paribus.parts.stack import CompiledCall, Layer
+from paribus.specs.trainer_options import uses_sharding
 
 GRAPHS_PER_LAYER: Final = 8  # recompilations, which torch counts over all layers: lengths, document masks, dtypes
 DISABLED: Final = "trainer.compile=false"
@@ -38,9 +39,10 @@ class CompiledLayers(NamedTuple):
 
 
 def is_compiled(trainer: Mapping[str, Any] | None, device: torch.device) -> bool:
-    """Return True if a trial compiles its layers: as `compile` says, and by default on CUDA only."""
-    requested = (trainer or {}).get("compile")
-    return device.type == "cuda" if requested is None else requested is not False
+    """Return True if a trial compiles its layers: as `compile` says, and by default on CUDA unless they are sharded."""
+    options = trainer or {}
+    requested = options.get("compile")
+    return device.type == "cuda" and not uses_sharding(options) if requested is None else requested is not False
 
 
 def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: torch.device) -> CompiledLayers:
@@ -56,7 +58,10 @@ def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: 
     options = (trainer or {}).get("compile")
     chosen = [layer for layer in layers if _compiles(layer)]
     import torch._dynamo
+    import torch._inductor.config
 
+    if device.type == "cpu":  # no thread pool, after which no process of a data worker could be forked
+        torch._inductor.config.compile_threads = 1
     limit = GRAPHS_PER_LAYER * max(1, len(chosen))
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, limit)
     given = options if isinstance(options, Mapping) else {}

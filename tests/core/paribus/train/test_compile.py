@@ -14,13 +14,14 @@ from paribus import Cost, FeedForward, Load, Shape, Traits
 from paribus.errors import SpecError
 from paribus.parts.batch import Batch
 from paribus.parts.stack import Layer
-from paribus.registry import Index, Registry
+from paribus.registry import Index, Registry, index
 from paribus.specs import resolved
 from paribus.train.compile import compile_layers, is_compiled, report_compile_errors
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
 from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
+from paribus.train.trial_callback import InterruptedTrialError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # dynamo's own
@@ -31,6 +32,11 @@ Assemble = Callable[..., Model]
 Feed = Callable[..., Data]
 CPU = torch.device("cpu")
 AOT = {"compile": {"backend": "aot_eager"}}  # graphs of forward and backward without generated code
+INDUCTOR = {"compile": True}
+TINY_PRESETS = sorted(name for name in index().presets if name.endswith("-tiny"))
+LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
+RECURRENT = ("lstm-lm-tiny", "luong-tiny", "rnnsearch-tiny")  # their layers are not stacks, or do not compile
+MOST_GRAPHS = 4  # of one preset: stacks, and layers with other components
 
 
 @pytest.fixture(autouse=True)
@@ -55,15 +61,17 @@ def loss_and_gradients(model: Model, batch: Batch) -> tuple[Tensor, dict[str, Te
     }
 
 
-def assert_equal_steps(model: Model, data: Data, trainer: dict[str, Any], *, steps: int = 3, **near: float) -> None:
+def assert_equal_steps(
+    model: Model, data: Data, trainer: dict[str, Any], *, rtol: float, atol: float, steps: int = 3
+) -> None:
     """Assert that losses and gradients of some steps are those of the model that is not compiled."""
     model.train()
     expected = [loss_and_gradients(model, data.step(step)) for step in range(steps)]
     assert compile_layers(model, trainer, CPU).compiled
     for step, (loss, gradients) in enumerate(expected):
         compiled_loss, compiled_gradients = loss_and_gradients(model, data.step(step))
-        torch.testing.assert_close(compiled_loss, loss, **near)
-        torch.testing.assert_close(compiled_gradients, gradients, **near)
+        torch.testing.assert_close(compiled_loss, loss, rtol=rtol, atol=atol)
+        torch.testing.assert_close(compiled_gradients, gradients, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
@@ -86,16 +94,25 @@ def test_evaluation_and_decoding_are_not_compiled(assemble: Assemble, feed: Feed
     assert graphs() == 1
 
 
-@pytest.mark.parametrize(("given", "device", "expected"), [
-    (None, "cpu", False),
-    (None, "cuda", True),
-    (True, "cpu", True),
-    (False, "cuda", False),
-    ({"mode": "max-autotune"}, "cpu", True),
-])  # fmt: skip
-def test_layers_are_compiled_by_default_on_cuda_only(given: Any, device: str, expected: bool) -> None:
-    trainer = {} if given is None else {"compile": given}
+@pytest.mark.parametrize(
+    ("trainer", "device", "expected"),
+    [
+        ({}, "cpu", False),
+        ({}, "cuda", True),
+        ({"strategy": "fsdp"}, "cuda", False),
+        ({"compile": True}, "cpu", True),
+        ({"compile": False}, "cuda", False),
+        ({"compile": {"mode": "max-autotune"}}, "cpu", True),
+    ],
+)
+def test_layers_are_compiled_by_default_on_cuda_only(trainer: dict[str, Any], device: str, expected: bool) -> None:
     assert is_compiled(trainer, torch.device(device)) is expected
+
+
+def test_sharded_layers_are_not_compiled(plugin_index: Index) -> None:
+    with pytest.raises(SpecError, match="sharded layers") as caught:
+        resolved("gpt-tiny", "trainer.strategy=fsdp", "trainer.compile=true", registry=plugin_index)
+    assert [problem.path for problem in caught.value.problems] == ["trainer.compile"]
 
 
 def test_a_compiled_trial_has_the_result_of_an_eager_one(
@@ -212,3 +229,66 @@ def test_invalid_values_of_compile(value: str, code: str, path: str, plugin_inde
     with pytest.raises(SpecError, match=code) as caught:
         resolved("gpt-tiny", f"trainer.compile={value}", registry=plugin_index)
     assert [(problem.code, problem.path) for problem in caught.value.problems] == [(code, path)]
+
+
+@pytest.mark.slow
+def test_an_interrupted_compiled_trial_resumes_bitwise(
+    tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
+) -> None:
+    spec = tiny(seed=1, trainer={"max_steps": 6, **INDUCTOR})
+    folders = [tmp_path / "whole", tmp_path / "cut"]
+    for folder in folders:
+        folder.mkdir()
+    whole = run_trial(spec, registry, TrialContext("trial", folders[0]))
+    steps = iter(range(10))
+    with pytest.raises(InterruptedTrialError, match="asked to stop"):
+        run_trial(spec, registry, TrialContext("trial", folders[1], should_stop=lambda: next(steps) == 2))
+    torch.compiler.reset()
+    resumed = run_trial(spec, registry, TrialContext("trial", folders[1]))
+    assert resumed["result"] == whole["result"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_compiled_trial_runs_in_two_processes(
+    tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
+) -> None:
+    records = []
+    both = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
+    for name, trainer in {"one": {}, "two": {**both, **AOT}}.items():
+        (tmp_path / name).mkdir()
+        spec = tiny(seed=1, trainer={"max_steps": 3, **trainer}, dropout=0.0)
+        records.append(run_trial(spec, registry, TrialContext(name, tmp_path / name)))
+    one, two = (record["result"]["losses"] for record in records)
+    assert two == pytest.approx(one, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", TINY_PRESETS)
+def test_every_preset_compiles_to_the_same_function(preset: str, assemble: Assemble, feed: Feed) -> None:
+    overrides = (preset, *LARGER.get(preset, ()))
+    model, data = assemble(*overrides).double(), feed(*overrides)
+    if not compile_layers(model, AOT, CPU).compiled:
+        assert preset in RECURRENT
+        return
+    assert_equal_steps(model, data, AOT, steps=2, rtol=0, atol=1e-9)
+    assert graphs() <= MOST_GRAPHS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["bert-tiny", "gpt2-tiny", "llama-tiny", "t5-tiny", "modernbert-tiny", "vit-tiny"])
+def test_generated_code_computes_the_same_function(preset: str, assemble: Assemble, feed: Feed) -> None:
+    overrides = (preset, "dropout=0", *LARGER.get(preset, ()))
+    assert_equal_steps(assemble(*overrides), feed(*overrides), INDUCTOR, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_lengths_of_buckets_need_few_graphs(assemble: Assemble, feed: Feed) -> None:
+    overrides = ("bert-tiny", "dims.length=64", "data.bucket=4", "data.batch=4")
+    model, data = assemble(*overrides).train(), feed(*overrides)
+    compile_layers(model, AOT, CPU)
+    batches = [data.step(step) for step in range(8)]
+    assert len({batch.streams["body"].tokens.shape for batch in batches}) > 2  # several lengths
+    for batch in batches:
+        model.loss(batch).backward()
+    assert graphs() <= 2  # for the first length, and for any other
