@@ -61,12 +61,14 @@ def sample(registry: Registry, name: str) -> dict[str, Any]:
     return {option.name: option.sample for option in options if option.required}
 
 
-def stack_of(registry: Registry, job: Job) -> Stack:
+def stack_of(
+    registry: Registry, job: Job, *, width: int = WIDTH, heads: int = HEADS, kernels: Sequence[Kernel] = KERNELS
+) -> Stack:
     """Return a stack of one layer with only an attention."""
     attention = {"name": job.attention, **job.options}
-    spec = resolved("encoder-tiny", "position=none", f"dims.width={WIDTH}", f"dims.heads={HEADS}", registry=registry)
+    spec = resolved("encoder-tiny", "position=none", f"dims.width={width}", f"dims.heads={heads}", registry=registry)
     spec = resolved({**spec, "dims": {**spec["dims"], "length": job.rows}, "attention": attention}, registry=registry)
-    shape = Shape(WIDTH, HEADS, WIDTH // HEADS, job.rows, vocabulary=2, layers=1, layer=0)
+    shape = Shape(width, heads, width // heads, job.rows, vocabulary=2, layers=1, layer=0)
     torch.manual_seed(0)
     layer = Layer(
         attention=make(registry, "attention", spec["attention"], shape, kind=Attention),
@@ -75,8 +77,7 @@ def stack_of(registry: Registry, job: Job) -> Stack:
         dropout=0.0,
     )
     position = make(registry, "position", spec["position"], shape, kind=Position)
-    kernels: Sequence[Kernel] = (Sdpa(),) if job.masked else KERNELS
-    return Stack(shape, [layer], [position], [(position, None)], None, kernels)
+    return Stack(shape, [layer], [position], [(position, None)], None, (Sdpa(),) if job.masked else kernels)
 
 
 def runner(registry: Registry, job: Job) -> Callable[[], object]:
