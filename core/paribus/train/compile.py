@@ -76,6 +76,10 @@ def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: 
     return CompiledLayers(len(chosen), note)
 
 
+def is_any_layer_compiled(model: nn.Module) -> bool:
+    return any(isinstance(module, Layer) and module.compiled is not None for module in model.modules())
+
+
 def _call(layer: Layer, x: Tensor, ctx: Context, cross: Context | None) -> tuple[Tensor, Tensor | None]:
     output: tuple[Tensor, Tensor | None] = layer(x, ctx, cross)
     return output

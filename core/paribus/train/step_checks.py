@@ -18,7 +18,7 @@ from torch import Tensor
 
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
-from paribus.train.compile import compile_layers
+from paribus.train.compile import compile_layers, is_any_layer_compiled
 from paribus.train.data import share_of
 from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.distributed import is_sharded
@@ -225,6 +225,7 @@ def _run(
 ) -> _Step:
     """Run forward and backward pass in training, and a forward pass in evaluation, on a copy of the model."""
     replica, device = _copied(model), model.device
+    compile_layers(replica, {"compile": False}, device)  # the components' own code is checked, for any batch
     seed = key32(model.seed, "step", 0, 0)
     seed_draws(seed, device)
     before = _generators(device)
@@ -264,8 +265,14 @@ def _copied(model: Model) -> Model:
     shared = (vars(model).get("_trainer"), model.teacher, model.text, model.clock, model.spec)
     replica: Model = copy.deepcopy(model, {id(item): item for item in shared if item is not None})
     replica.zero_grad(set_to_none=True)
-    compile_layers(replica, {"compile": False}, model.device)  # the components' own code is checked, for any batch
     return replica
+
+
+def compile_step(model: Model, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Take a step on a copy of a model with compiled layers, so that the first step need not wait for the compiler."""
+    if is_any_layer_compiled(model):
+        with process_state(1, 0.0, model.device), torch.enable_grad(), context():
+            _copied(model).train().loss(batch).backward()
 
 
 def _generators(device: torch.device) -> dict[str, str]:

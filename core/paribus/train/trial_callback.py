@@ -20,7 +20,7 @@ from paribus.train.distributed import ProcessRank, full_tensor, is_sharded, unsh
 from paribus.train.evaluate import evaluate
 from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureRunner
-from paribus.train.step_checks import StepChecks
+from paribus.train.step_checks import StepChecks, compile_step
 from paribus.train.training_clock import TrainingClock, is_evaluation_due
 
 CHECKED_STEPS: Final = 8  # all of the first steps are checked for missing gradients
@@ -161,9 +161,11 @@ class TrialCallback(Callback):
         self.clock.start(self.model.device)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
-        if self.step == batch_idx == 0 and self.rank.world_size == 1:
+        if batch_idx == 0 and self.rank.world_size == 1:
             with self.clock.paused(self.model.device):
-                self.checks.repeat(batch, trainer.precision_plugin.train_step_context)
+                if self.step == 0:
+                    self.checks.repeat(batch, trainer.precision_plugin.train_step_context)
+                compile_step(self.model, batch, trainer.precision_plugin.train_step_context)
         if should_check_step(self.step, self.steps) and batch_idx % trainer.accumulate_grad_batches == 0:
             with self.clock.paused(self.model.device):
                 self.checks.begin_forward()

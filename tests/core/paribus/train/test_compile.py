@@ -45,6 +45,7 @@ MOST_GRAPHS = 4  # of one preset: stacks, and layers with other components
 def new_compiler() -> Iterator[None]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+    torch._dynamo.utils.compilation_time_metrics.clear()
     yield
     torch._dynamo.reset()
 
@@ -133,6 +134,8 @@ def test_a_compiled_trial_has_the_result_of_an_eager_one(
     layers = [record["provenance"]["compiled_layers"] for record in records]
     assert layers == [0, spec["dims"]["layers"]]
     assert graphs() == 1
+    seconds = [record["provenance"]["training_seconds"] for record in records]
+    assert seconds[1] < seconds[0] + sum(torch._dynamo.utils.compilation_time_metrics["_compile.compile_inner"]) / 2
 
 
 class DataDependent(FeedForward):
