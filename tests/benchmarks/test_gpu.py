@@ -45,3 +45,14 @@ def test_without_a_gpu_it_says_so() -> None:
     ended = gpu("--part", "decode")
     assert ended.returncode == 1
     assert ended.stderr.strip().endswith("use --rehearse to run the same code on a CPU with tiny sizes")
+
+
+@pytest.mark.slow
+def test_the_study_writes_its_results(tmp_path: Path) -> None:
+    script = str(ROOT / "benchmarks" / "gpu_study.py")
+    arguments = ["--rehearse", "--work", str(tmp_path / "work"), "--results", str(tmp_path / "results")]
+    ended = subprocess.run(
+        [sys.executable, script, *arguments], capture_output=True, text=True, check=False, timeout=900
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "position=alibi" in (tmp_path / "results" / "RESULTS.md").read_text()
