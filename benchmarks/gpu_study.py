@@ -1,7 +1,7 @@
 """A study at the size of GPT-2 small on a GPU: `python benchmarks/gpu_study.py --work FOLDER --results FOLDER`.
 
 Four positions on three seeds at equal steps, in bfloat16, compiled, on the Python source code of this machine. A call
-ends after `--minutes` with checkpoints, and the next one goes on from there; the last one writes RESULTS.md and records.
+ends after `--minutes` with checkpoints, and the next one goes on from there; the last writes RESULTS.md and records.
 `--rehearse` runs the same in a minute on a CPU.
 """
 
