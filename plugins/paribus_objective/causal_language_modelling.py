@@ -43,7 +43,7 @@ class CausalLanguageModelling(Objective, WeightConverter):
         "token_terms": ["loss"],
     }
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.body_logits
+    scored_hidden = vocabulary_head.body_hidden
     forward = vocabulary_head.forward
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions

@@ -35,7 +35,7 @@ class Completion(Objective, WeightConverter):
     form = pair_objective.form
     unigram_loss = pair_objective.unigram_loss
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.body_logits
+    scored_hidden = vocabulary_head.body_hidden
     forward = vocabulary_head.forward
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions

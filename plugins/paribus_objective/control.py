@@ -54,7 +54,7 @@ class Control(Objective, WeightConverter):
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.body_logits
+    scored_hidden = vocabulary_head.body_hidden
     forward = vocabulary_head.forward
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions

@@ -83,5 +83,5 @@ class EnhancedMaskDecoder(Objective, WeightConverter):
             masking.gather(run.last_layer_input(), pick) + embedded, pick, self.last_layer_reruns
         )
 
-    def token_logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(self.decode(run), run.unembed))
+    def scored_hidden(self, run: ForwardPass) -> Tensor:
+        return self.decode(run)

@@ -34,7 +34,7 @@ class MaskedLanguageModelling(Objective, WeightConverter):
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     corrupt = masking.corrupt
     head_positions = masking.head_positions
-    token_logits = vocabulary_head.masked_logits
+    scored_hidden = vocabulary_head.masked_hidden
     forward = vocabulary_head.forward
     fill_logits = vocabulary_head.fill_logits
     cost = vocabulary_head.cost

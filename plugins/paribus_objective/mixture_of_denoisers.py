@@ -77,7 +77,7 @@ class MixtureOfDenoisers(Objective, WeightConverter):
     }
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.body_logits
+    scored_hidden = vocabulary_head.body_hidden
     forward = vocabulary_head.forward
     cost = vocabulary_head.cost
     metrics = vocabulary_head.metrics

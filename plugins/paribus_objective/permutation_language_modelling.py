@@ -91,6 +91,5 @@ class PermutationLanguageModelling(Objective, WeightConverter):
     def head_positions(self, length: int) -> int:
         return min(length, max(1, math.ceil(self.rate * length)))
 
-    def token_logits(self, run: ForwardPass) -> Tensor:
-        queries = run.targets["labels"].shape[1]
-        return run.cached("logits", lambda: self.logits(run.hidden()[:, -queries:], run.unembed))
+    def scored_hidden(self, run: ForwardPass) -> Tensor:
+        return run.hidden()[:, -run.targets["labels"].shape[1] :]

@@ -105,10 +105,7 @@ class ScheduledSampling(Objective):
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return self.pairs.prompt(ids, wish)
 
-    def token_logits(self, run: ForwardPass) -> Tensor:
-        return run.cached("logits", lambda: self.logits(self._hidden(run), run.unembed))
-
-    def _hidden(self, run: ForwardPass) -> Tensor:
+    def scored_hidden(self, run: ForwardPass) -> Tensor:
         """(B, T, D): hidden states of the decoder, with predictions as inputs where they are chosen."""
         use_prediction, target = run.targets["use_prediction"], run.streams["body"].tokens
         positions = use_prediction.any(0).tolist() if self.training and self.rate else [False]

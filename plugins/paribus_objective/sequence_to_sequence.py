@@ -17,7 +17,7 @@ from paribus import (
     Shape,
     Vocabulary,
 )
-from paribus_objective import pair_objective, scoring, vocabulary_head
+from paribus_objective import pair_objective, vocabulary_head
 from paribus_objective.translation_pairs import Overlong, TranslationPairs
 
 
@@ -48,7 +48,7 @@ class SequenceToSequence(Objective):
     form = pair_objective.form
     unigram_loss = pair_objective.unigram_loss
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.body_logits
+    scored_hidden = vocabulary_head.body_hidden
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions
     metrics = vocabulary_head.exact_match_metrics
@@ -81,4 +81,4 @@ class SequenceToSequence(Objective):
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         smoothing = self.smoothing if self.training else 0.0
-        return {"loss": scoring.cross_entropy(self.token_logits(run), run.targets["labels"], smoothing)}
+        return {"loss": vocabulary_head.token_loss(self, run, smoothing)}

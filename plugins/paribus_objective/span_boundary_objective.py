@@ -56,7 +56,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels", "boundary": "boundary_labels"}
     head_positions = masking.head_positions
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.masked_logits
+    scored_hidden = vocabulary_head.masked_hidden
     fill_logits = vocabulary_head.fill_logits
     convert_weights = vocabulary_head.convert_weights
 
@@ -94,7 +94,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {
-            "loss": scoring.cross_entropy(self.token_logits(run), run.targets["labels"]),
+            "loss": vocabulary_head.token_loss(self, run),
             "boundary": scoring.cross_entropy(self.boundary_logits(run), run.targets["boundary_labels"]),
         }
 
@@ -108,7 +108,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         return {"accuracy": scoring.accuracy(self.classes), "boundary_accuracy": scoring.accuracy(self.classes)}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], self.token_logits(run), run.targets["labels"])
+        scoring.update(metrics["accuracy"], vocabulary_head.token_logits(self, run), run.targets["labels"])
         scoring.update(metrics["boundary_accuracy"], self.boundary_logits(run), run.targets["boundary_labels"])
 
     def boundary_logits(self, run: ForwardPass) -> Tensor:

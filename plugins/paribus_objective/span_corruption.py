@@ -49,7 +49,7 @@ class SpanCorruption(Objective):
         "token_terms": ["loss"],
     }
     logits = vocabulary_head.logits
-    token_logits = vocabulary_head.body_logits
+    scored_hidden = vocabulary_head.body_hidden
     forward = vocabulary_head.forward
     cost = vocabulary_head.cost
     metrics = vocabulary_head.metrics

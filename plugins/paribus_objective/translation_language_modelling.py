@@ -48,7 +48,7 @@ class TranslationLanguageModelling(Objective, WeightConverter):
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     corrupt = masking.corrupt
     head_positions = masking.head_positions
-    token_logits = vocabulary_head.masked_logits
+    scored_hidden = vocabulary_head.masked_hidden
     forward = vocabulary_head.forward
     cost = vocabulary_head.cost
     metrics = vocabulary_head.metrics

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import (
+    IGNORED,
     ConvertedTensor,
     Cost,
     ForwardPass,
@@ -25,6 +26,7 @@ from paribus import (
     Shape,
     Unembed,
     copy_table_rows,
+    summed_cross_entropy,
 )
 from paribus_objective import masking, scoring
 from paribus_objective.activation import ActivationFunction
@@ -70,8 +72,8 @@ class TokenPredictor(Protocol):
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor: ...
 
-    def token_logits(self, run: ForwardPass) -> Tensor:
-        """Logits of the positions that have labels, computed once per pass."""
+    def scored_hidden(self, run: ForwardPass) -> Tensor:
+        """Hidden states of the positions that have labels: (B, N, D)."""
         ...
 
 
@@ -114,25 +116,40 @@ def convert_weights(head: VocabularyHead, other: nn.Module) -> Mapping[str, Conv
     return {} if bias is None else {"bias": bias}
 
 
-def body_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
-    """(B, T, V): logits of every position of the body."""
-    return run.cached("logits", lambda: objective.logits(run.hidden("body"), run.unembed))
+def body_hidden(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, T, D): hidden states of every position of the body."""
+    return run.hidden("body")
 
 
-def masked_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
-    """(B, N, V): logits of the masked positions of the body."""
-    return run.cached(
-        "logits", lambda: objective.logits(masking.gather(run.hidden(), run.targets["pick"]), run.unembed)
+def masked_hidden(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, N, D): hidden states of the masked positions of the body."""
+    return masking.gather(run.hidden(), run.targets["pick"])
+
+
+def token_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, N, V): logits of the positions that have labels, computed once per pass."""
+    return run.cached("logits", lambda: objective.logits(objective.scored_hidden(run), run.unembed))
+
+
+def token_loss(objective: TokenPredictor, run: ForwardPass, smoothing: float = 0.0) -> LossTerm:
+    """Return the cross-entropy of the tokens. In evaluation, metrics read the same logits."""
+    labels = run.targets["labels"]
+    if not torch.is_grad_enabled():
+        return scoring.cross_entropy(token_logits(objective, run), labels, smoothing)
+    hidden = objective.scored_hidden(run)
+    total = summed_cross_entropy(
+        lambda part: objective.logits(part, run.unembed), hidden, labels, objective.classes, smoothing=smoothing
     )
+    return LossTerm(total, (labels != IGNORED).sum())
 
 
 def forward(objective: TokenPredictor, run: ForwardPass) -> Mapping[str, LossTerm]:
-    return {"loss": scoring.cross_entropy(objective.token_logits(run), run.targets["labels"])}
+    return {"loss": token_loss(objective, run)}
 
 
 def fill_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
     """(B, N, V): logits of the masked positions."""
-    return objective.token_logits(run)
+    return token_logits(objective, run)
 
 
 def head_positions(objective: TokenPredictor, length: int) -> int:
@@ -145,7 +162,7 @@ def metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
 
 
 def update_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-    scoring.update(metrics["accuracy"], objective.token_logits(run), run.targets["labels"])
+    scoring.update(metrics["accuracy"], token_logits(objective, run), run.targets["labels"])
 
 
 def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
@@ -153,5 +170,5 @@ def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
 
 
 def update_exact_match_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-    scoring.update(metrics["accuracy"], objective.token_logits(run), run.targets["labels"])
-    scoring.update_exact_match(metrics["exact"], objective.token_logits(run), run.targets["labels"])
+    scoring.update(metrics["accuracy"], token_logits(objective, run), run.targets["labels"])
+    scoring.update_exact_match(metrics["exact"], token_logits(objective, run), run.targets["labels"])

@@ -1,0 +1,97 @@
+"""Cross-entropy over a large vocabulary, in chunks: the logits of all positions are never in memory at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from paribus.parts.batch import IGNORED
+
+MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden states do
+# Logits of one chunk: 64 MiB in float32. A GPU takes larger ones, whose products take longer than adding gradients.
+CHUNK_LOGITS: Final = {"cpu": 1 << 24, "cuda": 1 << 27}
+
+Head = Callable[[Tensor], Tensor]
+"""Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
+
+
+def summed_cross_entropy(head: Head, hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0) -> Tensor:
+    """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
+
+    Where a gradient is needed of many logits, these are computed in chunks, each with its gradients in the forward
+    pass, so that nothing is computed twice.
+    """
+    positions = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cpu"]) // classes)
+    is_small = classes < MIN_CLASSES or labels.numel() <= positions
+    if is_small or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return _sum(head(hidden), labels, smoothing)
+    parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))
+    total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        head, positions, smoothing, labels, hidden, *parameters
+    )
+    return total
+
+
+def _sum(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    return functional.cross_entropy(
+        logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+    )
+
+
+def _leaves(output: Tensor) -> list[Tensor]:
+    """Return the parameters that an output was computed with."""
+    leaves: dict[int, Tensor] = {}
+    pending, known = [output.grad_fn], set()
+    while pending:
+        node: Any = pending.pop()
+        if node is None or node in known:
+            continue
+        known.add(node)
+        if hasattr(node, "variable"):
+            leaves[id(node.variable)] = node.variable
+        pending += [function for function, _ in node.next_functions]
+    return list(leaves.values())
+
+
+class _Chunked(torch.autograd.Function):
+    """Sum over chunks. The gradients are computed with each chunk, and scaled in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, head: Head, positions: int, smoothing: float, labels: Tensor, hidden: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        flat, targets = hidden.detach().flatten(0, -2), labels.flatten()
+        is_hidden_trained = ctx.needs_input_grad[4]
+        hidden_gradient = torch.empty_like(flat) if is_hidden_trained else None
+        sums: list[Tensor | None] = [None] * len(parameters)
+        total: Tensor | None = None
+        for start in range(0, len(flat), positions):
+            chunk = slice(start, start + positions)
+            with torch.enable_grad():
+                x = flat[chunk].requires_grad_(is_hidden_trained)
+                part = _sum(head(x), targets[chunk], smoothing)
+            with torch.autocast(part.device.type, enabled=False):
+                inputs = [x, *parameters] if is_hidden_trained else list(parameters)
+                gradients = list(torch.autograd.grad(part, inputs))
+            if hidden_gradient is not None:
+                hidden_gradient[chunk] = gradients.pop(0)
+            sums = [new if old is None else old.add_(new) for old, new in zip(sums, gradients, strict=True)]
+            accumulated = part.detach().to(torch.promote_types(part.dtype, torch.float32))
+            total = accumulated if total is None else total + accumulated
+        ctx.gradients = [None if hidden_gradient is None else hidden_gradient.view_as(hidden), *sums]
+        assert total is not None, "a chunk has at least one position"
+        return total.to(part.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError("the gradients of this loss were used before; the loss must be computed again")
+        gradients, ctx.gradients = ctx.gradients, None
+        scaled = (None if gradient is None else gradient.mul_(scale.to(gradient.dtype)) for gradient in gradients)
+        return None, None, None, None, *scaled

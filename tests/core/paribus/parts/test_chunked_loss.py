@@ -1,0 +1,170 @@
+"""Cross-entropy in chunks: equal losses and gradients, and less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import IGNORED, summed_cross_entropy
+from paribus.parts import chunked_loss
+from paribus.parts.batch import Batch
+from paribus.train.data import Data
+from paribus.train.lightning_module import Model
+
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
+Feed = Callable[..., Data]
+
+PRESETS = [
+    ["gpt-tiny"],
+    ["gpt-tiny", "embedding.tie=false", "data.documents=apart"],
+    ["bert-tiny"],
+    ["deberta-tiny"],
+    ["spanbert-tiny"],
+    ["albert-tiny"],
+    ["t5-tiny"],
+    ["transformer-tiny", "objective.smoothing=0.1"],
+    ["xlnet-tiny"],
+    ["rnnsearch-tiny"],
+]
+
+
+@pytest.fixture
+def chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let any loss be computed in chunks, and return the number of positions of each chunk."""
+    sizes: list[int] = []
+    compute = chunked_loss._sum
+
+    def record(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        sizes.append(labels.numel())
+        return compute(logits, labels, smoothing)
+
+    monkeypatch.setattr(chunked_loss, "MIN_CLASSES", 2)
+    monkeypatch.setattr(chunked_loss, "CHUNK_LOGITS", {"cpu": 200})
+    monkeypatch.setattr(chunked_loss, "_sum", record)
+    return sizes
+
+
+def loss_and_gradients(model: Model, batch: Batch) -> tuple[Tensor, dict[str, Tensor | None]]:
+    model.zero_grad()
+    loss = model.loss(batch)
+    loss.backward()
+    return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("spec", PRESETS, ids=" ".join)
+def test_chunks_have_the_loss_and_gradients_of_the_whole(
+    spec: list[str], assemble: Assemble, shake: Shake, feed: Feed, request: pytest.FixtureRequest
+) -> None:
+    model, batch = shake(assemble(*spec)), feed(*spec).step(0)
+    expected = loss_and_gradients(model, batch)
+    chunks = request.getfixturevalue("chunks")
+    actual = loss_and_gradients(model, batch)
+    assert len(chunks) > 2
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-12)
+
+
+class LinearHead(nn.Module):
+    """Head with two parameters."""
+
+    def __init__(self, classes: int = 50, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, classes, dtype=dtype)
+
+    def loss(self, hidden: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return summed_cross_entropy(self.linear, hidden, labels, self.linear.out_features, smoothing=smoothing)
+
+
+@pytest.fixture
+def hidden() -> Tensor:
+    return torch.randn(3, 7, 8, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.fixture
+def labels() -> Tensor:
+    values = torch.randint(50, (3, 7))
+    values[0, :4] = values[2] = IGNORED
+    return values
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_gradients_equal_those_of_torch(hidden: Tensor, labels: Tensor, smoothing: float) -> None:
+    head = LinearHead()
+    inputs = [hidden, *head.parameters()]
+    expected = functional.cross_entropy(
+        head.linear(hidden).flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=smoothing
+    )
+    actual = head.loss(hidden, labels, smoothing)
+    torch.testing.assert_close(actual, expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(actual * 3, inputs), torch.autograd.grad(expected * 3, inputs), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_ignored_labels_have_no_gradient(hidden: Tensor, labels: Tensor, chunks: list[int]) -> None:
+    LinearHead().loss(hidden, labels).backward()
+    assert len(chunks) > 2
+    assert hidden.grad is not None
+    assert not hidden.grad[labels == IGNORED].any()
+    assert hidden.grad[labels != IGNORED].any(-1).all()
+
+
+def test_hidden_states_may_be_frozen(hidden: Tensor, labels: Tensor, chunks: list[int]) -> None:
+    head = LinearHead()
+    head.loss(hidden.detach(), labels).backward()
+    assert len(chunks) > 2
+    assert head.linear.weight.grad is not None
+
+
+def test_parameters_may_be_frozen(hidden: Tensor, labels: Tensor, chunks: list[int]) -> None:
+    head = LinearHead().requires_grad_(False)
+    head.loss(hidden, labels).backward()
+    assert len(chunks) > 2
+    assert hidden.grad is not None
+    assert head.linear.weight.grad is None
+
+
+@pytest.mark.usefixtures("chunks")
+def test_a_second_backward_pass_is_an_error(hidden: Tensor, labels: Tensor) -> None:
+    loss = LinearHead().loss(hidden, labels)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="must be computed again"):
+        loss.backward()
+
+
+def test_autocast_gives_gradients_in_the_precision_of_the_parameters(
+    labels: Tensor, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    head, hidden = LinearHead(dtype=torch.float32), torch.randn(3, 7, 8, requires_grad=True)
+    gradients = []
+    for is_chunked in (False, True):
+        if is_chunked:
+            request.getfixturevalue("chunks")
+        head.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = head.loss(hidden, labels)
+        loss.backward()
+        assert loss.dtype == torch.float32
+        assert head.linear.weight.grad is not None
+        gradients.append(head.linear.weight.grad.clone())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=2**-6, atol=2**-6)
+
+
+@pytest.mark.usefixtures("chunks")
+def test_evaluation_computes_the_logits_once(assemble: Assemble, feed: Feed) -> None:
+    model, batch = assemble("gpt-tiny").eval(), feed("gpt-tiny").step(0)
+    with torch.no_grad():
+        run = model.run(batch)
+        model.terms(run, model.trained)
+    assert "logits" in run.caches["clm"]
+
+
+def test_small_vocabularies_are_not_chunked(assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked_loss, "_Chunked", None)
+    assemble("gpt-tiny").loss(feed("gpt-tiny").step(0)).backward()
