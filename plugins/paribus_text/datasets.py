@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, final
+from typing import Annotated, Any, ClassVar, Final, final
 
 from paribus import (
     Corpus,
@@ -29,6 +29,7 @@ from paribus_text.preview import preview
 from paribus_text.splitting import Splitting
 from paribus_text.text_files import FileSet
 
+FILE_FORMATS: Final = ("arrow", "csv", "json", "parquet", "text")  # names that stand for files
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -144,6 +145,7 @@ class Datasets(Corpus):
             raise DataError(
                 missing_package("datasets", "datasets", user, path="corpus", alternative=alternative)
             ) from error
+        self._check_files()
         datasets.disable_progress_bars()
         try:
             folder = Path(self._source["path"])
@@ -160,6 +162,13 @@ class Datasets(Corpus):
             valid = "an existing data set, files and split"
             raise DataError(Problem(code="missing-dataset", path=option, message=message, valid=valid)) from error
         return islice(rows, self._max_rows) if self._max_rows is not None else rows
+
+    def _check_files(self) -> None:
+        """Raise an error if no files are named, since the library would read all files of the working folder."""
+        if self._source["path"] in FILE_FORMATS and "data_files" not in self._source:
+            message = f"the data set {self._source['path']!r} reads files, and none are named"
+            valid = "patterns of files, such as ['data/*.json']"
+            raise DataError(Problem(code="missing-dataset", path="corpus.files", message=message, valid=valid))
 
     def _saved_rows(self, saved: Any, split: str, option: str) -> Iterable[Mapping[str, Any]]:
         """Return a split of a saved `DatasetDict`; a saved `Dataset` is the split `train`."""

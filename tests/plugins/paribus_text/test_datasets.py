@@ -4,6 +4,7 @@ import json
 import sys
 import types
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,6 +38,13 @@ def test_a_missing_library_is_reported_with_its_extra(monkeypatch: pytest.Monkey
     match = r"error\[not-installed\] corpus: .*"
     with pytest.raises(DataError, match=match + r"; valid: pip install 'paribus\[datasets\]', or files"):
         Datasets(dataset="json").fingerprint()
+
+
+@pytest.mark.parametrize("name", ["json", "csv", "parquet", "text"])
+def test_files_must_be_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", ModuleType("datasets"))
+    with pytest.raises(DataError, match=rf"missing-dataset\] corpus.files: .*'{name}'"):
+        list(Datasets(dataset=name).documents("train"))
 
 
 def test_only_a_pinned_commit_has_a_preview() -> None:
