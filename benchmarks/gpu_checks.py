@@ -14,8 +14,8 @@ from benchmarks.gpu_setup import Bench, loss_and_gradients, model_and_data, regi
 
 from paribus.errors import SpecError
 from paribus.specs import resolved
-from paribus.train.compile import compile_layers
 from paribus.train.evaluate import to_device
+from paribus.train.layers import configure_layers
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
@@ -104,7 +104,7 @@ def _compiled(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
     batches = [data.step(step) for step in range(3)]
     expected = [loss_and_gradients(model, batch) for batch in batches]
     counters.clear()
-    layers = compile_layers(model, {"compile": bench.pick(True, {"backend": "aot_eager"})}, bench.device)
+    layers = configure_layers(model, {"compile": bench.pick(True, {"backend": "aot_eager"})}, bench.device)
     errors = []
     for batch, (loss, gradients) in zip(batches, expected, strict=True):
         compiled_loss, compiled_gradients = loss_and_gradients(model, batch)

@@ -28,9 +28,9 @@ from paribus.kernels.blocked import Blocked
 from paribus.kernels.flex import Flex
 from paribus.parts.batch import Batch, TokenLayout
 from paribus.parts.context import Kernel
-from paribus.train.compile import compile_layers
 from paribus.train.data import Data
 from paribus.train.evaluate import to_device
+from paribus.train.layers import configure_layers
 from paribus.train.lightning_module import Model
 
 TINY = ("dims.width=64", "dims.layers=2", "dims.heads=4", "dims.length=64")
@@ -88,7 +88,7 @@ def train(bench: Bench, model: Model, data: Data, steps: int) -> list[float]:
         gradient_clip_val=1.0,
         callbacks=[times],
     )
-    compile_layers(model, _compile(bench), bench.device)
+    configure_layers(model, _compile(bench), bench.device)
     trainer.fit(model.train(), data)
     return times.seconds
 
@@ -175,7 +175,7 @@ def _beside_peers(
     """Compare whole steps of compiled models in bfloat16 autocast: loss, gradients and fused AdamW."""
     torch.compiler.reset()
     model = model.to(bench.device).train()
-    compile_layers(model, _compile(bench), bench.device)
+    configure_layers(model, _compile(bench), bench.device)
     batches = [to_device(data.step(step), model) for step in range(4)]
     contestants = {"paribus": _step(bench, model, model.loss, batches)}
     if floor is not None:

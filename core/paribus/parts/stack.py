@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, cast, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from paribus.parts.attend import Attend, require_attention_weights
 from paribus.parts.attention_planner import AttentionPlanner
@@ -48,11 +49,15 @@ class Layer(nn.Module):
         self.crosses = cross is not None
         self.feeds = feedforward is not None
         self.compiled: CompiledCall | None = None  # compiled form of a call, for training
+        self.recomputes = False  # activations are computed again in the backward pass, and not stored
 
     def run(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return what a call returns, by the compiled form in training if there is one."""
-        call = self.compiled if self.training and ctx.state is None else None
-        output: tuple[Tensor, Tensor | None] = self(x, ctx, cross) if call is None else call(self, x, ctx, cross)
+        """Return what a call returns; in training, by its compiled form and with recomputed activations if so set."""
+        is_plain = not self.training or ctx.state is not None
+        call = call_layer if is_plain or self.compiled is None else self.compiled
+        if is_plain or not self.recomputes or not torch.is_grad_enabled():
+            return call(self, x, ctx, cross)
+        output: tuple[Tensor, Tensor | None] = checkpoint(call, self, x, ctx, cross, use_reentrant=False)
         return output
 
     def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
@@ -86,6 +91,11 @@ class Layer(nn.Module):
 
     def _dropped(self, y: Tensor) -> Tensor:
         return functional.dropout(y, self.dropout) if self.dropout and self.training else y
+
+
+def call_layer(layer: Layer, x: Tensor, ctx: Context, cross: Context | None) -> tuple[Tensor, Tensor | None]:
+    output: tuple[Tensor, Tensor | None] = layer(x, ctx, cross)
+    return output
 
 
 class ComponentCost(NamedTuple):

@@ -69,7 +69,8 @@ DATA: Final = (
 )
 DROPOUT: Final = Option("dropout", Kind("float"), "dropout probability", (Range(0, below=1),), 0.0)
 SEED: Final = Option("seed", _INT, "seed of all random draws", (Range(0, 2**63 - 1),), 0)
-COMPILE: Final = "compile"  # our own argument among those of the trainer
+COMPILE: Final = "compile"  # our own arguments among those of the trainer
+ACTIVATION_CHECKPOINTING: Final = "activation_checkpointing"
 COMPILE_OPTIONS: Final = (
     Option(
         "mode",
@@ -114,6 +115,8 @@ _NAMES: Final = {
     "trainer.gradient_clip_val": "grad_clip max_grad_norm gradient_clip gradient_clip_val clip_grad_norm",
     "trainer.accumulate_grad_batches": "gradient_accumulation_steps accumulate_grad_batches grad_accum",
     "trainer.precision": "precision dtype",
+    "trainer.compile": "compile torch_compile compile_model",
+    "trainer.activation_checkpointing": "gradient_checkpointing activation_checkpointing checkpoint_activations",
     "trainer.max_steps": "steps max_steps num_steps n_steps total_steps train_steps iterations max_iters epochs "
     "max_epochs num_epochs n_epochs num_train_epochs",
     "seed": "random_seed",

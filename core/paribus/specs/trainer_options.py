@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Index
-from paribus.specs.fields import COMPILE, COMPILE_OPTIONS, SCHEMA, STEPS, suggest_key
+from paribus.specs.fields import ACTIVATION_CHECKPOINTING, COMPILE, COMPILE_OPTIONS, SCHEMA, STEPS, suggest_key
 from paribus.specs.spec_view import Violation
 from paribus.specs.tree import UNREAD, Keys, value_text
 from paribus.specs.values import MISSING, Validator
@@ -117,7 +117,10 @@ def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Viola
 
 
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
-_COMPILE_DOC: Final = "Compile the layers of the model by `torch.compile`, in training; see `paribus explain trainer`."
+OWN_ARGUMENTS: Final = {
+    COMPILE: "Compile the layers of the model by `torch.compile`, in training; see `paribus explain trainer`.",
+    ACTIVATION_CHECKPOINTING: "Store only the input of each layer, and compute the rest again in the backward pass.",
+}  # which Lightning does not know
 
 
 def check_header(validator: Validator, data: Mapping[str, Any]) -> None:
@@ -157,7 +160,7 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
     if given is None:
         return UNREAD
     options = dict(given)
-    own = {STEPS.name: STEPS.doc, COMPILE: _COMPILE_DOC}
+    own = {STEPS.name: STEPS.doc, **OWN_ARGUMENTS}
     known_arguments = own if set(options) <= set(own) else trainer_arguments()
     for key, value in options.items():
         if not _IDENTIFIER.fullmatch(key):
@@ -177,6 +180,12 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
         options[COMPILE] = _resolve_compile(validator, options[COMPILE])
     else:
         options.pop(COMPILE, None)  # the default
+    recomputes = options.get(ACTIVATION_CHECKPOINTING)
+    if recomputes is not None and not isinstance(recomputes, bool):
+        keys = ("trainer", ACTIVATION_CHECKPOINTING)
+        validator.add_error("wrong-type", keys, f"expected a boolean, got {value_text(recomputes)}", "true, false")
+    elif not recomputes:
+        options.pop(ACTIVATION_CHECKPOINTING, None)  # the default
     steps = options.get("max_steps")
     if steps is not None:
         validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
@@ -207,7 +216,7 @@ def _resolve_compile(validator: Validator, value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def trainer_arguments() -> Mapping[str, str]:
-    """Return our own argument, and those of lightning.Trainer with the first sentence of their documentation.
+    """Return our own arguments, and those of lightning.Trainer with the first sentence of their documentation.
 
     They are read from its source, since importing it takes seconds. Empty if the source cannot be read; then Lightning
     itself reports unknown arguments.
@@ -223,7 +232,7 @@ def trainer_arguments() -> Mapping[str, str]:
                 arguments = {
                     argument.arg: _first_sentence(paragraphs.get(argument.arg, "")) for argument in node.args.kwonlyargs
                 }
-                return {COMPILE: _COMPILE_DOC, **arguments}
+                return {**OWN_ARGUMENTS, **arguments}
     return {}
 
 

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
-from paribus.train.compile import compile_layers, is_any_layer_compiled
 from paribus.train.data import share_of
 from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.distributed import is_sharded
 from paribus.train.evaluate import evaluation_mode
+from paribus.train.layers import configure_layers, is_any_layer_compiled
 from paribus.train.lightning_module import Model, seed_draws
 
 REPEATED_EXAMPLES: Final = 8  # of the first step, or up to 15: every n-th one
@@ -225,7 +225,7 @@ def _run(
 ) -> _Step:
     """Run forward and backward pass in training, and a forward pass in evaluation, on a copy of the model."""
     replica, device = _copied(model), model.device
-    compile_layers(replica, {"compile": False}, device)  # the components' own code is checked, for any batch
+    configure_layers(replica, {"compile": False}, device)  # the components' own code is checked, for any batch
     seed = key32(model.seed, "step", 0, 0)
     seed_draws(seed, device)
     before = _generators(device)

@@ -19,8 +19,7 @@ from paribus.assembly.build import as_list
 from paribus.assembly.cost import model_cost, training_flops
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
-from paribus.specs.fields import COMPILE
-from paribus.specs.trainer_options import max_seconds
+from paribus.specs.trainer_options import OWN_ARGUMENTS, max_seconds
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.train.ablation_probe import probe_variant
@@ -35,12 +34,12 @@ from paribus.train.checkpoint import (
     parameter_digest,
     save_weights,
 )
-from paribus.train.compile import compile_layers, report_compile_errors
 from paribus.train.data import Data
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
 from paribus.train.encoding import dropped_summary
 from paribus.train.evaluate import learning_thresholds, unigram_baselines
+from paribus.train.layers import configure_layers, report_compile_errors
 from paribus.train.lightning_module import Model
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
@@ -140,7 +139,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
         logger = LoggerCallback(callback, spec, context.options.loggers, context.logger_run, context.on_message)
         callbacks.append(logger)
     trainer = _trainer(spec, steps - callback.step if max_steps else -1, callbacks, context)
-    layers = compile_layers(model, spec["trainer"], trainer.strategy.root_device)
+    layers = configure_layers(model, spec["trainer"], trainer.strategy.root_device)
     if layers.note:
         context.on_message(layers.note)
     diverged = None if callback.step >= steps else _fit(spec, trainer, model, data, context, logger)
@@ -227,7 +226,7 @@ def _trainer(spec: Spec, steps: int, callbacks: Sequence[Callback], context: Tri
     }
     for hook_options in context.hooks.configure_trainer(spec=spec) if context.hooks is not None else ():
         options.update(hook_options or {})
-    options.update({key: value for key, value in (spec["trainer"] or {}).items() if key != COMPILE})
+    options.update({key: value for key, value in (spec["trainer"] or {}).items() if key not in OWN_ARGUMENTS})
     options["strategy"] = lightning_strategy(options, context.rank.world_size)
     options.pop("max_time", None)  # Lightning's clock includes evaluations, and starts at 0 in a resumed trial
     if steps < 0:

@@ -16,7 +16,7 @@ from lightning import Trainer
 
 import paribus
 from paribus.cli.main import main
-from paribus.specs.trainer_options import trainer_arguments
+from paribus.specs.trainer_options import OWN_ARGUMENTS, trainer_arguments
 
 SMALL = ["gpt-tiny", "position=rope", "dims.width=16", "dims.length=16", "trainer.max_steps=3", "data.validation=16"]
 
@@ -77,7 +77,7 @@ def test_an_option_that_lightning_refuses_is_a_spec_error(
 
 def test_arguments_of_a_trainer_are_known_without_importing_it() -> None:
     parameters = inspect.signature(Trainer.__init__).parameters
-    assert trainer_arguments().keys() == {"compile", *(name for name in parameters if name != "self")}
+    assert trainer_arguments().keys() == {*OWN_ARGUMENTS, *(name for name in parameters if name != "self")}
 
 
 @pytest.mark.parametrize("threads", [None, "2"])

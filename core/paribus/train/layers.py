@@ -1,4 +1,5 @@
-"""Compilation of layers by `torch.compile`, for the spec's `trainer.compile`.
+"""How layers run in training: compiled by `torch.compile` (`trainer.compile`), with activations that are computed again
+in the backward pass (`trainer.activation_checkpointing`), both, or neither.
 
 Each layer is compiled by itself, so that compilation takes as long for 48 layers as for one: layers that are alike
 share a graph. The embedding and the heads are not compiled, nor are evaluation and decoding.
@@ -12,27 +13,21 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from paribus.errors import Problem, SpecError
-from paribus.parts.context import Context
-from paribus.parts.stack import CompiledCall, Layer
+from paribus.parts.stack import CompiledCall, Layer, call_layer
+from paribus.specs.fields import ACTIVATION_CHECKPOINTING
 from paribus.specs.trainer_options import uses_sharding
 
 GRAPHS_PER_LAYER: Final = 8  # recompilations, which torch counts over all layers: lengths, document masks, dtypes
 DISABLED: Final = "trainer.compile=false"
-_NO_COMPILER: Final = (
-    "InvalidCxxCompiler",
-    "No working C++ compiler",
-    "Python.h",
-    "triton",
-    "Failed to find C compiler",
-)
+_NO_COMPILER: Final = ("InvalidCxxCompiler", "No working C++ compiler", "Python.h", "Cannot find a working triton")
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
-class CompiledLayers(NamedTuple):
-    """Result of `compile_layers`."""
+class ConfiguredLayers(NamedTuple):
+    """Result of `configure_layers`."""
 
     compiled: int  # number of layers
     note: str = ""  # which layers are not compiled although the spec demands it
@@ -45,16 +40,17 @@ def is_compiled(trainer: Mapping[str, Any] | None, device: torch.device) -> bool
     return device.type == "cuda" and not uses_sharding(options) if requested is None else requested is not False
 
 
-def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: torch.device) -> CompiledLayers:
-    """Let the layers of a model run compiled in training, as far as all components of a layer compile.
+def configure_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: torch.device) -> ConfiguredLayers:
+    """Set how the layers of a model run in training; they are compiled as far as all components of a layer compile.
 
     Where the spec demands compilation, a graph break is an error; by default it only makes the layer slower.
     """
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     for layer in layers:
         layer.compiled = None
+        layer.recomputes = bool((trainer or {}).get(ACTIVATION_CHECKPOINTING))
     if not is_compiled(trainer, device):
-        return CompiledLayers(0)
+        return ConfiguredLayers(0)
     options = (trainer or {}).get("compile")
     chosen = [layer for layer in layers if _compiles(layer)]
     import torch._dynamo
@@ -65,7 +61,7 @@ def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: 
     limit = GRAPHS_PER_LAYER * max(1, len(chosen))
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, limit)
     given = options if isinstance(options, Mapping) else {}
-    call: CompiledCall = torch.compile(_call, fullgraph=options is not None, **given)
+    call: CompiledCall = torch.compile(call_layer, fullgraph=options is not None, **given)
     for layer in chosen:
         layer.compiled = call
     note = ""
@@ -73,16 +69,11 @@ def compile_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: 
         note = f"{len(layers) - len(chosen)} of {len(layers)} layers are not compiled: a component does not compile"
     elif options is not None and not layers:
         note = "nothing is compiled: this topology has no stack of layers"
-    return CompiledLayers(len(chosen), note)
+    return ConfiguredLayers(len(chosen), note)
 
 
 def is_any_layer_compiled(model: nn.Module) -> bool:
     return any(isinstance(module, Layer) and module.compiled is not None for module in model.modules())
-
-
-def _call(layer: Layer, x: Tensor, ctx: Context, cross: Context | None) -> tuple[Tensor, Tensor | None]:
-    output: tuple[Tensor, Tensor | None] = layer(x, ctx, cross)
-    return output
 
 
 def _compiles(layer: Layer) -> bool:

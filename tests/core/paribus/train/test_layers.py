@@ -1,4 +1,4 @@
-"""Compiled layers: equal losses and gradients, one graph for all batches, and clear errors."""
+"""Compiled layers: equal losses and gradients, one graph for all batches, clear errors. Activation checkpointing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from paribus.parts.batch import Batch
 from paribus.parts.stack import Layer
 from paribus.registry import Index, Registry, index
 from paribus.specs import resolved
-from paribus.train.compile import compile_layers, is_compiled, report_compile_errors
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
+from paribus.train.layers import configure_layers, is_compiled, report_compile_errors
 from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
@@ -70,7 +70,7 @@ def assert_equal_steps(
     """Assert that losses and gradients of some steps are those of the model that is not compiled."""
     model.train()
     expected = [loss_and_gradients(model, data.step(step)) for step in range(steps)]
-    assert compile_layers(model, trainer, CPU).compiled
+    assert configure_layers(model, trainer, CPU).compiled
     for step, (loss, gradients) in enumerate(expected):
         compiled_loss, compiled_gradients = loss_and_gradients(model, data.step(step))
         torch.testing.assert_close(compiled_loss, loss, rtol=rtol, atol=atol)
@@ -86,7 +86,7 @@ def test_compiled_layers_share_a_graph(preset: str, assemble: Assemble, feed: Fe
 
 def test_evaluation_and_decoding_are_not_compiled(assemble: Assemble, feed: Feed) -> None:
     model, data = assemble("gpt-tiny"), feed("gpt-tiny")
-    compile_layers(model, AOT, CPU)
+    configure_layers(model, AOT, CPU)
     evaluate(model, data)
     with torch.no_grad():
         states = model.eval().start(1)
@@ -168,7 +168,7 @@ def test_a_graph_break_is_an_error_where_compilation_is_demanded(
     assemble: Assemble, feed: Feed, branching: Registry
 ) -> None:
     model, data = assemble("gpt-tiny", "feedforward=branching", registry=branching), feed("gpt-tiny")
-    compile_layers(model, AOT, CPU)
+    configure_layers(model, AOT, CPU)
     with pytest.raises(SpecError, match="cannot-compile") as caught, report_compile_errors():
         model.train().loss(data.step(0))
     (problem,) = caught.value.problems
@@ -186,7 +186,7 @@ def test_layers_with_a_component_that_does_not_compile_stay_eager(
     assemble: Assemble, feed: Feed, branching: Registry
 ) -> None:
     model = assemble("gpt-tiny", "feedforward=[declared, mlp]", registry=branching)
-    layers = compile_layers(model, AOT, CPU)
+    layers = configure_layers(model, AOT, CPU)
     assert layers.compiled == 1
     assert "1 of 2 layers" in layers.note
     assert [layer.compiled is None for layer in model.modules() if isinstance(layer, Layer)] == [True, False]
@@ -195,7 +195,7 @@ def test_layers_with_a_component_that_does_not_compile_stay_eager(
 
 
 def test_a_model_without_layers_says_that_nothing_is_compiled(assemble: Assemble) -> None:
-    layers = compile_layers(assemble("rnnsearch-tiny"), AOT, CPU)
+    layers = configure_layers(assemble("rnnsearch-tiny"), AOT, CPU)
     assert layers.compiled == 0
     assert "no stack of layers" in layers.note
 
@@ -277,7 +277,7 @@ def test_every_preset_compiles_to_the_same_function(preset: str, assemble: Assem
         model, data = paribus.assemble(spec).double(), paribus.data(spec)
     else:
         model, data = assemble(*overrides).double(), feed(*overrides)
-    if not compile_layers(model, AOT, CPU).compiled:
+    if not configure_layers(model, AOT, CPU).compiled:
         assert preset in RECURRENT
         return
     assert_equal_steps(model, data, AOT, steps=2, rtol=0, atol=1e-9)
@@ -295,9 +295,76 @@ def test_generated_code_computes_the_same_function(preset: str, assemble: Assemb
 def test_lengths_of_buckets_need_few_graphs(assemble: Assemble, feed: Feed) -> None:
     overrides = ("bert-tiny", "dims.length=64", "data.bucket=4", "data.batch=4")
     model, data = assemble(*overrides).train(), feed(*overrides)
-    compile_layers(model, AOT, CPU)
+    configure_layers(model, AOT, CPU)
     batches = [data.step(step) for step in range(8)]
     assert len({batch.streams["body"].tokens.shape for batch in batches}) > 2  # several lengths
     for batch in batches:
         model.loss(batch).backward()
     assert graphs() <= 2  # for the first length, and for any other
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("gpt-tiny", "dropout=0.2"),
+        ("gpt-tiny", "attention.scores.value_residual=true"),
+        ("seq2seq-tiny",),
+        ("gpt-tiny", "feedforward=moe"),
+        ("deberta-tiny",),
+        ("albert-tiny",),
+    ],
+    ids=" ".join,
+)
+def test_recomputed_activations_give_the_same_bits(overrides: tuple[str, ...], assemble: Assemble, feed: Feed) -> None:
+    model, data = assemble(*overrides).train(), feed(*overrides)
+    expected = loss_and_gradients(model, data.step(0))
+    configure_layers(model, {"activation_checkpointing": True}, CPU)
+    loss, gradients = loss_and_gradients(model, data.step(0))
+    torch.testing.assert_close((loss, gradients), expected, rtol=0, atol=0)
+
+
+def saved_bytes(model: Model, batch: Batch) -> int:
+    """Return the bytes that autograd stores for the backward pass."""
+    stored: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        stored[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model.loss(batch)
+    del loss
+    return sum(stored.values())
+
+
+def test_recomputed_activations_are_not_stored(assemble: Assemble, feed: Feed) -> None:
+    overrides = ("gpt-tiny", "dims.layers=8", "dims.length=128")
+    model, batch = assemble(*overrides).train(), feed(*overrides).step(0)
+    stored = saved_bytes(model, batch)
+    configure_layers(model, {"activation_checkpointing": True}, CPU)
+    assert saved_bytes(model, batch) < stored / 4
+
+
+def test_checkpointed_layers_may_be_compiled(assemble: Assemble, feed: Feed) -> None:
+    model, data = assemble("gpt-tiny").double(), feed("gpt-tiny")
+    assert_equal_steps(model, data, {**AOT, "activation_checkpointing": True}, rtol=0, atol=1e-10)
+    assert graphs() == 1
+
+
+def test_a_trial_with_recomputed_activations_has_the_same_result(
+    tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
+) -> None:
+    records = []
+    for name, trainer in {"stored": {}, "recomputed": {"activation_checkpointing": True}}.items():
+        (tmp_path / name).mkdir()
+        spec = tiny(seed=1, trainer={"max_steps": 4, **trainer})
+        records.append(run_trial(spec, registry, TrialContext(name, tmp_path / name)))
+    assert records[0]["result"] == records[1]["result"]
+
+
+def test_activation_checkpointing_is_a_boolean(plugin_index: Index) -> None:
+    with pytest.raises(SpecError, match="expected a boolean") as caught:
+        resolved("gpt-tiny", "trainer.activation_checkpointing=all", registry=plugin_index)
+    assert [problem.path for problem in caught.value.problems] == ["trainer.activation_checkpointing"]
+    spec = resolved("gpt-tiny", "trainer.activation_checkpointing=false", registry=plugin_index)
+    assert "activation_checkpointing" not in spec["trainer"]
