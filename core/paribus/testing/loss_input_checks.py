@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
@@ -32,20 +33,31 @@ def loss_inputs(case: Case, host: HostModel) -> Verdict:
 
 
 def gradient_fault(setup: ObjectiveSetup) -> str:
-    """Return a message if a term has no gradient in the layers, or a parameter of the objective has none."""
+    """Return a message if a term has no gradient in the layers, or another value where no gradient is computed, or if a
+    parameter of the objective gets no gradient.
+    """
     batch = setup.batch()
     objective = setup.model.objective(setup.name)
     own = dict(objective.named_parameters())
     topology = setup.model.topology
     layers = [value for part in topology.parts for value in topology.get_submodule(part.path).parameters()]
+    with torch.no_grad():
+        evaluated = {term: float(value.total) for term, value in setup.terms(batch).items()}
     with torch.enable_grad():
         terms = setup.terms(batch)
+        for term, value in terms.items():
+            total = float(value.total.detach())
+            if not math.isclose(total, evaluated[term], rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+                return (
+                    f"the loss `{term}` is {total:.6g} with gradients, but {evaluated[term]:.6g} without. Usual cause: "
+                    "two values that are cached under one name"
+                )
         for term, value in terms.items():
             gradients = torch.autograd.grad(value.total, layers, retain_graph=True, allow_unused=True)
             if layers and not any(map(_is_nonzero, gradients)):
                 return f"the loss `{term}` has no gradient in any layer. Usual cause: `detach` in the head"
-        total = torch.stack([value.total for value in terms.values()]).sum()
-        gradients = torch.autograd.grad(total, list(own.values()), allow_unused=True) if own else ()
+        added = torch.stack([value.total for value in terms.values()]).sum()
+        gradients = torch.autograd.grad(added, list(own.values()), allow_unused=True) if own else ()
     for name, gradient in zip(own, gradients, strict=True):
         if not _is_nonzero(gradient):
             return f"the parameter `{name}` of the objective gets no gradient"
