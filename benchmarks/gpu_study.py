@@ -27,6 +27,7 @@ POSITIONS = ("alibi", "none", "learned")  # beside rope, the baseline
 SHARD_BYTES = 20_000_000
 LARGEST_FILE = 400_000  # longer ones are tables of data
 GRACE_SECONDS = 40  # for checkpoints
+EXIT_OK, EXIT_FAILED = 0, 1  # of `paribus run`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     study.write_text(document + "\n", encoding="utf-8")
     store = ["--store", str(options.work / "runs")]
     code = run_until(end, "run", str(study), *store, "--jobs", "1", "--no-timing")
-    if code == 0:
+    if code in (EXIT_OK, EXIT_FAILED):  # all trials ended; 1: a trial or a verdict failed, as the table says
         paribus("compare", str(study), *store, "--results", str(options.results))
     paribus("status", str(study), *store)
     return code
