@@ -22,7 +22,7 @@ from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, meta_model
-from paribus.train.layers import configure_layers
+from paribus.train.layers import configure_layers, report_compile_errors
 from paribus.train.optimizer_schedule import build_optimizer
 
 Spec = Mapping[str, Any]
@@ -80,9 +80,10 @@ class TimedSteps:
     def take(self, count: int) -> None:
         for _ in range(count):
             batch = self.model.transfer_batch_to_device(self.data.step(self.taken), self.model.device, 0)
-            with self._precision():
-                loss = self.model.loss(batch)
-            loss.backward()
+            with report_compile_errors():
+                with self._precision():
+                    loss = self.model.loss(batch)
+                loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.taken += 1

@@ -21,6 +21,7 @@ from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
 from paribus.train.layers import configure_layers, is_compiled, report_compile_errors
 from paribus.train.lightning_module import Model
+from paribus.train.spec_costs import TimedSteps
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
@@ -175,6 +176,14 @@ def test_a_graph_break_is_an_error_where_compilation_is_demanded(
     assert (problem.code, problem.path) == ("cannot-compile", "trainer.compile")
     assert f"{Path(__file__).name}:" in problem.message
     assert "\n" not in str(problem)
+
+
+def test_a_graph_break_is_the_same_error_where_steps_are_timed(
+    tiny: Callable[..., dict[str, Any]], branching: Registry
+) -> None:
+    spec = tiny(trainer={"max_steps": 1, **AOT}, feedforward={"name": "branching"})
+    with pytest.raises(SpecError, match="cannot-compile"):
+        TimedSteps(spec, branching, CPU).take(1)
 
 
 def test_other_errors_are_not_reported_as_those_of_compilation() -> None:
