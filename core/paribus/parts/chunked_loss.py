@@ -31,6 +31,8 @@ def summed_cross_entropy(head: Head, hidden: Tensor, labels: Tensor, classes: in
     if is_small or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return _sum(head(hidden), labels, smoothing)
     parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))
+    if not parameters and not hidden.requires_grad:  # a frozen model
+        return _sum(head(hidden), labels, smoothing)
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
         head, positions, smoothing, labels, hidden, *parameters
     )

@@ -165,6 +165,17 @@ def test_evaluation_computes_the_logits_once(assemble: Assemble, feed: Feed) -> 
     assert "logits" in run.caches["clm"]
 
 
-def test_small_vocabularies_are_not_chunked(assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunked_loss, "_Chunked", None)
-    assemble("gpt-tiny").loss(feed("gpt-tiny").step(0)).backward()
+def test_a_frozen_model_has_a_loss(hidden: Tensor, labels: Tensor, chunks: list[int]) -> None:
+    loss = LinearHead().requires_grad_(False).loss(hidden.detach(), labels)
+    assert loss.isfinite()
+    assert not loss.requires_grad
+    assert chunks == [labels.numel()]
+
+
+def test_small_vocabularies_are_not_chunked(hidden: Tensor, labels: Tensor) -> None:
+    assert "_Chunked" not in type(LinearHead().loss(hidden, labels).grad_fn).__name__
+
+
+@pytest.mark.usefixtures("chunks")
+def test_large_vocabularies_are_chunked(hidden: Tensor, labels: Tensor) -> None:
+    assert "_Chunked" in type(LinearHead().loss(hidden, labels).grad_fn).__name__
