@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +14,10 @@ from torch.nn import functional
 from paribus import IGNORED, summed_cross_entropy
 from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
+from paribus.registry import Registry
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
+from paribus.train.trial import TrialContext, run_trial
 
 Assemble = Callable[..., Model]
 Shake = Callable[[Model], Model]
@@ -179,3 +183,16 @@ def test_small_vocabularies_are_not_chunked(hidden: Tensor, labels: Tensor) -> N
 @pytest.mark.usefixtures("chunks")
 def test_large_vocabularies_are_chunked(hidden: Tensor, labels: Tensor) -> None:
     assert "_Chunked" in type(LinearHead().loss(hidden, labels).grad_fn).__name__
+
+
+@pytest.mark.usefixtures("one_thread", "chunks")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_chunks_have_the_same_losses_in_two_processes(
+    strategy: str, tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
+) -> None:
+    losses = []
+    for name, trainer in {"one": {}, "two": {"accelerator": "cpu", "devices": 2, "strategy": strategy}}.items():
+        (tmp_path / name).mkdir()
+        spec = tiny(seed=1, trainer={"max_steps": 3, **trainer}, dropout=0.0)
+        losses.append(run_trial(spec, registry, TrialContext(name, tmp_path / name))["result"]["losses"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
