@@ -38,7 +38,6 @@ from .parts.batch import Stream as Stream
 from .parts.batch import TokenLayout as TokenLayout
 from .parts.batch import append_copies as append_copies
 from .parts.batch import token_layout as token_layout
-from .parts.chunked_loss import summed_cross_entropy as summed_cross_entropy
 from .parts.context import AttentionPlan as AttentionPlan
 from .parts.context import Capture as Capture
 from .parts.context import Context as Context

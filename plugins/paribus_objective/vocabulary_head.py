@@ -26,7 +26,6 @@ from paribus import (
     Shape,
     Unembed,
     copy_table_rows,
-    summed_cross_entropy,
 )
 from paribus_objective import masking, scoring
 from paribus_objective.activation import ActivationFunction
@@ -137,7 +136,7 @@ def token_loss(objective: TokenPredictor, run: ForwardPass, smoothing: float = 0
     if not torch.is_grad_enabled():
         return scoring.cross_entropy(token_logits(objective, run), labels, smoothing)
     hidden = objective.scored_hidden(run)
-    total = summed_cross_entropy(
+    total = run.summed_cross_entropy(
         lambda part: objective.logits(part, run.unembed), hidden, labels, objective.classes, smoothing=smoothing
     )
     return LossTerm(total, (labels != IGNORED).sum())

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.parts.batch import Batch, StepInputFunction, Stream
+from paribus.parts.chunked_loss import Head, LossCall, head_loss, summed_cross_entropy
 from paribus.parts.context import Capture, layer_number
 from paribus.parts.stack import Output, Stack
 from paribus.slots.objective import Objective
@@ -27,7 +28,9 @@ class BatchForward:
         capture: Capture | bool = False,
         heads: Mapping[str, Objective] | None = None,
         teacher: BatchForward | None = None,
+        losses: Mapping[str, LossCall] | None = None,
     ) -> None:
+        """Begin the pass. `losses`: compiled forms of `head_loss`, by objective."""
         self.topology = topology
         self.batch = batch
         self.capture = capture if isinstance(capture, Capture) else Capture(weights=capture)
@@ -35,6 +38,7 @@ class BatchForward:
         self.caches: dict[str, dict[str, Tensor]] = {}  # cached tensors of each objective
         self.heads = heads or {}
         self.teacher = teacher
+        self.losses = losses or {}
 
     def output(self, part: str, tokens: Tensor | None = None, key: str = "") -> Output:
         """Return the output of a part for the batch, or for `tokens` instead of its own, cached under `key`."""
@@ -152,6 +156,12 @@ class ObjectiveRun:
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return self.shared.topology.embedding.unembed(h, bias)
+
+    def summed_cross_entropy(
+        self, head: Head, hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+    ) -> Tensor:
+        call = self.shared.losses.get(self.name, head_loss)
+        return summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing, call=call)
 
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self._cache:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,33 +17,47 @@ MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden st
 # Logits of one chunk: 64 MiB in float32. A GPU takes larger ones, whose products take longer than adding gradients.
 CHUNK_LOGITS: Final = {"cpu": 1 << 24, "cuda": 1 << 27}
 
-Head = Callable[[Tensor], Tensor]
+Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
+LossCall: TypeAlias = Callable[[Head, Tensor, Tensor, float], Tensor]
 
 
-def summed_cross_entropy(head: Head, hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0) -> Tensor:
-    """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
+def head_loss(head: Head, hidden: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ()."""
+    return functional.cross_entropy(
+        head(hidden).flatten(0, -2),
+        labels.flatten(),
+        ignore_index=IGNORED,
+        reduction="sum",
+        label_smoothing=smoothing,
+    )
 
-    Where a gradient is needed of many logits, these are computed in chunks, each with its gradients in the forward
-    pass, so that nothing is computed twice.
+
+def summed_cross_entropy(
+    head: Head,
+    hidden: Tensor,
+    labels: Tensor,
+    classes: int,
+    *,
+    smoothing: float = 0.0,
+    call: LossCall = head_loss,
+) -> Tensor:
+    """Return `head_loss`, computed in chunks where a gradient is needed of many logits.
+
+    Each chunk computes its gradients in the forward pass, so that nothing is computed twice. `call`: `head_loss` or its
+    compiled form.
     """
     positions = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cpu"]) // classes)
     is_small = classes < MIN_CLASSES or labels.numel() <= positions
     if is_small or not torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return _sum(head(hidden), labels, smoothing)
+        return call(head, hidden, labels, smoothing)
     parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))
     if not parameters and not hidden.requires_grad:  # a frozen model
-        return _sum(head(hidden), labels, smoothing)
+        return call(head, hidden, labels, smoothing)
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        head, positions, smoothing, labels, hidden, *parameters
+        partial(call, head), positions, smoothing, labels, hidden, *parameters
     )
     return total
-
-
-def _sum(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    return functional.cross_entropy(
-        logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
-    )
 
 
 def _leaves(output: Tensor) -> list[Tensor]:
@@ -65,7 +80,13 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, head: Head, positions: int, smoothing: float, labels: Tensor, hidden: Tensor, *parameters: Tensor
+        ctx: Any,
+        loss: Callable[[Tensor, Tensor, float], Tensor],
+        positions: int,
+        smoothing: float,
+        labels: Tensor,
+        hidden: Tensor,
+        *parameters: Tensor,
     ) -> Tensor:
         flat, targets = hidden.detach().flatten(0, -2), labels.flatten()
         is_hidden_trained = ctx.needs_input_grad[4]
@@ -76,7 +97,7 @@ class _Chunked(torch.autograd.Function):
             chunk = slice(start, start + positions)
             with torch.enable_grad():
                 x = flat[chunk].requires_grad_(is_hidden_trained)
-                part = _sum(head(x), targets[chunk], smoothing)
+                part = loss(x, targets[chunk], smoothing)
             with torch.autocast(part.device.type, enabled=False):
                 inputs = [x, *parameters] if is_hidden_trained else list(parameters)
                 gradients = list(torch.autograd.grad(part, inputs))

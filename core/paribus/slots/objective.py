@@ -106,6 +106,16 @@ class ForwardPass(Protocol):
         """Return scores over the vocabulary, (…, D) -> (…, V), plus a bias if one is given."""
         ...
 
+    def summed_cross_entropy(
+        self, head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+    ) -> Tensor:
+        """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
+
+        `head` returns logits over the classes of each position by itself, (…, D) -> (…, C). In training, logits of a
+        large vocabulary are computed in chunks, and with `trainer.compile` the head and the loss are compiled.
+        """
+        ...
+
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         """Return `make()`, computed once per pass for this objective and `name`."""
         ...

@@ -2,7 +2,8 @@
 in the backward pass (`trainer.activation_checkpointing`), both, or neither.
 
 Each layer is compiled by itself, so that compilation takes as long for 48 layers as for one: layers that are alike
-share a graph. The embedding and the heads are not compiled, nor are evaluation and decoding.
+share a graph. The head of a cross-entropy is compiled with its loss. The embedding is not compiled, nor are evaluation
+and decoding.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import torch
 from torch import nn
 
 from paribus.errors import Problem, SpecError
+from paribus.parts.chunked_loss import LossCall, head_loss
 from paribus.parts.stack import CompiledCall, Layer, call_layer
 from paribus.specs.fields import ACTIVATION_CHECKPOINTING
 from paribus.specs.trainer_options import uses_sharding
+from paribus.train.lightning_module import Model
 
 GRAPHS_PER_LAYER: Final = 8  # recompilations, which torch counts over all layers: lengths, document masks, dtypes
 DISABLED: Final = "trainer.compile=false"
@@ -30,6 +33,7 @@ class ConfiguredLayers(NamedTuple):
     """Result of `configure_layers`."""
 
     compiled: int  # number of layers
+    losses: int = 0  # number of objectives whose cross-entropy, if they compute one, is compiled
     note: str = ""  # which layers are not compiled although the spec demands it
 
 
@@ -40,8 +44,8 @@ def is_compiled(trainer: Mapping[str, Any] | None, device: torch.device) -> bool
     return device.type == "cuda" and not uses_sharding(options) if requested is None else requested is not False
 
 
-def configure_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device: torch.device) -> ConfiguredLayers:
-    """Set how the layers of a model run in training; they are compiled as far as all components of a layer compile.
+def configure_layers(model: Model, trainer: Mapping[str, Any] | None, device: torch.device) -> ConfiguredLayers:
+    """Set how the layers and losses of a model run in training; they are compiled as far as their components compile.
 
     Where the spec demands compilation, a graph break is an error; by default it only makes the layer slower.
     """
@@ -49,6 +53,7 @@ def configure_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device
     for layer in layers:
         layer.compiled = None
         layer.recomputes = bool((trainer or {}).get(ACTIVATION_CHECKPOINTING))
+    model.compiled_losses = {}
     if not is_compiled(trainer, device):
         return ConfiguredLayers(0)
     options = (trainer or {}).get("compile")
@@ -64,21 +69,27 @@ def configure_layers(model: nn.Module, trainer: Mapping[str, Any] | None, device
     call: CompiledCall = torch.compile(call_layer, fullgraph=options is not None, **given)
     for layer in chosen:
         layer.compiled = call
+    objectives = [name for name in model.trained if _compiles(model.objective(name))]
+    if _compiles(model.topology.embedding):
+        loss: LossCall = torch.compile(head_loss, fullgraph=options is not None, **given)
+        model.compiled_losses = dict.fromkeys(objectives, loss)
     note = ""
     if options is not None and len(chosen) < len(layers):
         note = f"{len(layers) - len(chosen)} of {len(layers)} layers are not compiled: a component does not compile"
     elif options is not None and not layers:
-        note = "nothing is compiled: this topology has no stack of layers"
-    return ConfiguredLayers(len(chosen), note)
+        note = "no layer is compiled: this topology has no stack of layers"
+    return ConfiguredLayers(len(chosen), len(model.compiled_losses), note)
 
 
-def is_any_layer_compiled(model: nn.Module) -> bool:
-    return any(isinstance(module, Layer) and module.compiled is not None for module in model.modules())
+def is_compiled_in_part(model: Model) -> bool:
+    """Return True if a layer or a loss of the model is compiled."""
+    is_any_layer = any(isinstance(module, Layer) and module.compiled is not None for module in model.modules())
+    return is_any_layer or bool(model.compiled_losses)
 
 
-def _compiles(layer: Layer) -> bool:
-    """Return True unless a component of the layer declares that it does not compile."""
-    return all(getattr(module, "traits", {}).get("compiles", True) for module in layer.modules())
+def _compiles(component: nn.Module) -> bool:
+    """Return True unless a component, or one within it, declares that it does not compile."""
+    return all(getattr(module, "traits", {}).get("compiles", True) for module in component.modules())
 
 
 @contextmanager
@@ -101,6 +112,6 @@ def _problem(error: Exception) -> Problem:
         return Problem(code="cannot-compile", path="trainer.compile", message=message, valid=f"{hint}, or {DISABLED}")
     frames = [match for match in _FRAME.finditer(text) if "/torch/" not in match["file"]]
     place = f" at {frames[-1]['file']}:{frames[-1]['line']}" if frames else ""
-    message = f"torch.compile cannot compile a layer{place}: {reason}"
+    message = f"torch.compile cannot compile the model{place}: {reason}"
     valid = f'{DISABLED}, or a component with `traits = {{"compiles": False}}`, whose layers are not compiled'
     return Problem(code="cannot-compile", path="trainer.compile", message=message, valid=valid)

@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from paribus.assembly.build import ModelParts
 from paribus.assembly.forward_pass import BatchForward
 from paribus.parts.batch import Batch, Stream
+from paribus.parts.chunked_loss import LossCall
 from paribus.parts.context import Capture, States, merge_captures
 from paribus.parts.stack import Output
 from paribus.random_keys import key32
@@ -70,6 +71,7 @@ class Model(LightningModule):
         self.flops: int | None = None  # of all training so far, where known
         self.tokenizer = ""  # fingerprint of its tokenizer, where known
         self.text: TextCodec | None = None  # its tokenizer, where available
+        self.compiled_losses: Mapping[str, LossCall] = {}  # by objective, for training
         self._teacher: tuple[Model, ...] = ()  # in a tuple: not a submodule, never saved
         self.step_loss: Tensor | None = None  # sum over the micro-batches of the current step
         self.step_counts: dict[str, Tensor] = {}  # targets of the current step, by loss term
@@ -111,7 +113,8 @@ class Model(LightningModule):
         if self.teacher is not None:
             teacher_captures = merge_captures(objective.teacher_captures for objective in objectives)
             teacher_run = self.teacher.run(batch, capture=teacher_captures)
-        return BatchForward(self.topology, batch, capture=captures, heads=heads, teacher=teacher_run)
+        losses = self.compiled_losses if self.training else {}
+        return BatchForward(self.topology, batch, capture=captures, heads=heads, teacher=teacher_run, losses=losses)
 
     def objective(self, name: str) -> Objective:
         objective = self._assembled[0].objectives[name]

@@ -22,7 +22,7 @@ from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, meta_model
-from paribus.train.layers import configure_layers, report_compile_errors
+from paribus.train.layers import configure_layers, is_compiled_in_part, report_compile_errors
 from paribus.train.optimizer_schedule import build_optimizer
 
 Spec = Mapping[str, Any]
@@ -66,7 +66,8 @@ class TimedSteps:
     def __init__(self, spec: Spec, classes: Registry, device: torch.device) -> None:
         text = load_corpus(spec, classes)
         self.model = initial_model(spec, classes, text, measured=False)[0].to(device).train()
-        self.compiled = configure_layers(self.model, spec["trainer"], device).compiled > 0
+        configure_layers(self.model, spec["trainer"], device)
+        self.compiled = is_compiled_in_part(self.model)
         self.data = build_data(spec, classes, text)
         self.mixed = (spec["trainer"] or {}).get("precision") in MIXED_PRECISION
         self.optimizer = build_optimizer(self.model.optimizer, self.model)

@@ -22,7 +22,7 @@ from paribus.train.data import share_of
 from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.distributed import is_sharded
 from paribus.train.evaluate import evaluation_mode
-from paribus.train.layers import configure_layers, is_any_layer_compiled
+from paribus.train.layers import configure_layers, is_compiled_in_part
 from paribus.train.lightning_module import Model, seed_draws
 
 REPEATED_EXAMPLES: Final = 8  # of the first step, or up to 15: every n-th one
@@ -269,8 +269,8 @@ def _copied(model: Model) -> Model:
 
 
 def compile_step(model: Model, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> None:
-    """Take a step on a copy of a model with compiled layers, so that the first step need not wait for the compiler."""
-    if is_any_layer_compiled(model):
+    """Take a step on a copy of a compiled model, so that the first step need not wait for the compiler."""
+    if is_compiled_in_part(model):
         with process_state(1, 0.0, model.device), torch.enable_grad(), context():
             _copied(model).train().loss(batch).backward()
 

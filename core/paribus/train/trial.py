@@ -155,6 +155,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
             **provenance(started, clock.seconds, context.options.contended, model.device),
             **({} if clock.limit is None else {"spent_seconds": clock.spent}),
             "compiled_layers": layers.compiled,
+            "compiled_losses": layers.losses,
             **probe.to_json(),
         },
     }

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import IGNORED, summed_cross_entropy
+from paribus import IGNORED
 from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
+from paribus.parts.chunked_loss import summed_cross_entropy
 from paribus.registry import Registry
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
@@ -41,15 +42,15 @@ PRESETS = [
 def chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let any loss be computed in chunks, and return the number of positions of each chunk."""
     sizes: list[int] = []
-    compute = chunked_loss._sum
+    compute = functional.cross_entropy
 
-    def record(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    def record(logits: Tensor, labels: Tensor, **options: Any) -> Tensor:
         sizes.append(labels.numel())
-        return compute(logits, labels, smoothing)
+        return compute(logits, labels, **options)
 
     monkeypatch.setattr(chunked_loss, "MIN_CLASSES", 2)
     monkeypatch.setattr(chunked_loss, "CHUNK_LOGITS", {"cpu": 200})
-    monkeypatch.setattr(chunked_loss, "_sum", record)
+    monkeypatch.setattr(functional, "cross_entropy", record)
     return sizes
 
 

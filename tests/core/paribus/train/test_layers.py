@@ -13,13 +13,14 @@ from torch import Tensor, nn
 import paribus
 from paribus import Cost, FeedForward, Load, Shape, Traits
 from paribus.errors import SpecError
+from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
 from paribus.parts.stack import Layer
 from paribus.registry import Index, Registry, index
 from paribus.specs import resolved
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
-from paribus.train.layers import configure_layers, is_compiled, report_compile_errors
+from paribus.train.layers import configure_layers, is_compiled, is_compiled_in_part, report_compile_errors
 from paribus.train.lightning_module import Model
 from paribus.train.spec_costs import TimedSteps
 from paribus.train.trial import TrialContext, run_trial
@@ -39,7 +40,7 @@ TINY_PRESETS = sorted(name for name in index().presets if name.endswith("-tiny")
 LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
 RECURRENT = ("lstm-lm-tiny", "luong-tiny", "rnnsearch-tiny")  # their layers are not stacks, or do not compile
 LABELLED = ("ctrl-tiny", "m2m100-tiny")
-MOST_GRAPHS = 4  # of one preset: stacks, and layers with other components
+MOST_GRAPHS = 5  # of one preset: stacks, layers with other components, losses
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +72,29 @@ def assert_equal_steps(
     """Assert that losses and gradients of some steps are those of the model that is not compiled."""
     model.train()
     expected = [loss_and_gradients(model, data.step(step)) for step in range(steps)]
-    assert configure_layers(model, trainer, CPU).compiled
+    configure_layers(model, trainer, CPU)
+    assert is_compiled_in_part(model)
     for step, (loss, gradients) in enumerate(expected):
         compiled_loss, compiled_gradients = loss_and_gradients(model, data.step(step))
         torch.testing.assert_close(compiled_loss, loss, rtol=rtol, atol=atol)
         torch.testing.assert_close(compiled_gradients, gradients, rtol=rtol, atol=atol)
 
 
+@pytest.mark.parametrize("preset", ["gpt-tiny", "bert-tiny"])
+def test_the_loss_of_a_large_vocabulary_is_compiled_in_chunks(
+    preset: str, assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_loss, "MIN_CLASSES", 2)
+    monkeypatch.setattr(chunked_loss, "CHUNK_LOGITS", {"cpu": 400})
+    assert_equal_steps(assemble(preset).double(), feed(preset), AOT, rtol=0, atol=1e-10)
+    assert graphs() <= 3  # of layers, of a chunk, and of the rest
+
+
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
 def test_compiled_layers_share_a_graph(preset: str, assemble: Assemble, feed: Feed) -> None:
     overrides = (preset, "dims.layers=6")
     assert_equal_steps(assemble(*overrides).double(), feed(*overrides), AOT, rtol=0, atol=1e-10)
-    assert graphs() == (2 if preset == "seq2seq-tiny" else 1)  # one for each stack
+    assert graphs() == (3 if preset == "seq2seq-tiny" else 2)  # one for each stack, and one for the loss
 
 
 def test_evaluation_and_decoding_are_not_compiled(assemble: Assemble, feed: Feed) -> None:
@@ -95,7 +107,7 @@ def test_evaluation_and_decoding_are_not_compiled(assemble: Assemble, feed: Feed
             model(torch.tensor([[token]]), states)
     assert not graphs()
     model.train().loss(data.step(0)).backward()
-    assert graphs() == 1
+    assert graphs() == 2
 
 
 @pytest.mark.parametrize(
@@ -134,7 +146,8 @@ def test_a_compiled_trial_has_the_result_of_an_eager_one(
     assert compiled["result"]["certificate"]["hooks"] == []
     layers = [record["provenance"]["compiled_layers"] for record in records]
     assert layers == [0, spec["dims"]["layers"]]
-    assert graphs() == 1
+    assert [record["provenance"]["compiled_losses"] for record in records] == [0, 1]
+    assert graphs() == 2
     seconds = [record["provenance"]["training_seconds"] for record in records]
     assert seconds[1] < seconds[0] + sum(torch._dynamo.utils.compilation_time_metrics["_compile.compile_inner"]) / 2
 
@@ -200,12 +213,12 @@ def test_layers_with_a_component_that_does_not_compile_stay_eager(
     assert "1 of 2 layers" in layers.note
     assert [layer.compiled is None for layer in model.modules() if isinstance(layer, Layer)] == [True, False]
     model.train().loss(feed("gpt-tiny").step(0)).backward()
-    assert graphs() == 1
+    assert graphs() == 2
 
 
-def test_a_model_without_layers_says_that_nothing_is_compiled(assemble: Assemble) -> None:
+def test_a_model_without_layers_says_that_none_is_compiled(assemble: Assemble) -> None:
     layers = configure_layers(assemble("rnnsearch-tiny"), AOT, CPU)
-    assert layers.compiled == 0
+    assert (layers.compiled, layers.losses) == (0, 1)
     assert "no stack of layers" in layers.note
 
 
@@ -286,8 +299,8 @@ def test_every_preset_compiles_to_the_same_function(preset: str, assemble: Assem
         model, data = paribus.assemble(spec).double(), paribus.data(spec)
     else:
         model, data = assemble(*overrides).double(), feed(*overrides)
-    if not configure_layers(model, AOT, CPU).compiled:
-        assert preset in RECURRENT
+    assert (configure_layers(model, AOT, CPU).compiled == 0) is (preset in RECURRENT)
+    if not is_compiled_in_part(model):
         return
     assert_equal_steps(model, data, AOT, steps=2, rtol=0, atol=1e-9)
     assert graphs() <= MOST_GRAPHS
@@ -309,7 +322,7 @@ def test_lengths_of_buckets_need_few_graphs(assemble: Assemble, feed: Feed) -> N
     assert len({batch.streams["body"].tokens.shape for batch in batches}) > 2  # several lengths
     for batch in batches:
         model.loss(batch).backward()
-    assert graphs() <= 2  # for the first length, and for any other
+    assert graphs() <= 4  # of layers and loss, for the first length and for any other
 
 
 @pytest.mark.parametrize(
@@ -357,7 +370,7 @@ def test_recomputed_activations_are_not_stored(assemble: Assemble, feed: Feed) -
 def test_checkpointed_layers_may_be_compiled(assemble: Assemble, feed: Feed) -> None:
     model, data = assemble("gpt-tiny").double(), feed("gpt-tiny")
     assert_equal_steps(model, data, {**AOT, "activation_checkpointing": True}, rtol=0, atol=1e-10)
-    assert graphs() == 1
+    assert graphs() == 2
 
 
 def test_a_trial_with_recomputed_activations_has_the_same_result(
