@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from paribus import ForwardPass, Objective, Shape, StepInputFunction, Stream, Tokens, TrainingExamples, Vocabulary
+from paribus.parts.chunked_loss import head_loss
 from paribus_objective import objective
 
 SPECIALS = {"pad": 0, "cls": 1, "sep": 2, "mask": 3, "bos": 4, "eos": 5}
@@ -51,6 +52,11 @@ class TablePass:
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         return nn.functional.linear(h, self.table.weight, bias)
+
+    def summed_cross_entropy(
+        self, head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+    ) -> Tensor:
+        return head_loss(head, hidden, labels, smoothing)
 
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self.cache:
@@ -96,6 +102,11 @@ class GivenPass:
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         raise AssertionError("scores are given")
+
+    def summed_cross_entropy(
+        self, head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+    ) -> Tensor:
+        return head_loss(head, hidden, labels, smoothing)
 
     def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         return make()

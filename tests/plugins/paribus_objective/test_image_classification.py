@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.plugins.paribus_objective.conftest import GivenPass
 from torch import nn
 from torch.nn import functional
 
 from paribus import (
     DataError,
     Draw,
-    ForwardPass,
     Labels,
     Load,
     Objective,
-    StepInputFunction,
-    Stream,
     TrainingExamples,
     Vocabulary,
 )
@@ -44,43 +42,6 @@ def corpus(labels: list[int], sizes: list[int] | None = None) -> ImageCorpus:
     numbers = np.arange(len(labels) + 1)
     image_labels = Labels(np.array(labels, np.float64), numbers)
     return ImageCorpus((np.arange(ends[-1]) % 256).astype(np.uint16), ends, numbers, labels=image_labels)
-
-
-class Pass:
-    """Forward pass with given rows."""
-
-    def __init__(self, rows: torch.Tensor, labels: list[int]) -> None:
-        self.rows = rows
-        self.streams: dict[str, Stream] = {}
-        self.targets = {"labels": torch.tensor(labels)}
-
-    def hidden(self, part: str = "body", *, tokens: torch.Tensor | None = None, key: str = "") -> torch.Tensor:
-        return self.rows
-
-    def last_layer_input(self) -> torch.Tensor:
-        raise AssertionError("nothing here asks the last layer")
-
-    def rerun_last_layer(self, asking: torch.Tensor, at: torch.Tensor, times: int = 1) -> torch.Tensor:
-        raise AssertionError("nothing here asks the last layer")
-
-    def captured(self, layer: int, name: str) -> torch.Tensor:
-        raise AssertionError("nothing here has layers")
-
-    def hidden_with_feedback(self, feed: StepInputFunction) -> torch.Tensor:
-        raise AssertionError("nothing here is fed")
-
-    def unembed(self, h: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        raise AssertionError("nothing here is scored against a vocabulary")
-
-    def cached(self, name: str, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        return make()
-
-    def head_logits(self, of: str | None = None) -> torch.Tensor:
-        raise AssertionError("nothing here is distilled")
-
-    @property
-    def teacher(self) -> ForwardPass:
-        raise AssertionError("nothing here learns from a teacher")
 
 
 def form(objective: Objective, tokens: Any, index: list[int]) -> TrainingExamples:
@@ -130,7 +91,7 @@ def test_the_loss_is_of_the_first_token_and_smoothed_only_in_training(
     for training in (True, False):
         share = smoothing if training else 0.0
         expected = sum(-(1 - share) * logs[row, label] - share * logs[row].mean() for row, label in enumerate(labels))
-        term = objective.train(training)(Pass(rows, labels))["loss"]
+        term = objective.train(training)(GivenPass(rows, rows, {"labels": torch.tensor(labels)}))["loss"]
         assert abs(term.total - expected) < 1e-12
         assert int(term.count) == 3
 
@@ -141,7 +102,7 @@ def test_accuracy_is_the_share_of_right_classes(build: Build, vocabulary: Vocabu
     best = objective.head(rows[:, 0]).argmax(-1).tolist()  # type: ignore[operator]  # a module
     labels = [*best[:4], *((guess + 1) % 5 for guess in best[4:])]
     metrics = objective.metrics()
-    objective.update_metrics(Pass(rows, labels), metrics)
+    objective.update_metrics(GivenPass(rows, rows, {"labels": torch.tensor(labels)}), metrics)
     assert float(metrics["accuracy"].compute()) == pytest.approx(4 / 6)
 
 
