@@ -68,6 +68,7 @@ class CausalClassification(Objective):
     ) -> None:
         super().__init__()
         self.classes = classes
+        self.vocabulary_size = shape.vocabulary
         self.pool: class_head.Pool = "last"
         self.auxiliary = auxiliary
         self.smoothing = smoothing
@@ -90,8 +91,10 @@ class CausalClassification(Objective):
         return TrainingExamples({"body": stream}, {"labels": labels, "last": last, "next_tokens": next_tokens})
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        next_logits = run.unembed(self.narrow(run.hidden("body")))
-        auxiliary = scoring.cross_entropy(next_logits, run.targets["next_tokens"])
+        hidden, next_tokens = run.hidden("body"), run.targets["next_tokens"]
+        auxiliary = scoring.token_cross_entropy(
+            run, lambda part: run.unembed(self.narrow(part)), hidden, next_tokens, self.vocabulary_size
+        )
         return {"loss": class_head.smoothed_loss(self, run), "auxiliary": auxiliary._replace(weight=self.auxiliary)}
 
     def cost(self, load: Load) -> Cost:

@@ -185,4 +185,4 @@ def metrics(objective: Classifier) -> Mapping[str, Metric]:
 def update_metrics(objective: Classifier, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
     for name in scoring.CLASS_METRICS:
         if name in metrics:
-            scoring.update(metrics[name], objective.class_logits(run), run.targets["labels"])
+            scoring.update(metrics[name], objective.class_logits(run).argmax(-1), run.targets["labels"])

@@ -118,7 +118,7 @@ class ReplacedTokenDetection(Objective):
         return {"generator-accuracy": scoring.accuracy(self.classes), **detector.metrics()}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["generator-accuracy"], self.fill_logits(run), run.targets["labels"])
+        scoring.update(metrics["generator-accuracy"], self.fill_logits(run).argmax(-1), run.targets["labels"])
         detector.update(metrics, self._scores(run), self._detection_labels(run))
 
     def _tokens(self, run: ForwardPass) -> Tensor:
@@ -138,9 +138,12 @@ class ReplacedTokenDetection(Objective):
 
     def _scores(self, run: ForwardPass) -> Tensor:
         """(B, T): scores of tokens being replaced, above 0 if more likely than not."""
-        return run.cached(
-            "scores", lambda: self.detector(run.hidden(tokens=self._tokens(run), key="filled")).squeeze(-1)
-        )
+
+        def compute() -> Tensor:
+            hidden = run.hidden(tokens=self._tokens(run), key="filled")
+            return self.logits(hidden, run.unembed).squeeze(-1)
+
+        return run.cached("scores", compute)
 
 
 @final

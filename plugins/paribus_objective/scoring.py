@@ -1,20 +1,22 @@
-"""Losses and accuracies that objectives share: summed cross-entropy, first guesses, label frequencies."""
+"""Losses and accuracies that objectives share: cross-entropy, most likely classes, label frequencies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import IGNORED, LossTerm
+from paribus import IGNORED, ForwardPass, LossTerm, map_in_chunks
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 CLASS_METRICS: Final = ("accuracy", "f1", "matthews")
+Head: TypeAlias = Callable[[Tensor], Tensor]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -26,6 +28,48 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
     return LossTerm(total, (labels != IGNORED).sum())
 
 
+class LabelScores(NamedTuple):
+    """What metrics need of the logits of labels, (…, C)."""
+
+    losses: Tensor  # (…), cross-entropy of each label; 0 where it is IGNORED
+    guesses: Tensor  # (…), the most likely class
+
+
+def label_scores(
+    run: ForwardPass, head: Head, hidden: Tensor, labels: Tensor, classes: int, *, name: str = "label_scores"
+) -> LabelScores:
+    """Return scores of the labels without gradients, computed once per pass for each `name`: (…, D), (…)."""
+
+    def score(part: Tensor, part_labels: Tensor) -> tuple[Tensor, ...]:
+        logits = head(part)
+        losses = functional.cross_entropy(logits, part_labels, ignore_index=IGNORED, reduction="none")
+        return losses, logits.argmax(-1)
+
+    return run.cached(name, lambda: LabelScores(*map_in_chunks(score, classes, hidden, labels)))
+
+
+def token_cross_entropy(
+    run: ForwardPass,
+    head: Head,
+    hidden: Tensor,
+    labels: Tensor,
+    classes: int,
+    *,
+    smoothing: float = 0.0,
+    name: str = "label_scores",
+) -> LossTerm:
+    """(…, D), (…) -> the summed loss over the labels that are not IGNORED, and their count.
+
+    In evaluation, it is that of `label_scores`, which metrics read as well.
+    """
+    if torch.is_grad_enabled() or smoothing:
+        total = run.summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing)
+    else:
+        losses = label_scores(run, head, hidden, labels, classes, name=name).losses
+        total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+    return LossTerm(total, (labels != IGNORED).sum())
+
+
 def accuracy(classes: int) -> Metric:
     """Share of the labels that are the first guess; IGNORED labels do not count."""
     from torchmetrics.classification import MulticlassAccuracy
@@ -33,9 +77,9 @@ def accuracy(classes: int) -> Metric:
     return MulticlassAccuracy(classes, average="micro", ignore_index=IGNORED, validate_args=False)
 
 
-def update(metric: Metric, logits: Tensor, labels: Tensor) -> None:
-    """Add a batch to `accuracy` or another metric of guesses: (…, C), (…)."""
-    metric.update(logits.detach().argmax(-1).flatten(), labels.flatten())
+def update(metric: Metric, guesses: Tensor, labels: Tensor) -> None:
+    """Add a batch to `accuracy` or another metric of guesses: (…), (…)."""
+    metric.update(guesses.flatten(), labels.flatten())
 
 
 def exact_match() -> Metric:
@@ -45,9 +89,9 @@ def exact_match() -> Metric:
     return MeanMetric()
 
 
-def update_exact_match(metric: Metric, logits: Tensor, labels: Tensor) -> None:
-    """Add a batch to `exact_match`: (B, T, C), (B, T)."""
-    metric.update(((logits.detach().argmax(-1) == labels) | (labels == IGNORED)).all(-1).double())
+def update_exact_match(metric: Metric, guesses: Tensor, labels: Tensor) -> None:
+    """Add a batch to `exact_match`: (B, T), (B, T)."""
+    metric.update(((guesses == labels) | (labels == IGNORED)).all(-1).double())
 
 
 def label_counts(labels: Ints, classes: int) -> Ints:

@@ -95,7 +95,7 @@ class SpanBoundaryObjective(Objective, WeightConverter):
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         return {
             "loss": vocabulary_head.token_loss(self, run),
-            "boundary": scoring.cross_entropy(self.boundary_logits(run), run.targets["boundary_labels"]),
+            "boundary": scoring.token_cross_entropy(*self._boundary(run), name="boundary_scores"),
         }
 
     def cost(self, load: Load) -> Cost:
@@ -108,25 +108,22 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         return {"accuracy": scoring.accuracy(self.classes), "boundary_accuracy": scoring.accuracy(self.classes)}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], vocabulary_head.token_logits(self, run), run.targets["labels"])
-        scoring.update(metrics["boundary_accuracy"], self.boundary_logits(run), run.targets["boundary_labels"])
+        scoring.update(metrics["accuracy"], vocabulary_head.token_guesses(self, run), run.targets["labels"])
+        boundary_guesses = scoring.label_scores(*self._boundary(run), name="boundary_scores").guesses
+        scoring.update(metrics["boundary_accuracy"], boundary_guesses, run.targets["boundary_labels"])
 
-    def boundary_logits(self, run: ForwardPass) -> Tensor:
-        """(B, N, V): logits from the tokens around each span, computed once per pass."""
-
-        def compute() -> Tensor:
-            left, right = (masking.gather(run.hidden(), run.targets[side]) for side in ("left", "right"))
-            logits: Tensor = self.boundary(left, right, run.targets["offset"], run.unembed)
-            return logits
-
-        return run.cached("boundary_logits", compute)
+    def _boundary(self, run: ForwardPass) -> tuple[ForwardPass, scoring.Head, Tensor, Tensor, int]:
+        """Return what scores the labels from the tokens around each span."""
+        left, right = (masking.gather(run.hidden(), run.targets[side]) for side in ("left", "right"))
+        hidden = self.boundary.join(left, right, run.targets["offset"])
+        return run, lambda part: self.boundary(part, run.unembed), hidden, run.targets["boundary_labels"], self.classes
 
 
 @final
 class Boundary(nn.Module):
     """Two layers, each with GELU and a norm, on the tokens around a span and an embedding of the offset in it.
 
-    (B, N, D), (B, N, D), (B, N) -> (B, N, V).
+    `join` returns its input: (B, N, D), (B, N, D), (B, N) -> (B, N, 2 D + position_width) -> (B, N, V).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -144,9 +141,11 @@ class Boundary(nn.Module):
         self.norms = nn.ModuleDict({"inner": norm(), "outer": norm(shape.embedding_width)})
         self.bias = nn.Parameter(torch.zeros(shape.vocabulary))
 
-    def forward(self, left: Tensor, right: Tensor, offset: Tensor, unembed: Unembed) -> Tensor:
-        h = torch.cat([left, right, self.places(offset)], dim=-1)
-        h = self.norms["inner"](functional.gelu(self.inner(h)))
+    def join(self, left: Tensor, right: Tensor, offset: Tensor) -> Tensor:
+        return torch.cat([left, right, self.places(offset)], dim=-1)
+
+    def forward(self, joined: Tensor, unembed: Unembed) -> Tensor:
+        h = self.norms["inner"](functional.gelu(self.inner(joined)))
         return unembed(self.norms["outer"](functional.gelu(self.outer(h))), self.bias)
 
     def cost(self, load: Load) -> Cost:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import (
-    IGNORED,
     ConvertedTensor,
     Cost,
     ForwardPass,
@@ -125,21 +124,23 @@ def masked_hidden(objective: TokenPredictor, run: ForwardPass) -> Tensor:
     return masking.gather(run.hidden(), run.targets["pick"])
 
 
-def token_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
-    """(B, N, V): logits of the positions that have labels, computed once per pass."""
-    return run.cached("logits", lambda: objective.logits(objective.scored_hidden(run), run.unembed))
-
-
 def token_loss(objective: TokenPredictor, run: ForwardPass, smoothing: float = 0.0) -> LossTerm:
-    """Return the cross-entropy of the tokens. In evaluation, metrics read the same logits."""
-    labels = run.targets["labels"]
-    if not torch.is_grad_enabled():
-        return scoring.cross_entropy(token_logits(objective, run), labels, smoothing)
-    hidden = objective.scored_hidden(run)
-    total = run.summed_cross_entropy(
-        lambda part: objective.logits(part, run.unembed), hidden, labels, objective.classes, smoothing=smoothing
-    )
-    return LossTerm(total, (labels != IGNORED).sum())
+    """Return the cross-entropy of the tokens."""
+    return scoring.token_cross_entropy(*_labels(objective, run), smoothing=smoothing)
+
+
+def token_guesses(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+    """(B, N): the most likely token of each label."""
+    return scoring.label_scores(*_labels(objective, run)).guesses
+
+
+def _labels(objective: TokenPredictor, run: ForwardPass) -> tuple[ForwardPass, scoring.Head, Tensor, Tensor, int]:
+    """Return what scores the labels."""
+
+    def head(hidden: Tensor) -> Tensor:
+        return objective.logits(hidden, run.unembed)
+
+    return run, head, objective.scored_hidden(run), run.targets["labels"], objective.classes
 
 
 def forward(objective: TokenPredictor, run: ForwardPass) -> Mapping[str, LossTerm]:
@@ -148,7 +149,7 @@ def forward(objective: TokenPredictor, run: ForwardPass) -> Mapping[str, LossTer
 
 def fill_logits(objective: TokenPredictor, run: ForwardPass) -> Tensor:
     """(B, N, V): logits of the masked positions."""
-    return token_logits(objective, run)
+    return objective.logits(objective.scored_hidden(run), run.unembed)
 
 
 def head_positions(objective: TokenPredictor, length: int) -> int:
@@ -161,7 +162,7 @@ def metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
 
 
 def update_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-    scoring.update(metrics["accuracy"], token_logits(objective, run), run.targets["labels"])
+    scoring.update(metrics["accuracy"], token_guesses(objective, run), run.targets["labels"])
 
 
 def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
@@ -169,5 +170,6 @@ def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
 
 
 def update_exact_match_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-    scoring.update(metrics["accuracy"], token_logits(objective, run), run.targets["labels"])
-    scoring.update_exact_match(metrics["exact"], token_logits(objective, run), run.targets["labels"])
+    guesses, labels = token_guesses(objective, run), run.targets["labels"]
+    scoring.update(metrics["accuracy"], guesses, labels)
+    scoring.update_exact_match(metrics["exact"], guesses, labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import final
+from typing import Any, final
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from paribus.parts.batch import Batch, StepInputFunction, Stream
 from paribus.parts.chunked_loss import Head, LossCall, head_loss, summed_cross_entropy
 from paribus.parts.context import Capture, layer_number
 from paribus.parts.stack import Output, Stack
-from paribus.slots.objective import Objective
+from paribus.slots.objective import Cached, Objective
 from paribus.slots.topology import Topology, memory_of
 
 
@@ -35,7 +35,7 @@ class BatchForward:
         self.batch = batch
         self.capture = capture if isinstance(capture, Capture) else Capture(weights=capture)
         self.outputs: dict[tuple[str, str], Output] = {}  # by part and key of replacement tokens
-        self.caches: dict[str, dict[str, Tensor]] = {}  # cached tensors of each objective
+        self.caches: dict[str, dict[str, Any]] = {}  # cached results of each objective
         self.heads = heads or {}
         self.teacher = teacher
         self.losses = losses or {}
@@ -125,9 +125,7 @@ class BatchForward:
 class ObjectiveRun:
     """View of a forward pass with the targets of one objective; a `slots.objective.ForwardPass`."""
 
-    def __init__(
-        self, shared: BatchForward, name: str, targets: Mapping[str, Tensor], cache: dict[str, Tensor]
-    ) -> None:
+    def __init__(self, shared: BatchForward, name: str, targets: Mapping[str, Tensor], cache: dict[str, Any]) -> None:
         self.shared = shared
         self.name = name
         self.targets = targets
@@ -163,10 +161,11 @@ class ObjectiveRun:
         call = self.shared.losses.get(self.name, head_loss)
         return summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing, call=call)
 
-    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Cached]) -> Cached:
         if name not in self._cache:
             self._cache[name] = make()
-        return self._cache[name]
+        cached: Cached = self._cache[name]
+        return cached
 
     def head_logits(self, head_name: str | None = None) -> Tensor:
         return self.shared.head_logits(head_name)

@@ -1,7 +1,8 @@
-"""Cross-entropy over a large vocabulary, in chunks: the logits of all positions are never in memory at once."""
+"""Losses over a large vocabulary, in chunks: the logits of all positions are never in memory at once."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -42,22 +43,47 @@ def summed_cross_entropy(
     smoothing: float = 0.0,
     call: LossCall = head_loss,
 ) -> Tensor:
-    """Return `head_loss`, computed in chunks where a gradient is needed of many logits.
+    """Return `head_loss`, computed in chunks where there are many logits.
 
     Each chunk computes its gradients in the forward pass, so that nothing is computed twice. `call`: `head_loss` or its
     compiled form.
     """
-    positions = max(1, CHUNK_LOGITS.get(hidden.device.type, CHUNK_LOGITS["cpu"]) // classes)
-    is_small = classes < MIN_CLASSES or labels.numel() <= positions
-    if is_small or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+    positions = _chunk_positions(classes, hidden.device)
+    if labels.numel() <= positions or torch.compiler.is_compiling():
         return call(head, hidden, labels, smoothing)
     parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))
-    if not parameters and not hidden.requires_grad:  # a frozen model
-        return call(head, hidden, labels, smoothing)
+    if not parameters and not hidden.requires_grad:  # a frozen model, or an evaluation
+        pairs = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
+        totals = torch.stack([call(head, chunk, chunk_labels, smoothing) for chunk, chunk_labels in pairs])
+        return totals.sum(dtype=torch.promote_types(totals.dtype, torch.float32)).to(totals.dtype)
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
         partial(call, head), positions, smoothing, labels, hidden, *parameters
     )
     return total
+
+
+def map_in_chunks(
+    function: Callable[..., Tensor | tuple[Tensor, ...]], classes: int, hidden: Tensor, *others: Tensor
+) -> tuple[Tensor, ...]:
+    """Return what a function of (N, D) hidden states, and of other tensors at these positions, gives without gradients.
+
+    The tensors have the leading dimensions of `hidden`, and so have the results. The function computes logits over
+    `classes` of each position by itself, and returns tensors that need less memory, such as the most likely class.
+    """
+    leading = hidden.shape[:-1]
+    tensors = [hidden.detach().flatten(0, -2), *(other.flatten(0, len(leading) - 1) for other in others)]
+    positions = _chunk_positions(classes, hidden.device)
+    with torch.no_grad():
+        results = [function(*chunks) for chunks in zip(*(tensor.split(positions) for tensor in tensors), strict=True)]
+    columns = zip(*(result if isinstance(result, tuple) else (result,) for result in results), strict=True)
+    return tuple(torch.cat(column).unflatten(0, leading) for column in columns)
+
+
+def _chunk_positions(classes: int, device: torch.device) -> int:
+    """Return the number of positions whose logits are computed together; unlimited for few classes."""
+    if classes < MIN_CLASSES:
+        return sys.maxsize
+    return max(1, CHUNK_LOGITS.get(device.type, CHUNK_LOGITS["cpu"]) // classes)
 
 
 def _leaves(output: Tensor) -> list[Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Required
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Required, TypeVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -19,6 +19,9 @@ from paribus.slots.embedding import Unembed
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+
+
+Cached = TypeVar("Cached")
 
 
 class LossTerm(NamedTuple):
@@ -111,12 +114,12 @@ class ForwardPass(Protocol):
     ) -> Tensor:
         """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
 
-        `head` returns logits over the classes of each position by itself, (…, D) -> (…, C). In training, logits of a
-        large vocabulary are computed in chunks, and with `trainer.compile` the head and the loss are compiled.
+        `head` returns logits over the classes of each position by itself, (…, D) -> (…, C). Those of a large vocabulary
+        are computed in chunks. With `trainer.compile`, the head and the loss are compiled.
         """
         ...
 
-    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Cached]) -> Cached:
         """Return `make()`, computed once per pass for this objective and `name`."""
         ...
 

@@ -312,7 +312,7 @@ class RecordedForward:
             self.teacher_run = RecordedForward(self.run.teacher)
         return self.teacher_run
 
-    def cached(self, name: str, make: Any) -> Tensor:
+    def cached(self, name: str, make: Any) -> Any:
         if name not in self.cache:
             self.cache[name] = make()
         return self.cache[name]

@@ -24,7 +24,7 @@ class TablePass:
         self.streams: Mapping[str, Stream] = formed.streams
         self.targets: Mapping[str, Tensor] = formed.targets
         self.table = table
-        self.cache: dict[str, Tensor] = {}
+        self.cache: dict[str, Any] = {}
 
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
         tokens = self.streams[part].tokens if tokens is None else tokens
@@ -58,7 +58,7 @@ class TablePass:
     ) -> Tensor:
         return head_loss(head, hidden, labels, smoothing)
 
-    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self.cache:
             self.cache[name] = make()
         return self.cache[name]
@@ -108,7 +108,7 @@ class GivenPass:
     ) -> Tensor:
         return head_loss(head, hidden, labels, smoothing)
 
-    def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
         return make()
 
     def head_logits(self, of: str | None = None) -> Tensor:

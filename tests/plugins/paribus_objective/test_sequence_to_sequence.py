@@ -292,8 +292,14 @@ def test_exact_counts_pairs_without_wrong_guesses(build: Build, pairs: Any, voca
     class FixedLogits:
         targets = formed.targets
 
-        def cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        def hidden(self, part: str) -> Tensor:
             return scores
+
+        def unembed(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
+            return hidden
+
+        def cached(self, name: str, make: Callable[[], Any]) -> Any:
+            return make()
 
     metrics = objective.metrics()
     objective.update_metrics(FixedLogits(), metrics)

@@ -14,9 +14,10 @@ from torch.nn import functional
 from paribus import IGNORED
 from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
-from paribus.parts.chunked_loss import summed_cross_entropy
+from paribus.parts.chunked_loss import map_in_chunks, summed_cross_entropy
 from paribus.registry import Registry
 from paribus.train.data import Data
+from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 
@@ -161,20 +162,56 @@ def test_autocast_gives_gradients_in_the_precision_of_the_parameters(
     torch.testing.assert_close(gradients[1], gradients[0], rtol=2**-6, atol=2**-6)
 
 
-@pytest.mark.usefixtures("chunks")
-def test_evaluation_computes_the_logits_once(assemble: Assemble, feed: Feed) -> None:
-    model, batch = assemble("gpt-tiny").eval(), feed("gpt-tiny").step(0)
-    with torch.no_grad():
-        run = model.run(batch)
-        model.terms(run, model.trained)
-    assert "logits" in run.caches["clm"]
+@pytest.mark.parametrize("spec", PRESETS, ids=" ".join)
+def test_evaluation_in_chunks_equals_that_of_the_whole(
+    spec: list[str], assemble: Assemble, feed: Feed, request: pytest.FixtureRequest
+) -> None:
+    model, batch = assemble(*spec), feed(*spec).validation_batch(0)
+    values = []
+    for is_chunked in (False, True):
+        sizes = request.getfixturevalue("chunks") if is_chunked else []
+        with evaluation_mode(model):
+            values.append(compute_metrics(model, [batch]))
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
+    assert any(name.endswith(("accuracy", "exact")) for name in values[0])
+    assert max(sizes) <= 200
 
 
-def test_a_frozen_model_has_a_loss(hidden: Tensor, labels: Tensor, chunks: list[int]) -> None:
-    loss = LinearHead().requires_grad_(False).loss(hidden.detach(), labels)
-    assert loss.isfinite()
+def test_evaluation_computes_the_logits_once(assemble: Assemble, feed: Feed, chunks: list[int]) -> None:
+    model, batch = assemble("gpt-tiny"), feed("gpt-tiny").validation_batch(0)
+    with evaluation_mode(model):
+        compute_metrics(model, [batch])
+    assert sum(chunks) == batch.targets["clm"]["labels"].numel()
+    assert len(chunks) > 1
+
+
+def test_a_frozen_model_has_a_loss(hidden: Tensor, labels: Tensor, request: pytest.FixtureRequest) -> None:
+    head = LinearHead().requires_grad_(False)
+    whole = head.loss(hidden.detach(), labels)
+    chunks = request.getfixturevalue("chunks")
+    loss = head.loss(hidden.detach(), labels)
     assert not loss.requires_grad
-    assert chunks == [labels.numel()]
+    torch.testing.assert_close(loss, whole)
+    assert len(chunks) > 1
+
+
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("leading", [(30,), (5, 6), (2, 3, 5)])
+def test_results_of_chunks_are_joined(leading: tuple[int, ...]) -> None:
+    hidden, rows = torch.randn(*leading, 4, requires_grad=True), torch.randn(*leading, 3)
+    sizes: list[int] = []
+
+    def function(part: Tensor, part_rows: Tensor) -> tuple[Tensor, Tensor]:
+        sizes.append(len(part))
+        return part * 2, part_rows.argmax(-1)
+
+    doubled, best = map_in_chunks(function, 50, hidden, rows)
+    assert torch.equal(doubled, hidden * 2)
+    assert torch.equal(best, rows.argmax(-1))
+    assert not doubled.requires_grad
+    assert max(sizes) == 4  # 200 logits
+    (alone,) = map_in_chunks(lambda part: part.sum(-1), 50, hidden)
+    torch.testing.assert_close(alone, hidden.detach().sum(-1))
 
 
 def test_small_vocabularies_are_not_chunked(hidden: Tensor, labels: Tensor) -> None:
