@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
-import torch
 from torch import Tensor, nn
 
 from paribus import (
@@ -50,23 +49,20 @@ class Learned(Position, WeightConverter):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, E), (B|1, T) -> (B, T, E)."""
-        if positions.device.type == "cpu" and not torch.compiler.is_compiling():
-            self._check_length(positions)
         index = positions.clamp(min=0)
-        embedded: Tensor = self.table(index + self.offset if self.offset else index)
+        try:
+            embedded: Tensor = self.table(index + self.offset if self.offset else index)
+        except IndexError:
+            raise DataError(self._problem(int(positions.max()))) from None
         return x + embedded
 
-    def _check_length(self, positions: Tensor) -> None:
-        highest = int(positions.max())
-        if highest >= self.length:
-            raise DataError(
-                Problem(
-                    code="position-out-of-range",
-                    path="position.length",
-                    message=f"`learned` has a table of {self.length} positions, got position {highest}",
-                    valid=f"positions up to {self.length - 1}, or a `length` of at least {highest + 1}",
-                )
-            )
+    def _problem(self, highest: int) -> Problem:
+        return Problem(
+            code="position-out-of-range",
+            path="position.length",
+            message=f"`learned` has a table of {self.length} positions, got position {highest}",
+            valid=f"positions up to {self.length - 1}, or a `length` of at least {highest + 1}",
+        )
 
     def position_limit(self) -> int:
         return self.length

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
 
-from paribus.cli.console import Session, out, out_json, refuse_repeated
-from paribus.errors import EXIT_OK, Problem, SpecError
+from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_repeated
+from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError
 
 
 @click.command("check")
 @click.argument("spec")
 @click.argument("overrides", nargs=-1, callback=refuse_repeated)
-@click.option("--json", "as_json", is_flag=True, help="Print ok, problems, hash and resolved spec as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print ok, problems, warnings, hash and resolved spec as JSON.")
 @click.pass_obj
 def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool) -> int:
     """Validate a spec or a study, and print the resolved spec.
@@ -24,6 +25,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
 
     SPEC is the name of a preset or study, or a path. All problems are reported at once, and no file is written. The
     printed spec has every default and is itself a valid spec. For a study, every variant is validated and listed.
+    A warning says if a training step needs more memory than is free.
     """
     from paribus.specs import resolved, spec_hash
 
@@ -31,11 +33,15 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
         return _study(session, spec, overrides, as_json)
     resolved_spec = resolved(spec, *overrides, registry=session.index())
     _builds(session, resolved_spec)
+    warnings = _memory_warnings(session, {"": resolved_spec})
     if as_json:
-        out_json({"ok": True, "problems": [], "hash": spec_hash(resolved_spec), "spec": resolved_spec})
+        document = {"ok": True, "problems": [], "warnings": warnings}
+        out_json({**document, "hash": spec_hash(resolved_spec), "spec": resolved_spec})
         return EXIT_OK
     out(f"# {spec_hash(resolved_spec)}")
     out(_yaml(resolved_spec).rstrip())
+    for warning in warnings:
+        note(f"! {warning}")
     return EXIT_OK
 
 
@@ -47,6 +53,24 @@ def _builds(session: Session, spec: Mapping[str, Any]) -> None:
 
     registry = session.registry()
     build(spec, registry, placeholder_vocabulary(spec, registry.index), KERNELS)
+
+
+def _memory_warnings(session: Session, specs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a warning for each spec whose training step needs more memory than is free, by the name of the spec.
+
+    No corpus is read, and files of a tokenizer or teacher may be missing here.
+    """
+    from paribus.assembly.metric_names import STAND_IN
+    from paribus.train.step_memory import memory_shortage
+
+    warnings = []
+    for name, spec in specs.items():
+        dims = {**spec["dims"], "vocabulary": spec["dims"]["vocabulary"] or STAND_IN}
+        with suppress(ParibusError):
+            shortage = memory_shortage({**spec, "dims": dims}, session.registry())
+            if shortage is not None:
+                warnings.append(f"{name}: {memory_warning(*shortage)}" if name else memory_warning(*shortage))
+    return warnings
 
 
 def _is_study(session: Session, source: str) -> bool:
@@ -76,15 +100,18 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
             )
         )
     planned = paribus.study(source, registry=session.index())
-    for trial in {(trial.variant, trial.setting): trial for trial in planned.plan.trials}.values():
+    trials = {(trial.variant, trial.setting): trial for trial in planned.plan.trials}
+    for trial in trials.values():
         _builds(session, trial.spec)
+    specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
+    warnings = _memory_warnings(session, specs)
     settings = [setting.name for setting in planned.plan.settings]
     excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
         settings_entry = {"settings": settings} if len(settings) > 1 else {}
-        document = {"ok": True, "problems": [], "study": planned.name, "variants": names, "excluded": excluded}
-        out_json({**document, **settings_entry})
+        document = {"ok": True, "problems": [], "warnings": warnings, "study": planned.name}
+        out_json({**document, "variants": names, "excluded": excluded, **settings_entry})
         return EXIT_OK
     out(f"# study {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:
@@ -95,6 +122,8 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         out(line)
     for exclusion in excluded:
         out(f"excluded: {exclusion['variant']}: {exclusion['reason']}")
+    for warning in warnings:
+        note(f"! {warning}")
     return EXIT_OK
 
 

@@ -101,6 +101,17 @@ def note(text: str) -> None:
         return
 
 
+def memory_warning(needed: int, free: int) -> str:
+    """Return the text for a training step that needs more memory than is free."""
+    from paribus.analysis.formatting import compact
+
+    return (
+        f"a step needs about {compact(needed, 1024, 'BKMGT')} of memory, and {compact(free, 1024, 'BKMGT')} are free; "
+        "a smaller `data.batch`, a larger `trainer.accumulate_grad_batches`, or `trainer.activation_checkpointing` "
+        "need less"
+    )
+
+
 def out_json(document: Any) -> None:
     """Print the result as JSON, for `--json`."""
     out(json.dumps(document, indent=2, allow_nan=False))

@@ -12,7 +12,7 @@ import click
 
 from paribus.analysis.formatting import compact
 from paribus.cli._progress import StudyProgress, duration
-from paribus.cli.console import Session, note, out, out_json, store_option, table, wrapped
+from paribus.cli.console import Session, memory_warning, note, out, out_json, store_option, table, wrapped
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
@@ -152,9 +152,8 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     unknown = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
     seconds = loading_seconds + sum(row.seconds for row in rows if not row.free_bytes) / jobs if pending else 0.0
     untimed = [
-        f"not timed: {', '.join(filter(None, (row.variant, row.setting, row.stage)))}: a step needs about "
-        f"{compact(row.peak_bytes, 1024, 'BKMGT')} of memory, and {compact(row.free_bytes, 1024, 'BKMGT')} are free; "
-        "make `data.batch`, `dims.length` or `dims.width` smaller"
+        f"not timed: {', '.join(filter(None, (row.variant, row.setting, row.stage)))}: "
+        f"{memory_warning(row.peak_bytes, row.free_bytes)}"
         for row in rows
         if row.free_bytes
     ]

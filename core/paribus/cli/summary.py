@@ -1,4 +1,4 @@
-"""`paribus summary`: parameters, FLOPs and cache of a spec by component, also beside another spec."""
+"""`paribus summary`: parameters, FLOPs, cache and memory of a spec, also beside another spec."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from paribus.assembly.cost import ModelCost
     from paribus.registry import Index, Registry
     from paribus.schema import Option
+    from paribus.train.step_memory import StepMemory
 
 BYTES = 4  # of a float32
+MEMORY_PARTS = ("parameters", "gradients", "optimizer", "activations")
 HEADS = ("parameters", "FLOPs/token", "cache B/token")
 SIDES = (" (left)", " (right)")
 WHOLE = "whole"
@@ -39,11 +41,12 @@ WHOLE = "whole"
 def verb(
     session: Session, spec: str, overrides: tuple[str, ...], versus: tuple[str, ...], against: str | None, as_json: bool
 ) -> int:
-    """Count the parameters, FLOPs and cache of a spec.
+    """Count the parameters, FLOPs and cache of a spec, and the memory of a training step.
 
     `paribus summary bert-tiny --versus attention=mqa`
 
-    SPEC is the name of a preset or a path. No memory is allocated for the model.
+    SPEC is the name of a preset or a path. No memory is allocated for the model: the memory of a step is that of its
+    tensors, on one device, counted by running the step on tensors without data.
     """
     registry = session.registry()
     left_summary = _summary(registry, spec, overrides)
@@ -52,12 +55,40 @@ def verb(
         against, versus = versus[0], ()
     if versus or against is not None:
         right_summary = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
+    summaries = [left_summary] if right_summary is None else [left_summary, right_summary]
     if as_json:
+        for summary in summaries:
+            summary["training_memory"] = _memory(summary["spec"], registry)._asdict()
         out_json(left_summary if right_summary is None else {**left_summary, "versus": right_summary})
         return EXIT_OK
     for line in _lines(left_summary, right_summary, registry.index):
         out(line)
+    if right_summary is not None:
+        out()
+    for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
+        for line in wrapped(_memory_text(side, summary["spec"], _memory(summary["spec"], registry))):
+            out(line)
     return EXIT_OK
+
+
+def _memory(spec: Mapping[str, Any], registry: Registry) -> StepMemory:
+    from paribus.train.step_memory import step_memory
+
+    return step_memory(spec, registry)
+
+
+def _memory_text(side: str, spec: Mapping[str, Any], memory: StepMemory) -> str:
+    """Return the memory of a training step, by what it is for."""
+    from paribus.analysis.formatting import compact
+    from paribus.train.step_memory import micro_batch
+
+    parts = memory._asdict()
+    sizes = [f"{name} {compact(parts[name], 1024, 'BKMGT')}" for name in MEMORY_PARTS]
+    batch, examples = spec["data"]["batch"], micro_batch(spec)
+    share = f"batch {batch}" if examples == batch else f"{examples} examples of a batch of {batch} at a time"
+    text = f"memory of a training step{side}, {share}: {compact(memory.total, 1024, 'BKMGT')}"
+    rough = "" if memory.simulated else "; by a simple rule, since this step cannot be simulated"
+    return f"{text} ({', '.join(sizes)}{rough})"
 
 
 def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[str, Any]:

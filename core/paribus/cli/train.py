@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, refuse_full, refuse_repeated, store_option
+from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_full, refuse_repeated, store_option
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 from paribus.storage.saved_model import find_model
 
@@ -116,8 +116,13 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from paribus.train.step_memory import memory_shortage
+
     folder = store.create_folder(trial)
     _encode_corpus(session, trial)
+    shortage = memory_shortage(trial.spec, session.registry())
+    if shortage is not None:
+        note(f"! {memory_warning(*shortage)}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # No refresh thread: a process with threads cannot be forked for a trial on several devices.
     console = Console(stderr=True)

@@ -5,31 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 
-from paribus.assembly.build import ModelParts
-from paribus.assembly.cost import ModelCost, model_cost, scored_positions, training_flops
+from paribus.assembly.cost import ModelCost, model_cost, training_flops
 from paribus.planning.plan import Plan, first_step
 from paribus.planning.settings import TUNING, Setting
 from paribus.registry import Registry
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
-from paribus.train.assemble import BYTES_PER_PARAMETER, meta_model
+from paribus.train.assemble import meta_model
 from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.provenance import peak_memory, reset_peak_memory
 from paribus.train.spec_costs import TimedSteps, training_device
+from paribus.train.step_memory import memory_shortage
 from paribus.train.trial import DEFAULT_STEPS
 
 TIMED: Final = 5
-BYTES: Final = 4  # of a float32
-SAVED_VALUES: Final = 16  # of the width, for each token and layer: norms, q, k, v, attention, projections, feed-forward
-SAVED_WEIGHTS: Final = 2  # scores and weights of each head, where the kernel keeps them
-SAVED_LOGITS: Final = 3  # logits, their log-softmax and their gradient
 
 
 class Row(NamedTuple):
@@ -140,54 +134,22 @@ class Sample(NamedTuple):
     free_bytes: int = 0
 
 
-def step_memory(spec: Mapping[str, Any], model: ModelParts) -> int:
-    """Return the bytes that a training step needs, by a simple rule.
-
-    Parameters with their gradients and AdamW's moments; for each token of a batch, `SAVED_VALUES` of the width in each
-    layer, the attention weights where the kernel keeps them, and `SAVED_LOGITS` of the vocabulary where it is scored.
-    """
-    length, shape = spec["dims"]["length"], model.topology.stage("body").shape
-    values = SAVED_LOGITS * scored_positions(model, length) * shape.vocabulary
-    for part in model.topology.parts:
-        stage = model.topology.stage(part.path)
-        weights = SAVED_WEIGHTS * stage.shape.heads * length if "eager" in stage.kernels(queries=length) else 0
-        values += stage.shape.layers * length * (SAVED_VALUES * stage.shape.width + weights)
-    parameters = model_cost(model, length).parameters * BYTES_PER_PARAMETER
-    return int(parameters + spec["data"]["batch"] * values * BYTES)
-
-
-def free_memory(device: torch.device) -> int:
-    """Return the free bytes of a GPU, or of this machine within the limit of this process's container."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    limits = [1 << 62]
-    with suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        limits.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024)
-    with suppress(OSError, ValueError):  # "max": no limit
-        folder = Path("/sys/fs/cgroup")
-        limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
-        limits.append(limit - used)
-    return max(0, min(limits))
-
-
-def _unfit_sample(spec: Mapping[str, Any], registry: Registry, device: torch.device) -> Sample | None:
+def _unfit_sample(spec: Mapping[str, Any], registry: Registry) -> Sample | None:
     """Return the costs without timings if a step needs more memory than is free, else None."""
-    model, free = meta_model(spec, registry), free_memory(device)
-    needed = step_memory(spec, model)
-    if needed <= free:
+    shortage = memory_shortage(spec, registry)
+    if shortage is None:
         return None
-    length = spec["dims"]["length"]
+    model, length = meta_model(spec, registry), spec["dims"]["length"]
     flops = training_flops(model, length) if spec.get("teacher") is None else math.nan
-    return Sample(model_cost(model, length), flops, math.nan, math.nan, math.nan, needed, free)
+    return Sample(model_cost(model, length), flops, math.nan, math.nan, math.nan, *shortage)
 
 
 def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
     """Build a model, take steps, evaluate a batch, and throw the model away; only costs where it would not fit."""
-    device = training_device(spec)
-    unfit = _unfit_sample(spec, registry, device)
+    unfit = _unfit_sample(spec, registry)
     if unfit is not None:
         return unfit
+    device = training_device(spec)
     reset_peak_memory()
     start = time.perf_counter()
     steps = TimedSteps(spec, registry, device)

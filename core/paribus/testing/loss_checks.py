@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, Final, final
 
 import numpy as np
@@ -180,7 +181,10 @@ def _likelihood_factor(losses: list[float]) -> float | None:
 
 
 def metric_values(case: Case, host: HostModel) -> Verdict:
-    """Metrics do not depend on the batch size, ignore what has no label, and count a right guess as right."""
+    """Metrics do not depend on the batch size, ignore what has no label, and count a right guess as right.
+
+    `accuracy` is that of the loss, and `TERM_accuracy` or `TERM-accuracy` that of a term of it.
+    """
     setup = _setup(case, host)
     batch = setup.batch()
     names = setup.model.objective(setup.name).metrics().keys()
@@ -193,7 +197,11 @@ def metric_values(case: Case, host: HostModel) -> Verdict:
             if not abs(value - single[name]) <= METRIC_TOLERANCE * max(1.0, abs(value)) and not math.isnan(value):
                 values = f"{value:.6g} for a batch of {BATCH}, but {single[name]:.6g} for single examples"
                 return f"the metric `{name}` is {values}"
-    return _accuracy_fault(setup, batch) if names else DOES_NOT_APPLY
+    if not names:
+        return DOES_NOT_APPLY
+    terms = setup.label_keys.keys()
+    faults = (_accuracy_fault(setup, batch, term, name) for term in terms for name in _accuracies(term, terms) & names)
+    return next(filter(None, faults), HOLDS)
 
 
 def _without_labels_in_half(setup: ObjectiveSetup, batch: Batch) -> Batch:
@@ -213,29 +221,33 @@ def compute_metrics(setup: ObjectiveSetup, batches: list[Batch]) -> dict[str, fl
     return {name: float(metric.compute()) for name, metric in metrics.items()}
 
 
-def _accuracy_fault(setup: ObjectiveSetup, batch: Batch) -> str:
-    """Return a message if `accuracy` is not 1 for the most likely class, or not 0 for the least likely one."""
-    term = next(iter(setup.label_keys)) if len(setup.label_keys) == 1 else "loss"
-    if term not in setup.label_keys:
-        return HOLDS
+def _accuracies(term: str, terms: Collection[str]) -> set[str]:
+    """Return the names that the accuracy of a term may have."""
+    return {f"{term}_accuracy", f"{term}-accuracy"} | ({"accuracy"} if term == "loss" or len(terms) == 1 else set())
+
+
+def _accuracy_fault(setup: ObjectiveSetup, batch: Batch, term: str, name: str) -> str:
+    """Return a message if an accuracy is not 1 for the most likely class, or not 0 for the least likely one."""
     labels = setup.labels(batch, term)
-    if "accuracy" not in setup.model.objective(setup.name).metrics() or labels.is_floating_point():
+    if labels.is_floating_point():
         return HOLDS
     slots = (labels != IGNORED).nonzero()
     if "exact" in setup.model.objective(setup.name).metrics() and (fault := _exact_fault(setup, batch, term)):
         return fault
+    is_token = term in setup.model.objective(setup.name).traits.get("token_terms", ())
+    size = setup.model.topology.stage("body").shape.vocabulary if is_token else _head_size(setup)
     for slot in (slots[0].tolist(), slots[-1].tolist()):
-        losses = _losses_of_classes(setup, batch, term, tuple(slot), _head_size(setup))
+        losses = _losses_of_classes(setup, batch, term, tuple(slot), size)
         if not losses or max(losses) == min(losses):
             continue
         single = setup.only_label(batch, term, tuple(slot))
         value = setup.labels(single, term)
         for guess, expected in ((losses.index(min(losses)), 1.0), (losses.index(max(losses)), 0.0)):
             guessed = setup.with_labels(single, term, value.masked_fill(value != IGNORED, guess))
-            accuracy = compute_metrics(setup, [guessed])["accuracy"]
+            accuracy = compute_metrics(setup, [guessed])[name]
             if accuracy != expected:
                 return (
-                    f"the metric `accuracy` of one label, the class of {'lowest' if expected else 'highest'} loss, is "
+                    f"the metric `{name}` of one label, the class of {'lowest' if expected else 'highest'} loss, is "
                     f"{accuracy:.3g}; expected {expected:g}. Usual cause: positions without a label are counted"
                 )
     return HOLDS

@@ -10,12 +10,12 @@ from paribus.errors import ParibusError
 from paribus.inference.generate import translate_validation
 from paribus.parts.batch import Batch
 from paribus.slots.measure import EvaluatedModel, Measure
-from paribus.testing.data_checks import encode_synthetic_corpus
 from paribus.testing.host_models import Case, HostModel
 from paribus.train.assemble import build_data, build_model
 from paribus.train.evaluate import evaluation_mode
 from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasuredModel, measured_model
+from paribus.train.synthetic_corpus import encode_synthetic_corpus
 from paribus.train.token_store import EncodedCorpus
 
 LENGTH: Final = 32

@@ -17,13 +17,13 @@ from paribus.parts.random_draws import Draw
 from paribus.slots.corpus import Ints, Labels, Tokens
 from paribus.slots.objective import LossTerm, Objective, TrainingExamples
 from paribus.specs import resolved
-from paribus.testing.data_checks import encode_synthetic_corpus
 from paribus.testing.host_models import Case, HostModel
 from paribus.testing.small_model import noise
 from paribus.train.assemble import build_data, build_model
 from paribus.train.data import Data
 from paribus.train.examples import Examples
 from paribus.train.lightning_module import Model
+from paribus.train.synthetic_corpus import encode_synthetic_corpus
 from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 BATCH: Final = 8

@@ -12,10 +12,10 @@ from torch import Tensor
 from paribus.errors import DataError, SpecError
 from paribus.parts.weight_conversion import WeightConverter
 from paribus.specs import resolved
-from paribus.testing.data_checks import encode_synthetic_corpus
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, draw_seed, max_difference
 from paribus.train.assemble import build_data, build_model
+from paribus.train.synthetic_corpus import encode_synthetic_corpus
 
 STEPS: Final = 8
 LENGTH: Final = 32

@@ -9,6 +9,7 @@ import pytest
 
 from paribus.registry import index
 from paribus.specs import resolved, spec_hash
+from paribus.train import step_memory
 
 Cli = Callable[..., Any]
 
@@ -26,7 +27,22 @@ def test_the_printed_spec_resolves_to_itself(cli: Cli, name: str) -> None:
 def test_json_contains_ok_and_the_resolved_spec(cli: Cli) -> None:
     document = json.loads(cli("check", "encoder-tiny", "--json").out)
     spec = resolved("encoder-tiny", registry=index())
-    assert document == {"ok": True, "problems": [], "hash": spec_hash(spec), "spec": spec}
+    assert document == {"ok": True, "problems": [], "warnings": [], "hash": spec_hash(spec), "spec": spec}
+
+
+def test_a_step_that_does_not_fit_is_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_memory, "free_memory", lambda device: 1 << 20)
+    result = cli("check", "gpt-tiny")
+    assert result.code == 0
+    assert result.err.startswith("! a step needs about ")
+    assert "and 1M are free; a smaller `data.batch`" in result.err
+    assert json.loads(cli("check", "gpt-tiny", "--json").out)["warnings"] == [result.err[2:].strip()]
+    Path("study.yaml").write_text(
+        "{base: {preset: gpt-tiny}, vary: {position: [rope]}, seeds: 2, budget: {steps: 4},\nmetric: val/clm/loss}"
+    )
+    study = cli("check", "study.yaml")
+    assert [line.split(":")[0] for line in study.err.splitlines()] == ["! baseline", "! position=rope"]
+    assert len(json.loads(cli("check", "study.yaml", "--json").out)["warnings"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh_seeds
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
-from paribus.planning import estimate
 from paribus.planning.api import PlannedStudy
 from paribus.runner.progress import Event
+from paribus.train import step_memory
 
 Cli = Callable[..., Any]
 Patch = pytest.MonkeyPatch
@@ -178,7 +178,7 @@ def test_the_plan_prints_the_name_and_store_of_the_study(cli: Cli, write_study: 
 def test_the_plan_of_a_step_that_does_not_fit_says_so_and_times_nothing(
     cli: Cli, write_study: WriteStudy, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(estimate, "free_memory", lambda device: 512)
+    monkeypatch.setattr(step_memory, "free_memory", lambda device: 512)
     path = str(write_study())
     result = cli("run", path, "--plan")
     assert result.code == 0

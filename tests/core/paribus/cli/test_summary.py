@@ -47,6 +47,19 @@ def test_sharing_keys_and_values_saves_exactly_their_part_of_the_cache(capsys: p
     assert summary(capsys, "gpt-tiny", "attention=mqa")["cache_bytes_per_token"] == whole / 4
 
 
+def test_the_memory_of_a_training_step_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    document = summary(capsys, "gpt-tiny", "--versus", "trainer.accumulate_grad_batches=2")
+    whole, halves = document["training_memory"], document["versus"]["training_memory"]
+    assert whole["simulated"]
+    assert whole["parameters"] >= 4 * document["parameters"]
+    assert halves["activations"] < 0.6 * whole["activations"]
+    assert main(["summary", "gpt-tiny", "trainer.accumulate_grad_batches=2"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "memory of a training step, 8 examples of a batch of 16 at a time: " in text
+    assert main(["summary", "gpt-tiny", "feedforward=moe"]) == 0
+    assert "by a simple rule" in " ".join(capsys.readouterr().out.split())
+
+
 def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-tiny", "--versus", "attention=mqa"]) == 0
     text = capsys.readouterr().out

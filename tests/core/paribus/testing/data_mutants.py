@@ -144,7 +144,7 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "the count is doubled",
-        SCORING + "cross_entropy",
+        SCORING + "token_cross_entropy",
         "(labels != IGNORED).sum()",
         "2 * (labels != IGNORED).sum()",
         LOSS,
@@ -152,7 +152,7 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "the count includes ignored labels",
-        SCORING + "cross_entropy",
+        SCORING + "token_cross_entropy",
         "LossTerm(total, (labels != IGNORED).sum())",
         "LossTerm(total, (labels == labels).sum())",
         LOSS,
@@ -160,7 +160,7 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "the total is halved",
-        SCORING + "cross_entropy",
+        SCORING + "token_cross_entropy",
         "LossTerm(total,",
         "LossTerm(total / 2,",
         LOSS,
@@ -168,7 +168,7 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "the total is in bits",
-        SCORING + "cross_entropy",
+        SCORING + "token_cross_entropy",
         "LossTerm(total,",
         "LossTerm(total * 1.4427,",
         LOSS,
@@ -176,9 +176,9 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "the total is a mean over labels",
-        SCORING + "cross_entropy",
-        'reduction="sum"',
-        'reduction="mean"',
+        SCORING + "token_cross_entropy",
+        "LossTerm(total,",
+        "LossTerm(total / (labels != IGNORED).sum().clamp(min=1),",
         LOSS,
         "objective.clm",
     ),
@@ -192,9 +192,9 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "only the hardest half of the labels count",
-        SCORING + "cross_entropy",
+        SCORING + "token_cross_entropy",
         "    return LossTerm(total,",
-        "    each = functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction='none')\n    total = each[each >= each.median()].sum()\n    return LossTerm(total,",
+        "    each = functional.cross_entropy(head(hidden).flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction='none')\n    total = each[each >= each.median()].sum()\n    return LossTerm(total,",
         LOSS,
         "objective.clm",
     ),
@@ -332,7 +332,7 @@ OBJECTIVES: Final = (
     ),
     Mutant(
         "accuracy is that of the least likely class",
-        SCORING + "update",
+        SCORING + "label_scores",
         "argmax(-1)",
         "argmin(-1)",
         METRICS,

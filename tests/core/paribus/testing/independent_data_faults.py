@@ -102,7 +102,7 @@ FAULTS = (
     ),
     (
         "the count of a loss includes IGNORED labels",
-        "paribus_objective.scoring:cross_entropy",
+        "paribus_objective.scoring:token_cross_entropy",
         "(labels != IGNORED).sum()",
         "labels.new_tensor(labels.numel())",
         "objective.clm",
@@ -520,10 +520,10 @@ FAULTS = (
     ),
     # -- objectives: boundaries and masks with positions ------------------------------------------------------------
     (
-        "the boundary head's logits are cached under the name of the token head's",
+        "the boundary head's scores are cached under the name of the token head's",
         "objective.sbo",
-        'return run.cached("boundary_logits", compute)',
-        'return run.cached("logits", compute)',
+        'scoring.label_scores(*self._boundary(run), name="boundary_scores")',
+        "scoring.label_scores(*self._boundary(run))",
         "",
     ),
     (

@@ -460,10 +460,10 @@ FAULTS = (
         "position.fire",
     ),
     (
-        "the first position beyond the table passes the check",
+        "the first position beyond the table is an error of torch",
         "position.learned",
-        "if highest >= self.length:",
-        "if highest > self.length:",
+        "except IndexError:",
+        "except KeyError:",
         "",
     ),
     (

@@ -12,7 +12,7 @@ from paribus import Corpus, Document, Tokenizer, Vocabulary, image_document
 from paribus.registry import installed
 from paribus.testing import examine
 from paribus.testing.conformance import REFERENCE, checks_of
-from paribus.testing.data_checks import SyntheticCorpus
+from paribus.train.synthetic_corpus import SyntheticCorpus
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]

@@ -1,0 +1,295 @@
+"""Memory of a training step, predicted by running the step on tensors without data.
+
+The steps run under torch's fake tensors, which have shapes and storages but no memory, and every storage is counted
+while it lives. So the prediction follows the kernels, the chunks of the loss, checkpointed layers and the optimizer.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map_only
+
+from paribus.assembly.build import ModelParts, as_list
+from paribus.assembly.components import make
+from paribus.assembly.cost import model_cost, scored_positions
+from paribus.errors import DataError
+from paribus.parts.batch import Batch
+from paribus.registry import Registry
+from paribus.slots.optimizer import Optimizer
+from paribus.slots.schedule import Schedule
+from paribus.specs import resolved
+from paribus.specs.trainer_options import requested_processes, uses_sharding
+from paribus.storage.saved_model import read_model, unbound
+from paribus.train.assemble import BYTES_PER_PARAMETER, build_data, meta_model
+from paribus.train.layers import configure_layers
+from paribus.train.lightning_module import Model
+from paribus.train.optimizer_schedule import build_optimizer
+from paribus.train.spec_costs import training_device
+from paribus.train.synthetic_corpus import COUNT, encode_synthetic_corpus
+
+Spec = Mapping[str, Any]
+
+BYTES: Final = 4  # of a float32
+SAVED_VALUES: Final = 16  # of the width, for each token and layer: norms, q, k, v, attention, projections, feed-forward
+SAVED_WEIGHTS: Final = 2  # scores and weights of each head, where the kernel keeps them
+SAVED_LOGITS: Final = 3  # logits, their log-softmax and their gradient
+SMALL_SHARE: Final = 0.2  # of the free memory: a step that needs less by the simple rule is not simulated
+DOCUMENT_TOKENS: Final = 25  # tokens that a synthetic document has at least
+MAX_TOKENS: Final = 1 << 15  # of a simulated batch: the chunks of a large one take minutes
+EXAMPLES: Final = 2  # formed from the synthetic corpus, and repeated to the size of a batch
+RNN_WORKSPACE: Final = 62  # bytes per element of the output, of oneDNN's LSTM and GRU on a CPU; measured
+DTYPES: Final = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16, "64": torch.float64}
+
+
+class StepMemory(NamedTuple):
+    """Bytes of the tensors of a training step at its peak, on each device."""
+
+    parameters: int  # and buffers, also those of a teacher
+    gradients: int
+    optimizer: int
+    activations: int  # what else there is at the peak
+    simulated: bool  # False: by a simple rule, since the step does not run without data
+
+    @property
+    def total(self) -> int:
+        return self.parameters + self.gradients + self.optimizer + self.activations
+
+
+class Shortage(NamedTuple):
+    """Step that needs more memory than is free."""
+
+    needed: int
+    free: int
+
+
+def step_memory(spec: Spec, classes: Registry) -> StepMemory:
+    """Return the memory of a training step of a resolved spec, without `trainer.compile`, which needs less.
+
+    Its corpus is not read, except a few images. A step that does not run without data, such as one whose shapes depend
+    on the result of a layer, is estimated by `rule`.
+    """
+    for is_batch_fake in (True, False):  # a batch without data, unless the model reads values from it
+        with suppress(RuntimeError, TypeError, DataError):
+            return _simulated(spec, classes, is_batch_fake)
+    return rule(spec, meta_model(spec, classes))
+
+
+def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:
+    """Return the memory that a step needs if it is more than is free on its device, else None.
+
+    A step that is small by the simple rule is not simulated, which takes seconds.
+    """
+    free = free_memory(training_device(spec))
+    if rule(spec, meta_model(spec, classes)).total <= SMALL_SHARE * free:
+        return None
+    needed = step_memory(spec, classes).total
+    return Shortage(needed, free) if needed > free else None
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the free bytes of a GPU, or of this machine within the limit of this process's container."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    limits = [1 << 62]
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        limits.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024)
+    with suppress(OSError, ValueError):  # "max": no limit
+        folder = Path("/sys/fs/cgroup")
+        limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+        limits.append(limit - used)
+    return max(0, min(limits))
+
+
+def rule(spec: Spec, model: ModelParts) -> StepMemory:
+    """Return the memory of a step by a simple rule.
+
+    Parameters with their gradients and AdamW's moments; for each token of a batch, `SAVED_VALUES` of the width in each
+    layer, the attention weights where the kernel keeps them, and `SAVED_LOGITS` of the vocabulary where it is scored.
+    """
+    length, shape = spec["dims"]["length"], model.topology.stage("body").shape
+    values = SAVED_LOGITS * scored_positions(model, length) * shape.vocabulary
+    for part in model.topology.parts:
+        stage = model.topology.stage(part.path)
+        weights = SAVED_WEIGHTS * stage.shape.heads * length if "eager" in stage.kernels(queries=length) else 0
+        values += stage.shape.layers * length * (SAVED_VALUES * stage.shape.width + weights)
+    parameters = BYTES * model_cost(model, length).parameters
+    moments = (BYTES_PER_PARAMETER // BYTES - 2) * parameters
+    return StepMemory(parameters, parameters, moments, int(micro_batch(spec) * values * BYTES), simulated=False)
+
+
+def micro_batch(spec: Spec) -> int:
+    """Return the number of examples of a micro-batch on each device."""
+    trainer = spec["trainer"] or {}
+    shares = int(trainer.get("accumulate_grad_batches", 1)) * (requested_processes(trainer) or 1)
+    return math.ceil(int(spec["data"]["batch"]) / shares)
+
+
+# -- simulation ------------------------------------------------------------------------------------------------------
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of the storages that live: `now`, and at most since `reset_peak`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.now = self.peak = 0
+        self._sizes: dict[int, int] = {}
+
+    def reset_peak(self) -> None:
+        self.peak = self.now
+
+    def add(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key: int = storage._cdata
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
+            self.now += self._sizes[key]
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self._drop, key)
+
+    def _drop(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default and _is_fake_float(args[0]):
+            return 1.0  # such as the norm of a parameter that an optimizer scales its step by
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.mkldnn_rnn_layer.default and not result[3].numel():  # torch's fake has no workspace
+            workspace = result[0].new_empty(RNN_WORKSPACE * result[0].numel(), dtype=torch.uint8)
+            result = (*result[:3], workspace)
+        for tensor in tree_iter(result):
+            if isinstance(tensor, Tensor):
+                self.add(tensor)
+        return result
+
+
+def _is_fake_float(tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor) and tensor.is_floating_point()
+
+
+class _Peaks(NamedTuple):
+    """Bytes of the tensors of a simulated step."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    passes: int  # peak of the forward and backward passes
+    update: int  # peak of the optimizer's step
+
+
+def _simulated(spec: Spec, classes: Registry, is_batch_fake: bool) -> StepMemory:
+    """Return the memory of a simulated step. That of a large batch follows from two smaller ones."""
+    trainer, rows = spec["trainer"] or {}, micro_batch(spec)
+    if uses_sharding(trainer):
+        raise NotImplementedError("sharded parameters")
+    most = max(2, MAX_TOKENS // spec["dims"]["length"])
+    peaks = _peaks(spec, classes, min(rows, most), is_batch_fake)
+    passes = peaks.passes
+    if rows > most:
+        half = _peaks(spec, classes, most // 2, is_batch_fake).passes
+        passes += (passes - half) * (rows - most) // (most - most // 2)
+    resting = peaks.parameters + peaks.gradients + peaks.optimizer
+    processes = requested_processes(trainer) or 1
+    gradients = peaks.gradients * (1 if processes == 1 else 2)  # DDP sums gradients in a copy of them
+    activations = max(0, max(passes, peaks.update) - resting)
+    return StepMemory(peaks.parameters, gradients, peaks.optimizer, activations, simulated=True)
+
+
+def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Peaks:
+    trainer = spec["trainer"] or {}
+    device, fake = training_device(spec), FakeTensorMode(allow_non_fake_inputs=True)
+    model = _fake_model(spec, classes, fake, device)
+    batch = _batch(spec, classes, rows)
+    if is_batch_fake:
+        batch = tree_map_only(Tensor, fake.from_tensor, batch)
+    with fake if is_batch_fake else nullcontext():
+        batch = tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
+    optimizer = build_optimizer(model.optimizer, model)
+    live = LiveBytes()
+    for part in filter(None, (model, model.teacher)):
+        for tensor in (*part.parameters(), *part.buffers()):
+            live.add(tensor)
+    parameters, gradients, passes = live.now, 0, 0
+    micro_batches = min(2, trainer.get("accumulate_grad_batches", 1))
+    with fake if is_batch_fake else nullcontext(), live:
+        for _ in range(2):  # the first step makes the state of the optimizer
+            live.reset_peak()
+            for _ in range(micro_batches):
+                with _autocast(trainer, device):
+                    loss = model.loss(batch)
+                loss.backward()
+                del loss
+            gradients = sum(
+                parameter.grad.untyped_storage().nbytes()
+                for parameter in model.parameters()
+                if parameter.grad is not None
+            )
+            passes = live.peak
+            live.reset_peak()
+            optimizer.step()
+            optimizer.zero_grad()
+    return _Peaks(parameters, gradients, live.now - parameters, passes, live.peak)
+
+
+def _fake_model(spec: Spec, classes: Registry, fake: FakeTensorMode, device: torch.device) -> Model:
+    """Return the model of a spec, and its teacher, whose tensors have no data."""
+    model = _meta_model(spec, classes)
+    name = (spec.get("teacher") or {}).get("name")
+    if name is not None:
+        teacher = resolved(unbound(read_model(name).spec), registry=classes)
+        model.set_teacher(_meta_model(teacher, classes))
+    model.to(_dtype(spec["trainer"] or {}))
+    with fake:
+        for part in filter(None, (model, model.teacher)):
+            part.to_empty(device=device)
+    configure_layers(model, {**(spec["trainer"] or {}), "compile": False}, device)
+    return model.train()
+
+
+def _meta_model(spec: Spec, classes: Registry) -> Model:
+    return Model(
+        meta_model(spec, classes),
+        spec=spec,
+        optimizer=make(classes, "optimizer", spec["optimizer"], kind=Optimizer),
+        schedule=make(classes, "schedule", spec["schedule"], kind=Schedule),
+        trained=[node["name"] for node in as_list(spec["objective"])],
+        evaluated=[],
+        seed=spec["seed"],
+        steps=None,
+    )
+
+
+def _batch(spec: Spec, classes: Registry, rows: int) -> Batch:
+    """Return a batch of a few examples of a synthetic corpus, as often as it takes."""
+    count = max(COUNT, 10 * spec["dims"]["length"] // DOCUMENT_TOKENS)
+    text = encode_synthetic_corpus(spec, classes, count)
+    data = {**spec["data"], "batch": min(rows, EXAMPLES), "bucket": 0, "workers": 0}
+    trainer = {**(spec["trainer"] or {}), "accumulate_grad_batches": 1}
+    batch = build_data({**spec, "data": data, "trainer": trainer}, classes, text).step(0)
+    index = torch.arange(rows) % len(batch.index)
+    repeated: Batch = tree_map_only(Tensor, lambda tensor: tensor[index] if tensor.ndim else tensor, batch)
+    return repeated
+
+
+def _dtype(trainer: Mapping[str, Any]) -> torch.dtype:
+    """Return the type of the parameters."""
+    name, _, kind = str(trainer.get("precision") or "32-true").partition("-")
+    if kind not in ("", "true", "mixed") or name not in DTYPES:
+        raise NotImplementedError(f"the precision {trainer['precision']}")
+    return DTYPES[name] if kind == "true" else torch.float32
+
+
+def _autocast(trainer: Mapping[str, Any], device: torch.device) -> AbstractContextManager[Any]:
+    name, _, kind = str(trainer.get("precision") or "").partition("-")
+    return torch.autocast(device.type, DTYPES[name]) if kind == "mixed" else nullcontext()
