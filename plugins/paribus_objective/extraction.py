@@ -88,7 +88,7 @@ class Extraction(Objective):
         self.windows = CorpusCache(
             partial(context_windows, limit=limit, max_question_length=question_limit, stride=stride)
         )
-        self.head = nn.Linear(shape.width, 2)
+        self.head = nn.Linear(shape.width, 2, bias=False)  # a bias would be the same for all tokens
 
     def example_count(self, tokens: Tokens, length: int) -> int:
         _check_answers(tokens)

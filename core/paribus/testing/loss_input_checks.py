@@ -59,7 +59,7 @@ def gradient_fault(setup: ObjectiveSetup) -> str:
         added = torch.stack([value.total for value in terms.values()]).sum()
         gradients = torch.autograd.grad(added, list(own.values()), allow_unused=True) if own else ()
     for name, gradient in zip(own, gradients, strict=True):
-        if not _is_nonzero(gradient):
+        if gradient is None or not bool((gradient.abs() > EFFECT).any()):  # less is rounding
             return f"the parameter `{name}` of the objective gets no gradient"
     return HOLDS
 
