@@ -38,6 +38,7 @@ from .parts.batch import Stream as Stream
 from .parts.batch import TokenLayout as TokenLayout
 from .parts.batch import append_copies as append_copies
 from .parts.batch import token_layout as token_layout
+from .parts.chunked_loss import at_least_float32 as at_least_float32
 from .parts.chunked_loss import map_in_chunks as map_in_chunks
 from .parts.context import AttentionPlan as AttentionPlan
 from .parts.context import Capture as Capture

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import IGNORED, Cost, LossTerm, Norms, Role, Stream
+from paribus import IGNORED, Cost, LossTerm, Norms, Role, Stream, at_least_float32
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -60,8 +60,8 @@ def replaced_labels(stream: Stream, tokens: Tensor) -> Tensor:
 def loss(scores: Tensor, labels: Tensor, weight: float = 1.0) -> LossTerm:
     """(B, T), (B, T) in {0, 1, IGNORED} -> the summed binary cross-entropy, and the number of tokens."""
     mask = labels != IGNORED
-    targets = (labels == 1).to(scores.dtype)
-    losses = functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+    values = at_least_float32(scores)
+    losses = functional.binary_cross_entropy_with_logits(values, (labels == 1).to(values.dtype), reduction="none")
     return LossTerm(losses.masked_fill(~mask, 0).sum(), mask.sum(), weight)
 
 

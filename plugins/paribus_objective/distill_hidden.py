@@ -23,6 +23,7 @@ from paribus import (
     Shape,
     Unembed,
     Vocabulary,
+    at_least_float32,
 )
 from paribus_objective import distillation
 
@@ -100,7 +101,7 @@ class DistillHidden(Objective):
 
     def _loss(self, student: Tensor, teacher: Tensor) -> Tensor:
         distillation.check_same_shape(student, teacher, "widths of hidden states", "`width`: the teacher's")
-        return self.difference(student, teacher)
+        return self.difference(at_least_float32(student), at_least_float32(teacher))
 
 
 def _cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from paribus import (
     SpecError,
     Unembed,
     Vocabulary,
+    at_least_float32,
 )
 from paribus_objective import distillation
 
@@ -122,7 +123,7 @@ def log_relation(left: Tensor, right: Tensor, query_heads: int, heads: int, mask
     """(B, G, T, K), (B, G', T, K) -> (B, h, T, T): log-softmax of the scaled products of all tokens."""
     length = mask.shape[-1]
     a, b = (_relation_heads(x[:, :, :length], query_heads, heads) for x in (left, right))
-    scores = a @ b.transpose(-1, -2) / math.sqrt(a.shape[-1])
+    scores = at_least_float32(a @ b.transpose(-1, -2)) / math.sqrt(a.shape[-1])
     # Finite, since -inf minus -inf is not a number; masked entries are equal in both models.
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2).log_softmax(-1)
 

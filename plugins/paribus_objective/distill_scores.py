@@ -20,6 +20,7 @@ from paribus import (
     Shape,
     Unembed,
     Vocabulary,
+    at_least_float32,
 )
 from paribus_objective import distillation
 
@@ -64,7 +65,7 @@ class DistillScores(Objective):
         student, teacher = run.head_logits(self.objective), run.teacher.head_logits(self.objective)
         distillation.check_same_shape(student, teacher, "numbers of classes", "the same vocabulary")
         log_student, log_teacher = (
-            functional.log_softmax(scores / self.temperature, -1) for scores in (student, teacher)
+            functional.log_softmax(at_least_float32(scores) / self.temperature, -1) for scores in (student, teacher)
         )
         divergence = functional.kl_div(log_student, log_teacher, reduction="none", log_target=True).sum(-1)
         losses = divergence * self.temperature**2

@@ -20,6 +20,7 @@ from paribus import (
     Tokens,
     TrainingExamples,
     Vocabulary,
+    at_least_float32,
 )
 from paribus_objective import class_head, labelled
 
@@ -85,7 +86,7 @@ class Regression(Objective):
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         mask = run.targets["has_score"] >= 0
-        error = (self._predictions(run) - run.targets["scores"]).square() * mask
+        error = (at_least_float32(self._predictions(run)) - run.targets["scores"]).square() * mask
         return {"loss": LossTerm(error.sum(), mask.sum())}
 
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import IGNORED, ForwardPass, LossTerm, map_in_chunks
+from paribus import IGNORED, ForwardPass, LossTerm, at_least_float32, map_in_chunks
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
@@ -23,7 +23,11 @@ Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> LossTerm:
     """(…, C), (…) -> the summed loss over the labels that are not IGNORED, and their count."""
     total = functional.cross_entropy(
-        logits.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
+        at_least_float32(logits).flatten(0, -2),
+        labels.flatten(),
+        ignore_index=IGNORED,
+        reduction="sum",
+        label_smoothing=smoothing,
     )
     return LossTerm(total, (labels != IGNORED).sum())
 
@@ -42,7 +46,8 @@ def label_scores(
 
     def score(part: Tensor, part_labels: Tensor) -> tuple[Tensor, ...]:
         logits = head(part)
-        losses = functional.cross_entropy(logits, part_labels, ignore_index=IGNORED, reduction="none")
+        values = at_least_float32(logits)
+        losses = functional.cross_entropy(values, part_labels, ignore_index=IGNORED, reduction="none")
         return losses, logits.argmax(-1)
 
     return run.cached(name, lambda: LabelScores(*map_in_chunks(score, classes, hidden, labels)))
@@ -65,8 +70,7 @@ def token_cross_entropy(
     if torch.is_grad_enabled() or smoothing:
         total = run.summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing)
     else:
-        losses = label_scores(run, head, hidden, labels, classes, name=name).losses
-        total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+        total = label_scores(run, head, hidden, labels, classes, name=name).losses.sum()
     return LossTerm(total, (labels != IGNORED).sum())
 
 

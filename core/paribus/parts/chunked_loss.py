@@ -24,14 +24,21 @@ LossCall: TypeAlias = Callable[[Head, Tensor, Tensor, float], Tensor]
 
 
 def head_loss(head: Head, hidden: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ()."""
+    """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
+
+    Logits in half precision are converted to float32, as in autocast.
+    """
     return functional.cross_entropy(
-        head(hidden).flatten(0, -2),
+        at_least_float32(head(hidden)).flatten(0, -2),
         labels.flatten(),
         ignore_index=IGNORED,
         reduction="sum",
         label_smoothing=smoothing,
     )
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def summed_cross_entropy(
@@ -55,7 +62,7 @@ def summed_cross_entropy(
     if not parameters and not hidden.requires_grad:  # a frozen model, or an evaluation
         pairs = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
         totals = torch.stack([call(head, chunk, chunk_labels, smoothing) for chunk, chunk_labels in pairs])
-        return totals.sum(dtype=torch.promote_types(totals.dtype, torch.float32)).to(totals.dtype)
+        return totals.sum()
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
         partial(call, head), positions, smoothing, labels, hidden, *parameters
     )
@@ -129,12 +136,15 @@ class _Chunked(torch.autograd.Function):
                 gradients = list(torch.autograd.grad(part, inputs))
             if hidden_gradient is not None:
                 hidden_gradient[chunk] = gradients.pop(0)
-            sums = [new if old is None else old.add_(new) for old, new in zip(sums, gradients, strict=True)]
-            accumulated = part.detach().to(torch.promote_types(part.dtype, torch.float32))
-            total = accumulated if total is None else total + accumulated
+            sums = [
+                at_least_float32(new) if old is None else old.add_(new)
+                for old, new in zip(sums, gradients, strict=True)
+            ]
+            total = part.detach() if total is None else total + part.detach()
         ctx.gradients = [None if hidden_gradient is None else hidden_gradient.view_as(hidden), *sums]
+        ctx.dtypes = [hidden.dtype, *(parameter.dtype for parameter in parameters)]
         assert total is not None, "a chunk has at least one position"
-        return total.to(part.dtype)
+        return total
 
     @staticmethod
     @once_differentiable
@@ -142,5 +152,8 @@ class _Chunked(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("the gradients of this loss were used before; the loss must be computed again")
         gradients, ctx.gradients = ctx.gradients, None
-        scaled = (None if gradient is None else gradient.mul_(scale.to(gradient.dtype)) for gradient in gradients)
+        scaled = (
+            None if gradient is None else gradient.mul_(scale).to(dtype)
+            for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
+        )
         return None, None, None, None, *scaled

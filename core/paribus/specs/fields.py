@@ -71,6 +71,13 @@ DROPOUT: Final = Option("dropout", Kind("float"), "dropout probability", (Range(
 SEED: Final = Option("seed", _INT, "seed of all random draws", (Range(0, 2**63 - 1),), 0)
 COMPILE: Final = "compile"  # our own arguments among those of the trainer
 ACTIVATION_CHECKPOINTING: Final = "activation_checkpointing"
+MATMUL_PRECISION: Final = Option(
+    "matmul_precision",
+    Kind("choice", choices=("highest", "high", "medium")),
+    "precision of products of float32 matrices: float32, TF32 or bfloat16, where the device has them",
+    (),
+    "highest",
+)
 COMPILE_OPTIONS: Final = (
     Option(
         "mode",

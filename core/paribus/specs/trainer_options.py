@@ -14,7 +14,15 @@ from typing import Any, Final, NamedTuple
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Index
-from paribus.specs.fields import ACTIVATION_CHECKPOINTING, COMPILE, COMPILE_OPTIONS, SCHEMA, STEPS, suggest_key
+from paribus.specs.fields import (
+    ACTIVATION_CHECKPOINTING,
+    COMPILE,
+    COMPILE_OPTIONS,
+    MATMUL_PRECISION,
+    SCHEMA,
+    STEPS,
+    suggest_key,
+)
 from paribus.specs.spec_view import Violation
 from paribus.specs.tree import UNREAD, Keys, value_text
 from paribus.specs.values import MISSING, Validator
@@ -120,6 +128,7 @@ _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 OWN_ARGUMENTS: Final = {
     COMPILE: "Compile the layers of the model by `torch.compile`, in training; see `paribus explain trainer`.",
     ACTIVATION_CHECKPOINTING: "Store only the input of each layer, and compute the rest again in the backward pass.",
+    MATMUL_PRECISION.name: f"{MATMUL_PRECISION.doc.capitalize()}.",
 }  # which Lightning does not know
 
 
@@ -176,6 +185,19 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
                 suggest_key(key, known_arguments),
             )
         _finite(validator, value, ("trainer", key))
+    _resolve_own(validator, options)
+    steps = options.get("max_steps")
+    if steps is not None:
+        validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
+    check_max_time(validator, options)
+    if uses_sharding(options) or (requested_processes(options) or 1) > 1 or options.get("num_nodes", 1) != 1:
+        for key, message, valid in trainer_problems(options):
+            validator.add_error("trainer-error", ("trainer", key), message, valid)
+    return options
+
+
+def _resolve_own(validator: Validator, options: dict[str, Any]) -> None:
+    """Validate our own arguments in place, and remove those that have their defaults."""
     if options.get(COMPILE) is not None:
         options[COMPILE] = _resolve_compile(validator, options[COMPILE])
     else:
@@ -186,14 +208,11 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
         validator.add_error("wrong-type", keys, f"expected a boolean, got {value_text(recomputes)}", "true, false")
     elif not recomputes:
         options.pop(ACTIVATION_CHECKPOINTING, None)  # the default
-    steps = options.get("max_steps")
-    if steps is not None:
-        validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
-    check_max_time(validator, options)
-    if uses_sharding(options) or (requested_processes(options) or 1) > 1 or options.get("num_nodes", 1) != 1:
-        for key, message, valid in trainer_problems(options):
-            validator.add_error("trainer-error", ("trainer", key), message, valid)
-    return options
+    if options.get(MATMUL_PRECISION.name) is not None:
+        keys = ("trainer", MATMUL_PRECISION.name)
+        options[MATMUL_PRECISION.name] = validator.read_option(MATMUL_PRECISION, options[keys[1]], keys, {})
+    if options.get(MATMUL_PRECISION.name) in (None, MATMUL_PRECISION.default):
+        options.pop(MATMUL_PRECISION.name, None)
 
 
 def _resolve_compile(validator: Validator, value: Any) -> Any:

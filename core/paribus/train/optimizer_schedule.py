@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
@@ -15,13 +15,70 @@ from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock
 if TYPE_CHECKING:
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
+HALF: Final = (torch.bfloat16, torch.float16)
+WEIGHT: Final = "float32"  # the copy of a parameter, among its state
+
 
 def build_optimizer(component: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer of a model's trainable parameters; matrices and vectors are in separate groups."""
+    """Build the optimizer of a model's trainable parameters; matrices and vectors are in separate groups.
+
+    Parameters in half precision are updated in float32.
+    """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
     vectors = [parameter for parameter in trainable if parameter.ndim < 2]
+    if any(parameter.dtype in HALF for parameter in trainable):
+        return Float32Updates(component, matrices, vectors)
     return component.build(matrices, vectors)
+
+
+@final
+class Float32Updates(torch.optim.Optimizer):
+    """Optimizer of parameters in half precision. It updates float32 copies of them, and rounds the results.
+
+    In bfloat16 alone, an update of less than 0.4 % of a weight is lost, and so is that of a moving average with a
+    factor of 0.999.
+    """
+
+    def __init__(self, component: Optimizer, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> None:
+        copies = {parameter: nn.Parameter(_unrounded(parameter.detach())) for parameter in (*matrices, *vectors)}
+        self.updates = component.build([copies[matrix] for matrix in matrices], [copies[vector] for vector in vectors])
+        rounded = {copy: parameter for parameter, copy in copies.items()}
+        groups = [
+            {**group, "params": [rounded[copy] for copy in group["params"]]} for group in self.updates.param_groups
+        ]
+        super().__init__(groups, self.updates.defaults)
+        self.copies = copies
+        self._weights = {parameter: copy.detach() for parameter, copy in copies.items()}  # the same memory
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch overloads it
+        loss = None if closure is None else closure()
+        self._restore()
+        for group, inner in zip(self.param_groups, self.updates.param_groups, strict=True):
+            inner.update({key: value for key, value in group.items() if key != "params"})  # such as the learning rate
+        for parameter, copy in self.copies.items():
+            copy.grad = None if parameter.grad is None else parameter.grad.to(copy.dtype)
+        self.updates.step()
+        with torch.no_grad():
+            for parameter, copy in self.copies.items():
+                copy.grad = None
+                parameter.copy_(copy)
+                self.state[parameter] = {**self.updates.state[copy], WEIGHT: self._weights[parameter]}
+        return loss
+
+    def _restore(self) -> None:
+        """Take over a state that was set from outside, as from a checkpoint."""
+        for parameter, copy in self.copies.items():
+            state = dict(self.state.get(parameter, {}))
+            weight = state.pop(WEIGHT, None)
+            if weight is not None and weight is not self._weights[parameter]:
+                with torch.no_grad():
+                    copy.copy_(weight)
+                self.updates.state[copy] = state
+
+
+def _unrounded(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in HALF else tensor
 
 
 def scheduled_optimizer(component: Optimizer, model: nn.Module, factor: Callable[[int], float]) -> OptimizerLRScheduler:

@@ -22,7 +22,7 @@ from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, meta_model
-from paribus.train.layers import configure_layers, is_compiled_in_part, report_compile_errors
+from paribus.train.layers import configure_layers, is_compiled_in_part, matmul_precision, report_compile_errors
 from paribus.train.optimizer_schedule import build_optimizer
 
 Spec = Mapping[str, Any]
@@ -81,7 +81,7 @@ class TimedSteps:
     def take(self, count: int) -> None:
         for _ in range(count):
             batch = self.model.transfer_batch_to_device(self.data.step(self.taken), self.model.device, 0)
-            with report_compile_errors():
+            with report_compile_errors(), matmul_precision(self.model.spec["trainer"]):
                 with self._precision():
                     loss = self.model.loss(batch)
                 loss.backward()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from paribus.errors import Problem, StoreError, join_names
 from paribus.storage.atomic import Json
 from paribus.train.distributed import full_tensor, shard_like
+from paribus.train.optimizer_schedule import Float32Updates
 from paribus.train.tensor_file import pack, unpack
 
 
@@ -143,7 +144,8 @@ def _named_groups(optimizer: torch.optim.Optimizer, model: nn.Module) -> list[di
 
 
 def _class(optimizer: torch.optim.Optimizer) -> str:
-    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+    kind = type(optimizer.updates if isinstance(optimizer, Float32Updates) else optimizer)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _differences(current: Mapping[str, Tensor], saved: Mapping[str, Tensor], path: Path) -> list[Problem]:

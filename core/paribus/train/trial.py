@@ -39,7 +39,7 @@ from paribus.train.digests import initial_tensors, tensor_digest, untrained_outp
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
 from paribus.train.encoding import dropped_summary
 from paribus.train.evaluate import learning_thresholds, unigram_baselines
-from paribus.train.layers import configure_layers, report_compile_errors
+from paribus.train.layers import configure_layers, matmul_precision, report_compile_errors
 from paribus.train.lightning_module import Model
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
@@ -99,7 +99,8 @@ class TrialContext:
 
 def run_trial(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     """Train, evaluate and write the record; a trial that diverges has a record too."""
-    return run_distributed(spec["trainer"] or {}, lambda rank: _run(spec, classes, context.for_rank(rank)))
+    with matmul_precision(spec["trainer"]):
+        return run_distributed(spec["trainer"] or {}, lambda rank: _run(spec, classes, context.for_rank(rank)))
 
 
 def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:

@@ -29,7 +29,7 @@ class TablePass:
     def hidden(self, part: str = "body", *, tokens: Tensor | None = None, key: str = "") -> Tensor:
         tokens = self.streams[part].tokens if tokens is None else tokens
         rows: Tensor = self.table(tokens)
-        return rows + tokens.cos().unsqueeze(-1)
+        return rows + tokens.cos().unsqueeze(-1).to(rows.dtype)
 
     def last_layer_input(self) -> Tensor:
         return self.hidden().sin()

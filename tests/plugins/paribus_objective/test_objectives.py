@@ -250,6 +250,20 @@ def test_the_head_runs_on_the_declared_number_of_positions(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_losses_in_half_precision_are_summed_in_float32(
+    name: str, build: Build, passed: Passed, table: nn.Embedding, corpus: Corpus, vocabulary: Vocabulary
+) -> None:
+    instance = build(name, vocabulary).eval()
+    examples = formed(instance, corpus, 3)
+    expected = instance(passed(examples))
+    instance.bfloat16()
+    table.bfloat16()
+    for term, value in instance(passed(examples)).items():
+        assert value.total.dtype == torch.float32
+        assert float(value.total.detach()) == pytest.approx(float(expected[term].total.detach()), rel=0.02)
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("table_width", [None, 5])
 def test_hidden_states_are_projected_to_the_embedding_width_at_the_counted_cost(
     table_width: int | None, name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary

@@ -1,4 +1,4 @@
-"""Two training steps at every precision, with and without gradient clipping and gradient accumulation."""
+"""Training at every precision, with and without gradient clipping and gradient accumulation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ import torch
 from lightning import Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.plugins import MixedPrecision
+from torch import nn
 
-from paribus.registry import Registry
+from paribus.assembly.components import make
+from paribus.errors import SpecError, StoreError
+from paribus.registry import Registry, installed
+from paribus.slots.optimizer import Optimizer
 from paribus.specs.resolve import resolved
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
+from paribus.train.optimizer_schedule import build_optimizer
+from paribus.train.states import check_optimizer, pack_optimizer
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
@@ -166,3 +172,170 @@ def test_the_scale_of_gradients_is_restored_from_a_checkpoint(device: str, regis
         run(tmp_path / "resumed", should_stop=lambda: steps == 3, on_step=count_steps)
     assert whole[0] == 64.0
     assert run(tmp_path / "resumed") == whole
+
+
+# -- losses near those of float32 ---------------------------------------------------------------------------------
+
+CURVES = {
+    ("gpt-tiny", "optimizer.lr=5e-4"): 0.01,  # at its own 2e-3, the edge of stability, rounding moves it by 0.05
+    ("bert-tiny",): 0.03,
+    ("t5-tiny",): 0.03,
+    ("vit-tiny",): 0.05,
+}  # words of a spec -> nats
+
+
+def losses(registry: Registry, folder: Path, *words: str) -> tuple[torch.Tensor, float]:
+    """Return the loss of each step, and the last validation loss."""
+    folder.mkdir()
+    spec = resolved(*words, "trainer.max_steps=150", "data.evaluations=1", "seed=1", registry=registry)
+    result = run_trial(spec, registry, TrialContext("x", folder))["result"]
+    name = next(name for name in result["metrics"] if name.endswith("/loss"))
+    return torch.tensor(result["losses"]), result["metrics"][name]
+
+
+def check_curve(registry: Registry, folder: Path, preset: tuple[str, ...], *words: str, device: str = "cpu") -> None:
+    common = (*preset, f"trainer.accelerator={device}")
+    expected, expected_loss = losses(registry, folder / "float32", *common)
+    curve, loss = losses(registry, folder / "other", *common, *words)
+    assert not torch.equal(curve, expected)
+    assert expected[0] - expected[-10:].mean() > 0.1  # it learns
+    differences = (curve - expected).unfold(0, 30, 30).mean(1)  # of single steps, a large one may be chance
+    assert differences.abs().max() < CURVES[preset]
+    assert loss == pytest.approx(expected_loss, abs=CURVES[preset])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("preset", CURVES, ids=" ".join)
+def test_losses_stay_near_those_of_float32(
+    preset: tuple[str, ...], precision: str, registry: Registry, tmp_path: Path
+) -> None:
+    check_curve(registry, tmp_path, preset, f"trainer.precision={precision}")
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [["trainer.precision=bf16-mixed"], ["trainer.precision=bf16-true"], ["trainer.precision=16-mixed"],
+     ["trainer.matmul_precision=high"]],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("preset", CURVES, ids=" ".join)
+def test_losses_stay_near_those_of_float32_on_cuda(
+    preset: tuple[str, ...], words: list[str], registry: Registry, tmp_path: Path
+) -> None:
+    check_curve(registry, tmp_path, preset, *words, device="cuda")
+
+
+# -- updates in float32 -------------------------------------------------------------------------------------------
+
+OPTIMIZERS = sorted(installed().index.entries["optimizer"])
+
+
+def optimizer_of(name: str, model: nn.Module, registry: Registry) -> torch.optim.Optimizer:
+    node = resolved("gpt-tiny", f"optimizer={{name: {name}}}", registry=registry)["optimizer"]
+    return build_optimizer(make(registry, "optimizer", node, kind=Optimizer), model)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_half_precision_is_updated_as_float32_and_rounded(name: str, registry: Registry) -> None:
+    torch.manual_seed(0)
+    exact, half = nn.Linear(4, 3), nn.Linear(4, 3)
+    half.load_state_dict(exact.state_dict())
+    half.bfloat16()
+    exact.load_state_dict({key: value.float() for key, value in half.state_dict().items()})  # both are rounded
+    optimizers = [optimizer_of(name, model, registry) for model in (exact, half)]
+    for _ in range(20):
+        for parameter, rounded in zip(exact.parameters(), half.parameters(), strict=True):
+            rounded.grad = torch.randn(parameter.shape, dtype=torch.bfloat16)
+            parameter.grad = rounded.grad.float()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    for parameter, rounded in zip(exact.parameters(), half.parameters(), strict=True):
+        assert torch.equal(rounded, parameter.bfloat16())
+        assert torch.equal(optimizers[1].state[rounded]["float32"], parameter)
+
+
+def test_the_learning_rate_reaches_the_updates(registry: Registry) -> None:
+    model = nn.Linear(2, 1, bias=False, dtype=torch.bfloat16)
+    optimizer = optimizer_of("sgd", model, registry)
+    optimizer.param_groups[0]["lr"] = 0.5  # as a schedule does
+    before = optimizer.copies[model.weight].clone()  # type: ignore[attr-defined]  # Float32Updates has it
+    model.weight.grad = torch.ones_like(model.weight)
+    assert optimizer.step(lambda: 7.0) == 7.0
+    torch.testing.assert_close(optimizer.state[model.weight]["float32"], before - 0.5)
+
+
+def test_a_step_without_a_gradient_changes_nothing(registry: Registry) -> None:
+    model = nn.Linear(2, 1, dtype=torch.bfloat16)
+    weight, optimizer = model.weight.clone(), optimizer_of("adamw", model, registry)
+    model.bias.grad = torch.ones_like(model.bias)
+    optimizer.step()
+    assert torch.equal(model.weight, weight)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "sgd"])
+def test_a_trial_in_half_precision_resumes_bitwise(optimizer: str, registry: Registry, tmp_path: Path) -> None:
+    words = ("trainer.max_steps=6", "trainer.precision=bf16-true", f"optimizer={optimizer}")
+    spec = resolved("gpt-tiny", *words, registry=registry)
+    steps = 0
+
+    def count_steps(step: int, loss: float) -> None:
+        nonlocal steps
+        steps = step
+
+    def run(folder: Path, **arguments: Any) -> Any:
+        folder.mkdir(exist_ok=True)
+        return run_trial(spec, registry, TrialContext("x", folder, **arguments))["result"]
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(InterruptedTrialError, match="checkpoint"):
+        run(tmp_path / "resumed", should_stop=lambda: steps == 3, on_step=count_steps)
+    assert run(tmp_path / "resumed") == whole
+
+
+def test_a_checkpoint_of_another_optimizer_is_refused(registry: Registry, tmp_path: Path) -> None:
+    model = nn.Linear(2, 1, dtype=torch.bfloat16)
+    model.weight.grad, model.bias.grad = torch.ones_like(model.weight), torch.ones_like(model.bias)
+    adamw, sgd = optimizer_of("adamw", model, registry), optimizer_of("sgd", model, registry)
+    adamw.step()
+    with pytest.raises(StoreError, match="holds the state of the optimizer"):
+        check_optimizer(sgd, model, pack_optimizer(adamw, model, {}), tmp_path)
+
+
+# -- precision of products ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], "highest"), (["trainer.matmul_precision=high"], "high")])
+def test_a_trial_sets_the_precision_of_products(
+    words: list[str], expected: str, registry: Registry, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    class Hooks:
+        def configure_trainer(self, spec: Any) -> list[dict[str, Any]]:
+            return []
+
+        def trial_started(self, **_: Any) -> None:
+            seen.append(torch.get_float32_matmul_precision())
+
+        def trial_finished(self, **_: Any) -> None: ...
+
+    torch.set_float32_matmul_precision("medium")
+    try:
+        spec = resolved("gpt-tiny", "trainer.max_steps=1", *words, registry=registry)
+        run_trial(spec, registry, TrialContext("x", tmp_path, hooks=Hooks()))
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == [expected]
+
+
+def test_the_precision_of_products_is_part_of_a_spec(registry: Registry) -> None:
+    assert resolved("gpt-tiny", "trainer.matmul_precision=highest", registry=registry) == resolved(
+        "gpt-tiny", registry=registry
+    )
+    with pytest.raises(SpecError, match="highest, high, medium"):
+        resolved("gpt-tiny", "trainer.matmul_precision=tf32", registry=registry)
