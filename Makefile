@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines error-rates results bench slow test-seeds test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-slurm test-ray test-launchers lint format docs parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and res
 	OMP_NUM_THREADS=1 $(PYTEST) benchmarks -o python_files='bench_*.py' -o filterwarnings= -m '' --timeout 0 \
 	    --benchmark-json='$(RESULTS)' --benchmark-quiet $(ARGS); \
 	    status=$$?; $(BIN)/python benchmarks/report.py $(if $(ARGS),--print) '$(RESULTS)' && exit $$status
+
+bench-peers: $(VENV)/.installed-peers  ## whole training runs beside other libraries, one thread; a table
+	$(BIN)/python benchmarks/whole_runs.py $(ARGS)
 
 slow: $(VENV)/.installed-test  ## the slow tests; ARGS="--shard 1/4" runs the first quarter
 	$(PYTEST) $(PARALLEL) -m 'slow and not slurm' --timeout 1800 $(ARGS)
