@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, final
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ def build_optimizer(component: Optimizer, model: nn.Module) -> torch.optim.Optim
 
 @final
 class Float32Updates(torch.optim.Optimizer):
-    """Optimizer of parameters in half precision. It updates float32 copies of them, and rounds the results.
+    """Optimizer of parameters in half precision. It updates float32 copies (master weights), and rounds the results.
 
     In bfloat16 alone, an update of less than 0.4 % of a weight is lost, and so is that of a moving average with a
     factor of 0.999.
@@ -50,6 +51,7 @@ class Float32Updates(torch.optim.Optimizer):
         super().__init__(groups, self.updates.defaults)
         self.copies = copies
         self._weights = {parameter: copy.detach() for parameter, copy in copies.items()}  # the same memory
+        self._versions = {parameter: parameter._version for parameter in copies}
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch overloads it
         loss = None if closure is None else closure()
@@ -63,18 +65,31 @@ class Float32Updates(torch.optim.Optimizer):
             for parameter, copy in self.copies.items():
                 copy.grad = None
                 parameter.copy_(copy)
+                self._versions[parameter] = parameter._version
                 self.state[parameter] = {**self.updates.state[copy], WEIGHT: self._weights[parameter]}
         return loss
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        indices = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        parameters = chain.from_iterable(group["params"] for group in self.param_groups)
+        for index, parameter in zip(indices, parameters, strict=True):
+            for key, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor) and value.dtype != self.state[parameter][key].dtype:  # torch rounded it
+                    self.state[parameter][key] = value.to(self.state[parameter][key].device)
+
+    @torch.no_grad()
     def _restore(self) -> None:
-        """Take over a state that was set from outside, as from a checkpoint."""
+        """Take over state and weights that were set from outside, as from a checkpoint."""
         for parameter, copy in self.copies.items():
             state = dict(self.state.get(parameter, {}))
             weight = state.pop(WEIGHT, None)
             if weight is not None and weight is not self._weights[parameter]:
-                with torch.no_grad():
-                    copy.copy_(weight)
+                copy.copy_(weight)
                 self.updates.state[copy] = state
+            if parameter._version != self._versions[parameter]:
+                is_unchanged = copy.to(parameter.dtype) == parameter
+                copy.copy_(torch.where(is_unchanged, copy, parameter.to(copy.dtype)))
 
 
 def _unrounded(tensor: Tensor) -> Tensor:

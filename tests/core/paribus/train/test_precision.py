@@ -296,6 +296,44 @@ def test_a_trial_in_half_precision_resumes_bitwise(optimizer: str, registry: Reg
     assert run(tmp_path / "resumed") == whole
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_state_dict_restores_what_half_precision_cannot_hold(name: str, registry: Registry, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gradients = torch.randn(6, 3, 4, dtype=torch.bfloat16)
+    model = nn.Linear(4, 3, bias=False, dtype=torch.bfloat16)
+
+    def step(model: nn.Linear, optimizer: torch.optim.Optimizer, first: int, last: int) -> None:
+        for gradient in gradients[first:last]:
+            model.weight.grad = gradient.clone()
+            optimizer.step()
+
+    restored = nn.Linear(4, 3, bias=False, dtype=torch.bfloat16)
+    optimizers = [optimizer_of(name, each, registry) for each in (model, restored)]
+    step(model, optimizers[0], 0, 3)
+    torch.save({"model": model.state_dict(), "optimizer": optimizers[0].state_dict()}, tmp_path / "state")
+    saved = torch.load(tmp_path / "state")
+    restored.load_state_dict(saved["model"])
+    optimizers[1].load_state_dict(saved["optimizer"])
+    step(model, optimizers[0], 3, 6)
+    step(restored, optimizers[1], 3, 6)
+    states = [optimizer.state_dict()["state"][0] for optimizer in optimizers]
+    torch.testing.assert_close(states[1], states[0], rtol=0, atol=0)
+
+
+def test_weights_that_change_between_steps_are_taken_over(registry: Registry) -> None:
+    model = nn.Linear(2, 1, bias=False, dtype=torch.bfloat16)
+    optimizer = optimizer_of("sgd", model, registry)
+    optimizer.param_groups[0]["lr"] = 0.001
+    model.weight.grad = torch.full_like(model.weight, 0.5)
+    optimizer.step()
+    exact = optimizer.state[model.weight]["float32"].clone()
+    with torch.no_grad():
+        model.weight[0, 0] = 3.0  # as when other weights are loaded
+    optimizer.step()
+    expected = torch.stack([torch.tensor(3.0), exact[0, 1]]) - 0.0005
+    torch.testing.assert_close(optimizer.state[model.weight]["float32"][0], expected)
+
+
 def test_a_checkpoint_of_another_optimizer_is_refused(registry: Registry, tmp_path: Path) -> None:
     model = nn.Linear(2, 1, dtype=torch.bfloat16)
     model.weight.grad, model.bias.grad = torch.ones_like(model.weight), torch.ones_like(model.bias)
