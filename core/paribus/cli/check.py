@@ -61,13 +61,14 @@ def _memory_warnings(session: Session, specs: Mapping[str, Mapping[str, Any]]) -
     No corpus is read, and files of a tokenizer or teacher may be missing here.
     """
     from paribus.assembly.metric_names import STAND_IN
+    from paribus.train.assemble import needs_corpus
     from paribus.train.step_memory import memory_shortage
 
-    warnings = []
+    registry, warnings = session.registry(), []
     for name, spec in specs.items():
-        dims = {**spec["dims"], "vocabulary": spec["dims"]["vocabulary"] or STAND_IN}
         with suppress(ParibusError):
-            shortage = memory_shortage({**spec, "dims": dims}, session.registry())
+            size = STAND_IN if needs_corpus(spec, registry) else spec["dims"]["vocabulary"]
+            shortage = memory_shortage({**spec, "dims": {**spec["dims"], "vocabulary": size}}, registry)
             if shortage is not None:
                 warnings.append(f"{name}: {memory_warning(*shortage)}" if name else memory_warning(*shortage))
     return warnings

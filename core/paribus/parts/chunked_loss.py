@@ -58,8 +58,8 @@ def summed_cross_entropy(
     positions = _chunk_positions(classes, hidden.device)
     if labels.numel() <= positions or torch.compiler.is_compiling():
         return call(head, hidden, labels, smoothing)
-    parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))
-    if not parameters and not hidden.requires_grad:  # a frozen model, or an evaluation
+    parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))  # none without gradients
+    if not parameters and not (hidden.requires_grad and torch.is_grad_enabled()):  # a frozen model, or an evaluation
         pairs = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
         totals = torch.stack([call(head, chunk, chunk_labels, smoothing) for chunk, chunk_labels in pairs])
         return totals.sum()

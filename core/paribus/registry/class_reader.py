@@ -49,7 +49,7 @@ def schema_of(component: type, injects: tuple[str, ...]) -> tuple[Option, ...]:
             raise SchemaError(
                 f"{class_name}.__init__ takes `{parameter}`; expected one named parameter for each option"
             )
-    options = tuple(_option(p, class_name, _module_names(component)) for p in parameters if p.kind is p.KEYWORD_ONLY)
+    options = tuple(_option(p, class_name, _names(init)) for p in parameters if p.kind is p.KEYWORD_ONLY)
     unused = [option.name for option in options if option.name not in _loaded_names(init)]
     if unused:
         raise SchemaError(f"{class_name}.__init__ never reads its option `{unused[0]}`")
@@ -58,14 +58,16 @@ def schema_of(component: type, injects: tuple[str, ...]) -> tuple[Option, ...]:
 
 def group_class(component: type, option: str) -> type | None:
     """Return the frozen dataclass of a group option, or None."""
-    parameter = inspect.signature(component.__init__).parameters[option]  # type: ignore[misc]  # of the class
-    annotation = _evaluate(parameter.annotation, _module_names(component))
+    init = component.__init__  # type: ignore[misc]  # of the class
+    parameter = inspect.signature(init).parameters[option]
+    annotation = _evaluate(parameter.annotation, _names(init))
     group = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     return group if isinstance(group, type) and dataclasses.is_dataclass(group) else None
 
 
-def _module_names(component: type) -> dict[str, Any]:
-    return vars(sys.modules[component.__module__])
+def _names(init: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names of the module that defines an `__init__`, which may be that of a base class."""
+    return inspect.unwrap(init).__globals__
 
 
 def _loaded_names(init: Callable[..., Any]) -> set[str]:

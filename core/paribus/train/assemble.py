@@ -107,10 +107,17 @@ def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
     _check_memory(parts)
     scheme = make(classes, "initialisation", spec["initialisation"], kind=Initialisation)
     info = initialise(parts.children(), scheme, spec["seed"])
+    model = training_module(parts, spec, classes)
+    model.parameter_info = info
+    return model
+
+
+def training_module(parts: ModelParts, spec: Spec, classes: Classes) -> Model:
+    """Return the module that trains a model as its spec says."""
     trained = [node["name"] for node in as_list(spec["objective"])]
     evaluated = [node["name"] for node in as_list(spec.get("evaluate") or spec["objective"])]
     _check_heads(parts, trained, evaluated)
-    model = Model(
+    return Model(
         parts,
         spec=spec,
         optimizer=make(classes, "optimizer", spec["optimizer"], kind=Optimizer),
@@ -120,8 +127,6 @@ def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
         seed=spec["seed"],
         steps=(spec["trainer"] or {}).get("max_steps"),
     )
-    model.parameter_info = info
-    return model
 
 
 def build_data(spec: Spec, classes: Classes, text: EncodedCorpus) -> Data:
@@ -166,9 +171,11 @@ def _named(objectives: nn.ModuleDict, nodes: list[Mapping[str, Any]]) -> dict[st
 def expected_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
     """Return the vocabulary of an untrained tokenizer, or one of the spec's size; read the corpus only if needed."""
     size = spec["dims"]["vocabulary"]
+    if needs_corpus(spec, classes):
+        return load_corpus(spec, classes).vocabulary
     tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
     if size is None:
-        return load_corpus(spec, classes).vocabulary if _learns(tokenizer) else tokenizer.vocabulary()
+        return tokenizer.vocabulary()
     try:
         return tokenizer.vocabulary()._replace(size=size)
     except (RuntimeError, ValueError):  # the tokenizer is not trained
@@ -176,6 +183,11 @@ def expected_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
         return Vocabulary(
             size, {name: index for index, name in enumerate(names)}, tuple(range(len(names), size)), frozenset()
         )
+
+
+def needs_corpus(spec: Spec, classes: Classes) -> bool:
+    """Return True if the size of the vocabulary is known only when the tokenizer is trained on the corpus."""
+    return spec["dims"]["vocabulary"] is None and _learns(make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer))
 
 
 def _learns(tokenizer: Tokenizer) -> bool:

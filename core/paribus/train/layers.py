@@ -19,7 +19,7 @@ from torch import nn
 from paribus.errors import Problem, SpecError
 from paribus.parts.chunked_loss import LossCall, head_loss
 from paribus.parts.stack import CompiledCall, Layer, call_layer
-from paribus.specs.fields import ACTIVATION_CHECKPOINTING, MATMUL_PRECISION
+from paribus.specs.fields import ACTIVATION_CHECKPOINTING
 from paribus.specs.trainer_options import uses_sharding
 from paribus.train.lightning_module import Model
 
@@ -27,17 +27,6 @@ GRAPHS_PER_LAYER: Final = 8  # recompilations, which torch counts over all layer
 DISABLED: Final = "trainer.compile=false"
 _NO_COMPILER: Final = ("InvalidCxxCompiler", "No working C++ compiler", "Python.h", "Cannot find a working triton")
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-
-
-@contextmanager
-def matmul_precision(trainer: Mapping[str, Any] | None) -> Iterator[None]:
-    """Set the precision of products of float32 matrices for the block: the spec's, or else torch's default."""
-    previous = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision((trainer or {}).get(MATMUL_PRECISION.name, MATMUL_PRECISION.default))
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(previous)
 
 
 class ConfiguredLayers(NamedTuple):

@@ -10,7 +10,6 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, final
 
 import torch
@@ -22,8 +21,9 @@ from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, meta_model
-from paribus.train.layers import configure_layers, is_compiled_in_part, matmul_precision, report_compile_errors
+from paribus.train.layers import configure_layers, is_compiled_in_part, report_compile_errors
 from paribus.train.optimizer_schedule import build_optimizer
+from paribus.train.precision import BF16_MIXED, FLOAT32, matmul_precision, training_precision
 
 Spec = Mapping[str, Any]
 
@@ -32,8 +32,7 @@ TWIN: Final = "twin"  # a second model of the baseline, which shows the noise
 ROUND_SECONDS: Final = 0.02  # for each spec
 MIN_ROUNDS: Final = 8  # fewer give no 95 % interval
 MAX_ROUNDS: Final = 200
-FULL_PRECISION: Final = (None, 32, "32", "32-true")  # precisions without autocast
-MIXED_PRECISION: Final = ("bf16-mixed",)
+TIMED_PRECISIONS: Final = (FLOAT32, BF16_MIXED)
 
 QUANTITIES: Final[Mapping[str, Callable[[ModelParts, int], int]]] = {
     "params": lambda model, length: count_parameters(model.children()),
@@ -69,7 +68,7 @@ class TimedSteps:
         configure_layers(self.model, spec["trainer"], device)
         self.compiled = is_compiled_in_part(self.model)
         self.data = build_data(spec, classes, text)
-        self.mixed = (spec["trainer"] or {}).get("precision") in MIXED_PRECISION
+        self.precision = training_precision(spec["trainer"]) or FLOAT32
         self.optimizer = build_optimizer(self.model.optimizer, self.model)
         self.taken = 0
 
@@ -82,27 +81,19 @@ class TimedSteps:
         for _ in range(count):
             batch = self.model.transfer_batch_to_device(self.data.step(self.taken), self.model.device, 0)
             with report_compile_errors(), matmul_precision(self.model.spec["trainer"]):
-                with self._precision():
+                with self.precision.context(self.model.device):
                     loss = self.model.loss(batch)
                 loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
             self.taken += 1
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if not self.mixed:
-            return nullcontext()
-        return torch.autocast(self.model.device.type, torch.bfloat16)
-
 
 def untimed_reason(spec: Spec) -> str:
     """Return the reason why these steps would differ from those of the spec's trials; empty if they are the same."""
-    precision = (spec["trainer"] or {}).get("precision")
-    return (
-        ""
-        if precision in (*FULL_PRECISION, *MIXED_PRECISION)
-        else f"its precision, {precision}, is implemented by Lightning"
-    )
+    if training_precision(spec["trainer"]) in TIMED_PRECISIONS:
+        return ""
+    return f"its precision, {spec['trainer']['precision']}, is implemented by Lightning"
 
 
 def training_device(spec: Spec) -> torch.device:

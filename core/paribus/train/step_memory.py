@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,21 +19,18 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
-from paribus.assembly.build import ModelParts, as_list
-from paribus.assembly.components import make
+from paribus.assembly.build import ModelParts
 from paribus.assembly.cost import model_cost, scored_positions
-from paribus.errors import DataError
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
-from paribus.slots.optimizer import Optimizer
-from paribus.slots.schedule import Schedule
 from paribus.specs import resolved
 from paribus.specs.trainer_options import requested_processes, uses_sharding
 from paribus.storage.saved_model import read_model, unbound
-from paribus.train.assemble import BYTES_PER_PARAMETER, build_data, meta_model
+from paribus.train.assemble import BYTES_PER_PARAMETER, build_data, meta_model, training_module
 from paribus.train.layers import configure_layers
 from paribus.train.lightning_module import Model
 from paribus.train.optimizer_schedule import build_optimizer
+from paribus.train.precision import Precision, training_precision
 from paribus.train.spec_costs import training_device
 from paribus.train.synthetic_corpus import COUNT, encode_synthetic_corpus
 
@@ -48,7 +45,6 @@ DOCUMENT_TOKENS: Final = 25  # tokens that a synthetic document has at least
 MAX_TOKENS: Final = 1 << 15  # of a simulated batch: the chunks of a large one take minutes
 EXAMPLES: Final = 2  # formed from the synthetic corpus, and repeated to the size of a batch
 RNN_WORKSPACE: Final = 62  # bytes per element of the output, of oneDNN's LSTM and GRU on a CPU; measured
-DTYPES: Final = {"32": torch.float32, "16": torch.float16, "bf16": torch.bfloat16, "64": torch.float64}
 
 
 class StepMemory(NamedTuple):
@@ -76,12 +72,12 @@ def step_memory(spec: Spec, classes: Registry) -> StepMemory:
     """Return the memory of a training step of a resolved spec, without `trainer.compile`, which needs less.
 
     Its corpus is not read, except a few images. A step that does not run without data, such as one whose shapes depend
-    on the result of a layer, is estimated by `rule`.
+    on the result of a layer, is estimated by `rule_of_thumb`.
     """
     for is_batch_fake in (True, False):  # a batch without data, unless the model reads values from it
-        with suppress(RuntimeError, TypeError, DataError):
+        with suppress(Exception):  # any, of any component: a step that does not run here may run with data
             return _simulated(spec, classes, is_batch_fake)
-    return rule(spec, meta_model(spec, classes))
+    return rule_of_thumb(spec, meta_model(spec, classes))
 
 
 def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:
@@ -90,7 +86,7 @@ def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:
     A step that is small by the simple rule is not simulated, which takes seconds.
     """
     free = free_memory(training_device(spec))
-    if rule(spec, meta_model(spec, classes)).total <= SMALL_SHARE * free:
+    if rule_of_thumb(spec, meta_model(spec, classes)).total <= SMALL_SHARE * free:
         return None
     needed = step_memory(spec, classes).total
     return Shortage(needed, free) if needed > free else None
@@ -111,7 +107,7 @@ def free_memory(device: torch.device) -> int:
     return max(0, min(limits))
 
 
-def rule(spec: Spec, model: ModelParts) -> StepMemory:
+def rule_of_thumb(spec: Spec, model: ModelParts) -> StepMemory:
     """Return the memory of a step by a simple rule.
 
     Parameters with their gradients and AdamW's moments; for each token of a batch, `SAVED_VALUES` of the width in each
@@ -209,7 +205,10 @@ def _simulated(spec: Spec, classes: Registry, is_batch_fake: bool) -> StepMemory
 def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Peaks:
     trainer = spec["trainer"] or {}
     device, fake = training_device(spec), FakeTensorMode(allow_non_fake_inputs=True)
-    model = _fake_model(spec, classes, fake, device)
+    precision = training_precision(trainer)
+    if precision is None:
+        raise NotImplementedError(f"the precision {trainer['precision']}")
+    model = _fake_model(spec, classes, fake, device, precision)
     batch = _batch(spec, classes, rows)
     if is_batch_fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
@@ -226,7 +225,7 @@ def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Pe
         for _ in range(2):  # the first step makes the state of the optimizer
             live.reset_peak()
             for _ in range(micro_batches):
-                with _autocast(trainer, device):
+                with precision.context(device):
                     loss = model.loss(batch)
                 loss.backward()
                 del loss
@@ -242,32 +241,21 @@ def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Pe
     return _Peaks(parameters, gradients, live.now - parameters, passes, live.peak)
 
 
-def _fake_model(spec: Spec, classes: Registry, fake: FakeTensorMode, device: torch.device) -> Model:
+def _fake_model(
+    spec: Spec, classes: Registry, fake: FakeTensorMode, device: torch.device, precision: Precision
+) -> Model:
     """Return the model of a spec, and its teacher, whose tensors have no data."""
-    model = _meta_model(spec, classes)
+    model = training_module(meta_model(spec, classes), spec, classes)
     name = (spec.get("teacher") or {}).get("name")
     if name is not None:
         teacher = resolved(unbound(read_model(name).spec), registry=classes)
-        model.set_teacher(_meta_model(teacher, classes))
-    model.to(_dtype(spec["trainer"] or {}))
+        model.set_teacher(training_module(meta_model(teacher, classes), teacher, classes))
+    model.to(precision.parameters)
     with fake:
         for part in filter(None, (model, model.teacher)):
             part.to_empty(device=device)
     configure_layers(model, {**(spec["trainer"] or {}), "compile": False}, device)
     return model.train()
-
-
-def _meta_model(spec: Spec, classes: Registry) -> Model:
-    return Model(
-        meta_model(spec, classes),
-        spec=spec,
-        optimizer=make(classes, "optimizer", spec["optimizer"], kind=Optimizer),
-        schedule=make(classes, "schedule", spec["schedule"], kind=Schedule),
-        trained=[node["name"] for node in as_list(spec["objective"])],
-        evaluated=[],
-        seed=spec["seed"],
-        steps=None,
-    )
 
 
 def _batch(spec: Spec, classes: Registry, rows: int) -> Batch:
@@ -280,16 +268,3 @@ def _batch(spec: Spec, classes: Registry, rows: int) -> Batch:
     index = torch.arange(rows) % len(batch.index)
     repeated: Batch = tree_map_only(Tensor, lambda tensor: tensor[index] if tensor.ndim else tensor, batch)
     return repeated
-
-
-def _dtype(trainer: Mapping[str, Any]) -> torch.dtype:
-    """Return the type of the parameters."""
-    name, _, kind = str(trainer.get("precision") or "32-true").partition("-")
-    if kind not in ("", "true", "mixed") or name not in DTYPES:
-        raise NotImplementedError(f"the precision {trainer['precision']}")
-    return DTYPES[name] if kind == "true" else torch.float32
-
-
-def _autocast(trainer: Mapping[str, Any], device: torch.device) -> AbstractContextManager[Any]:
-    name, _, kind = str(trainer.get("precision") or "").partition("-")
-    return torch.autocast(device.type, DTYPES[name]) if kind == "mixed" else nullcontext()

@@ -39,10 +39,11 @@ from paribus.train.digests import initial_tensors, tensor_digest, untrained_outp
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
 from paribus.train.encoding import dropped_summary
 from paribus.train.evaluate import learning_thresholds, unigram_baselines
-from paribus.train.layers import configure_layers, matmul_precision, report_compile_errors
+from paribus.train.layers import configure_layers, report_compile_errors
 from paribus.train.lightning_module import Model
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
+from paribus.train.precision import matmul_precision
 from paribus.train.provenance import provenance, reset_peak_memory
 from paribus.train.step_checks import StepChecks
 from paribus.train.tokenizer_state import TextCodec, write_text

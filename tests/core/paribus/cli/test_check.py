@@ -45,6 +45,16 @@ def test_a_step_that_does_not_fit_is_a_warning(cli: Cli, monkeypatch: pytest.Mon
     assert len(json.loads(cli("check", "study.yaml", "--json").out)["warnings"]) == 2
 
 
+@pytest.mark.parametrize(("tokenizer", "size"), [("bytes", None), ("bpe", 8192)], ids=["known", "to be trained"])
+def test_a_warning_is_about_the_vocabulary_of_the_tokenizer(
+    cli: Cli, tokenizer: str, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int | None] = []
+    monkeypatch.setattr(step_memory, "memory_shortage", lambda spec, _: sizes.append(spec["dims"]["vocabulary"]))
+    assert cli("check", "gpt-tiny", f"tokenizer={tokenizer}").code == 0
+    assert sizes == [size]
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -195,6 +195,15 @@ def test_a_frozen_model_has_a_loss(hidden: Tensor, labels: Tensor, request: pyte
     assert len(chunks) > 1
 
 
+def test_no_gradients_are_computed_where_none_are_wanted(
+    hidden: Tensor, labels: Tensor, chunks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.autograd, "grad", None)  # is not called
+    with torch.no_grad():
+        LinearHead().loss(hidden, labels)
+    assert len(chunks) > 1
+
+
 @pytest.mark.usefixtures("chunks")
 @pytest.mark.parametrize("leading", [(30,), (5, 6), (2, 3, 5)])
 def test_results_of_chunks_are_joined(leading: tuple[int, ...]) -> None:

@@ -26,6 +26,7 @@ from paribus import (
     Topology,
 )
 from paribus.hookspecs import SLOTS
+from paribus.registry import Registry
 from paribus.registry.class_reader import SchemaError, read_component, slot_class
 from paribus.registry.component_index import Entry, PluginSource
 
@@ -206,6 +207,14 @@ def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "roun
 )
 def test_an_invalid_option_is_rejected(init: Any, message: str) -> None:
     check_rejected(steady(init), message)
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_subclass_has_the_options_of_its_base_class(slot: str, components: Registry) -> None:
+    for name, entry in components.index.entries[slot].items():
+        base = components.get(slot, name)
+        subclass = type("Mine", (base,), {"__doc__": "Mine.", "__module__": __name__})
+        assert read(subclass, slot=slot).options == entry.options, name
 
 
 def test_a_nested_component_of_a_slot_is_an_option() -> None:

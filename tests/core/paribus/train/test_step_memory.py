@@ -20,7 +20,8 @@ from paribus.specs import resolved
 from paribus.train import step_memory as module
 from paribus.train.assemble import meta_model
 from paribus.train.spec_costs import TimedSteps
-from paribus.train.step_memory import LiveBytes, StepMemory, memory_shortage, rule, step_memory
+from paribus.train.step_memory import LiveBytes, StepMemory, memory_shortage, rule_of_thumb, step_memory
+from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 
 STEPS = [
     ["gpt-tiny"],
@@ -130,6 +131,8 @@ def test_predictions_follow_the_options_of_the_trainer(registry: Registry) -> No
     assert accumulated.activations < 0.35 * whole.activations
     assert accumulated[:3] == pytest.approx(whole[:3], rel=0.02)
     assert predicted(registry, "trainer.activation_checkpointing=true").activations < 0.7 * whole.activations
+    assert predicted(registry, "trainer.precision=bf16") == predicted(registry, "trainer.precision=bf16-mixed")
+    assert predicted(registry, "trainer.precision=bf16") != whole
     half = predicted(registry, "trainer.precision=bf16-true")
     assert 2 * half.parameters == pytest.approx(whole.parameters, rel=0.01)
     assert half.activations < 0.75 * whole.activations
@@ -179,8 +182,23 @@ def test_a_prediction_draws_no_random_numbers(registry: Registry) -> None:
 )
 def test_a_step_that_does_not_run_without_data_is_estimated_by_the_rule(words: list[str], registry: Registry) -> None:
     spec = resolved("gpt-tiny", *words, registry=registry)
-    assert step_memory(spec, registry) == rule(spec, meta_model(spec, registry))
+    assert step_memory(spec, registry) == rule_of_thumb(spec, meta_model(spec, registry))
     assert not step_memory(spec, registry).simulated
+
+
+class NeedsData(MultiLayerPerceptron):
+    """Feed-forward whose own check of its input fails in the simulation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if isinstance(x, FakeTensor):
+            raise ValueError("this needs data")
+        return super().forward(x)
+
+
+def test_a_step_that_a_component_refuses_is_estimated_by_the_rule(registry: Registry) -> None:
+    classes = registry.with_components(feedforward={"needs-data": NeedsData})
+    spec = resolved("gpt-tiny", "feedforward=needs-data", registry=classes)
+    assert step_memory(spec, classes) == rule_of_thumb(spec, meta_model(spec, classes))
 
 
 def test_a_teacher_counts(registry: Registry, tmp_path: Path) -> None:
@@ -237,7 +255,7 @@ def test_the_memory_of_a_step_is_near_what_autograd_keeps(
         steps.model.loss(steps.data.step(0))
     parameters = sum(parameter.numel() for parameter in steps.model.parameters())
     actual = sum(kept.values()) + 12 * parameters  # the kept tensors include the parameters
-    assert 0.5 * actual < rule(spec, steps.model.assembled).total < 2.5 * actual
+    assert 0.5 * actual < rule_of_thumb(spec, steps.model.assembled).total < 2.5 * actual
 
 
 def test_free_memory_is_positive_and_below_that_of_the_machine() -> None:
