@@ -17,7 +17,7 @@ class Completion(Objective, WeightConverter):
     "Zoology: Measuring and Improving Recall in Efficient Language Models" (Arora et al. 2023) and others evaluate their
     tasks like this, because a loss over unpredictable tokens would hide the answer. A task with a mark of its own
     between the two needs no `separator`; one with answers of one length needs no `stop`. `exact` is the share of pairs
-    of which every label is the first guess. (B,) -> tokens (B, T), labels (B, T).
+    of which every label is the most likely class. (B,) -> tokens (B, T), labels (B, T).
     """
 
     traits: ClassVar[ObjectiveTraits] = {

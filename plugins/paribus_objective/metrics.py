@@ -26,32 +26,32 @@ def f1(classes: int) -> Metric:
 
 @final
 class Matthews(Metric):
-    """Correlation of labels and guesses: "Comparison of the predicted and observed secondary structure of T4 phage
+    """Correlation of labels and predictions: "Comparison of the predicted and observed secondary structure of T4 phage
     lysozyme" (Matthews 1975); for more than two classes, Gorodkin (2004).
 
-    It is 0 if all guesses are one class, as in scikit-learn; torchmetrics gives some of these cases another value.
+    It is 0 if all predictions are one class, as in scikit-learn; torchmetrics gives some of these cases another value.
     """
 
     full_state_update = False
     higher_is_better = True
-    counts: Tensor  # (C, C): labels by guesses
+    counts: Tensor  # (C, C): labels by predictions
 
     def __init__(self, classes: int) -> None:
         super().__init__()
         self.classes = classes
         self.add_state("counts", torch.zeros(classes, classes, dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update(self, guesses: Tensor, labels: Tensor) -> None:
+    def update(self, predictions: Tensor, labels: Tensor) -> None:
         """(N,), (N,)."""
         self.counts += multiclass_confusion_matrix(
-            guesses, labels, self.classes, ignore_index=IGNORED, validate_args=False
+            predictions, labels, self.classes, ignore_index=IGNORED, validate_args=False
         )
 
     def compute(self) -> Tensor:
         counts = self.counts.double()
-        labels, guesses, total = counts.sum(1), counts.sum(0), counts.sum()
-        covariance = counts.trace() * total - labels @ guesses
-        variances = (total**2 - labels @ labels) * (total**2 - guesses @ guesses)
+        labels, predictions, total = counts.sum(1), counts.sum(0), counts.sum()
+        covariance = counts.trace() * total - labels @ predictions
+        variances = (total**2 - labels @ labels) * (total**2 - predictions @ predictions)
         return covariance / variances.sqrt() if variances > 0 else torch.zeros_like(total)
 
 

@@ -36,7 +36,7 @@ class LabelScores(NamedTuple):
     """What metrics need of the logits of labels, (…, C)."""
 
     losses: Tensor  # (…), cross-entropy of each label; 0 where it is IGNORED
-    guesses: Tensor  # (…), the most likely class
+    predictions: Tensor  # (…), the most likely class
 
 
 def label_scores(
@@ -75,27 +75,27 @@ def token_cross_entropy(
 
 
 def accuracy(classes: int) -> Metric:
-    """Share of the labels that are the first guess; IGNORED labels do not count."""
+    """Share of the labels that are the most likely class; IGNORED labels do not count."""
     from torchmetrics.classification import MulticlassAccuracy
 
     return MulticlassAccuracy(classes, average="micro", ignore_index=IGNORED, validate_args=False)
 
 
-def update(metric: Metric, guesses: Tensor, labels: Tensor) -> None:
-    """Add a batch to `accuracy` or another metric of guesses: (…), (…)."""
-    metric.update(guesses.flatten(), labels.flatten())
+def update(metric: Metric, predictions: Tensor, labels: Tensor) -> None:
+    """Add a batch to `accuracy` or another metric of predictions: (…), (…)."""
+    metric.update(predictions.flatten(), labels.flatten())
 
 
 def exact_match() -> Metric:
-    """Share of the examples of which every label is the first guess; IGNORED labels do not count."""
+    """Share of the examples of which every label is the most likely class; IGNORED labels do not count."""
     from torchmetrics import MeanMetric
 
     return MeanMetric()
 
 
-def update_exact_match(metric: Metric, guesses: Tensor, labels: Tensor) -> None:
+def update_exact_match(metric: Metric, predictions: Tensor, labels: Tensor) -> None:
     """Add a batch to `exact_match`: (B, T), (B, T)."""
-    metric.update(((guesses == labels) | (labels == IGNORED)).all(-1).double())
+    metric.update(((predictions == labels) | (labels == IGNORED)).all(-1).double())
 
 
 def label_counts(labels: Ints, classes: int) -> Ints:

@@ -29,7 +29,7 @@ class SequenceToSequence(Objective):
 
     Both sides end in eos. The decoder reads its labels shifted by one, after pad (bos if the tokenizer has no pad), or
     after the token of a language if languages have tokens. Label smoothing is torch's, and applies in training only.
-    `exact` is the share of pairs of which every token is the first guess: those that greedy decoding writes.
+    `exact` is the share of pairs of which every token is the most likely class: those that greedy decoding writes.
     (B,) -> encoder (B, S), body and labels (B, T).
     """
 

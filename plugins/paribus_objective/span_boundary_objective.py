@@ -108,9 +108,9 @@ class SpanBoundaryObjective(Objective, WeightConverter):
         return {"accuracy": scoring.accuracy(self.classes), "boundary_accuracy": scoring.accuracy(self.classes)}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        scoring.update(metrics["accuracy"], vocabulary_head.token_guesses(self, run), run.targets["labels"])
-        boundary_guesses = scoring.label_scores(*self._boundary(run), name="boundary_scores").guesses
-        scoring.update(metrics["boundary_accuracy"], boundary_guesses, run.targets["boundary_labels"])
+        scoring.update(metrics["accuracy"], vocabulary_head.token_predictions(self, run), run.targets["labels"])
+        boundary_predictions = scoring.label_scores(*self._boundary(run), name="boundary_scores").predictions
+        scoring.update(metrics["boundary_accuracy"], boundary_predictions, run.targets["boundary_labels"])
 
     def _boundary(self, run: ForwardPass) -> tuple[ForwardPass, scoring.Head, Tensor, Tensor, int]:
         """Return what scores the labels from the tokens around each span."""

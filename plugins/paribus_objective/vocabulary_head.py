@@ -129,9 +129,9 @@ def token_loss(objective: TokenPredictor, run: ForwardPass, smoothing: float = 0
     return scoring.token_cross_entropy(*_labels(objective, run), smoothing=smoothing)
 
 
-def token_guesses(objective: TokenPredictor, run: ForwardPass) -> Tensor:
+def token_predictions(objective: TokenPredictor, run: ForwardPass) -> Tensor:
     """(B, N): the most likely token of each label."""
-    return scoring.label_scores(*_labels(objective, run)).guesses
+    return scoring.label_scores(*_labels(objective, run)).predictions
 
 
 def _labels(objective: TokenPredictor, run: ForwardPass) -> tuple[ForwardPass, scoring.Head, Tensor, Tensor, int]:
@@ -162,7 +162,7 @@ def metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
 
 
 def update_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-    scoring.update(metrics["accuracy"], token_guesses(objective, run), run.targets["labels"])
+    scoring.update(metrics["accuracy"], token_predictions(objective, run), run.targets["labels"])
 
 
 def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
@@ -170,6 +170,6 @@ def exact_match_metrics(objective: TokenPredictor) -> Mapping[str, Metric]:
 
 
 def update_exact_match_metrics(objective: TokenPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-    guesses, labels = token_guesses(objective, run), run.targets["labels"]
-    scoring.update(metrics["accuracy"], guesses, labels)
-    scoring.update_exact_match(metrics["exact"], guesses, labels)
+    predictions, labels = token_predictions(objective, run), run.targets["labels"]
+    scoring.update(metrics["accuracy"], predictions, labels)
+    scoring.update_exact_match(metrics["exact"], predictions, labels)

@@ -25,7 +25,7 @@ Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
 Better = Literal["lower", "higher"]
 Name = TypeVar("Name", bound=Hashable)  # of a variant, or of a variant in a setting
 
-LEAST_SEEDS = 3  # of which a spread is worth a guess at how many would do
+LEAST_SEEDS = 3  # of which the spread gives an estimate of how many are needed
 MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" would claim a precision that it lacks
 MAX_OUTLIERS = 4  # seeds that a verdict names
 
@@ -111,7 +111,7 @@ class Verdict:
     high: float | None
     level: float
     p: float | None
-    needs: int | None = None  # seeds that would settle an inconclusive one, guessed from the spread of those there are
+    needs: int | None = None  # seeds that would settle an inconclusive one, estimated from the spread of the differences
     needs_range: tuple[int, int | None] | None = None  # for the ends of the 95 % interval of that spread
     outliers: tuple[int, ...] = ()  # seeds
     dropped: int = 0  # planned pairs without a difference, diverged ones included
@@ -126,7 +126,7 @@ def decide(
 
     - wholly inside ±margin: `equivalent`, even if it excludes 0, for the study said that so little is nothing;
     - else clear of 0: `better` or `worse`;
-    - else `inconclusive`, with a guess at the seeds that would settle it, which less than three pairs do not allow;
+    - else `inconclusive`, with an estimate of the seeds that would settle it, if there are three pairs or more;
     - whatever the interval, `diverged k/n` where the variant (or the baseline: `baseline diverged k/n`) did so on some
       seed. What finished is shown, but nothing is claimed of it: divergence chose those seeds.
 

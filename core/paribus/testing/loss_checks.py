@@ -181,7 +181,7 @@ def _likelihood_factor(losses: list[float]) -> float | None:
 
 
 def metric_values(case: Case, host: HostModel) -> Verdict:
-    """Metrics do not depend on the batch size, ignore what has no label, and count a right guess as right.
+    """Metrics do not depend on the batch size, ignore what has no label, and count a right prediction as right.
 
     `accuracy` is that of the loss, and `TERM_accuracy` or `TERM-accuracy` that of a term of it.
     """
@@ -242,9 +242,9 @@ def _accuracy_fault(setup: ObjectiveSetup, batch: Batch, term: str, name: str) -
             continue
         single = setup.only_label(batch, term, tuple(slot))
         value = setup.labels(single, term)
-        for guess, expected in ((losses.index(min(losses)), 1.0), (losses.index(max(losses)), 0.0)):
-            guessed = setup.with_labels(single, term, value.masked_fill(value != IGNORED, guess))
-            accuracy = compute_metrics(setup, [guessed])[name]
+        for prediction, expected in ((losses.index(min(losses)), 1.0), (losses.index(max(losses)), 0.0)):
+            predicted = setup.with_labels(single, term, value.masked_fill(value != IGNORED, prediction))
+            accuracy = compute_metrics(setup, [predicted])[name]
             if accuracy != expected:
                 return (
                     f"the metric `{name}` of one label, the class of {'lowest' if expected else 'highest'} loss, is "
@@ -259,13 +259,13 @@ def _exact_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
     slots = (setup.labels(row, term) != IGNORED).nonzero().tolist()
     if len(slots) < 2:
         return HOLDS
-    guesses = torch.full_like(setup.labels(row, term), IGNORED)
+    predictions = torch.full_like(setup.labels(row, term), IGNORED)
     for slot, wrong in ((tuple(slots[0]), False), (tuple(slots[-1]), True)):
         losses = _losses_of_classes(setup, row, term, slot, _head_size(setup))
         if not losses:
             return HOLDS
-        guesses[slot] = losses.index(max(losses) if wrong else min(losses))
-    exact = compute_metrics(setup, [setup.with_labels(row, term, guesses)])["exact"]
+        predictions[slot] = losses.index(max(losses) if wrong else min(losses))
+    exact = compute_metrics(setup, [setup.with_labels(row, term, predictions)])["exact"]
     return f"the metric `exact` of an example with a wrong label is {exact:.3g}; expected 0" if exact else HOLDS
 
 

@@ -106,18 +106,18 @@ def test_one_wrong_token_makes_an_answer_wrong(build: Build, vocabulary: Vocabul
     objective = build("completion", vocabulary)
     formed = all_of(objective, corpus(PAIRS), 8)
     labels = formed.targets["labels"]
-    guesses = labels.clamp(min=0)
-    guesses[2, 3] = 99
+    predictions = labels.clamp(min=0)
+    predictions[2, 3] = 99
 
-    def exact_match_of(guesses: Tensor) -> float:
+    def exact_match_of(predictions: Tensor) -> float:
         from paribus_objective import scoring
 
         metric = scoring.exact_match()
-        scoring.update_exact_match(metric, guesses, labels)
+        scoring.update_exact_match(metric, predictions, labels)
         return float(metric.compute())
 
     assert exact_match_of(labels.clamp(min=0)) == 1.0
-    assert exact_match_of(guesses) == pytest.approx(2 / 3)
+    assert exact_match_of(predictions) == pytest.approx(2 / 3)
 
 
 def test_a_prompt_equals_that_of_a_training_example(build: Build, vocabulary: Vocabulary) -> None:

@@ -125,7 +125,7 @@ def test_the_head_runs_on_one_position(head: str, flops: int, build: Build, voca
     assert roles >= {"head.weight"}
 
 
-def test_text_objectives_on_images_are_compared_with_uniform_guesses(build: Build) -> None:
+def test_text_objectives_on_images_are_compared_with_uniform_predictions(build: Build) -> None:
     vocabulary = Vocabulary(50, {"cls": 0, "sep": 1})
     for name in ("nsp", "sop"):
         assert build(name, vocabulary).unigram_loss(corpus([0]), {"labels": torch.tensor([0])}) == math.log(2)

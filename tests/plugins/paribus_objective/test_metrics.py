@@ -17,19 +17,19 @@ from paribus_objective.scoring import accuracy
 GUESSES, LABELS = [0, 1, 1, 0, 2, 2, 1, 0, 2, 1], [0, 1, 0, 0, 2, 1, 1, 2, 2, 1]
 
 
-def updated(metric: Any, guesses: list[int], labels: list[int]) -> float:
+def updated(metric: Any, predictions: list[int], labels: list[int]) -> float:
     """Update a metric with two batches and ignored labels between them."""
     for rows in (slice(0, 4), slice(4, None)):
-        metric.update(torch.tensor([*guesses[rows], 1]), torch.tensor([*labels[rows], IGNORED]))
+        metric.update(torch.tensor([*predictions[rows], 1]), torch.tensor([*labels[rows], IGNORED]))
     return float(metric.compute())
 
 
-def f1_of(kind: int, guesses: list[int], labels: list[int]) -> float:
-    hits = sum(a == b == kind for a, b in zip(guesses, labels, strict=True))
-    return 2 * hits / (guesses.count(kind) + labels.count(kind))
+def f1_of(kind: int, predictions: list[int], labels: list[int]) -> float:
+    hits = sum(a == b == kind for a, b in zip(predictions, labels, strict=True))
+    return 2 * hits / (predictions.count(kind) + labels.count(kind))
 
 
-def test_accuracy_is_the_share_of_right_guesses() -> None:
+def test_accuracy_is_the_share_of_right_predictions() -> None:
     right = sum(a == b for a, b in zip(GUESSES, LABELS, strict=True))
     assert updated(accuracy(3), GUESSES, LABELS) == pytest.approx(right / len(LABELS))
 
@@ -40,7 +40,7 @@ def test_f1_is_of_class_1_for_two_classes_and_else_the_mean() -> None:
     assert updated(f1(3), GUESSES, LABELS) == pytest.approx(sum(f1_of(kind, GUESSES, LABELS) for kind in range(3)) / 3)
 
 
-def test_matthews_is_the_correlation_of_guesses_with_labels() -> None:
+def test_matthews_is_the_correlation_of_predictions_with_labels() -> None:
     two = [[min(value, 1) for value in values] for values in (GUESSES, LABELS)]
     assert updated(Matthews(2), *two) == pytest.approx(np.corrcoef(two[0], two[1])[0, 1])
     tp, tn = (sum(a == b == kind for a, b in zip(*two, strict=True)) for kind in (1, 0))
@@ -61,28 +61,28 @@ def test_a_constant_guess_has_no_matthews_correlation(labels: list[int]) -> None
 def test_correlations_equal_those_of_scipy(kind: Any) -> None:
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 6, 50) / 5
-    guesses = labels + draw.normal(size=50)
+    predictions = labels + draw.normal(size=50)
     metric = Correlation(kind)
     for rows in (slice(0, 20), slice(20, 50)):
-        metric.update(torch.tensor(guesses[rows], dtype=torch.float32), torch.tensor(labels[rows]))
-    expected = stats.pearsonr(guesses, labels) if kind == "pearson" else stats.spearmanr(guesses, labels)
+        metric.update(torch.tensor(predictions[rows], dtype=torch.float32), torch.tensor(labels[rows]))
+    expected = stats.pearsonr(predictions, labels) if kind == "pearson" else stats.spearmanr(predictions, labels)
     assert float(metric.compute()) == pytest.approx(expected.statistic, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])
 @pytest.mark.parametrize(
-    ("guesses", "labels"), [([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]), ([0.0, 1.0], [2.0, 2.0]), ([1.0], [1.0])]
+    ("predictions", "labels"), [([1.0, 1.0, 1.0], [0.0, 1.0, 2.0]), ([0.0, 1.0], [2.0, 2.0]), ([1.0], [1.0])]
 )
-def test_constant_values_have_no_correlation(kind: Any, guesses: list[float], labels: list[float]) -> None:
+def test_constant_values_have_no_correlation(kind: Any, predictions: list[float], labels: list[float]) -> None:
     metric = Correlation(kind)
-    metric.update(torch.tensor(guesses), torch.tensor(labels))
+    metric.update(torch.tensor(predictions), torch.tensor(labels))
     assert float(metric.compute()) == 0
 
 
-def squad(guesses: list[int], gold: list[int]) -> float:
+def squad(predictions: list[int], gold: list[int]) -> float:
     """F1 of SQuAD's evaluation for texts without repeated words."""
     guess_words, gold_words = (
-        [f"w{place}" for place in range(span[0], span[1] + 1)] if span[0] >= 0 else [] for span in (guesses, gold)
+        [f"w{place}" for place in range(span[0], span[1] + 1)] if span[0] >= 0 else [] for span in (predictions, gold)
     )
     if not guess_words or not gold_words:
         return float(guess_words == gold_words)
@@ -96,9 +96,9 @@ def squad(guesses: list[int], gold: list[int]) -> float:
 def test_overlap_equals_squads_f1_without_repeated_words() -> None:
     draw = random.Random(0)
     spans = [[-1, -1], *(sorted(draw.choices(range(9), k=2)) for _ in range(40))]
-    for guesses in spans:
+    for predictions in spans:
         for gold in spans:
-            assert span_f1(guesses, gold) == pytest.approx(squad(guesses, gold))
+            assert span_f1(predictions, gold) == pytest.approx(squad(predictions, gold))
 
 
 def span_match(
@@ -106,10 +106,10 @@ def span_match(
 ) -> float:
     metric = SpanMatch(exact=exact, threshold=threshold)
     for window in rows:
-        question, guesses, gold, span_score, null_score = window
+        question, predictions, gold, span_score, null_score = window
         metric.update(
             torch.tensor([question]),
-            torch.tensor([guesses]),
+            torch.tensor([predictions]),
             torch.tensor([gold]),
             torch.tensor([span_score]),
             torch.tensor([null_score]),

@@ -291,7 +291,7 @@ def test_hidden_states_are_projected_to_the_embedding_width_at_the_counted_cost(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_accuracy_is_the_share_of_right_guesses(
+def test_accuracy_is_the_share_of_right_predictions(
     name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
 ) -> None:
     instance: Any = build(name, vocabulary)
@@ -306,8 +306,8 @@ def test_accuracy_is_the_share_of_right_guesses(
             logits = instance.class_logits(run)
         else:
             logits = instance.logits(instance.scored_hidden(run), run.unembed)
-        guesses = logits.argmax(-1).flatten()
-        right += int((guesses == labels)[labels != IGNORED].sum())
+        predictions = logits.argmax(-1).flatten()
+        right += int((predictions == labels)[labels != IGNORED].sum())
         wanted += int((labels != IGNORED).sum())
     assert metrics["accuracy"].compute() == pytest.approx(right / wanted)
 

@@ -281,7 +281,7 @@ def test_padding_does_not_change_the_loss(
     assert terms[0].count == terms[1].count
 
 
-def test_exact_counts_pairs_without_wrong_guesses(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
+def test_exact_counts_pairs_without_wrong_predictions(build: Build, pairs: Any, vocabulary: Vocabulary) -> None:
     objective = build("seq2seq", vocabulary, 8)
     formed = objective.form(pairs([[3], [7], [2]], [[2], [5], [3]]), 8, draw(0, 1, 2))
     labels = formed.targets["labels"]
