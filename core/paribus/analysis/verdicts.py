@@ -111,7 +111,7 @@ class Verdict:
     high: float | None
     level: float
     p: float | None
-    needs: int | None = None  # seeds that would settle an inconclusive one, estimated from the spread of the differences
+    needs: int | None = None  # seeds that would settle an inconclusive one, by the spread of the differences
     needs_range: tuple[int, int | None] | None = None  # for the ends of the 95 % interval of that spread
     outliers: tuple[int, ...] = ()  # seeds
     dropped: int = 0  # planned pairs without a difference, diverged ones included

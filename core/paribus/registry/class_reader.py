@@ -67,7 +67,8 @@ def group_class(component: type, option: str) -> type | None:
 
 def _names(init: Callable[..., Any]) -> dict[str, Any]:
     """Return the names of the module that defines an `__init__`, which may be that of a base class."""
-    return inspect.unwrap(init).__globals__
+    names: dict[str, Any] = inspect.unwrap(init).__globals__
+    return names
 
 
 def _loaded_names(init: Callable[..., Any]) -> set[str]:

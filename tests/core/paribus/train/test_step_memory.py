@@ -15,13 +15,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 import paribus
+from paribus import Cost, FeedForward, Load, Shape
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train import step_memory as module
 from paribus.train.assemble import meta_model
 from paribus.train.spec_costs import TimedSteps
 from paribus.train.step_memory import LiveBytes, StepMemory, memory_shortage, rule_of_thumb, step_memory
-from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 
 STEPS = [
     ["gpt-tiny"],
@@ -186,13 +186,19 @@ def test_a_step_that_does_not_run_without_data_is_estimated_by_the_rule(words: l
     assert not step_memory(spec, registry).simulated
 
 
-class NeedsData(MultiLayerPerceptron):
+class NeedsData(FeedForward):
     """Feed-forward whose own check of its input fails in the simulation."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         if isinstance(x, FakeTensor):
             raise ValueError("this needs data")
-        return super().forward(x)
+        return x, None
+
+    def cost(self, load: Load) -> Cost:
+        return Cost()
 
 
 def test_a_step_that_a_component_refuses_is_estimated_by_the_rule(registry: Registry) -> None:

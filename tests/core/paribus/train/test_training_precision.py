@@ -7,7 +7,11 @@ from typing import get_args
 import pytest
 import torch
 from lightning import Trainer
-from lightning.fabric.connector import _PRECISION_INPUT_INT, _PRECISION_INPUT_STR, _PRECISION_INPUT_STR_ALIAS
+from lightning.fabric.plugins.precision.precision import (
+    _PRECISION_INPUT_INT,
+    _PRECISION_INPUT_STR,
+    _PRECISION_INPUT_STR_ALIAS,
+)
 
 from paribus.train.precision import FLOAT32, PRECISIONS, training_precision
 
