@@ -80,8 +80,9 @@ bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and res
 	    --benchmark-json='$(RESULTS)' --benchmark-quiet $(ARGS); \
 	    status=$$?; $(BIN)/python benchmarks/report.py $(if $(ARGS),--print) '$(RESULTS)' && exit $$status
 
-bench-peers: $(VENV)/.installed-peers  ## whole training runs beside other libraries, one thread; a table
-	$(BIN)/python benchmarks/whole_runs.py $(ARGS)
+bench-peers: $(VENV)/.installed-peers  ## beside other libraries: whole runs, and peer_steps.py with ARGS="--part steps"; tables
+	$(BIN)/python benchmarks/whole_runs.py
+	$(BIN)/python benchmarks/peer_steps.py $(ARGS)
 
 slow: $(VENV)/.installed-test  ## the slow tests; ARGS="--shard 1/4" runs the first quarter
 	$(PYTEST) $(PARALLEL) -m 'slow and not slurm' --timeout 1800 $(ARGS)

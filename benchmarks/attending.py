@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import torch
+from benchmarks import gpu_setup
 from torch import Tensor
 
 from paribus import Cost, FeedForward, Load, Placement, PlacementTraits, Position, Shape, Stack, Sublayer, TokenLayout
@@ -80,42 +82,51 @@ def stack_of(
     return Stack(shape, [layer], [position], [(position, None)], None, (Sdpa(),) if job.masked else kernels)
 
 
-def runner(registry: Registry, job: Job) -> Callable[[], object]:
-    """Return a function that runs forward, or forward and backward, in the scope of a job.
+def mixer(registry: Registry, job: Job, *, heads: int = HEADS) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return the part of an attention between its projections, with heads of 64: a function of q, k and v.
 
     Data that layers share, such as a mask, is computed within each `pass`, and in advance for `mixing`.
     """
-    stack = stack_of(registry, job)
-    rows = TokenLayout(torch.arange(job.rows).unsqueeze(0))
-    if job.scope == "sublayer":
-        x = torch.randn(1, job.rows, WIDTH)
-        return _run(lambda: stack(x, rows).hidden, x, job.backward)
-    q, k, v = (torch.randn(1, HEADS, job.rows, WIDTH // HEADS) for _ in range(3))
-    like = torch.empty(1, job.rows, WIDTH)
+    width = heads * WIDTH // HEADS
+    stack = stack_of(registry, job, width=width, heads=heads)
+    rows, like = TokenLayout(torch.arange(job.rows).unsqueeze(0)), torch.empty(1, job.rows, width)
 
     def shared() -> AttentionPlan:
         return stack.planner.plans(like, rows, rows, 0, None, False)[0]
 
-    def mixed(plan: AttentionPlan) -> Tensor:
+    def mixed(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan | None = None) -> Tensor:
+        plan = plan or shared()
         return plan.kernel(q, k, v, plan, None, 0.0)
 
-    if job.scope == "pass":
-        return _run(lambda: mixed(shared()), (q, k, v), job.backward)
-    shared_plan = shared()
-    return _run(lambda: mixed(shared_plan), (q, k, v), job.backward)
+    return mixed if job.scope == "pass" else partial(mixed, plan=shared())
 
 
-def _run(forward: Callable[[], Tensor], leaves: Tensor | tuple[Tensor, ...], backward: bool) -> Callable[[], object]:
-    inputs = (leaves,) if isinstance(leaves, Tensor) else leaves
+def runner(registry: Registry, job: Job) -> Callable[[], object]:
+    """Return a function that runs forward, or forward and backward, in the scope of a job."""
+    if job.scope == "sublayer":
+        stack = stack_of(registry, job)
+        rows, x = TokenLayout(torch.arange(job.rows).unsqueeze(0)), torch.randn(1, job.rows, WIDTH)
+        return runnable(lambda x: stack(x, rows).hidden, x, backward=job.backward)
+    mixed = mixer(registry, job)
+    return runnable(mixed, *(torch.randn(1, HEADS, job.rows, WIDTH // HEADS) for _ in range(3)), backward=job.backward)
+
+
+def peak_job(*, small: bool, **job: Any) -> Callable[[], object]:
+    """Return the runner of a job that `peak.py` measures, or of a small one that loads the libraries."""
+    read = Job(**job)
+    return runner(gpu_setup.registry(), read._replace(rows=512) if small else read)
+
+
+def runnable(forward: Callable[..., Tensor], *inputs: Tensor, backward: bool) -> Callable[[], object]:
+    """Return a function that runs forward, or forward and backward."""
     if not backward:
-        return torch.no_grad()(forward)
-    for leaf in inputs:
-        leaf.requires_grad_()
+        return torch.no_grad()(lambda: forward(*inputs))
+    leaves = [tensor.detach().requires_grad_() for tensor in inputs]
 
     def run() -> None:
-        for leaf in inputs:
+        for leaf in leaves:
             leaf.grad = None
-        y = forward()
+        y = forward(*leaves)
         y.backward(torch.ones_like(y))
 
     return run

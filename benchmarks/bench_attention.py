@@ -16,6 +16,7 @@ from paribus.registry import Registry, index, installed
 SIZES = (512, 1024, 2048, 4096, 8192)
 SMALLER = (256, 512, 1024, 2048, 4096)  # for the other attentions, some of which store every weight
 WINDOW = {"window": 65}  # 64 tokens to each side: ModernBERT's window of 128
+PEAK_JOB = "benchmarks.attending:peak_job"
 MODES = {"forward": False, "forward and backward": True}
 
 
@@ -72,7 +73,7 @@ def test_a_window_against_a_band_mask(bench: Any, registry: Registry, mode: str)
 def test_memory_of_a_window(bench: Any) -> None:
     jobs = [Job("restricted", WINDOW, rows, True, "pass") for rows in SIZES]
     masked = [job._replace(masked=True) for job in jobs[:-1]]  # the longest would take a minute
-    bytes_used = bench.once(lambda: peaks([*jobs * 3, *masked]))
+    bytes_used = bench.once(lambda: peaks(PEAK_JOB, [job._asdict() for job in [*jobs * 3, *masked]]))
     count = len(SIZES)
     windowed, dense = (
         [bytes_used[start : start + count] for start in range(0, 3 * count, count)],
@@ -107,7 +108,7 @@ def test_time_of_each(bench: Any, registry: Registry, name: str) -> None:
 def test_memory_of_each(bench: Any, registry: Registry) -> None:
     names = [entry.name for entry in index().entries["attention"].values()]
     jobs = [Job(name, sample(registry, name), rows, True) for name in names for rows in SMALLER]
-    bytes_used = bench.once(lambda: peaks(jobs))
+    bytes_used = bench.once(lambda: peaks(PEAK_JOB, [job._asdict() for job in jobs]))
     for number, name in enumerate(names):
         component_bytes = bytes_used[number * len(SMALLER) : (number + 1) * len(SMALLER)]
         power, peak = exponent(SMALLER, [component_bytes]), component_bytes[-1] / 2**20

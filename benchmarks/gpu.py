@@ -7,12 +7,10 @@ on a CPU with tiny sizes, so that a first run on a GPU does not end with a typo;
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib.metadata
 import json
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +28,7 @@ ROOT = HERE.parent
 def main(argv: Sequence[str] | None = None) -> int:
     make_importable()
     quiet()
+    from benchmarks import machine
     from benchmarks.gpu_checks import CHECKS
     from benchmarks.gpu_setup import Bench
     from benchmarks.gpu_speed import MEASUREMENTS
@@ -44,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     options = parser.parse_args(argv)
     bench = Bench(rehearse=options.rehearse)
-    document: dict[str, Any] = {"machine": bench.machine(), "commit": commit(), "date": today(), "parts": {}}
+    document: dict[str, Any] = {"machine": bench.machine(), "commit": machine.commit(), "date": machine.today()}
+    document["parts"] = {}
     if options.rehearse:
         document["rehearsal"] = True
     started = time.perf_counter()
@@ -97,16 +97,6 @@ def run_part(part: Any, bench: Any) -> dict[str, Any]:
         traceback.print_exc()
         error = f"{type(failure).__name__}: {next(iter(str(failure).splitlines()), '')}"
     return {**bench.end(), "error": error}
-
-
-def commit() -> str:
-    """Return the commit of this checkout, or PARIBUS_COMMIT where it is a copy without history."""
-    git = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    return git.stdout.strip() or os.environ.get("PARIBUS_COMMIT", "unknown")
-
-
-def today() -> str:
-    return str(datetime.datetime.now(tz=datetime.UTC).date())
 
 
 def table(document: dict[str, Any]) -> str:

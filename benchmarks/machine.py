@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.metadata
 import os
 import platform
 import re
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("paribus", "torch", "lightning", "numpy", "pytest-benchmark")
+PACKAGES = (
+    "paribus", "torch", "lightning", "numpy", "pytest-benchmark",
+    "transformers", "accelerate", "x-transformers", "litgpt", "local-attention",
+)  # fmt: skip
 
 
 def described() -> dict[str, Any]:
@@ -42,6 +47,17 @@ def versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             package_versions[package] = importlib.metadata.version(package)
     return package_versions
+
+
+def commit() -> str:
+    """Return the commit of this checkout, or PARIBUS_COMMIT where it is a copy without history."""
+    command = ["git", "rev-parse", "HEAD"]
+    git = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return git.stdout.strip() or os.environ.get("PARIBUS_COMMIT", "unknown")
+
+
+def today() -> str:
+    return str(datetime.datetime.now(tz=datetime.UTC).date())
 
 
 def slug() -> str:

@@ -34,6 +34,10 @@ class Estimate:
         """Return the estimate in another unit."""
         return Estimate(self.figure * factor, self.low * factor, self.high * factor)
 
+    def rounded(self) -> str:
+        """Return the estimate and its interval with two decimals."""
+        return f"{self.figure:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
     def __str__(self) -> str:
         return f"{self.figure:.4g} [{self.low:.4g}, {self.high:.4g}]"
 

@@ -1,4 +1,4 @@
-"""Peak memory of jobs in separate processes: `python -m benchmarks.peak` reads jobs and prints bytes, one per line.
+"""Peak memory of jobs in separate processes: `python -m benchmarks.peak FUNCTION` reads jobs, and prints bytes.
 
 Each job runs in its own process, forked before anything was allocated for another. The high-water mark of the operating
 system is reset after a small run, which loads the libraries, and read after the measured run.
@@ -7,45 +7,50 @@ system is reset after a small run, which loads the libraries, and read after the
 from __future__ import annotations
 
 import ctypes
+import gc
+import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from benchmarks.attending import Job, runner
 
 ROOT = Path(__file__).parent.parent
 
 
-def peaks(jobs: Sequence[Job]) -> list[int]:
-    """Return the peak memory of each job above that of the idle process, in bytes."""
-    lines = "".join(json.dumps(job._asdict()) + "\n" for job in jobs)
-    command = [sys.executable, "-m", "benchmarks.peak"]
+def peaks(function: str, jobs: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the peak memory of each job above that of the process before, in bytes.
+
+    `function` is `module:name`; called with `small` and the values of a job, it returns what is run.
+    """
+    lines = "".join(json.dumps(job) + "\n" for job in jobs)
+    command = [sys.executable, "-m", "benchmarks.peak", function]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     # Without this threshold, malloc retains freed memory, and its reuse would not be measured.
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     process = subprocess.run(
         command, input=lines, capture_output=True, text=True, check=False, env=environment, cwd=ROOT
     )
-    if process.returncode:
+    if process.returncode or len(process.stdout.split()) < len(jobs):
         raise RuntimeError(f"measuring memory failed: {process.stderr.strip().splitlines()[-1:]}")
     return [int(line) for line in process.stdout.split()]
 
 
-def serve() -> None:
+def serve(function: str) -> None:
     """Read jobs, fork for each, and print its peak memory."""
-    from paribus.registry import installed
+    from benchmarks.gpu_setup import registry
 
-    registry = installed()
+    module, _, name = function.partition(":")
+    make = getattr(importlib.import_module(module), name)
+    registry()  # read once, not in each process
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = json.loads(line)
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            os.write(writing, str(measured(registry, job)).encode())
+            os.write(writing, str(measured(make, job)).encode())
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as pipe:
@@ -54,9 +59,10 @@ def serve() -> None:
         print(output, flush=True)
 
 
-def measured(registry: Any, job: Job) -> int:
-    runner(registry, job._replace(rows=512))()
-    run = runner(registry, job)
+def measured(make: Callable[..., Callable[[], object]], job: Mapping[str, Any]) -> int:
+    make(small=True, **job)()
+    run = make(small=False, **job)
+    gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     baseline = status("VmRSS")
@@ -70,4 +76,4 @@ def status(field: str) -> int:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import machine  # noqa: E402  # a script finds the package by the line above
 from benchmarks.floors import DecoderLayer  # noqa: E402  # as above
-from benchmarks.paired import Estimate, ratio  # noqa: E402  # as above
+from benchmarks.paired import ratio  # noqa: E402  # as above
 
 LR, BETAS, DECAY, CLIP, WARMUP, FLOOR = 1e-3, (0.9, 0.95), 0.1, 1.0, 0.1, 0.1
 VALIDATION = 256  # examples
@@ -326,8 +326,7 @@ def table(runs: Mapping[str, Sequence[Run]], size: Size) -> list[str]:
     reference = [run.cpu for run in runs["loop"]]
     for name, results in runs.items():
         wall, cpu, peak, loss = (float(np.median(column)) for column in zip(*results, strict=True))
-        estimate: Estimate = ratio([run.cpu for run in results], reference)
-        share = "1" if name == "loop" else f"{estimate.figure:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+        share = "1" if name == "loop" else ratio([run.cpu for run in results], reference).rounded()
         tokens = size.steps * size.batch * size.length / wall
         cells = (f"{wall:.1f}", f"{cpu:.1f}", share, f"{tokens:,.0f}", f"{peak / 2**20:.0f} MiB", f"{loss:.3f}")
         lines.append(f"| {' | '.join((LABELS[name], *cells))} |")
@@ -356,6 +355,7 @@ def main() -> None:
     if options.output:
         document = {
             "machine": {**machine.described(), "threads": "1"},
+            "commit": machine.commit(),
             "size": size._asdict(),
             "runs": {name: [run._asdict() for run in results] for name, results in runs.items()},
         }
