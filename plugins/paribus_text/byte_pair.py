@@ -42,6 +42,7 @@ class BytePair(Tokenizer):
         sentinels: Annotated[int, "number of sentinel tokens, which stand for removed spans", Range(0, 4096)] = 32,
     ) -> None:
         self._sentinels = sentinels
+        self._first = self._reserved.size  # id of the first piece
         self._pieces: tuple[str, ...] = ()
         self._merges: tuple[tuple[str, str], ...] = ()
         self._library: Library | None = None
@@ -73,9 +74,10 @@ class BytePair(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         from tokenizers import decoders
 
+        first, level = self._first, decoders.ByteLevel()
+        if not ids or (min(ids) >= first and max(ids) < first + len(self._pieces)):  # nothing but text
+            return level.decode([self._pieces[token - first] for token in ids])
         special = display_names(self._reserved)
-        first = self._reserved.size
-        level = decoders.ByteLevel()
         text = ""
         run: list[str] = []
         for token in (*ids, None):
@@ -87,11 +89,11 @@ class BytePair(Tokenizer):
         return text
 
     def piece(self, token: int) -> str:
-        place = token - self._reserved.size
+        place = token - self._first
         return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
 
     def vocabulary(self) -> Vocabulary:
-        first = self._reserved.size
+        first = self._first
         word_starts = frozenset(first + number for number, piece in enumerate(self._pieces) if piece[0] in BLANKS)
         return self._reserved._replace(size=first + len(self._pieces), word_starts=word_starts)
 
@@ -102,6 +104,7 @@ class BytePair(Tokenizer):
     def load(self, state: bytes) -> None:
         with unpack_state("bpe", state) as content:
             self._sentinels = int(content["sentinels"])
+            self._first = self._reserved.size
             self._set_pieces([str(piece) for piece in content["pieces"]], [_pair(merge) for merge in content["merges"]])
 
     @property
@@ -112,7 +115,7 @@ class BytePair(Tokenizer):
         from tokenizers import models
 
         self._pieces, self._merges = tuple(pieces), tuple(merges)
-        numbered = {piece: self._reserved.size + place for place, piece in enumerate(self._pieces)}
+        numbered = {piece: self._first + place for place, piece in enumerate(self._pieces)}
         self._library = _library(models.BPE(numbered, list(self._merges)))
 
 

@@ -43,7 +43,7 @@ class Columns(NamedTuple):
         texts = [self._text(files, location, values, field) for field in (self.text, self.second) if field is not None]
         if labels is None or None in texts:
             return
-        sides = [files.split_sentences(text) for text in texts if text is not None]
+        sides = [files.to_sentences(text) for text in texts if text is not None]
         if all(sides):
             target = sides[1] if len(sides) > 1 else ()
             yield Document(location, sides[0], target, labels=labels)

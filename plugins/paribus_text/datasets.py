@@ -66,7 +66,7 @@ class _Reader:
 @final
 class Datasets(Corpus):
     """A data set of the library `datasets`: by name from the hub, a folder of `save_to_disk`, or `json`, `csv`,
-    `parquet`, `text` with local files.
+    `parquet`, `text` with local files. Texts keep their spaces and line breaks, unless they are split into `sentences`.
 
     The library loads it without running code of the data set, and caches it. With `streaming`, rows are fetched as they
     are read and not cached, so each reading uses the network. Data sets on the hub may change: only with a commit as
@@ -75,7 +75,7 @@ class Datasets(Corpus):
 
     traits: ClassVar[CorpusTraits] = {
         "provides": ["sentences", "documents", "pairs", "labels", "scores"],
-        "provides_if": {"pairs": "second", "labels": "label", "scores": "score"},
+        "provides_if": {"sentences": "sentences", "pairs": "second", "labels": "label", "scores": "score"},
         "document_facts": {"classes": "classes"},
     }
 
@@ -97,6 +97,7 @@ class Datasets(Corpus):
         score: Annotated[str | None, "field of the score to predict"] = None,
         classes: Annotated[int, "number of classes", Range(2, 65536)] = 2,
         names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = (),
+        sentences: Annotated[bool, "split texts into sentences, by rules for English"] = False,
     ) -> None:
         self._columns = Columns(text, second, label, score, classes, names)
         self._columns.check()
@@ -105,7 +106,8 @@ class Datasets(Corpus):
             self._source["data_files"] = list(files)
         self._names: dict[Split, str] = {"train": split, "val": validation or ""}
         self._max_rows = max_rows
-        self._options = [held_out, max_rows, split, validation]
+        self._options = [held_out, max_rows, split, validation, sentences]
+        self._sentences = sentences
         self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
 
     def documents(self, split: Split) -> Iterator[Document]:
@@ -135,7 +137,8 @@ class Datasets(Corpus):
         option = "corpus.split" if split == "train" else "corpus.validation"
         name = self._names[split]
         rows = self._rows(name, option) if name else ()
-        return _Reader(rows, f"{self._source['path']} {name}", self._columns, FileSet(option, (), (), [], dropped))
+        files = FileSet(option, (), (), [], dropped, self._sentences)
+        return _Reader(rows, f"{self._source['path']} {name}", self._columns, files)
 
     def _rows(self, split: str, option: str) -> Iterable[Mapping[str, Any]]:
         try:

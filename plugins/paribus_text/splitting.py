@@ -10,6 +10,7 @@ from paribus import DataError, Document, Problem, Split
 from paribus_text.holdout import digest, hold_out, text_hash
 from paribus_text.problems import raise_problems
 
+MAX_CHARACTERS = 1 << 28  # of a validation split in memory; a larger one is read again
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
@@ -48,17 +49,28 @@ class Splitting:
         self._has_validation = has_validation
         self._share = share
         self._cache: _Scan | None = None
+        self._held_out: list[Document] | None = None  # the validation split, if reading the other one has found it
 
     def documents(self, split: Split) -> Iterator[Document]:
+        if split == "val" and self._held_out is not None:
+            yield from self._held_out
+            return
         held_out = self._scan().held_out
         reader = self._read(split if self._has_validation else "train", Counter())
+        others: list[Document] = []
+        characters = 0
         for document in reader.documents():
             if self._has_validation or (_hash_text(document) in held_out) == (split == "val"):
                 yield document
+            elif characters < MAX_CHARACTERS:
+                others.append(document)
+                characters += len(document.text)
         raise_problems(reader.problems)
+        if split == "train" and not self._has_validation and characters < MAX_CHARACTERS:
+            self._held_out = others
 
     def fingerprint(self) -> str:
-        self._cache = None  # the files may have changed
+        self._cache = self._held_out = None  # the files may have changed
         return self._scan().fingerprint
 
     def skipped_inputs(self) -> dict[str, int]:
@@ -71,12 +83,13 @@ class Splitting:
             sizes: Counter[str] = Counter()
             hashes: list[str] = []
             for document in readers["train"].documents():
-                hashes.append(_hash_document(document))
-                sizes[_hash_text(document)] += len(document.text)
+                key = _hash_text(document)
+                hashes.append(_hash_document(document, key))
+                sizes[key] += len(document.text)
             hashes.append("validation")
             held_out: list[str] = []
             if self._has_validation:
-                held_out = [_hash_document(document) for document in readers["val"].documents()]
+                held_out = [_hash_document(each, _hash_text(each)) for each in readers["val"].documents()]
             raise_problems(problem for reader in readers.values() for problem in reader.problems)
             if self._has_validation:
                 _check_count(len(sizes), 1, readers["train"].option, dropped)
@@ -89,14 +102,16 @@ class Splitting:
 
 
 def _hash_text(document: Document) -> str:
-    return text_hash("\0".join((document.text, *document.target)))
+    return text_hash("\0".join((document.text, *document.target)) if document.target else document.text)
 
 
-def _hash_document(document: Document) -> str:
-    """Hash everything that reaches a model; optional fields are hashed only if present, so old hashes stay valid."""
+def _hash_document(document: Document, key: str) -> str:
+    """Hash everything that reaches a model; the hash of a document with nothing but a text is its `key`."""
     optional = [f"\0{document.language}"] if document.language else []
     if document.target or document.labels:
         optional += ["\0\0", *document.target, "\0\0", *map(repr, document.labels)]
+    if not optional and len(document.sentences) == 1:
+        return key
     return text_hash("\0".join((*document.sentences, *optional)))
 
 

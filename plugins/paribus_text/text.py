@@ -17,12 +17,16 @@ from paribus_text.text_files import KINDS, FileSet, TextReader, Unit
 class Text(Corpus):
     """Files of plain text, Markdown, JSON lines, CSV and Parquet, named by patterns (`data/**/*.txt`) or folders.
 
-    A document is a row of a table, or a file or paragraph of plain text. Without files for validation, the validation
+    A document is a row of a table, or a file or paragraph of plain text. It keeps its spaces and line breaks, unless it
+    is split into `sentences`, which are joined by single spaces. Without files for validation, the validation
     split is chosen by a hash of each document's text: the same text is never in both splits, and neither the order nor
     the names of the files matter.
     """
 
-    traits: ClassVar[CorpusTraits] = {"provides": ["sentences", "documents"]}
+    traits: ClassVar[CorpusTraits] = {
+        "provides": ["sentences", "documents"],
+        "provides_if": {"sentences": "sentences"},
+    }
 
     def __init__(
         self,
@@ -37,12 +41,14 @@ class Text(Corpus):
         documents: Annotated[Unit, "unit of a document in a file of plain text"] = "file",
         field: Annotated[str, "field of the text in a row"] = "text",
         languages: Annotated[bool, "take the folder of a file as its language (de/news.txt)"] = False,
+        sentences: Annotated[bool, "split documents into sentences, by rules for English"] = False,
     ) -> None:
         self._patterns: dict[Split, tuple[str, ...]] = {"train": path, "val": validation or ()}
-        self._options = [path, validation, held_out, documents, field, languages]
+        self._options = [path, validation, held_out, documents, field, languages, sentences]
         self._unit: Unit = documents
         self._field = field
         self._languages = languages
+        self._sentences = sentences
         self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
 
     def documents(self, split: Split) -> Iterator[Document]:
@@ -60,5 +66,5 @@ class Text(Corpus):
 
     def _reader(self, split: Split, dropped: Counter[str]) -> TextReader:
         option = "corpus.path" if split == "train" else "corpus.validation"
-        files = FileSet(option, self._patterns[split], KINDS, [], dropped)
+        files = FileSet(option, self._patterns[split], KINDS, [], dropped, self._sentences)
         return TextReader(files, self._unit, self._field, self._languages)

@@ -6,6 +6,7 @@ import glob
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from paribus_text.table_rows import TABLES, UTF8, Row, rows
 
 Unit = Literal["file", "paragraph"]
 
+BLOCK = 1 << 24  # bytes of a file that are read at a time
 KINDS = (".txt", ".md", *TABLES)
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold half of a surrogate pair, which cannot be encoded
 
@@ -27,6 +29,7 @@ class FileSet(NamedTuple):
     kinds: Sequence[str]
     problems: list[Problem]
     dropped: Counter[str]
+    sentences: bool = False  # split texts into sentences
 
     def add_problem(self, code: str, location: object, message: str, valid: str) -> None:
         self.problems.append(Problem(code=code, path=self.option, location=str(location), message=message, valid=valid))
@@ -70,15 +73,17 @@ class FileSet(NamedTuple):
         self.add_problem("nul-character", location, f"the text contains a NUL character, in its line {line}", valid)
         return True
 
-    def split_sentences(self, text: str) -> tuple[str, ...]:
-        """Return the sentences of a text; one without any is counted as dropped."""
-        if _SURROGATE.search(text):
+    def to_sentences(self, text: str) -> tuple[str, ...]:
+        """Return the sentences of a text, or the text as it is; one without text is counted as dropped."""
+        if not text.isascii() and _SURROGATE.search(text):
             self.dropped["documents with half of a surrogate pair"] += 1
             return ()
-        parts = tuple(sentence for paragraph in paragraphs(text) for sentence in sentences(paragraph))
-        if not parts:
+        if not text or text.isspace():
             self.dropped["documents without text"] += 1
-        return parts
+            return ()
+        if not self.sentences:
+            return (text,)
+        return tuple(sentence for paragraph in paragraphs(text) for sentence in sentences(paragraph))
 
 
 class TextReader(NamedTuple):
@@ -104,7 +109,7 @@ class TextReader(NamedTuple):
             for name, text in self._texts(path):
                 if self.files.contains_nul(name, text):
                     continue
-                parts = self.files.split_sentences(text)
+                parts = self.files.to_sentences(text)
                 if parts:
                     yield Document(name, parts, language=language)
 
@@ -121,23 +126,53 @@ class TextReader(NamedTuple):
                     message = f"the field {self.field!r} is {type(text).__name__}"
                     self.files.add_problem("no-text", location, message, "text in quotes")
             return
-        content = self._read(path)
-        if content is not None and not content.strip():
-            self.files.dropped["files without text"] += 1
-        elif content is not None and self.unit == "file":
-            yield str(path), content
-        elif content is not None:
-            for number, paragraph in enumerate(paragraphs(content), start=1):
+        problem_count, is_empty = len(self.problems), True
+        if self.unit == "file":
+            content = "".join(self._blocks(path))
+            if content.strip() and len(self.problems) == problem_count:
+                is_empty = False
+                yield str(path), content
+        else:
+            for number, paragraph in enumerate(chain.from_iterable(map(paragraphs, self._blocks(path))), start=1):
+                is_empty = False
                 yield f"{path}, paragraph {number}", paragraph
+        if is_empty and len(self.problems) == problem_count:
+            self.files.dropped["files without text"] += 1
 
-    def _read(self, path: Path) -> str | None:
+    def _blocks(self, path: Path) -> Iterator[str]:
+        """Yield the text of a file in blocks that end between paragraphs, up to a byte that is not UTF-8."""
+        offset, line = 0, 1
+        data = b""
         try:
-            data = path.read_bytes()
-            return data.decode("utf-8-sig").replace("\r\n", "\n")
+            with path.open("rb") as file:
+                while block := file.read(BLOCK):
+                    data += block
+                    if end := _last_paragraph(data):
+                        yield _decode(data[:end], is_first=offset == 0)
+                        line += data.count(b"\n", 0, end)
+                        offset += end
+                        data = data[end:]
+                yield _decode(data, is_first=offset == 0)
         except OSError as error:
             message = f"cannot read the file: {error.strerror}"
-            return self.files.add_problem("cannot-read", path, message, "a readable file")
+            self.files.add_problem("cannot-read", path, message, "a readable file")
         except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            message = f"not UTF-8: byte {data[error.start]:#04x} at offset {error.start:,}"
-            return self.files.add_problem("not-utf8", f"{path}:{line}", message, UTF8)
+            line += data.count(b"\n", 0, error.start)
+            message = f"not UTF-8: byte {data[error.start]:#04x} at offset {offset + error.start:,}"
+            self.files.add_problem("not-utf8", f"{path}:{line}", message, UTF8)
+
+
+def _last_paragraph(data: bytes) -> int:
+    """Return where the last paragraph starts, of those with one empty line and no space before them; or 0."""
+    for empty_line in (b"\n\n", b"\r\n\r\n"):
+        place = len(data)
+        while (place := data.rfind(empty_line, 0, place)) >= 0:
+            start = place + len(empty_line)
+            if data[place - 1 : place].strip() and data[start : start + 1].strip():
+                return start
+    return 0
+
+
+def _decode(data: bytes, *, is_first: bool) -> str:
+    """Decode a block of a file, the first without its byte order mark."""
+    return data.decode("utf-8-sig" if is_first else "utf-8").replace("\r\n", "\n")

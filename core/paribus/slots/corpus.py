@@ -46,7 +46,7 @@ class CorpusTraits(Traits, total=False):
     """Traits of a corpus."""
 
     provides: list[str]  # sentences, documents, pairs, labels, scores, tags, answers; `longer`: `longer_documents`
-    provides_if: dict[str, str]  # content -> option without which the corpus does not provide it
+    provides_if: dict[str, str]  # content -> option, null or false, without which the corpus does not provide it
     document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
     modality: Literal["text", "images"]  # default: text
 

@@ -147,9 +147,11 @@ def needs_are_met(facts: SpecView) -> Iterator[Violation]:
 def _given(facts: SpecView, objective: NamedComponent, source: NamedComponent, need: str) -> Iterator[Violation]:
     """Report a need that the corpus provides only if one of its options is set."""
     option = source.entry.traits.get("provides_if", {}).get(need)
-    if option is not None and facts.options_of(source).get(option) is None:
+    value = facts.options_of(source).get(option)
+    if option is not None and value in (None, False):
         message = f"{objective} needs `{need}`, which the {source} has only if `{option}` is set"
-        yield Violation("does-not-fit", objective.keys, message, f"{'.'.join(map(str, source.keys))}.{option}=…")
+        setting = f"{'.'.join(map(str, source.keys))}.{option}={'…' if value is None else 'true'}"
+        yield Violation("does-not-fit", objective.keys, message, setting)
 
 
 def teacher_is_used(facts: SpecView) -> Iterator[Violation]:

@@ -134,7 +134,7 @@ def corpus_contents(case: Case, host: HostModel) -> Verdict:
     if documents is None:
         return DOES_NOT_APPLY
     traits, node = case.entry.traits, host.spec["corpus"]
-    absent = {name for name, option in traits.get("provides_if", {}).items() if node.get(option) is None}
+    absent = {name for name, option in traits.get("provides_if", {}).items() if node.get(option) in (None, False)}
     provides = frozenset(traits.get("provides", [])) - absent
     facts = _facts(case, host)
     names = make_corpus(case, host).classes()

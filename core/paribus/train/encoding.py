@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, final
 
@@ -12,7 +13,6 @@ import numpy as np
 from paribus.errors import DataError, Problem
 from paribus.slots.corpus import Document, Split
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.storage.atomic import digest
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 KEY: Final = 16  # bytes of the key of a document's text; equal texts have equal keys
@@ -67,8 +67,11 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool,
                 language = languages.setdefault(document.target_language, len(languages))
                 target.add(f"{document.name}, target", target_row, language)
             keys.append(_key(document))
-            length += _bytes(document.sentences)
-            lost += lost_bytes(tokenizer, _text(document.sentences), [*chain(*row)], reserved) if count_lost else 0
+            text = _text(document.sentences)
+            length += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+            lost += lost_bytes(tokenizer, text, [*chain(*row)], reserved) if count_lost else 0
+        source.flush()
+        target.flush()
     sides = (source.flat(), target.flat()) if paired else (source.flat(),)
     key_array = np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY)
     return Part(sides, key_array, tuple(languages), dropped, length, lost)
@@ -127,11 +130,6 @@ def _unfit(document: Document, row: Sequence[object], target_row: Sequence[objec
     return ""
 
 
-def _bytes(sentences: Sequence[str]) -> int:
-    """Return the number of bytes of a text, without blank sentences and with the spaces between sentences."""
-    return len(_text(sentences).encode("utf-8", "surrogatepass"))
-
-
 def _text(sentences: Sequence[str]) -> str:
     return " ".join(sentence for sentence in sentences if sentence.strip())
 
@@ -154,8 +152,8 @@ def lost_bytes(tokenizer: Tokenizer, text: str, ids: Sequence[int], reserved: fr
 
 
 def _key(document: Document) -> bytes:
-    text = "\0".join((document.text, *document.target))
-    return bytes.fromhex(digest(text.encode("utf-8", "surrogatepass")))[:KEY]
+    text = "\0".join((document.text, *document.target)) if document.target else document.text
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()[:KEY]
 
 
 @final
@@ -165,6 +163,8 @@ class _FlatBuilder:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._size = vocabulary.size
         self._kind = np.uint16 if self._size <= 1 << 16 else np.int32
+        self._pending: list[Sequence[int]] = []  # sentences of documents that `flush` has not converted
+        self._names: list[str] = []  # of these documents
         self._ids: list[Array] = []
         self._sentences: list[int] = []
         self._documents: list[int] = []
@@ -172,15 +172,31 @@ class _FlatBuilder:
         self._labels: list[tuple[float, ...]] = []
 
     def add(self, name: str, sentences: Sequence[Sequence[int]], language: int, labels: tuple[float, ...] = ()) -> None:
-        ids = np.fromiter(chain.from_iterable(sentences), np.int64)
-        outside = np.flatnonzero((ids < 0) | (ids >= self._size))
-        if outside.size:
-            raise _id_outside(name, int(outside[0]), int(ids[outside[0]]), self._size)
-        self._ids.append(ids.astype(self._kind))
-        self._sentences.extend(map(len, sentences))
+        self._pending.extend(sentences)
+        self._names.append(name)
         self._documents.append(len(sentences))
         self._languages.append(language)
         self._labels.append(labels)
+
+    def flush(self) -> None:
+        """Convert the ids of the documents since the last call to an array."""
+        sizes = list(map(len, self._pending))
+        ids = np.fromiter(chain.from_iterable(self._pending), np.int64, sum(sizes))
+        if len(ids) and (ids.min() < 0 or ids.max() >= self._size):
+            self._raise_outside(ids, sizes)
+        self._ids.append(ids.astype(self._kind))
+        self._sentences += sizes
+        self._pending.clear()
+        self._names.clear()
+
+    def _raise_outside(self, ids: Array, sizes: Sequence[int]) -> None:
+        """Raise the error of the first id outside of the vocabulary."""
+        place = int(np.flatnonzero((ids < 0) | (ids >= self._size))[0])
+        sentences = self._documents[-len(self._names) :]
+        ends = np.cumsum(sizes)[np.cumsum(sentences) - 1]
+        document = int(np.searchsorted(ends, place, side="right"))
+        start = int(ends[document - 1]) if document else 0
+        raise _id_outside(self._names[document], place - start, int(ids[place]), self._size)
 
     def flat(self) -> FlatDocuments:
         ids = np.concatenate(self._ids) if self._ids else np.empty(0, self._kind)

@@ -36,7 +36,7 @@ def refusal(**options: Any) -> str:
 def test_each_row_is_a_labelled_document() -> None:
     table(("A film. Good.", 1), ("Bad.", 0), ("So so.", "1.0"))
     assert [(it.name, it.sentences, it.labels) for it in all_of(Table(path=("a.csv",), label="label"))] == [
-        ("a.csv:2", ("A film.", "Good."), (1,)),
+        ("a.csv:2", ("A film. Good.",), (1,)),
         ("a.csv:3", ("Bad.",), (0,)),
         ("a.csv:4", ("So so.",), (1,)),
     ]

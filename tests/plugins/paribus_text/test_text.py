@@ -3,12 +3,18 @@
 import errno
 import json
 import os
+from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from paribus import DataError, Document
+from paribus_text import text_files
 from paribus_text.text import Text
+from paribus_text.text_files import KINDS, FileSet, TextReader, Unit
 
 PARAGRAPHS = [f"Paragraph {number} stands here. It has two sentences." for number in range(40)]
 
@@ -37,10 +43,25 @@ def refusal(**options: object) -> str:
 # --- documents ---
 
 
-def test_each_file_is_a_document_with_its_sentences(folder: Path) -> None:
+CODE = "\n\ndef f(x):\n    if x:  # two  spaces. And\n\treturn x\n\n\n"
+
+
+def test_each_file_is_a_document_as_it_is(folder: Path) -> None:
+    (folder / "a.txt").write_text(CODE)
+    (folder / "b.md").write_text("Five. \r\n\r\nSix.")
+    train, val = both_splits(Text(path=("*.txt", "*.md")))
+    assert {document.name: document.sentences for document in train + val} == {
+        "a.txt": (CODE,),
+        "b.md": ("Five. \n\nSix.",),
+    }
+
+
+def test_documents_may_be_split_into_sentences(folder: Path) -> None:
     (folder / "a.txt").write_text("One. Two.\n\nThree\nfour.")
     (folder / "b.md").write_text("Five.\r\n\r\nSix.")
-    train, val = both_splits(Text(path=("*.txt", "*.md")))
+    whole, split = (Text(path=("*.txt", "*.md"), sentences=sentences) for sentences in (False, True))
+    assert whole.fingerprint() != split.fingerprint()
+    train, val = both_splits(split)
     assert {document.name: document.sentences for document in train + val} == {
         "a.txt": ("One.", "Two.", "Three four."),
         "b.md": ("Five.", "Six."),
@@ -71,7 +92,7 @@ def test_a_line_of_json_is_a_document(folder: Path) -> None:
     (folder / "a.jsonl").write_text(lines({"body": "One.\u2028Two."}, {"body": "Three.", "id": 7}) + "\n")
     train, val = both_splits(Text(path=("a.jsonl",), field="body"))
     assert {document.name: document.sentences for document in train + val} == {
-        "a.jsonl:1": ("One.", "Two."),
+        "a.jsonl:1": ("One.\u2028Two.",),
         "a.jsonl:2": ("Three.",),
     }
 
@@ -90,6 +111,36 @@ def test_patterns_reach_into_folders_and_a_file_is_read_once(folder: Path) -> No
     (folder / "in" / "B.TXT").write_text("Two.")
     train, val = both_splits(Text(path=("in/**/*", "in/deep/a.txt", str(folder / "in" / "B.TXT"))))
     assert sorted({document.text for document in train + val}) == ["One.", "Two."]
+
+
+# --- large files ---
+
+LINES = ["a", "é", " ", "\n", "\r\n", "\n\n", "\r\n\r\n", "\n \n", "\ufeff", "."]
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(LINES), max_size=30), st.integers(1, 40), st.sampled_from(["file", "paragraph"]))
+def test_a_file_is_read_in_blocks_as_in_one(pieces: list[str], size: int, unit: Unit) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        (Path(folder) / "a.txt").write_bytes("".join(pieces).encode())
+
+        def read() -> tuple[list[Document], dict[str, int]]:
+            dropped: Counter[str] = Counter()
+            files = FileSet("corpus.path", (f"{folder}/a.txt",), KINDS, [], dropped)
+            return list(TextReader(files, unit, "text", languages=False).documents()), dropped
+
+        whole = read()
+        patch.setattr(text_files, "BLOCK", size)
+        assert read() == whole
+
+
+@pytest.mark.parametrize("size", range(1, 20))
+def test_a_byte_that_is_not_utf8_is_located_in_any_block(
+    size: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK", size)
+    (folder / "a.txt").write_bytes(b"One.\n\nTwo.\r\n\r\nThr\xffee.")
+    assert "(a.txt:5): not UTF-8: byte 0xff at offset 17" in refusal(path=("a.txt",), documents="paragraph")
 
 
 # --- the splits ---
@@ -238,10 +289,10 @@ def test_a_broken_line_is_refused_with_its_number(folder: Path, line: str, messa
 def test_an_unreadable_file_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "a.txt").write_text("One.")
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, mode: str) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     assert "error[cannot-read] corpus.path (a.txt): cannot read the file: Permission denied" in refusal(path=("a.txt",))
 
 

@@ -104,7 +104,7 @@ def assembled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Model]:
     place.write_text("\n\n".join(f"The {number}th paragraph. A line, a word, a letter." for number in range(40)))
 
     def assembled(preset: str, *overrides: str) -> Model:
-        corpus = f"corpus={{name: text, path: ['{place}'], documents: paragraph}}"
+        corpus = f"corpus={{name: text, path: ['{place}'], documents: paragraph, sentences: true}}"
         small = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=32", "dims.vocabulary=null")
         model = paribus.assemble(paribus.spec(preset, *small, corpus, *overrides)).double()
         with torch.no_grad():

@@ -102,6 +102,10 @@ ENTRIES = (
         traits={"provides": ["sentences"], "provides_if": {"sentences": "split"}},
     ),
     entry(
+        "corpus", "prose", Option("split", Kind("bool"), "", (), False),
+        traits={"provides": ["sentences"], "provides_if": {"sentences": "split"}},
+    ),
+    entry(
         "corpus", "text",
         Option("path", Kind("list", items=(STR,)), "patterns", (), None, True, ["*.txt"]),
         Option("betas", Kind("list", items=(FLOAT, FLOAT)), "two", (Range(0, below=1),), [0.9, 0.99]),

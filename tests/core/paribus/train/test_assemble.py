@@ -31,7 +31,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> str:
         turned = [words[(index * (number + 3) + number) % len(words)] for index in range(60)]
         sentences = [" ".join(turned[index : index + 10]).capitalize() + "." for index in range(0, 60, 10)]
         (folder / f"{number:02}.txt").write_text(f"Number {number}. " + " ".join(sentences))
-    return f"corpus={{name: text, path: '{folder}/*.txt'}}"
+    return f"corpus={{name: text, path: '{folder}/*.txt', sentences: true}}"
 
 
 SMALL = ("dims.width=8", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4")
