@@ -1,9 +1,14 @@
-"""P9: time to make batches, compared with Hugging Face's collators and with a training step; fill of packed rows."""
+"""P9: time to encode a corpus, compared with its tokenizer alone; time to make batches, compared with Hugging Face's
+collators and with a training step; fill of packed rows."""
 
 from __future__ import annotations
 
+import json
 import os
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, final
 
 import numpy as np
@@ -18,15 +23,68 @@ from paribus.parts.random_draws import Draw
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
 from paribus.train.packing import PackedDocuments
-from paribus.train.token_store import SplitTokens
+from paribus.train.token_store import SplitTokens, encode_corpus
+from paribus_text.byte_pair import BytePair
+from paribus_text.text import Text
 
 BATCH, LENGTH, WORDS = 32, 128, 8192
 FASTER = 20.0
 SHARE = 0.01
 FILL = 0.97
+ENCODED = 0.8  # of the rate of the tokenizer alone
+ENCODED_BYTES = 2 << 20
 OBJECTIVES = {"mlm": "encoder-tiny", "clm": "gpt-tiny", "permutation": "xlnet-tiny"}
 STEPS = ("bert-tiny", "encoder-tiny", "gpt-tiny")
 ROUND = 32  # batches in each round: a single one is too short to time, and several are made at once
+
+
+@pytest.mark.parametrize("unit", ["files", "paragraphs"])
+def test_encoding_against_the_tokenizer_alone(bench: Any, unit: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+    texts = sources(ENCODED_BYTES)
+    if unit == "paragraphs":
+        texts = [part for text in texts for part in text.split("\n\n") if part.strip()]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    tokenizer = BytePair()
+    tokenizer.train(texts, WORDS)
+
+    def encode() -> None:
+        with TemporaryDirectory(dir=tmp_path) as cache:
+            encode_corpus(
+                Text(path=(str(tmp_path / "texts.jsonl"),)),
+                BytePair(),
+                spec={},
+                size=None,
+                cache=Path(cache),
+                learned=tokenizer.state(),
+                allow_overlap=True,
+                processes=1,
+            )
+
+    def encode_twice() -> None:
+        encode()
+        encode()
+
+    def tokenize() -> None:
+        for start in range(0, len(texts), 256):
+            tokenizer._library.encode_batch_fast(texts[start : start + 256], add_special_tokens=False)  # type: ignore[union-attr]  # it is trained
+
+    contestants = {"ours": encode, "twice": encode_twice, "theirs": tokenize, "twin": tokenize}
+    times = bench.rounds(contestants, minimum=6, maximum=12)
+    size = sum(len(text.encode()) for text in texts) / 1e6
+    documents = f"{len(texts):,} documents of {1e3 * size / len(texts):.1f} kB"
+    bench.claim(
+        Claim(
+            "P9",
+            f"encode_batch_fast alone / encoding a corpus, {documents}",
+            ratio(times["theirs"], times["ours"]),
+            limit=ENCODED,
+            at_most=False,
+            twin=ratio(times["twin"], times["theirs"]),
+            contrast=ratio(times["theirs"], times["twice"]),
+            note=f"{size / float(np.median(times['ours'])):.1f} MB per CPU second",
+        )
+    )
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -102,6 +160,17 @@ def test_how_full_packed_rows_are(bench: Any) -> None:
     for claim_name, share in shares.items():
         figure = Estimate(share, share, share)
         bench.claim(Claim("P9", f"fill: {claim_name}", figure, unit="", limit=FILL, at_most=False))
+
+
+def sources(size: int) -> list[str]:
+    """Return the sources of Python's own library, up to `size` bytes."""
+    texts: list[str] = []
+    for path in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="ignore").replace("\0", "")
+        if text.strip() and size > 0:
+            texts.append(text)
+            size -= len(text)
+    return texts
 
 
 def documents(lengths: np.ndarray[Any, np.dtype[np.int64]]) -> SplitTokens:

@@ -16,7 +16,8 @@ from paribus.cli.main import main
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
 PAGES = sorted(page.stem for page in GUIDE.glob("*.md"))
-LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -115,10 +116,28 @@ def collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("page", [*(ROOT / "docs").rglob("*.md")], ids=lambda page: page.relative_to(ROOT).as_posix())
+MARKDOWN = [
+    *ROOT.glob("*.md"),
+    *(path for folder in ("ablations", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_has_a_target(page: Path) -> None:
-    broken = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    broken = [link for link in LINK.findall(page.read_text()) if not has_target(page, link)]
     assert broken == []
+
+
+def has_target(page: Path, link: str) -> bool:
+    """Return True if the file of a link exists, and has the heading that the link names."""
+    file, _, anchor = link.partition("#")
+    target = page.parent / file if file else page
+    return target.exists() and (not anchor or anchor in map(anchor_of, HEADING.findall(target.read_text())))
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def test_the_table_of_components_is_current() -> None:
