@@ -69,6 +69,8 @@ class TokenizerFile(Tokenizer):
         self._text = ""
         self._library: Library | None = None
         self._vocabulary = Vocabulary(0, {})
+        self._reserved = frozenset[int]()
+        self._text_ids = frozenset[int]()  # all others
 
     def external_fingerprint(self) -> str:
         return hashlib.sha256(self._read()).hexdigest()
@@ -90,13 +92,21 @@ class TokenizerFile(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         assert self._library is not None, "train the tokenizer or load its state first"
         encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
-        reserved, unknown = self._vocabulary.reserved, self._vocabulary.specials.get("unk")
+        return [self._without_reserved(encoding.ids) for encoding in encodings]
+
+    def _without_reserved(self, ids: list[int]) -> list[int]:
+        """Return ids with `unk` in place of special tokens that the text spells, or without them."""
+        reserved, unknown = self._reserved, self._vocabulary.specials.get("unk")
+        if reserved.isdisjoint(ids):
+            return ids
         if unknown is None:
-            return [[token for token in encoding.ids if token not in reserved] for encoding in encodings]
-        return [[unknown if token in reserved else token for token in encoding.ids] for encoding in encodings]
+            return [token for token in ids if token not in reserved]
+        return [unknown if token in reserved else token for token in ids]
 
     def decode(self, ids: Sequence[int]) -> str:
         assert self._library is not None, "train the tokenizer or load its state first"
+        if self._text_ids.issuperset(ids):
+            return self._library.decode(ids, skip_special_tokens=False)
         special = display_names(self._vocabulary)
         text, run = "", list[int]()
         for token in (*ids, None):
@@ -142,6 +152,8 @@ class TokenizerFile(Tokenizer):
             tuple(numbered[number] for number in sorted(numbered, key=int)),
             _word_starts(json.loads(text), vocabulary),
         )
+        self._reserved = self._vocabulary.reserved
+        self._text_ids = frozenset(vocabulary.values()) - self._reserved
 
     def _specials(self, vocabulary: Mapping[str, int], added: Collection[str]) -> Iterator[tuple[str, int]]:
         """Yield the id of each special token; a usual spelling that the file does not add may be a piece of text."""

@@ -79,11 +79,9 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool,
 
 def is_paired(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
     """Return True if documents have two sides; the first document with text decides for all."""
-    for batch in batches(iter(documents)):
-        rows = encode_sentences(tokenizer, [document.sentences for document in batch])
-        for document, row in zip(batch, rows, strict=True):
-            if row:
-                return bool(encode_sentences(tokenizer, [document.target])[0])
+    for document in documents:
+        if any(encode_sentences(tokenizer, [document.sentences])):
+            return any(encode_sentences(tokenizer, [document.target]))
     return False
 
 
