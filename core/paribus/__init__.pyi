@@ -98,6 +98,8 @@ from .slots.corpus import Labels as Labels
 from .slots.corpus import Pixels as Pixels
 from .slots.corpus import Split as Split
 from .slots.corpus import Tokens as Tokens
+from .slots.corpus import TokenShard as TokenShard
+from .slots.corpus import TokenShards as TokenShards
 from .slots.corpus import image_document as image_document
 from .slots.corpus import labels_of as labels_of
 from .slots.corpus import pixels_to_text as pixels_to_text

@@ -61,7 +61,7 @@ class CausalLanguageModelling(Objective, WeightConverter):
     ) -> None:
         super().__init__()
         self.classes = shape.vocabulary
-        self.end_of_text = vocabulary.specials.get("eos", vocabulary.specials.get("sep"))  # closes each document
+        self.end_of_text = vocabulary.end_token  # closes each document
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=bias)
 
     def text_length(self, length: int) -> int:

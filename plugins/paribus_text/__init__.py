@@ -24,6 +24,8 @@ from paribus_text.symbols import Symbols as symbols
 from paribus_text.table import Table as table
 from paribus_text.text import Text as text
 from paribus_text.text_to_text import TextToText as text_to_text
+from paribus_text.token_files import TokenFiles as tokens
+from paribus_text.token_ids import TokenIds as ids
 from paribus_text.tokenizer_file import TokenizerFile as file
 from paribus_text.unigram import Unigram as unigram
 from paribus_text.word_order import WordOrder as word_order

@@ -26,7 +26,10 @@ class Bytes(Tokenizer):
     It needs no training and encodes every text. Ids 0-255 are the bytes; special tokens and sentinels follow.
     """
 
-    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {
+        "provides": ["pad", "cls", "sep", "mask", "bos", "eos", "sentinels"],
+        "fixed": True,
+    }
 
     def __init__(
         self,

@@ -56,7 +56,10 @@ class TokenizerFile(Tokenizer):
     tokenizer has no unk.
     """
 
-    traits: ClassVar[TokenizerTraits] = {"provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"]}
+    traits: ClassVar[TokenizerTraits] = {
+        "provides": ["pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels"],
+        "fixed": True,
+    }
 
     def __init__(
         self,

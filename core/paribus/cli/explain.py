@@ -263,6 +263,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
     "lossy": lambda value: "does not restore a text exactly" if value else "",
     "modality": lambda value: "" if value == "text" else f"of {value}",
+    "fixed": lambda value: "has a vocabulary without training" if value else "",
     "packs_documents": lambda value: f"{'works' if value else 'does not work'} with packed documents",
     "provides_if": lambda value: ", ".join(
         f"{condition} where `{option}` is set" for condition, option in value.items()

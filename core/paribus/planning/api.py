@@ -19,7 +19,7 @@ from paribus.registry.plugin_loading import load_plugin
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
 from paribus.specs.yaml_reader import read_file
-from paribus.storage.atomic import digest_json
+from paribus.storage.atomic import cache_folder, digest_json
 from paribus.storage.store import STORE, Store, Trial
 from paribus.studies.budgets import FlopsPerStep
 from paribus.studies.study import Study, default_name, locate_study, read_study
@@ -29,8 +29,11 @@ def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
     """Return a digest of the text that a spec's corpus and tokenizer read now; this does not import torch."""
     from paribus.slots.corpus import Corpus
     from paribus.slots.tokenizer import Tokenizer
+    from paribus.train.corpus_fingerprint import corpus_fingerprint
 
-    corpus = make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus).fingerprint()
+    corpus = corpus_fingerprint(
+        make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus), cache_folder() / "tokens"
+    )
     tokenizer_files = make(
         _classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer
     ).external_fingerprint()

@@ -7,7 +7,7 @@ text. `Tokens` are encoded documents, the input of the data side of an objective
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,26 @@ Split = Literal["train", "val"]
 Ints = np.ndarray[tuple[int], np.dtype[Any]]
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+
+
+class TokenShard(NamedTuple):
+    """Token ids of one file, or of a part of it."""
+
+    name: str  # for errors: a path
+    ids: Ints  # may be memory-mapped
+    rows: Ints | None = None  # first id of each row, and the end, if the shard has rows
+
+
+class TokenShards(NamedTuple):
+    """Token ids of one split, and how they are divided into documents.
+
+    `end`: after each end token; `start`: before each token that starts a document, which is bos or else the end token.
+    A document may continue in the next shard, but a row always ends one. `whole`: rows are documents, or shards
+    without rows.
+    """
+
+    shards: Sequence[TokenShard]  # in order
+    bounds: Literal["end", "start", "whole"] = "whole"  # of documents
 
 
 class Document(NamedTuple):
@@ -48,7 +68,7 @@ class CorpusTraits(Traits, total=False):
     provides: list[str]  # sentences, documents, pairs, labels, scores, tags, answers; `longer`: `longer_documents`
     provides_if: dict[str, str]  # content -> option, null or false, without which the corpus does not provide it
     document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
-    modality: Literal["text", "images"]  # default: text
+    modality: Literal["text", "images", "ids"]  # default: text; ids: `token_shards`
 
 
 class Corpus(Component, ABC):
@@ -80,6 +100,13 @@ class Corpus(Component, ABC):
         """Return validation documents `times` as long as the documents of the splits.
 
         Called only for a corpus that generates its documents and declares `provides: longer`; others use more text.
+        """
+        raise NotImplementedError
+
+    def token_shards(self, split: Split) -> TokenShards:
+        """Return the token ids of a split, which are read where they are and not encoded.
+
+        Called only for a corpus that declares `modality: ids`. It writes the same ids as numbers in `documents`.
         """
         raise NotImplementedError
 
@@ -124,7 +151,7 @@ class Tokens(Protocol):
     not including, documents[d + 1].
     """
 
-    ids: Ints  # of all documents in order
+    ids: Ints  # of all documents in order; index or `take` them, since they may be in several files
     sentences: Ints  # first id of each sentence, and the end
     documents: Ints  # first sentence of each document, and the end
     languages: Ints | None  # language of each document, as an index of `Encoded.languages`, if the corpus has them

@@ -18,8 +18,16 @@ class Vocabulary(NamedTuple):
     word_starts: frozenset[int] | None = None  # ids that start a word; None: unknown
 
     @property
+    def end_token(self) -> int | None:
+        """Id that ends a document, if the tokenizer has one."""
+        return self.specials.get("eos", self.specials.get("sep"))
+
+    @property
     def reserved(self) -> frozenset[int]:
-        """Ids that are not corrupted and not drawn as random tokens. Encoded text has none of them except `unk`."""
+        """Ids that are not corrupted and not drawn as random tokens.
+
+        Encoded text has none of them except `unk`; a corpus of ids may have any.
+        """
         return frozenset(self.specials.values()) | frozenset(self.sentinels)
 
 
@@ -27,7 +35,9 @@ class TokenizerTraits(Traits, total=False):
     """Traits of a tokenizer."""
 
     provides: list[str]  # special tokens that it has: mask, sentinels, …
-    modality: Literal["text", "images"]  # documents that it reads; default: text
+    provides_if: dict[str, str]  # special token -> option without which the tokenizer does not have it
+    modality: Literal["text", "images", "ids"]  # documents that it reads; default: text
+    fixed: bool  # `train` reads no text, so that it has a vocabulary for a corpus of ids; default: False
     lossy: bool  # with its default options, decoding may change a text, such as its spaces or case; default: False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from paribus.errors import join_names
@@ -11,15 +11,16 @@ from paribus.specs.spec_view import NamedComponent, SpecView, Violation
 
 
 def tokenizer_reads_the_corpus(facts: SpecView) -> Iterator[Violation]:
-    """Require the same modality of corpus and tokenizer."""
+    """Require the same modality of corpus and tokenizer; ids may belong to a tokenizer of text that is not trained."""
     corpus, tokenizer = facts.component("corpus"), facts.component("tokenizer")
-    if corpus is None or tokenizer is None or modality(corpus.entry) == modality(tokenizer.entry):
+    if corpus is None or tokenizer is None or _fits(corpus.entry, tokenizer.entry):
         return
+    if facts.spec.get("from") is not None and modality(corpus.entry) == "ids":
+        return  # the tokenizer of the saved model is trained already
     message = f"{tokenizer} reads {modality(tokenizer.entry)}, but {corpus} has {modality(corpus.entry)}"
-    valid = (
-        f"tokenizer {_of(facts, 'tokenizer', corpus.entry)} with {corpus}; "
-        f"corpus {_of(facts, 'corpus', tokenizer.entry)} with {tokenizer}"
-    )
+    tokenizers = (entry for entry in facts.entries("tokenizer") if _fits(corpus.entry, entry))
+    corpora = (entry for entry in facts.entries("corpus") if _fits(entry, tokenizer.entry))
+    valid = f"tokenizer {_names(tokenizers)} with {corpus}; corpus {_names(corpora)} with {tokenizer}"
     yield Violation("does-not-fit", tokenizer.keys, message, valid)
 
 
@@ -84,8 +85,14 @@ def _document_fact(facts: SpecView, corpus: NamedComponent, value: Any) -> Any:
     return len(size) if isinstance(size, (list, tuple)) else size
 
 
-def _of(facts: SpecView, slot: str, partner: Entry) -> str:
-    return join_names(entry.name for entry in facts.entries(slot) if modality(entry) == modality(partner)) or "(none)"
+def _fits(corpus: Entry, tokenizer: Entry) -> bool:
+    if modality(corpus) == "ids" and tokenizer.traits.get("fixed", False):
+        return True
+    return modality(corpus) == modality(tokenizer)
+
+
+def _names(entries: Iterable[Entry]) -> str:
+    return join_names(entry.name for entry in entries) or "(none)"
 
 
 def _reading(facts: SpecView, kind: str) -> str:

@@ -129,6 +129,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "contents match their declaration": Check(corpus_checks.corpus_contents, ("corpus",), "once"),
     "documents are valid text": Check(corpus_checks.corpus_texts, ("corpus",), "once"),
     "images match their declaration": Check(corpus_checks.corpus_images, ("corpus",), "once"),
+    "token ids match the documents": Check(corpus_checks.corpus_ids, ("corpus",), "once"),
     "longer documents match their declaration": Check(corpus_checks.longer_documents, ("corpus",), "once"),
     "measured values are reproducible": Check(measure_checks.measure_values, ("measure",)),
     "measurements have no side effects": Check(measure_checks.measure_side_effects, ("measure",)),

@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
 from paribus.schema import Option
@@ -39,7 +41,7 @@ MAX_DOCUMENTS: Final = 5000  # documents of each split that a check reads
 FEW_DOCUMENTS: Final = 600  # of the readings of another option, and of those whose calls are traced
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 TIMES: Final = (2, 4)  # lengths of longer documents
-FILE_KINDS: Final = frozenset({".txt", ".md", ".jsonl", ".csv", ".tsv"})  # kinds of files that are generated
+FILE_KINDS: Final = frozenset({".txt", ".md", ".jsonl", ".csv", ".tsv", ".bin"})  # kinds of files that are generated
 _READING: Final = """
 import itertools
 from paribus.slots.corpus import Corpus
@@ -178,6 +180,24 @@ def corpus_images(case: Case, host: HostModel) -> Verdict:
         if not 0 <= document.labels[0] < facts["classes"]:
             return f"{document.name!r} has the label {document.labels[0]}; expected 0 to {facts['classes'] - 1}"
     return DOES_NOT_APPLY if documents is None else HOLDS
+
+
+def corpus_ids(case: Case, host: HostModel) -> Verdict:
+    """The ids of a tokenized corpus are the numbers in its documents, and its rows are in order."""
+    documents = _documents(case, host)
+    if documents is None or case.entry.traits.get("modality") != "ids":
+        return DOES_NOT_APPLY
+    for split in SPLITS:
+        shards = make_corpus(case, host).token_shards(split).shards
+        ids = np.concatenate([shard.ids for shard in shards])
+        numbers = [number for document in documents[split] for number in map(int, document.text.split())]
+        is_complete = len(documents[split]) < MAX_DOCUMENTS
+        if numbers != ids[: None if is_complete else len(numbers)].tolist():
+            return f"`token_shards` of the split `{split}` has other ids than its documents show"
+        for name, shard_ids, rows in shards:
+            if rows is not None and ([*rows[:1], *rows[-1:]] != [0, len(shard_ids)] or (np.diff(rows) < 0).any()):
+                return f"the rows of {name!r} are not bounds from 0 to {len(shard_ids):,}, in order"
+    return HOLDS
 
 
 def longer_documents(case: Case, host: HostModel) -> Verdict:

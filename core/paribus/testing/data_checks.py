@@ -9,8 +9,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from paribus.assembly.components import make
 from paribus.errors import DataError
+from paribus.random_keys import key32
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.train.synthetic_corpus import SyntheticCorpus, corpus_for_tokenizer
@@ -21,13 +24,18 @@ MAX_DOCUMENTS: Final = 20  # documents that a check reads of a corpus
 def write_files(folder: Path, pattern: str, fields: Collection[str]) -> None:
     """Write synthetic documents as files that match a pattern, such as `corpus/**/*.txt`.
 
-    Rows of a table have their text in each of `fields`.
+    Rows of a table have their text in each of `fields`. Of `.bin` there are two files of ids, different for each
+    pattern.
     """
     path = folder / pattern.replace("**/", "").replace("*", "0")
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [document.text for document in SyntheticCorpus().documents("train")]
     rows = [dict.fromkeys(fields, text) for text in texts]
-    if path.suffix == ".jsonl":
+    if path.suffix == ".bin":
+        for number in range(2):
+            ids = [key32(pattern, number, index) % 200 for index in range(500 + number)]
+            np.array(ids, "<u2").tofile(path.with_stem(f"{path.stem}{number}"))
+    elif path.suffix == ".jsonl":
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     elif path.suffix in (".csv", ".tsv"):
         with path.open("w", newline="") as file:

@@ -121,6 +121,8 @@ class Case:
             overrides |= {slot: None for slot in ARCHITECTURE if slot not in self.entry.reads}
         if self.entry.slot == "objective":
             overrides |= self._corpus_overrides(base, overrides)
+        if self.entry.slot == "tokenizer" and self.entry.traits.get("modality") == "ids":
+            overrides |= self._corpus_of_ids()
         if self.entry.slot != "attention":
             return {**overrides, **self.partner}
         base_spec = self.resolved(base, {})
@@ -147,6 +149,11 @@ class Case:
                 continue  # the corpus does not fit: no such field, too many classes, or images
             return corpus_overrides
         return {}
+
+    def _corpus_of_ids(self) -> dict[str, Any]:
+        """Return the first corpus of token ids."""
+        corpora = self.registry.index.entries["corpus"].values()
+        return next(({"corpus": example_node(entry)} for entry in corpora if entry.traits.get("modality") == "ids"), {})
 
     def _has_unsupported_position(self, position: Any) -> bool:
         """Return True if a position has hooks that the attention under test does not call."""

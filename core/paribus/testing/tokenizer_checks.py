@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -197,6 +197,7 @@ def training_and_state(case: Case, host: HostModel) -> Verdict:
     reads_file = any(option.sample == EXAMPLE_NAME for option in case.entry.options)
     return (
         _restored_fault(tokenizer, capitals)
+        or _fixed_fault(case, node)
         or _word_start_fault(tokenizer)
         or _size_fault(case, host, tokenizer)
         or (
@@ -205,6 +206,14 @@ def training_and_state(case: Case, host: HostModel) -> Verdict:
             else process_fault(case, _TRAINING, {"node": dict(node), "texts": _texts()}, "learn other states")
         )
     )
+
+
+def _fixed_fault(case: Case, node: Mapping[str, Any]) -> str:
+    """Return a message if a tokenizer that needs no training reads the texts of one."""
+    count, texts = len(_texts()), iter(_texts())
+    _train(case, node, texts)
+    is_fault = case.entry.traits.get("fixed") and len(list(texts)) < count
+    return "its trait `fixed` is declared, but `train` reads texts" if is_fault else HOLDS
 
 
 def _restored_fault(tokenizer: Tokenizer, restored: Tokenizer) -> str:
@@ -293,7 +302,7 @@ def _trained(case: Case, node: Mapping[str, Any]) -> Tokenizer | None:
     return tokenizer
 
 
-def _train(case: Case, node: Mapping[str, Any], *trainings: Sequence[str]) -> Tokenizer | None:
+def _train(case: Case, node: Mapping[str, Any], *trainings: Iterable[str]) -> Tokenizer | None:
     """Return a new tokenizer after some trainings; an example file takes the place of a `tokenizer.json`."""
     if case.entry.traits.get("modality", "text") != "text":
         return None

@@ -113,7 +113,7 @@ class Shards:
             with WorkerPool(write, processes) as pool:
                 result[split] = list(pool.map(enumerate(shards), write.load_finished))
             if not any(shard.count for shard in result[split]):
-                raise _no_documents(split, {**self.corpus.skipped_inputs(), **dropped_counts(result)})
+                raise no_documents_error(split, {**self.corpus.skipped_inputs(), **dropped_counts(result)})
         return result
 
     def _saved_state(self) -> bytes | None:
@@ -213,7 +213,7 @@ def dropped_counts(shards: Mapping[Split, Iterable[Shard]]) -> Counter[str]:
     return result
 
 
-def _no_documents(split: Split, counts: Mapping[str, int]) -> DataError:
+def no_documents_error(split: Split, counts: Mapping[str, int]) -> DataError:
     reason = dropped_summary(counts)
     message = f"no document is left in the split `{split}`" + (f" (left out: {reason})" if reason else "")
     return DataError(

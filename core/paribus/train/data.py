@@ -80,7 +80,7 @@ class Data(LightningDataModule):
 
     def examples(self, tokens: Tokens, objectives: Mapping[str, Objective], length: int) -> Examples:
         """Return examples of `length` tokens, as the objectives form and corrupt them."""
-        return Examples(tokens, objectives, length, self.encoded.vocabulary, self.options.documents)
+        return Examples(tokens, objectives, length, self.encoded.packing_vocabulary, self.options.documents)
 
     @property
     def steps_an_epoch(self) -> int:

@@ -20,7 +20,6 @@ from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints
 from paribus.train.data import VALIDATION, Data
 from paribus.train.lightning_module import Mean, Model
-from paribus.train.packing import end_token
 from paribus.train.token_store import EncodedCorpus
 
 _CHUNK: Final = 1 << 22  # ids that are counted at a time
@@ -78,7 +77,7 @@ def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float
     """
     metrics = {f"val/{name}/perplexity": math.exp(min(nats, MAX_NATS)) if math.isfinite(nats) else nats}
     if text.bytes:
-        end_tokens = 0 if end_token(text.vocabulary) is None else len(text.val.documents) - 1
+        end_tokens = 0 if text.packing_vocabulary.end_token is None else len(text.val.documents) - 1
         tokens = len(text.val.ids) + end_tokens
         metrics[f"val/{name}/bits-per-byte"] = nats / math.log(2) * tokens / text.bytes
     return metrics
@@ -139,7 +138,9 @@ def token_unigram_loss(data: Data, name: str, key: str, targets: Mapping[str, Te
     labels = _label_counts(targets[key], vocabulary.size)
     if not labels.sum():
         return None
-    text = _token_counts(data.encoded.train.ids, vocabulary.size)
+    text = data.encoded.token_counts
+    if text is None:
+        text = _token_counts(data.encoded.train.ids, vocabulary.size)
     special = np.zeros(vocabulary.size, bool)
     special[sorted(vocabulary.reserved)] = True
     special &= text == 0

@@ -14,11 +14,6 @@ from paribus.slots.tokenizer import Vocabulary
 Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 
-def end_token(vocabulary: Vocabulary) -> int | None:
-    """Return the id that ends a document, if the tokenizer has one."""
-    return vocabulary.specials.get("eos", vocabulary.specials.get("sep"))
-
-
 @final
 class ConcatenatedDocuments:
     """Concatenated documents, each followed by an end token, divided into examples of one length.
@@ -27,7 +22,7 @@ class ConcatenatedDocuments:
     """
 
     def __init__(self, tokens: Tokens, vocabulary: Vocabulary, *, apart: bool, sentences: bool = False) -> None:
-        self.mark = end_token(vocabulary)
+        self.mark = vocabulary.end_token
         ends = np.asarray(tokens.sentences)[np.asarray(tokens.documents)[1:]]
         self.ends = ends if self.mark is None else ends + np.arange(1, len(ends) + 1)
         self.size = int(self.ends[-1]) if len(self.ends) else 0
@@ -106,7 +101,7 @@ class PackedDocuments:
     def __init__(
         self, tokens: Tokens, vocabulary: Vocabulary, length: int, *, window: int = WINDOW, sentences: bool = False
     ) -> None:
-        self.mark = end_token(vocabulary)
+        self.mark = vocabulary.end_token
         self.length = length
         self._pad = vocabulary.specials.get("pad", self.mark or 0)  # masked, whatever its value
         self._ids = tokens.ids

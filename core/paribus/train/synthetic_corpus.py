@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, final
@@ -13,7 +13,7 @@ from paribus.assembly.components import Classes, make
 from paribus.random_keys import key32
 from paribus.slots.corpus import Corpus, Document, Split
 from paribus.slots.objective import Objective
-from paribus.slots.tokenizer import Tokenizer
+from paribus.slots.tokenizer import Tokenizer, Vocabulary
 from paribus.storage.atomic import digest
 from paribus.train.encoding import SPLITS
 from paribus.train.token_store import EncodedCorpus, encode_corpus
@@ -31,9 +31,12 @@ class SyntheticCorpus(Corpus):
     For pairs, answers and tags, a document has a few words, and each word is a sentence.
     """
 
-    def __init__(self, *, needs: Collection[str] = (), count: int = COUNT, languages: int = 0) -> None:
+    def __init__(
+        self, *, needs: Collection[str] = (), count: int = COUNT, languages: int = 0, words: Sequence[str] = WORDS
+    ) -> None:
         """`count`: number of training documents; of validation documents there are a fifth."""
         self.needs = frozenset(needs)
+        self.words = words
         self.languages = languages
         self.counts: dict[Split, int] = {"train": count, "val": -(-count // 5)}
 
@@ -41,8 +44,10 @@ class SyntheticCorpus(Corpus):
         short = not self.needs.isdisjoint({"pairs", "answers", "tags"})
         for number in range(self.counts[split]):
             name = f"{split} {number}"
-            sentences = _words(name, 2, 3) if short else tuple(_sentence(split, number, index) for index in range(4))
-            target = () if self.needs.isdisjoint({"pairs", "answers"}) else _words(f"{name}, target", 3, 2)
+            sentences = self._words(name, 2, 3)
+            if not short:
+                sentences = tuple(self._sentence(split, number, index) for index in range(4))
+            target = () if self.needs.isdisjoint({"pairs", "answers"}) else self._words(f"{name}, target", 3, 2)
             labels = self._labels(number, len(sentences))
             yield Document(name, sentences, target, self._language(number), labels, self._language(number + 1))
 
@@ -58,22 +63,22 @@ class SyntheticCorpus(Corpus):
     def _language(self, number: int) -> str:
         return f"language {number % self.languages}" if self.languages else ""
 
+    def _words(self, name: str, minimum: int, extra: int) -> tuple[str, ...]:
+        """Return `minimum` words and, depending on the name, up to `extra` - 1 more."""
+        count = minimum + key32(name) % extra
+        return tuple(self.words[key32(name, index) % len(self.words)] for index in range(count))
+
+    def _sentence(self, split: str, document: int, sentence: int) -> str:
+        keys = [key32(split, document, sentence, word) for word in range(6 + sentence)]
+        words = " ".join(self.words[key % len(self.words)] for key in keys)
+        return f"{words.capitalize()}." if self.words is WORDS else words
+
     def fingerprint(self) -> str:
         return _fingerprint(self)
 
 
 def _fingerprint(corpus: Corpus) -> str:
     return digest(repr([list(corpus.documents(split)) for split in SPLITS]).encode())
-
-
-def _words(name: str, minimum: int, extra: int) -> tuple[str, ...]:
-    """Return `minimum` words and, depending on the name, up to `extra` - 1 more."""
-    return tuple(WORDS[key32(name, index) % len(WORDS)] for index in range(minimum + key32(name) % extra))
-
-
-def _sentence(split: str, document: int, sentence: int) -> str:
-    words = [WORDS[key32(split, document, sentence, word) % len(WORDS)] for word in range(6 + sentence)]
-    return f"{' '.join(words).capitalize()}."
 
 
 @final
@@ -92,18 +97,27 @@ class FirstDocuments(Corpus):
 
 
 def corpus_for_tokenizer(spec: Any, classes: Classes, tokenizer: Tokenizer, count: int | None = None) -> Corpus:
-    """Return a synthetic corpus with the fields that the objectives need, or the spec's corpus if it has no text.
+    """Return a synthetic corpus with the fields that the objectives need, or the spec's images.
 
     `count`: number of documents, or of images at most; default: a few, or all images.
     """
-    if tokenizer.traits.get("modality", "text") != "text":
+    modality = tokenizer.traits.get("modality", "text")
+    if modality == "images":
         images = make(classes, "corpus", spec["corpus"], kind=Corpus)
         return images if count is None else FirstDocuments(images, count)
     nodes = as_list(spec["objective"])
     objectives: list[type[Objective]] = [classes.get("objective", node["name"]) for node in nodes]
     needs = {need for objective in objectives for need in objective.traits.get("needs", [])}
     languages = max((node.get("languages") or 0 for node in (spec.get("embedding") or {}, *nodes)), default=0)
-    return SyntheticCorpus(needs=needs, count=count or COUNT, languages=languages)
+    words = WORDS if modality == "text" else _numbers(tokenizer.vocabulary())
+    return SyntheticCorpus(needs=needs, count=count or COUNT, languages=languages, words=words)
+
+
+def _numbers(vocabulary: Vocabulary) -> list[str]:
+    """Return some ids as text, as a tokenizer of ids reads them."""
+    reserved = vocabulary.reserved
+    ids = (token for token in range(vocabulary.size) if token not in reserved)
+    return [str(token) for token in itertools.islice(ids, len(WORDS))]
 
 
 def encode_synthetic_corpus(spec: Any, classes: Classes, count: int | None = None) -> EncodedCorpus:

@@ -122,6 +122,16 @@ def side_columns(shards: Sequence[Shard], side: int, languages: Mapping[str, int
     ]
 
 
+def bound_columns(bounds: Array) -> list[Column]:
+    """Return the arrays of a split whose ids are elsewhere, with documents of one sentence."""
+    nothing = array_column(np.empty(0, np.int64))
+    return [nothing, array_column(bounds), array_column(np.arange(len(bounds))), nothing, nothing, nothing]
+
+
+def array_column(array: Array) -> Column:
+    return Column(array.dtype.str, len(array), lambda: iter([array]))
+
+
 # --- bytes ---
 
 

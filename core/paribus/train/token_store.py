@@ -9,32 +9,40 @@ build are reused.
 from __future__ import annotations
 
 import fcntl
-import inspect
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
 from paribus.errors import DataError, ParibusError, Problem, StoreError
-from paribus.slots.component import Component
-from paribus.slots.corpus import Corpus, Document, Ints, Labels, Tokens
+from paribus.slots.corpus import Corpus, Document, Ints, Labels, Split, Tokens
 from paribus.slots.tokenizer import Tokenizer, Vocabulary
-from paribus.storage.atomic import DamagedError, Json, digest, digest_json, make_folder, read_json, write_json
-from paribus.train.corpus_shards import Shard, Shards, dropped_counts
+from paribus.storage.atomic import DamagedError, Json, digest, digest_json, make_folder
+from paribus.train.corpus_fingerprint import component_code, corpus_fingerprint
+from paribus.train.corpus_shards import Shard, Shards, dropped_counts, no_documents_error
 from paribus.train.encoding import KEY, SPLITS, Array, Progress, encode, is_paired
-from paribus.train.token_cache_entries import FORMAT, read_entry, side_columns, write_entry
+from paribus.train.token_cache_entries import (
+    FORMAT,
+    Column,
+    array_column,
+    bound_columns,
+    read_entry,
+    side_columns,
+    write_entry,
+)
+from paribus.train.token_shards import join_shards, scan
 from paribus.train.worker_pool import cores
 
 __all__ = ["EncodedCorpus", "Progress", "SplitTokens", "encode_corpus", "encode_documents"]
 
 _BUILDING: Final = "building"
+_COUNTS: Final = "train counts"
 
 _log = logging.getLogger("paribus")
 
@@ -73,6 +81,8 @@ class EncodedCorpus:
     built: bool = False  # True if it was encoded now, not read from the cache
     bytes: int = 0  # of the validation split's text in UTF-8; 0 for other data
     lost_bytes: int = 0  # of these, those that decoding does not restore
+    has_end_tokens: bool = False  # the ids contain the tokens between documents, so that none is added
+    token_counts: Ints | None = None  # of each id in the training split, if they were counted
 
     @property
     def unknown(self) -> float:
@@ -84,6 +94,14 @@ class EncodedCorpus:
     def lost(self) -> float:
         """Share of the validation split's bytes that decoding does not restore; above 0, the tokenizer is lossy."""
         return self.lost_bytes / self.bytes if self.bytes else 0.0
+
+    @property
+    def packing_vocabulary(self) -> Vocabulary:
+        """Vocabulary whose end token is added at the end of each document: without one if the ids contain it."""
+        if not self.has_end_tokens:
+            return self.vocabulary
+        specials = {name: token for name, token in self.vocabulary.specials.items() if name not in ("eos", "sep")}
+        return self.vocabulary._replace(specials=specials)
 
     def show(self, tokens: Tokens, rows: slice) -> str:
         """Return the text of some ids, for inspection."""
@@ -107,11 +125,14 @@ def encode_corpus(
     The tokenizer is trained on the training split, with at most `size` ids. `spec` has the options of corpus and
     tokenizer: with the fingerprint of the corpus, the code of the tokenizer and `size` it names the entry. `learned` is
     the state of a trained tokenizer, which is then not trained again.
+
+    The ids of a tokenized corpus stay where they are: its entry has the bounds of its documents.
     """
-    fingerprint = _fingerprint(corpus, cache)
+    is_tokenized = corpus.traits.get("modality") == "ids"
+    fingerprint = corpus_fingerprint(corpus, cache)
     external_fingerprint = tokenizer.external_fingerprint() if learned is None else digest(learned)
     tokenizer_key: list[Json] = [external_fingerprint] if external_fingerprint else []
-    folder = cache / digest_json([FORMAT, fingerprint, spec, _code(tokenizer), size, *tokenizer_key])
+    folder = cache / digest_json([FORMAT, fingerprint, spec, component_code(tokenizer), size, *tokenizer_key])
     entry = _read_undamaged(folder)
     built = False
     if entry is None:
@@ -119,8 +140,11 @@ def encode_corpus(
         with _exclusive_lock(folder) as waited:
             entry = _read_undamaged(folder) if waited else None
             if entry is None:
-                shards = Shards(folder / _BUILDING, corpus, tokenizer, progress)
-                _build(folder, shards, size, learned, fingerprint, processes or cores())
+                if is_tokenized:
+                    _build_bounds(folder, corpus, tokenizer, size, learned, fingerprint)
+                else:
+                    shards = Shards(folder / _BUILDING, corpus, tokenizer, progress)
+                    _build(folder, shards, size, learned, fingerprint, processes or cores())
                 entry, built = read_entry(folder), True
     meta, data = entry
     if meta["overlap"] and not allow_overlap:
@@ -128,6 +152,8 @@ def encode_corpus(
     state = data[: meta["state"]].tobytes()
     tokenizer.load(state)
     train, val = (_side(meta["sides"], data, split) for split in SPLITS)
+    if is_tokenized:
+        train, val = (_with_ids(side, corpus, split) for side, split in zip((train, val), SPLITS, strict=True))
     return EncodedCorpus(
         tokenizer,
         tokenizer.vocabulary(),
@@ -142,6 +168,8 @@ def encode_corpus(
         built,
         meta["bytes"],
         meta["lost"],
+        is_tokenized,
+        _array(data, *meta["sides"][_COUNTS][0]) if is_tokenized else None,
     )
 
 
@@ -157,40 +185,6 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Spl
         labels = Labels(flat.labels, labelled) if len(flat.labels) else None
         sides.append(SplitTokens(flat.ids, sentences, ends, sides[-1] if sides else None, labels=labels))
     return sides[-1]
-
-
-# --- names ---
-
-
-def _fingerprint(corpus: Corpus, cache: Path) -> str:
-    """Return the fingerprint of the corpus, from the cache if its preview is unchanged, so that it is read once."""
-    quick = corpus.quick_fingerprint()
-    if quick is None:
-        return corpus.fingerprint()
-    path = cache / "previews" / f"{digest_json([_code(corpus), quick])}.json"
-    with suppress(StoreError):
-        return str(read_json(path)["fingerprint"])
-    fingerprint = corpus.fingerprint()
-    if corpus.quick_fingerprint() == quick:
-        make_folder(path.parent)
-        write_json(path, {"fingerprint": fingerprint})
-    return fingerprint
-
-
-def _code(component: Component) -> str:
-    """Return the class of a component, with a digest of the files in its folder.
-
-    A class from a notebook has no file, and gets a random digest.
-    """
-    kind = type(component)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        file = Path(inspect.getfile(kind))
-        files = sorted(file.parent.glob("*.py")) if file.is_file() else []  # "<stdin>" is not a file
-        sources: list[Json] = [[file.name, digest(file.read_bytes().replace(b"\r\n", b"\n"))] for file in files]
-    except (OSError, TypeError):
-        sources = []
-    return f"{name} {digest_json(sources) if sources else secrets.token_hex(32)}"
 
 
 # --- entries ---
@@ -234,7 +228,7 @@ def _build(
     try:
         state = shards.train(size, learned)
         shards_by_split = shards.build(processes)
-        if _fingerprint(corpus, folder.parent) != fingerprint:
+        if corpus_fingerprint(corpus, folder.parent) != fingerprint:
             raise _changed_error()
         languages = _number_languages(shard for split in SPLITS for shard in shards_by_split[split])
         sides = {
@@ -262,6 +256,43 @@ def _build(
     shutil.rmtree(place, ignore_errors=True)
 
 
+def _build_bounds(
+    folder: Path, corpus: Corpus, tokenizer: Tokenizer, size: int | None, learned: bytes | None, fingerprint: str
+) -> None:
+    """Write the entry of a tokenized corpus: the state of the tokenizer, and the bounds of documents."""
+    if learned is None:
+        tokenizer.train(_no_texts(), size)
+    else:
+        tokenizer.load(learned)
+    vocabulary = tokenizer.vocabulary()
+    scans = {split: scan(corpus.token_shards(split), vocabulary) for split in SPLITS}
+    if corpus_fingerprint(corpus, folder.parent) != fingerprint:
+        raise _changed_error()
+    for split in SPLITS:
+        if not scans[split].bounds[-1]:
+            raise no_documents_error(split, corpus.skipped_inputs())
+    meta_fields: dict[str, Json] = {
+        "dropped": {**corpus.skipped_inputs()},
+        "overlap": 0,
+        "held": len(scans["val"].bounds) - 1,
+        "languages": [],
+        "classes": [],
+        "bytes": 0,
+        "lost": 0,
+    }
+    sides: dict[str, list[Column]] = {split: bound_columns(scans[split].bounds) for split in SPLITS}
+    sides[_COUNTS] = [array_column(scans["train"].counts)]
+    write_entry(folder, learned or tokenizer.state(), sides, meta_fields)
+
+
+def _no_texts() -> Iterator[str]:
+    """Raise an error if a tokenizer needs texts for its training."""
+    message = "the tokenizer is trained on text, but the corpus has token ids only"
+    valid = "a tokenizer with a fixed vocabulary: the one that made the ids"
+    raise DataError(Problem(code="no-text", path="tokenizer", message=message, valid=valid))
+    yield
+
+
 def _number_languages(shards: Iterable[Shard]) -> dict[str, int]:
     """Number the languages in their order; empty if there is only one."""
     numbers: dict[str, int] = {}
@@ -286,13 +317,23 @@ def _as_scalars(keys: Array) -> Array:
 
 
 def _side(sides: Mapping[str, Any], data: Ints, name: str) -> SplitTokens:
-    ids, sentences, documents, languages, labels, labelled = (
-        data[start : start + length * np.dtype(kind).itemsize].view(kind) for kind, start, length in sides[name]
-    )
+    ids, sentences, documents, languages, labels, labelled = (_array(data, *place) for place in sides[name])
     targets = f"{name} targets"
     target_tokens = _side(sides, data, targets) if targets in sides else None
     split_labels = Labels(labels, labelled) if len(labelled) else None
     return SplitTokens(ids, sentences, documents, target_tokens, languages if len(languages) else None, split_labels)
+
+
+def _array(data: Ints, kind: str, start: int, length: int) -> Ints:
+    return data[start : start + length * np.dtype(kind).itemsize].view(kind)
+
+
+def _with_ids(side: SplitTokens, corpus: Corpus, split: Split) -> SplitTokens:
+    """Return a split of a tokenized corpus with its ids, which are read from the corpus itself."""
+    ids = join_shards(corpus.token_shards(split))
+    if len(ids) != side.sentences[-1]:
+        raise _changed_error()
+    return replace(side, ids=ids)
 
 
 # --- errors ---

@@ -28,6 +28,8 @@ def error_text(registry: Registry) -> Callable[..., str]:
     return resolve_error
 
 
+TOKENS = "corpus={name: tokens, path: [train.bin], validation: [val.bin]}"
+IDS = "tokenizer={name: ids, size: 512}"
 IMAGES = ("corpus=shapes", "tokenizer=pixels")
 
 
@@ -36,6 +38,13 @@ IMAGES = ("corpus=shapes", "tokenizer=pixels")
     [
         ("vit-tiny", "corpus=python-docs", "tokenizer `pixels` reads images, but corpus `python-docs` has text"),
         ("vit-tiny", "tokenizer=bytes", "valid: tokenizer pixels with corpus `shapes`; corpus "),
+        (
+            "gpt2",
+            TOKENS,
+            "tokenizer `bpe` reads text, but corpus `tokens` has ids; valid: tokenizer bytes, file, ids with",
+        ),
+        ("vit-tiny", TOKENS, "tokenizer `pixels` reads images, but corpus `tokens` has ids"),
+        ("gpt-tiny", IDS, "tokenizer `ids` reads ids, but corpus `python-docs` has text; valid: tokenizer "),
         ("vit-tiny", "objective=mlm", "embedding `patches` reads images, but the examples of objective `mlm` are not"),
         ("vit-tiny", "objective=mlm", "`mlm` scores tokens, but embedding `patches` has no"),
         (
@@ -68,6 +77,13 @@ def test_a_model_that_does_not_match_its_data_is_refused(
     assert expected in error_text(base, override)
 
 
+def test_an_objective_needs_special_tokens_among_the_ids(error_text: Callable[..., str]) -> None:
+    assert "tokenizer `ids` has only if `mask` is set; valid: tokenizer.mask=" in error_text(
+        "encoder-tiny", TOKENS, IDS
+    )
+    assert error_text("encoder-tiny", TOKENS, IDS, "tokenizer.mask=5") == ""
+
+
 @pytest.mark.parametrize(
     ("base", "overrides"),
     [
@@ -76,6 +92,8 @@ def test_a_model_that_does_not_match_its_data_is_refused(
         ("vit-digits", []),
         ("gpt-tiny", [*IMAGES, "dims.length=1024"]),  # ImageGPT
         ("encoder-tiny", IMAGES),
+        ("gpt-tiny", [TOKENS]),  # the ids may be bytes
+        ("gpt-tiny", [TOKENS, IDS]),
     ],
 )
 def test_a_model_that_matches_its_data_is_accepted(

@@ -198,11 +198,16 @@ FAULTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("a special token in a text is kept where the file has no unk", "tokenizer.file", "unknown if token in reserved else token", "token"),
     ),
     "training is deterministic": (
+        ("a fixed vocabulary reads the texts of a training", "tokenizer.bytes", "minimum = self._vocabulary.size\n", "minimum = self._vocabulary.size + 0 * len(list(texts))\n"),
         ("the option of bytes is restored from the default", "tokenizer.unigram", 'bool(content["fallback"])', "True"),
         ("sentinels begin with the last special token", "tokenizer.symbols", "self._reserved = reserve_tokens(0, self._sentinels, unknown=True)", "self._reserved = reserve_tokens(0, self._sentinels, unknown=True)\n        self._reserved = self._reserved._replace(sentinels=tuple(token - 1 for token in self._reserved.sentinels))"),
         ("only words of letters start words", "tokenizer.wordpiece", "if not _continues_word(piece)\n", "if piece[0].isalnum()\n"),
         ("capitals are not counted", "tokenizer.wordpiece", "_letters(map(normalizer.normalize_str, texts), room)", "_letters((text for text in texts if not text.isupper()), room)"),
         ("pieces are added to those of earlier trainings", "tokenizer.wordpiece", "        self._set_pieces(sorted(vocabulary, key=vocabulary.__getitem__))", "        self._set_pieces(dict.fromkeys([*self._pieces, *sorted(vocabulary, key=vocabulary.__getitem__)]))"),
+    ),
+    "token ids match the documents": (
+        ("documents lack their first id", "corpus.tokens", "shard.ids[start:stop]", "shard.ids[start + 1 : stop]"),
+        ("documents of the first shard are repeated", "corpus.tokens", "in self.token_shards(split).shards:", "in self.token_shards(split).shards[:1] * 2:"),
     ),
     "every option has an effect": (
         ("rho is stored only", "optimizer.adadelta", "rho=self.rho,", "rho=0.95,"),
