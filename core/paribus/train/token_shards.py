@@ -51,10 +51,13 @@ class JoinedIds:
         return self._gather(indices.clip(0, len(self) - 1) if mode == "clip" else indices)
 
     def _gather(self, places: Array) -> Array:
-        flat = np.where(places < 0, places + len(self), places).reshape(-1)
+        flat = places.reshape(-1)
+        if flat.size and flat.min() < 0:
+            flat = np.where(flat < 0, flat + len(self), flat)
         if flat.size and not 0 <= flat.min() <= flat.max() < len(self):
             raise IndexError(f"a place outside of the {len(self):,} ids")
-        number = (np.searchsorted(self._starts, flat, side="right") - 1).astype(np.uint32)
+        number = np.searchsorted(self._starts, flat, side="right") - 1
+        number = number.astype(np.min_scalar_type(len(self._arrays)))  # numpy sorts small types faster
         order = np.argsort(number, kind="stable")
         bounds = np.flatnonzero(np.diff(number[order], prepend=-1, append=-1).astype(bool))
         ids = np.empty(flat.shape, self.dtype)

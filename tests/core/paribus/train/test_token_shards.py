@@ -1,5 +1,6 @@
 """Tokenized corpora: ids are read where they are, checked once, and divided into documents."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import paribus
 from paribus import Corpus, CorpusTraits, DataError, Document, Split, Tokenizer, TokenShard, TokenShards, Vocabulary
+from paribus.assembly.metric_names import metric_names
+from paribus.registry import Registry
+from paribus.specs import resolved
 from paribus.train import token_shards
+from paribus.train.evaluate import evaluate, unigram_baselines
 from paribus.train.packing import ConcatenatedDocuments, PackedDocuments
 from paribus.train.token_shards import JoinedIds, join_shards, scan
 from paribus.train.token_store import EncodedCorpus, encode_corpus
@@ -199,6 +205,34 @@ def test_ids_that_changed_without_another_fingerprint_are_an_error(tmp_path: Pat
     corpus.fingerprint = lambda: fingerprint  # type: ignore[method-assign]  # an unchanged file time
     with pytest.raises(DataError, match=r"corpus-changed\] corpus"):
         build(tmp_path, corpus)
+
+
+def test_a_model_is_evaluated_and_saved_with_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, components: Registry
+) -> None:
+    monkeypatch.setenv("PARIBUS_CACHE_DIR", str(tmp_path / "cache"))
+    for name, lengths in (("train", range(5, 60)), ("val", range(8, 20))):
+        np.array(ids_of(lengths, 0), "<u2").tofile(tmp_path / f"{name}.bin")
+    spec = paribus.spec(
+        "gpt-tiny",
+        f"corpus={{name: tokens, path: [{tmp_path}/train.bin], validation: [{tmp_path}/val.bin]}}",
+        "tokenizer={name: ids, size: 12, eos: 9}",
+        "data={batch: 4, validation: 8}",
+        "dims.length=16",
+        registry=components,
+    )
+    data, model = paribus.data(spec, registry=components), paribus.assemble(spec, registry=components)
+    tokens = data.step(0).streams["body"].tokens
+    assert int(tokens.max()) <= END
+    assert not ((tokens[:, 1:] == END) & (tokens[:, :-1] == END)).any()
+    metrics = evaluate(model, data)
+    assert metrics.keys() == set(metric_names(resolved(spec, registry=components), components, components.index))
+    assert not any("bits-per-byte" in name for name in metrics)
+    assert math.isfinite(unigram_baselines(model, data)["val/clm/loss"])
+    paribus.save(model, tmp_path / "saved")
+    text = paribus.load(tmp_path / "saved", registry=components).text
+    assert text is not None
+    assert text.read(text.decode([3, END, 4])) == [3, END, 4]
 
 
 def test_join_shards_keeps_a_single_array() -> None:
