@@ -756,7 +756,7 @@ FAULTS = (
     (
         "a special token that is spelled out in a text is encoded as that token",
         "tokenizer.file",
-        "return [[unknown if token in reserved else token for token in encoding.ids] for encoding in encodings]",
+        "return [self._without_reserved(encoding.ids) for encoding in encodings]",
         "return [list(encoding.ids) for encoding in encodings]",
         "",
     ),
