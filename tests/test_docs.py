@@ -1,8 +1,11 @@
 """Documentation: examples run, signatures match the code, and tables are current."""
 
 import ast
+import os
 import re
 import runpy
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,8 +103,6 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def check_command(command: str, output_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Run a `paribus` command, and assert that its output contains each line of the page."""
-    import shlex
-
     program, *words = shlex.split(command)
     assert program == "paribus", command
     capsys.readouterr()
@@ -109,6 +110,44 @@ def check_command(command: str, output_lines: list[str], capsys: pytest.CaptureF
     output = collapse_whitespace(capsys.readouterr().out)
     for line in output_lines:
         assert collapse_whitespace(line) in output, f"{command} does not print: {line}\n{output}"
+
+
+README_FILES = {
+    "my/study.yaml": "{base: gpt-tiny, vary: {position: [rope]}, seeds: 2, budget: {steps: 4}, metric: val/clm/loss}",
+    **dict.fromkeys(("old.json", "new.json"), '{"benchmarks": [{"name": "a", "stats": {"data": [1.0, 1.1, 1.2]}}]}'),
+}
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    for name, content in README_FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=4)).save_pretrained(tmp_path / "gpt2")
+    run_program(tmp_path, "paribus", "run", "quickstart")
+    text = (ROOT / "README.md").read_text()
+    readme_commands = [
+        command.partition(" #")[0].replace("DIR", "model").strip()
+        for block in re.findall(r"^```console\n(\$ paribus.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+        for command in re.findall(r"^\$ (.*)$", block, flags=re.MULTILINE)
+    ]
+    assert len(readme_commands) > 10
+    for command in readme_commands:
+        saving = ["--save", "model"] if command.startswith("paribus train gpt-tiny") else []
+        run_program(tmp_path, *shlex.split(command), *saving)
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    trial = next(path.parent for path in (tmp_path / "runs" / "quickstart").glob("*/record.json"))
+    run_program(tmp_path, "python", "-c", example.replace("runs/quickstart/HASH", str(trial)))
+
+
+def run_program(folder: Path, program: str, *arguments: str) -> None:
+    """Run a program of this environment, and assert that it succeeds."""
+    path = Path(sys.executable).with_name(program)
+    environment = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    ended = subprocess.run([path, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{program} {shlex.join(arguments)}\n{ended.stdout}\n{ended.stderr}"
 
 
 def collapse_whitespace(text: str) -> str:
