@@ -14,7 +14,7 @@ from benchmarks.paired import Estimate, Verdict, verdict
 class Claim:
     """Row of the table of results. Without a limit, it is only informative."""
 
-    goal: str  # its number in README.md, or empty
+    goal: str  # its number in GOALS.md, or empty
     what: str
     measured: Estimate
     unit: str = "×"  # noqa: RUF001  # the multiplication sign

@@ -1,4 +1,4 @@
-"""Table of benchmark results: `python benchmarks/report.py RESULTS.json` prints it and writes it to README.md."""
+"""Table of benchmark results: `python benchmarks/report.py RESULTS.json` prints it and writes it to GOALS.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks import machine  # noqa: E402  # the line above lets it be found
 from benchmarks.claims import Claim, from_json  # noqa: E402  # the same
 from benchmarks.paired import Estimate  # noqa: E402  # the same
 
-README = HERE / "README.md"
+PAGE = HERE / "GOALS.md"
 BEGIN, END = "<!-- written by report.py: begin -->", "<!-- written by report.py: end -->"
 GOAL_COLUMNS = ("goal", "what", "limit", "measured, 95 %", "A/A", "contrast", "")
 OTHER_COLUMNS = ("what", "measured, 95 %", "")
@@ -27,7 +27,7 @@ OTHER_COLUMNS = ("what", "measured, 95 %", "")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", nargs="*", type=Path, help="files that `make bench` wrote")
-    parser.add_argument("--print", action="store_true", dest="print_only", help="do not write README.md")
+    parser.add_argument("--print", action="store_true", dest="print_only", help="do not write GOALS.md")
     parser.add_argument("--name", action="store_true", help="print the path of today's results of this machine")
     options = parser.parse_args(argv)
     if options.name:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(text(document, claims))
         blocks.append(markdown(document, claims, results.name))
     if not options.print_only:
-        write(README, "\n\n".join(blocks))
+        write(PAGE, "\n\n".join(blocks))
     return 0
 
 
