@@ -125,7 +125,9 @@ def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
     for name, content in README_FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=4)).save_pretrained(tmp_path / "gpt2")
+    GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=4)).save_pretrained(
+        tmp_path / "gpt2"
+    )
     run_program(tmp_path, "paribus", "run", "quickstart")
     text = (ROOT / "README.md").read_text()
     readme_commands = [
@@ -172,6 +174,12 @@ def has_target(page: Path, link: str) -> bool:
     file, _, anchor = link.partition("#")
     target = page.parent / file if file else page
     return target.exists() and (not anchor or anchor in map(anchor_of, HEADING.findall(target.read_text())))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "ablations").glob("*/RESULTS.md")), ids=lambda page: page.parent.name)
+def test_no_verdict_of_a_shipped_study_is_withheld(page: Path) -> None:
+    withheld = [line for line in page.read_text().splitlines() if "withheld" in line or line.startswith("- ✗")]
+    assert withheld == []
 
 
 def anchor_of(heading: str) -> str:

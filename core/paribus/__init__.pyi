@@ -69,7 +69,6 @@ from .parts.weight_conversion import WeightConverter as WeightConverter
 from .parts.weight_conversion import copy_table_rows as copy_table_rows
 from .planning.api import records as records
 from .planning.api import study as study
-from .planning.code_hash import code_fingerprint as code_fingerprint
 from .random_keys import key32 as key32
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed
@@ -156,6 +155,7 @@ from .slots.topology import Topology as Topology
 from .slots.topology import TopologyTraits as TopologyTraits
 from .slots.topology import memory_of as memory_of
 from .specs.resolve import spec as spec
+from .storage.code_hash import code_fingerprint as code_fingerprint
 from .train.adapt import adapt as adapt
 from .train.api import assemble as assemble
 from .train.api import data as data

@@ -13,10 +13,10 @@ from typing import Any, Final, final
 
 import paribus
 from paribus.hookspecs import SLOTS
-from paribus.planning.code_hash import CodeHashes, closure
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json
+from paribus.storage.code_hash import CodeHashes, closure
 
 RECORD_VERSION: Final = 2  # raised when the records of before cannot be compared with those of today
 LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
@@ -30,6 +30,8 @@ UNHASHED: Final = frozenset(
         "train/progress",
         "train/provenance",
         "train/spec_costs",  # sizes that planning matches, which are in the spec, and speeds
+        "train/step_memory",  # predicted sizes
+        "train/synthetic_corpus",  # of predictions and of the conformance kit
         "train/trial_options",
         "train/worker_pool",  # its results have the order of its items, whatever the number of processes
         "inference/attention_maps",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from paribus.assembly.build import build
 from paribus.assembly.components import make
 from paribus.assembly.cost import count_parameters
-from paribus.errors import ParibusError
+from paribus.errors import ParibusError, SpecError
 from paribus.hookspecs import SLOTS
 from paribus.kernels import KERNELS
 from paribus.parts.batch import Batch
@@ -31,6 +31,7 @@ from paribus.registry import Index, Registry
 from paribus.schema import Option, Range
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
+from paribus.specs import resolved
 from paribus.specs.tree import get_path
 from paribus.train.assemble import build_data, build_model
 from paribus.train.data import VALIDATION
@@ -283,9 +284,15 @@ class _Prober:
         return "neutral" if self._differs((inference_behavior,), setting.path, setting.alternatives) else "ignored"
 
     def acts_as_baseline(self, setting: Setting) -> bool:
-        """Return True if a component acts as the baseline's does in training."""
+        """Return True if a component acts as the baseline's does in training, where it fits the other components."""
         probes = SLOT_PROBES.get(setting.slot, MODEL_PROBES)
-        return self._differs(probes, setting.path, setting.alternatives) is False
+        fitting = [value for value in setting.alternatives if self._is_valid(setting.path, value)]
+        return self._differs(probes, setting.path, fitting) is False
+
+    def _is_valid(self, path: str, value: Any) -> bool:
+        with suppress(SpecError):
+            return bool(resolved(_without_sources(_with_value(self.spec, path, value)), registry=self.context.classes))
+        return False
 
     def _differs(self, probes: Sequence[Probe], path: str, values: Sequence[Any]) -> bool | None:
         """Return True if any of these values acts differently from the current one; None if none could be tried."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from paribus.errors import StoreError
 from paribus.slots.component import Component
 from paribus.slots.corpus import Corpus
-from paribus.storage.atomic import Json, digest, digest_json, make_folder, read_json, write_json
+from paribus.storage.atomic import digest_json, make_folder, read_json, write_json
+from paribus.storage.code_hash import closure, code_fingerprint
 
 
 def corpus_fingerprint(corpus: Corpus, cache: Path) -> str:
@@ -29,16 +30,17 @@ def corpus_fingerprint(corpus: Corpus, cache: Path) -> str:
 
 
 def component_code(component: Component) -> str:
-    """Return the class of a component, with a digest of the files in its folder.
+    """Return the class of a component, with a hash of its file and of the modules of its package that this imports.
 
-    A class from a notebook has no file, and gets a random digest.
+    A file outside of a package may import any of its folder. A class from a notebook has no file, and gets a random
+    hash.
     """
     kind = type(component)
     name = f"{kind.__module__}.{kind.__qualname__}"
     try:
         file = Path(inspect.getfile(kind))
-        files = sorted(file.parent.glob("*.py")) if file.is_file() else []  # "<stdin>" is not a file
-        sources: list[Json] = [[file.name, digest(file.read_bytes().replace(b"\r\n", b"\n"))] for file in files]
+        files = closure(file) if (file.parent / "__init__.py").exists() else file.parent.glob("*.py")
+        hashes = code_fingerprint(*sorted(files)) if file.is_file() else []  # "<stdin>" is not a file
     except (OSError, TypeError):
-        sources = []
-    return f"{name} {digest_json(sources) if sources else secrets.token_hex(32)}"
+        hashes = []
+    return f"{name} {digest_json([*hashes]) if hashes else secrets.token_hex(32)}"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.planning.code_hash import closure
 from paribus.planning.identity import code_of, components_of, identity_of
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
 from paribus.specs.tree import plain_tree
+from paribus.storage.code_hash import closure
 from paribus.studies.designs import BASELINE
 from paribus.studies.study import parse_study
 

@@ -143,6 +143,15 @@ def test_a_change_hidden_by_another_change_acts_as_baseline(components: Registry
     assert found_of(components, text, instead, **narrow).same_as_baseline == ()
 
 
+def test_a_baseline_component_that_does_not_fit_the_variant_is_not_tried(
+    components: Registry, text: EncodedCorpus
+) -> None:
+    varied = {"topology": "decoder", "attention": "mha", "norm": "rmsnorm", "placement": "pre", "feedforward": "glu"}
+    instead = {key: spec(components, preset="lstm-lm-tiny")[key] for key in ("topology", "attention")}
+    whole = spec(components, preset="lstm-lm-tiny", **varied)
+    assert probe_variant(whole, varied, components, text, instead).same_as_baseline == ()
+
+
 def test_schedules_and_optimizers_are_probed_without_a_model(components: Registry, monkeypatch: Any) -> None:
     monkeypatch.setattr(ablation_probe, "build_model", None)
     varied: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Token store: entries are cached, found again and always verified."""
 
+import importlib
 import logging
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary, labels_of
+from paribus.train.corpus_fingerprint import component_code
 from paribus.train.token_store import EncodedCorpus, SplitTokens, encode_corpus
 
 TRAIN = [Document("a", ("One.", "Two.")), Document("b", ("Three.",))]
@@ -272,3 +274,22 @@ def test_the_store_imports_no_torch() -> None:
     environment = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
     assert done.stdout == "False\n"
+
+
+def test_the_code_of_a_component_is_its_file_with_its_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "__init__": "",
+        "letters": "from acme.words import spell\nclass Mine: ...",
+        "words": "spell = 1",
+        "other": "",
+    }
+    (tmp_path / "acme").mkdir()
+    for name, text in files.items():
+        (tmp_path / "acme" / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    component = importlib.import_module("acme.letters").Mine()
+    code = component_code(component)
+    (tmp_path / "acme" / "other.py").write_text("unrelated = 2")
+    assert component_code(component) == code
+    (tmp_path / "acme" / "words.py").write_text("spell = 2")
+    assert component_code(component) != code

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import paribus
 from paribus.planning import identity
-from paribus.planning.code_hash import closure, imports
 from paribus.planning.identity import code_of, engine_files, engine_hash
+from paribus.storage.code_hash import closure, imports
 
 CORE = Path(paribus.__file__).parent
 OURS = sorted(path for folder in (CORE, *CORE.parents[1].glob("plugins/*")) for path in folder.rglob("*.py"))

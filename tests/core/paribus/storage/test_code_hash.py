@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import paribus
-from paribus.planning import code_hash, identity
-from paribus.planning.code_hash import CodeHashes, closure, tree_hash
+from paribus.planning import identity
 from paribus.planning.identity import ENGINE, UNHASHED, engine_files, engine_hash
+from paribus.storage import code_hash
+from paribus.storage.code_hash import CodeHashes, closure, tree_hash
 
 CORE = Path(paribus.__file__).parent
 DESCRIBING = {"__init__.py", "errors.py", "schema.py", "hookspecs.py"}
