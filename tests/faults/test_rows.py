@@ -385,7 +385,12 @@ DATA: list[tuple[str, dict[str, str], list[str], list[str]]] = [
         ["1 of 1 validation documents (100.0%) are in the training split"],
     ),
     ("C2", {"a": "Too. Few.", "b": "Words. Here."}, [], ["data.batch"]),
-    ("A12", {"a": FEW, "b": "Four."}, ["objective=[mlm,nsp]", "embedding.segments=2"], ["nsp", "another document"]),
+    (
+        "A12",
+        {"a": FEW, "b": "Four."},
+        ["objective=[mlm,nsp]", "embedding.segments=2", "corpus.sentences=true"],
+        ["nsp", "another document"],
+    ),
 ]
 
 
