@@ -185,7 +185,7 @@ def test_no_verdict_of_a_shipped_study_is_withheld(page: Path) -> None:
 def test_the_table_of_the_readme_has_the_results_of_the_quickstart() -> None:
     readme, results = ((ROOT / name).read_text() for name in ("README.md", "ablations/quickstart/RESULTS.md"))
     table = readme[readme.index("quickstart: val/mlm/loss") : readme.index("✓ attention=mqa")]
-    intervals = re.findall(r"[-+]?\d[\d.]*×? \[[^\]]*\]", table)
+    intervals = re.findall(r"[-+]?\d[\d.]*\D? \[[^\]]*\]", table)
     assert len(intervals) > 8
     assert [interval for interval in intervals if interval not in results.replace("\\", "")] == []
 
