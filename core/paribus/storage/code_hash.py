@@ -156,7 +156,10 @@ class Import(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def closure(file: Path) -> frozenset[Path]:
-    """Return `file` and all files of its top-level package that it imports, directly or not."""
+    """Return `file` and all files of its top-level package that it imports, directly or not.
+
+    For a file outside of a package, these are the files of its folder.
+    """
     root = _source_root(file)
     visited: set[Path] = set()
     queue = [file.resolve()]
@@ -179,12 +182,12 @@ def _source_root(file: Path) -> Path:
 def _imported_files(path: Path, root: Path) -> Iterator[Path]:
     package = path.relative_to(root).parts[:-1]
     source = path.read_bytes()
-    if not package or (package[0].encode() not in source and b"from ." not in source):
+    if package and package[0].encode() not in source and b"from ." not in source:
         return  # no import from the file's own package
     for base, names in imports(source):
         for module in _modules(base, names, package):
-            if module.partition(".")[0] == package[0]:
-                yield from _module_files(module, root, package[0])
+            if not package or module.partition(".")[0] == package[0]:
+                yield from _module_files(module, root, package[0] if package else "")
 
 
 def _modules(base: str, names: tuple[str, ...], package: tuple[str, ...]) -> Iterator[str]:

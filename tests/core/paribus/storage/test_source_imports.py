@@ -83,6 +83,23 @@ def test_text_like_an_import_in_a_docstring_hides_no_import(tmp_path: Path) -> N
     assert {path.name for path in closure(package / "one.py")} == {"one.py", "two.py"}
 
 
+def test_a_file_outside_of_a_package_is_followed_within_its_folder(tmp_path: Path) -> None:
+    files = {
+        "mine.py": "import torch, helpers\nfrom tools.scales import double",
+        "helpers.py": "import os",
+        "other.py": "",
+        "tools/__init__.py": "",
+        "tools/scales.py": "from tools import words",
+        "tools/words.py": "",
+        "tools/others.py": "",
+    }
+    (tmp_path / "tools").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = {path.relative_to(tmp_path).as_posix() for path in closure(tmp_path / "mine.py")}
+    assert found == {"mine.py", "helpers.py", "tools/scales.py", "tools/words.py"}
+
+
 def edits(path: Path) -> list[Callable[[], object]]:
     """Edits of a file: change its code at the same length and time, move it, delete it."""
     text = path.read_bytes()
