@@ -658,8 +658,8 @@ FAULTS = (
     (
         "pieces are decoded one by one, so characters of several pieces are lost",
         "tokenizer.bpe",
-        "run.append(self._pieces[token - first])",
-        "text += level.decode([self._pieces[token - first]])",
+        "return level.decode([self._pieces[token - first] for token in ids])",
+        'return "".join(level.decode([self._pieces[token - first]]) for token in ids)',
         "",
     ),
     (
