@@ -79,7 +79,8 @@ _KEYS: Final[Mapping[str, str]] = {
     "and neither loggers nor Lightning's own checkpoints, progress bar and evaluation: Paribus has its own. "
     "`compile` is no argument of Lightning: true compiles the layers by `torch.compile` for training, {mode: …} in "
     "one of its modes; by default they are compiled on CUDA only. `activation_checkpointing`, another, saves memory; "
-    "`matmul_precision: high` uses TF32 on a GPU.",
+    "`matmul_precision: high` uses TF32 on a GPU; `ema_decay: 0.99` evaluates and saves an exponential moving average "
+    "of the weights.",
     "evaluate": "Objectives that the model is evaluated with, a component or a list; by default those of the training. "
     "`paribus explain objective` lists objectives.",
     "parts": "Changes of single parts of the topology, such as {decoder: {dims: {layers: 1}}}. "

@@ -70,7 +70,13 @@ DATA: Final = (
 DROPOUT: Final = Option("dropout", Kind("float"), "dropout probability", (Range(0, below=1),), 0.0)
 SEED: Final = Option("seed", _INT, "seed of all random draws", (Range(0, 2**63 - 1),), 0)
 COMPILE: Final = "compile"  # our own arguments among those of the trainer
-ACTIVATION_CHECKPOINTING: Final = "activation_checkpointing"
+ACTIVATION_CHECKPOINTING: Final = Option(
+    "activation_checkpointing",
+    Kind("bool"),
+    "store only the input of each layer, and compute the rest again in the backward pass",
+    (),
+    False,
+)
 MATMUL_PRECISION: Final = Option(
     "matmul_precision",
     Kind("choice", choices=("highest", "high", "medium")),
@@ -78,6 +84,14 @@ MATMUL_PRECISION: Final = Option(
     (),
     "highest",
 )
+EMA_DECAY: Final = Option(
+    "ema_decay",
+    Kind("float", optional=True),
+    "evaluate and save an exponential moving average of the weights, of which each step keeps this share; null: the "
+    "last weights",
+    (Range(above=0, below=1),),
+)
+TRAINER_OPTIONS: Final = (ACTIVATION_CHECKPOINTING, MATMUL_PRECISION, EMA_DECAY)
 COMPILE_OPTIONS: Final = (
     Option(
         "mode",
@@ -123,6 +137,7 @@ _NAMES: Final = {
     "trainer.accumulate_grad_batches": "gradient_accumulation_steps accumulate_grad_batches grad_accum",
     "trainer.precision": "precision dtype",
     "trainer.compile": "compile torch_compile compile_model",
+    "trainer.ema_decay": "ema use_ema model_ema ema_decay model_ema_decay weight_averaging",
     "trainer.activation_checkpointing": "gradient_checkpointing activation_checkpointing checkpoint_activations",
     "trainer.max_steps": "steps max_steps num_steps n_steps total_steps train_steps iterations max_iters epochs "
     "max_epochs num_epochs n_epochs num_train_epochs",

@@ -15,12 +15,11 @@ from typing import Any, Final, NamedTuple
 from paribus.errors import closest_match, join_names
 from paribus.registry import Index
 from paribus.specs.fields import (
-    ACTIVATION_CHECKPOINTING,
     COMPILE,
     COMPILE_OPTIONS,
-    MATMUL_PRECISION,
     SCHEMA,
     STEPS,
+    TRAINER_OPTIONS,
     suggest_key,
 )
 from paribus.specs.spec_view import Violation
@@ -127,8 +126,7 @@ def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Viola
 _IDENTIFIER: Final = re.compile(r"[a-z][a-z0-9_]*")
 OWN_ARGUMENTS: Final = {
     COMPILE: "Compile the layers of the model by `torch.compile`, in training; see `paribus explain trainer`.",
-    ACTIVATION_CHECKPOINTING: "Store only the input of each layer, and compute the rest again in the backward pass.",
-    MATMUL_PRECISION.name: f"{MATMUL_PRECISION.doc.capitalize()}.",
+    **{option.name: f"{option.doc[0].upper()}{option.doc[1:]}." for option in TRAINER_OPTIONS},
 }  # which Lightning does not know
 
 
@@ -202,17 +200,12 @@ def _resolve_own(validator: Validator, options: dict[str, Any]) -> None:
         options[COMPILE] = _resolve_compile(validator, options[COMPILE])
     else:
         options.pop(COMPILE, None)  # the default
-    recomputes = options.get(ACTIVATION_CHECKPOINTING)
-    if recomputes is not None and not isinstance(recomputes, bool):
-        keys = ("trainer", ACTIVATION_CHECKPOINTING)
-        validator.add_error("wrong-type", keys, f"expected a boolean, got {value_text(recomputes)}", "true, false")
-    elif not recomputes:
-        options.pop(ACTIVATION_CHECKPOINTING, None)  # the default
-    if options.get(MATMUL_PRECISION.name) is not None:
-        keys = ("trainer", MATMUL_PRECISION.name)
-        options[MATMUL_PRECISION.name] = validator.read_option(MATMUL_PRECISION, options[keys[1]], keys, {})
-    if options.get(MATMUL_PRECISION.name) in (None, MATMUL_PRECISION.default):
-        options.pop(MATMUL_PRECISION.name, None)
+    for option in TRAINER_OPTIONS:
+        if options.get(option.name) is not None:
+            keys = ("trainer", option.name)
+            options[option.name] = validator.read_option(option, options[option.name], keys, {})
+        if options.get(option.name) in (None, option.default):
+            options.pop(option.name, None)
 
 
 def _resolve_compile(validator: Validator, value: Any) -> Any:

@@ -250,16 +250,15 @@ def parse_looks(validator: Validator, study: Mapping[str, Any], design: str, see
     elif stop != WHEN:
         validator.add_error("wrong-type", ("stop",), f"got {value_text(stop)}", VALID_STOP)
         return ()
-    return _default_looks(validator, len(seeds))
-
-
-def _default_looks(validator: Validator, seeds: int) -> tuple[int, ...]:
-    """Return 3, 5, 8 … and the number of all seeds."""
-    early = tuple(look for look in DEFAULT_LOOKS if look <= LAST_EARLY_LOOK * seeds)
-    if not early:
-        message = f"{seeds} seeds are too few to stop early"
+    if len(default_looks(len(seeds))) == 1:
+        message = f"{len(seeds)} seeds are too few to stop early"
         validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
-    return (*early, seeds)
+    return default_looks(len(seeds))
+
+
+def default_looks(seeds: int) -> tuple[int, ...]:
+    """Return 3, 5, 8 … and the number of all seeds."""
+    return (*(look for look in DEFAULT_LOOKS if look <= LAST_EARLY_LOOK * seeds), seeds)
 
 
 def _check_looks(validator: Validator, looks: Any, seeds: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from paribus.assembly.build import ModelParts, as_list, build
 from paribus.assembly.components import Classes, make
 from paribus.assembly.cost import count_parameters
 from paribus.assembly.initialise import initialise
-from paribus.errors import ParibusError, Problem, SpecError
+from paribus.errors import Problem, SpecError
 from paribus.kernels import KERNELS
 from paribus.registry import Registry
 from paribus.slots.corpus import Corpus
@@ -187,17 +187,9 @@ def expected_vocabulary(spec: Spec, classes: Classes) -> Vocabulary:
 
 def needs_corpus(spec: Spec, classes: Classes) -> bool:
     """Return True if the size of the vocabulary is known only when the tokenizer is trained on the corpus."""
-    return spec["dims"]["vocabulary"] is None and _learns(make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer))
-
-
-def _learns(tokenizer: Tokenizer) -> bool:
-    """Return True if training changes the tokenizer, or if it has no state before training."""
-    try:
-        initial_state = tokenizer.state()
-        tokenizer.train(["all else equal " * 8], None)
-    except (RuntimeError, ValueError, ParibusError):
-        return True
-    return tokenizer.state() != initial_state
+    if spec["dims"]["vocabulary"] is not None:
+        return False
+    return not make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer).traits.get("fixed", False)
 
 
 def _check_memory(parts: ModelParts) -> None:

@@ -249,16 +249,25 @@ def is_sharded(model: nn.Module) -> bool:
 @contextmanager
 def unsharded(model: nn.Module) -> Iterator[None]:
     """Hold the full model in each process for the block; no effect on a model that is not sharded."""
-    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
-    for module in units:
+    for module in _units(model):
         module.unshard()
         module.set_reshard_after_forward(False, recurse=False)
     try:
         yield
     finally:
-        for module in units:
-            module.reshard()
-            module.set_reshard_after_forward(module is not model, recurse=False)
+        for module in _units(model):
+            module.set_reshard_after_forward(id(module) != id(model), recurse=False)
+        drop_full_parameters(model)
+
+
+def drop_full_parameters(model: nn.Module) -> None:
+    """Free the full parameters of a sharded model, which torch keeps after a forward pass and would use again."""
+    for module in _units(model):
+        module.reshard()
+
+
+def _units(model: nn.Module) -> list[FSDPModule]:
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def configure_layers(model: Model, trainer: Mapping[str, Any] | None, device: to
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     for layer in layers:
         layer.compiled = None
-        layer.recomputes = bool((trainer or {}).get(ACTIVATION_CHECKPOINTING))
+        layer.recomputes = bool((trainer or {}).get(ACTIVATION_CHECKPOINTING.name))
     model.compiled_losses = {}
     if not is_compiled(trainer, device):
         return ConfiguredLayers(0)

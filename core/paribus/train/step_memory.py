@@ -24,9 +24,11 @@ from paribus.assembly.cost import model_cost, scored_positions
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
+from paribus.specs.fields import EMA_DECAY
 from paribus.specs.trainer_options import requested_processes, uses_sharding
 from paribus.storage.saved_model import read_model, unbound
 from paribus.train.assemble import BYTES_PER_PARAMETER, build_data, meta_model, training_module
+from paribus.train.averaged_weights import average_type
 from paribus.train.layers import configure_layers
 from paribus.train.lightning_module import Model
 from paribus.train.optimizer_schedule import build_optimizer
@@ -50,7 +52,7 @@ RNN_WORKSPACE: Final = 62  # bytes per element of the output, of oneDNN's LSTM a
 class StepMemory(NamedTuple):
     """Bytes of the tensors of a training step at its peak, on each device."""
 
-    parameters: int  # and buffers, also those of a teacher
+    parameters: int  # and buffers, also those of a teacher, and the average of `trainer.ema_decay`
     gradients: int
     optimizer: int
     activations: int  # what else there is at the peak
@@ -121,7 +123,13 @@ def rule_of_thumb(spec: Spec, model: ModelParts) -> StepMemory:
         values += stage.shape.layers * length * (SAVED_VALUES * stage.shape.width + weights)
     parameters = BYTES * model_cost(model, length).parameters
     moments = (BYTES_PER_PARAMETER // BYTES - 2) * parameters
-    return StepMemory(parameters, parameters, moments, int(micro_batch(spec) * values * BYTES), simulated=False)
+    averages = parameters if has_averages(spec) else 0
+    activations = int(micro_batch(spec) * values * BYTES)
+    return StepMemory(parameters + averages, parameters, moments, activations, simulated=False)
+
+
+def has_averages(spec: Spec) -> bool:
+    return (spec["trainer"] or {}).get(EMA_DECAY.name) is not None
 
 
 def micro_batch(spec: Spec) -> int:
@@ -238,7 +246,14 @@ def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Pe
             live.reset_peak()
             optimizer.step()
             optimizer.zero_grad()
-    return _Peaks(parameters, gradients, live.now - parameters, passes, live.peak)
+    averages = _average_bytes(model) if has_averages(spec) else 0
+    state = live.now - parameters
+    return _Peaks(parameters + averages, gradients, state, passes + averages, live.peak + averages)
+
+
+def _average_bytes(model: Model) -> int:
+    trainable = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    return sum(parameter.numel() * average_type(parameter).itemsize for parameter in trainable)
 
 
 def _fake_model(

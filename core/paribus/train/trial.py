@@ -19,6 +19,7 @@ from paribus.assembly.build import as_list
 from paribus.assembly.cost import model_cost, training_flops
 from paribus.errors import Problem, SpecError
 from paribus.registry import Registry
+from paribus.specs.fields import EMA_DECAY
 from paribus.specs.trainer_options import OWN_ARGUMENTS, max_seconds
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
@@ -205,6 +206,7 @@ def _trial_callback(
         clock=clock,
     )
     callback.rank = context.rank
+    callback.ema_decay = (model.spec["trainer"] or {}).get(EMA_DECAY.name)
     checkpoint = load_latest(folder, context.identity, fingerprint, files=context.files)
     if isinstance(checkpoint, (Checkpoint, UnusableCheckpoints)):
         for line in checkpoint.notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from paribus.parts.batch import Batch
 from paribus.storage.atomic import FILES, Files
+from paribus.train.averaged_weights import AveragedWeights
 from paribus.train.checkpoint import Checkpoint, restore, save
 from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest, chain_digest, optimizer_options
@@ -118,6 +120,8 @@ class TrialCallback(Callback):
         self.optimizer_options: dict[str, str] = {}
         self.checks = StepChecks(model)
         self.clock = clock or TrainingClock()  # stands still during evaluations and checkpoints
+        self.ema_decay: float | None = None
+        self.averages: AveragedWeights | None = None  # made from the first weights, on the device of the training
         self.checkpoint: Checkpoint | None = None
         self._micro_batches: list[Batch] = []  # of the current step
         self._unread: list[UnreadStep] = []
@@ -135,6 +139,7 @@ class TrialCallback(Callback):
             "checks": self.checks.state(),
             "seconds": self.clock.seconds,
             "spent": self.clock.spent,
+            **({} if self.averages is None else {"averages": self.averages.state()}),
         }
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -156,6 +161,10 @@ class TrialCallback(Callback):
         if self.checkpoint is not None:
             restore(self.checkpoint, self.model, trainer.optimizers[0])
             trainer.precision_plugin.load_state_dict(self.checkpoint.extra["precision"])
+        if self.ema_decay is not None:
+            self.averages = AveragedWeights(self.model, self.ema_decay)
+            if self.checkpoint is not None:
+                self.averages.resume(self.checkpoint.extra["averages"])
         if should_check_step(self.step, self.steps):
             self.checks.store_parameters()
         self.clock.start(self.model.device)
@@ -203,6 +212,8 @@ class TrialCallback(Callback):
         if self.model.completed_steps + trainer.global_step == self.step:
             return  # not the last micro-batch of its step
         self.step = self.model.completed_steps + trainer.global_step
+        if self.averages is not None:
+            self.averages.update(self.step)
         if self.step & (self.step - 1) == 0:
             self.batch_digests[str(self.step)] = self.batches
         assert self.model.step_loss is not None
@@ -219,6 +230,8 @@ class TrialCallback(Callback):
             self._evaluate(is_last=is_last)
         if is_last:
             self.checks.compare_parameters()
+            if self.averages is not None:
+                self.averages.copy_to_model()
             trainer.should_stop = self.step < self.steps
             return  # the record follows: a checkpoint of the last step would resume without an optimizer to digest
         should_stop = self._any_should_stop()
@@ -267,13 +280,14 @@ class TrialCallback(Callback):
 
     def _evaluate(self, *, is_last: bool) -> None:
         self.clock.pause()
-        self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
-        self.checks.count_evaluated(self.model.evaluation_counts)
-        if self.measure is not None:
-            with unsharded(self.model):
-                results = self.measure(self.curve, is_last=is_last)
-            self.curve[-1].update(results.metrics)
-            self.unmeasured = results.unmeasured
+        with nullcontext() if self.averages is None else self.averages.applied():
+            self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
+            self.checks.count_evaluated(self.model.evaluation_counts)
+            if self.measure is not None:
+                with unsharded(self.model):
+                    results = self.measure(self.curve, is_last=is_last)
+                self.curve[-1].update(results.metrics)
+                self.unmeasured = results.unmeasured
         self.clock.start(self.model.device)
 
 

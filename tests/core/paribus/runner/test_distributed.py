@@ -84,7 +84,7 @@ def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -
 def spec(trial: Callable[..., Trial]) -> MakeSpec:
     def make(**trainer: Any) -> dict[str, Any]:
         specs = {**trial(steps=6).spec, "dropout": 0.0}
-        return {**specs, "trainer": {**specs["trainer"], "accelerator": "cpu", **trainer}}
+        return {**specs, "trainer": {**specs["trainer"], "accelerator": "cpu", "ema_decay": 0.9, **trainer}}
 
     return make
 
@@ -149,7 +149,9 @@ def resolved_with(spec: dict[str, Any], optimizer: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("both", [BOTH, PIECES], ids=["whole", "pieces"])
+@pytest.mark.parametrize(
+    "both", [BOTH, PIECES, {**PIECES, "ema_decay": None}], ids=["whole", "pieces", "pieces-without-averages"]
+)
 def test_two_processes_stop_together_and_resume_bitwise(
     spec: MakeSpec, registry: Registry, tmp_path: Path, both: dict[str, Any]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Units of a sharded model. Their training is tested in `studies/test_ranks.py`."""
+"""Units of a sharded model. Their training is tested in `runner/test_distributed.py`."""
 
 from __future__ import annotations
 
