@@ -11,7 +11,7 @@ from benchmarks.children import Ran, python, ran
 from benchmarks.claims import Claim, counted
 from benchmarks.paired import estimate
 
-LIMIT = 0.4  # CPU seconds
+LIMIT = 0.2  # CPU seconds
 STUDY = """
 base: {preset: encoder-tiny, dims.width: 16, dims.length: 16, data.batch: 4}
 vary: {attention: [mqa, {name: gqa, kv_heads: 2}]}

@@ -15,7 +15,6 @@ from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
 from paribus.registry import Index, LazyRegistry, Registry
-from paribus.registry.plugin_loading import load_plugin
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
 from paribus.specs.yaml_reader import read_file
@@ -31,29 +30,10 @@ def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
     from paribus.slots.tokenizer import Tokenizer
     from paribus.train.corpus_fingerprint import corpus_fingerprint
 
-    corpus = corpus_fingerprint(
-        make(_classes("corpus", spec, index), "corpus", spec["corpus"], kind=Corpus), cache_folder() / "tokens"
-    )
-    tokenizer_files = make(
-        _classes("tokenizer", spec, index), "tokenizer", spec["tokenizer"], kind=Tokenizer
-    ).external_fingerprint()
+    classes = LazyRegistry(index)
+    corpus = corpus_fingerprint(make(classes, "corpus", spec["corpus"], kind=Corpus), cache_folder() / "tokens")
+    tokenizer_files = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer).external_fingerprint()
     return digest_json([corpus, tokenizer_files]) if tokenizer_files else corpus
-
-
-def _classes(slot: str, spec: Mapping[str, Any], index: Index) -> Loaded:
-    """Return the classes of the plugin with the component that a spec names."""
-    return Loaded(load_plugin(index.find(slot, spec[slot]["name"]).source).classes)
-
-
-@final
-class Loaded:
-    """Classes of one plugin."""
-
-    def __init__(self, classes: Mapping[tuple[str, str], type]) -> None:
-        self.classes = classes
-
-    def get(self, slot: str, name: str) -> type:
-        return self.classes[slot, name]
 
 
 @final

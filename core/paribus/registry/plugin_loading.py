@@ -128,6 +128,13 @@ def load_plugin(source: PluginSource, seconds: float | None = None) -> LoadedPlu
     return LoadedPlugin(manifest, classes, plugin)
 
 
+def load_class(source: PluginSource, slot: str, name: str) -> type[Any]:
+    """Return the class of a component that an index has; its options, which the index has too, are not read again."""
+    with _time_limit(LOAD_SECONDS):
+        plugin = _import(source)
+        return _returned_components(slot, getattr(_manager(plugin, source).hook, slot)())[name]
+
+
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
     """Raise an error in code that takes longer; only the main thread can be interrupted, so others have no limit."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from paribus.errors import PluginError, Problem
 from paribus.registry.class_reader import read_component
 from paribus.registry.component_index import Entry, Index, PluginManifest, PluginSource
-from paribus.registry.plugin_loading import find_plugin_sources, lifecycle_hooks, load_plugin
+from paribus.registry.plugin_loading import find_plugin_sources, lifecycle_hooks, load_class, load_plugin
 from paribus.registry.return_types import check_methods
 
 if TYPE_CHECKING:
@@ -65,18 +65,17 @@ class Registry:
 
 @final
 class LazyRegistry:
-    """Classes of an index; each plugin is loaded when one of its classes is first requested."""
+    """Classes of an index; a plugin is imported when one of its classes is first requested."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._classes: dict[PluginSource, Mapping[tuple[str, str], type[Any]]] = {}
+        self._classes: dict[tuple[str, str], type[Any]] = {}
 
     def get(self, slot: str, name: str) -> type[Any]:
         """Return a class, or raise the error that the index has for it."""
-        source = self.index.find(slot, name).source
-        if source not in self._classes:
-            self._classes[source] = load_plugin(source).classes
-        return self._classes[source][slot, name]
+        if (slot, name) not in self._classes:
+            self._classes[slot, name] = load_class(self.index.find(slot, name).source, slot, name)
+        return self._classes[slot, name]
 
 
 def installed(

@@ -13,9 +13,9 @@ from typing import Any, Final, final
 
 from paribus.assembly.components import make
 from paribus.errors import Problem
-from paribus.planning.api import Loaded, PlannedStudy
+from paribus.planning.api import PlannedStudy
 from paribus.planning.plan import first_step
-from paribus.registry.plugin_loading import load_plugin
+from paribus.registry import LazyRegistry
 from paribus.runner.outcomes import Outcome
 from paribus.runner.progress import ProgressReader, TrialGroup, trial_group
 from paribus.runner.worker import WorkerRequest, gpu_count
@@ -220,5 +220,4 @@ def default_jobs(planned: PlannedStudy) -> int:
 def make_launcher(planned: PlannedStudy) -> Launcher:
     """Return the launcher of a study; only its plugin is loaded, so that nothing waits for torch."""
     node = planned.plan.study.launcher
-    entry = planned.index.find("launcher", node["name"])
-    return make(Loaded(load_plugin(entry.source).classes), "launcher", node, kind=Launcher)
+    return make(LazyRegistry(planned.index), "launcher", node, kind=Launcher)
