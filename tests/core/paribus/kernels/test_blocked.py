@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from paribus import TokenLayout, Visibility
-from paribus.kernels import KERNELS
+from paribus.kernels import KERNELS, blocked
 from paribus.kernels.blocked import Blocked, BlockedMask, Grid, grid_of, key_windows, unfolded_windows
 from paribus.parts.attention_planner import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest
@@ -49,7 +49,11 @@ def test_blocked_does_not_serve_unsupported_requests(demand: KernelRequest) -> N
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 2, 16, 17, 64, 65, 300])
 def test_key_windows_cover_the_window_of_each_block(causal: bool, window: int) -> None:
-    grid = grid_of(Visibility(causal, window))
+    for small in (False, True):
+        check_grid(grid_of(Visibility(causal, window), small=small), causal, window)
+
+
+def check_grid(grid: Grid, causal: bool, window: int) -> None:
     assert grid.left >= window - 1
     assert grid.right >= (0 if causal else window - 1)
     assert grid.stretch <= 5 * window + 128  # with a small margin
@@ -158,3 +162,63 @@ def test_blocked_compiles_into_one_graph(planned: Planned) -> None:
         torch.autograd.grad(got.sin().sum(), leaves), torch.autograd.grad(expected.sin().sum(), leaves), strict=True
     ):
         assert torch.allclose(actual_grad, expected_grad, rtol=0, atol=1e-12)
+
+
+KINDS = ("shared", "plain", "right", "apart", "left", "packed", "nothing", "restarted", "gaps")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("chunk", [1, 2**15, 2**18], ids=["block", "head", "batch"])
+@pytest.mark.parametrize("sight", [Visibility(window=9), Visibility(causal=True, window=40)], ids=["both", "causal"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [8, 32], ids=["recomputed", "saved"])
+def test_products_equal_fused_attention(
+    kind: str,
+    sight: Visibility,
+    chunk: int,
+    dtype: torch.dtype,
+    width: int,
+    planned: Planned,
+    rows: Kinds,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr(blocked, "_CHUNK", chunk)
+    q, k, v = (torch.randn(2, heads, 150, width, dtype=dtype).div_(2).requires_grad_() for heads in (4, 2, 2))
+    weights = torch.randn(2, 4, 150, width, dtype=dtype)
+    results = []
+    for has_products in (True, False):
+        monkeypatch.setattr(blocked, "_has_fast_products", lambda like, is_used=has_products: is_used)
+        plan = planned(BLOCKED, sight, rows(kind, 150), like=torch.zeros(2, 150, 8, dtype=dtype))
+        mixed = BLOCKED(q, k, v, plan, None, 0.0)
+        results.append((mixed, *torch.autograd.grad((mixed * weights).sum(), (q, k, v))))
+    for actual, expected in zip(*results, strict=True):
+        assert torch.allclose(actual, expected, rtol=0, atol=2e-5 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 64, 65, 200, 256])
+@pytest.mark.parametrize("sight", [Visibility(window=9), Visibility(window=65), Visibility(True, 33)], ids=str)
+def test_masks_of_distinct_blocks_are_those_of_all_blocks(
+    length: int, sight: Visibility, planned: Planned, rows: Kinds
+) -> None:
+    grid = grid_of(sight, small=True)
+    data = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(2, length, 8)).kernel_data
+    query = torch.arange(grid.count(length) * grid.size).view(-1, grid.size, 1)
+    key = query[:, :1] - grid.left + torch.arange(grid.stretch)
+    near = (query - key < sight.window) & (query - key >= 0 if sight.causal else key - query < sight.window)
+    seen = near & (query < length) & (key >= 0) & (key < length)
+    assert data.grid == grid
+    assert torch.equal(data.mask == 0, seen.repeat(2, 1, 1).unsqueeze(1))
+
+
+def test_products_are_not_used_with_dropout_or_gradients_of_the_mask(planned: Planned, rows: Kinds) -> None:
+    sight, slope = Visibility(window=9), torch.tensor(0.5, requires_grad=True)
+    q, k, v = (torch.randn(1, 4, 64, 8, requires_grad=True) for _ in range(3))
+    like = torch.zeros(1, 64, 8)
+    plain = planned(BLOCKED, sight, rows("shared", 64), like=like)
+    learned = planned(BLOCKED, sight, rows("shared", 64), like=like, bias=lambda pair: slope.view(1, 1, 1, 1))
+    names = [
+        BLOCKED(q, k, v, plan, None, dropout).grad_fn.name()  # type: ignore[union-attr]  # they have gradients
+        for plan, dropout in ((plain, 0.0), (plain, 0.1), (learned, 0.0))
+    ]
+    assert ["Products" in name for name in names] == [True, False, False]
