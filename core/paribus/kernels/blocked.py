@@ -4,7 +4,7 @@ Queries are cut into blocks, and each block attends to one contiguous stretch of
 overlap, so they are a view of the keys; a gather of the keys of each query would be linear too, but 90 times slower. A
 document is a contiguous run of tokens with increasing positions, so tokens near by position are near by index.
 
-On a CPU, `_WindowProducts` computes the same as torch's fused attention by batched matrix products, chunk by chunk.
+In training on a CPU, `_WindowProducts` computes the same as torch's fused attention by batched matrix products.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Blocked:
         grid = grid_of(plan.request.visibility, small=has_products)
         rows, index, offset = None, None, None
         if has_products and bias is None and plan.k.documents is None:
-            rows, index = _distinct_blocks(grid, length).unique(return_inverse=True)
+            rows, index = _distinct_blocks(grid, length)
         q, k = _blocks(plan.q, grid, rows)
         if bias is not None:
             pair = Pair(None, None, q.positions, k.positions, plan.scale, heads, dtype=like.dtype)
@@ -96,7 +96,8 @@ class Blocked:
         grid, mask, _ = plan.kernel_data
         batch, heads, length, width = q.shape
         has_sinks = content is not None and content.sinks is not None
-        if _has_fast_products(q) and not (has_sinks or dropout or mask.requires_grad):
+        has_gradients = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        if has_gradients and _has_fast_products(q) and not (has_sinks or dropout or mask.requires_grad):
             products: Tensor = _WindowProducts.apply(q, k, v, plan.kernel_data, plan.scale)  # type: ignore[no-untyped-call]  # torch leaves it untyped
             return products
         blocks = grid.count(length)
@@ -146,11 +147,15 @@ def _blocks(layout: TokenLayout, grid: Grid, rows: Tensor | None = None) -> tupl
     return TokenLayout(*queries), TokenLayout(*keys)
 
 
-def _distinct_blocks(grid: Grid, length: int) -> Tensor:
-    """Return for each block the index of the first one with an equal mask: only those near the ends have padding."""
+def _distinct_blocks(grid: Grid, length: int) -> tuple[Tensor, Tensor]:
+    """Return the blocks that have different masks, and the index among them of each block.
+
+    Without documents and biases, blocks differ only by the padding near the ends.
+    """
     index = torch.arange(grid.count(length))
-    first, last = -(-grid.left // grid.size), (length - grid.right) // grid.size
-    return index.where((index < first) | (index >= last), first)
+    first, last = -(-grid.left // grid.size), (length - grid.right) // grid.size  # the blocks between are equal
+    equal = max(last - first, 1)
+    return index[(index <= first) | (index >= last)], index.minimum((index - equal + 1).clamp(min=first))
 
 
 def _repeat(x: Tensor, index: Tensor | None, blocks: int) -> Tensor:
@@ -233,7 +238,7 @@ class _WindowProducts(torch.autograd.Function):
         queries, keys, values = _split_queries(q, grid, groups), _joined(k, grid), _joined(v, grid)
         ctx.blocks, ctx.scale, ctx.shapes = blocks, scale, (q.shape, k.shape, v.shape)
         mixed = queries.new_empty(*queries.shape[:2], v.shape[-1])
-        saves = any(ctx.needs_input_grad) and grid.stretch <= 3 * q.shape[-1]
+        saves = grid.stretch <= 3 * q.shape[-1]
         saved: list[Tensor] = []
         for chunk in _chunks(blocks, groups, q.shape):
             weights = chunk.weights(queries, keys, scale)
