@@ -205,6 +205,7 @@ def test_masks_of_distinct_blocks_are_those_of_all_blocks(
     data = planned(BLOCKED, sight, rows("shared", length), like=torch.zeros(2, length, 8)).kernel_data
     query = torch.arange(grid.count(length) * grid.size).view(-1, grid.size, 1)
     key = query[:, :1] - grid.left + torch.arange(grid.stretch)
+    assert sight.window is not None
     near = (query - key < sight.window) & (query - key >= 0 if sight.causal else key - query < sight.window)
     seen = near & (query < length) & (key >= 0) & (key < length)
     assert data.grid == grid
