@@ -140,6 +140,7 @@ class _Chunked(torch.autograd.Function):
                 at_least_float32(new) if old is None else old.add_(new)
                 for old, new in zip(sums, gradients, strict=True)
             ]
+            del gradients  # as large as the head, and not needed while the next chunk computes its own
             total = part.detach() if total is None else total + part.detach()
         ctx.gradients = [None if hidden_gradient is None else hidden_gradient.view_as(hidden), *sums]
         ctx.dtypes = [hidden.dtype, *(parameter.dtype for parameter in parameters)]

@@ -19,6 +19,7 @@ from paribus.registry import Registry
 from paribus.train.data import Data
 from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.lightning_module import Model
+from paribus.train.step_memory import LiveBytes
 from paribus.train.trial import TrialContext, run_trial
 
 Assemble = Callable[..., Model]
@@ -202,6 +203,18 @@ def test_no_gradients_are_computed_where_none_are_wanted(
     with torch.no_grad():
         LinearHead().loss(hidden, labels)
     assert len(chunks) > 1
+
+
+def test_two_gradients_of_a_head_live_at_once(labels: Tensor, chunks: list[int]) -> None:
+    head, hidden = nn.Linear(500, 50, bias=False), torch.randn(3, 7, 500, requires_grad=True)
+    live = LiveBytes()
+    for tensor in (head.weight, hidden):
+        live.add(tensor)
+    inputs = live.now
+    with live:
+        summed_cross_entropy(head, hidden, labels, head.out_features)
+    assert len(chunks) > 2
+    assert live.peak - inputs < 2.9 * head.weight.nbytes  # the sum, that of a chunk, and of the hidden states
 
 
 @pytest.mark.usefixtures("chunks")
