@@ -169,6 +169,12 @@ class EncoderDecoder(nn.Module):
         return rows
 
 
+def every_position(batch: Batch) -> Tensor:
+    """Return the labels of masked-token prediction at every position: (B, T)."""
+    targets = batch.targets["mlm"]
+    return torch.full_like(batch.streams["body"].tokens, IGNORED).scatter(1, targets["pick"], targets["labels"])
+
+
 def split(x: Tensor, heads: int) -> Tensor:
     """(B, T, D) -> (B, H, T, K)."""
     return x.view(x.shape[0], x.shape[1], heads, -1).transpose(1, 2)

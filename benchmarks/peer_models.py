@@ -12,8 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
-from benchmarks import floors
+from benchmarks import floors, hugging_face
+from benchmarks.floors import every_position
 from benchmarks.gpu_setup import FIRST_WORD, model_and_data
+from benchmarks.hugging_face import Size
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,28 +26,6 @@ PARAMETERS, LOSS = 0.05, 0.5  # largest deviation from the parameters of the ref
 LITGPT = "pip install --no-deps litgpt==0.5.13"  # as a dependency, it would replace huggingface-hub by an old one
 SEQUENCE_OBJECTIVES = ("span-corruption", "denoise")  # of T5 and BART, here with the same labels
 gelu_tanh = partial(functional.gelu, approximate="tanh")
-
-
-class Size(NamedTuple):
-    """Size of a model and of its batches."""
-
-    width: int = 256
-    layers: int = 4
-    heads: int = 4
-    length: int = 128
-    batch: int = 4
-    vocabulary: int = 8192
-
-    def __str__(self) -> str:
-        return (
-            f"d {self.width}, L {self.layers}, {self.heads} heads, n {self.length}, batch {self.batch}, "
-            f"V {self.vocabulary:,}"
-        )
-
-    def words(self) -> list[str]:
-        """Return the words of a spec of this size."""
-        dims = {name: getattr(self, name) for name in ("width", "layers", "heads", "length")}
-        return [*(f"dims.{name}={value}" for name, value in dims.items()), f"data.batch={self.batch}"]
 
 
 class Contestant(NamedTuple):
@@ -111,12 +91,6 @@ def translation_batch(size: Size) -> Batch:
         torch.arange(size.batch),
         {f"{name}/loss": torch.tensor(labels.numel()) for name in SEQUENCE_OBJECTIVES},
     )
-
-
-def every_position(batch: Batch) -> Tensor:
-    """Return the labels of masked-token prediction at every position: (B, T)."""
-    targets = batch.targets["mlm"]
-    return torch.full_like(batch.streams["body"].tokens, IGNORED).scatter(1, targets["pick"], targets["labels"])
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -239,27 +213,14 @@ def torch_transformer(size: Size) -> Contestant:
 
 
 def hugging_face_bert(size: Size) -> Contestant:
-    from transformers import BertConfig, BertForMaskedLM
-
-    config = BertConfig(
-        vocab_size=size.vocabulary, hidden_size=size.width, num_hidden_layers=size.layers,
-        num_attention_heads=size.heads, intermediate_size=4 * size.width, max_position_embeddings=size.length,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    module: Any = initialised(BertForMaskedLM(config))
+    module: Any = initialised(hugging_face.bert(size))
     return Contestant(
         module, lambda batch: module(input_ids=batch.streams["body"].tokens, labels=every_position(batch)).loss
     )
 
 
 def hugging_face_gpt2(size: Size) -> Contestant:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(
-        vocab_size=size.vocabulary, n_positions=size.length, n_embd=size.width, n_layer=size.layers,
-        n_head=size.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
-    )  # fmt: skip
-    module: Any = initialised(GPT2LMHeadModel(config))
+    module: Any = initialised(hugging_face.gpt2(size))
 
     def loss(batch: Batch) -> Tensor:
         labels = batch.targets["clm"]["labels"]
@@ -282,28 +243,11 @@ def _translation(module: Any) -> Contestant:
 
 
 def hugging_face_bart(size: Size) -> Contestant:
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    sizes = {
-        f"{stack}_{name}": value
-        for stack in ("encoder", "decoder")
-        for name, value in (("layers", size.layers), ("attention_heads", size.heads), ("ffn_dim", 4 * size.width))
-    }
-    config = BartConfig(
-        vocab_size=size.vocabulary, d_model=size.width, max_position_embeddings=size.length, dropout=0.0,
-        use_cache=False, **sizes,
-    )  # fmt: skip
-    return _translation(initialised(BartForConditionalGeneration(config)))
+    return _translation(initialised(hugging_face.bart(size)))
 
 
 def hugging_face_t5(size: Size) -> Contestant:
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(
-        vocab_size=size.vocabulary, d_model=size.width, d_kv=size.width // size.heads, d_ff=4 * size.width,
-        num_layers=size.layers, num_heads=size.heads, dropout_rate=0.0, decoder_start_token_id=0, use_cache=False,
-    )  # fmt: skip
-    return _translation(initialised(T5ForConditionalGeneration(config)))
+    return _translation(initialised(hugging_face.t5(size)))
 
 
 # -- x-transformers, litgpt ------------------------------------------------------------------------------------------

@@ -26,9 +26,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import machine, peer_decoding, peer_windows  # noqa: E402  # found by the line above
 from benchmarks.claims import microseconds  # noqa: E402  # the same
 from benchmarks.gpu import quiet  # noqa: E402  # the same
+from benchmarks.hugging_face import Size  # noqa: E402  # the same
 from benchmarks.paired import Rounds, estimate, ratio  # noqa: E402  # the same
 from benchmarks.peak import peaks  # noqa: E402  # the same
-from benchmarks.peer_models import FAMILIES, Contestant, Size, built, checked  # noqa: E402  # the same
+from benchmarks.peer_models import FAMILIES, Contestant, built, checked  # noqa: E402  # the same
 from benchmarks.report import table  # noqa: E402  # the same
 
 AGAIN = ", again"

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.peer_models import FAMILIES, Contestant, Size, built, checked
+from benchmarks.hugging_face import Size
+from benchmarks.peer_models import FAMILIES, Contestant, built, checked
 from benchmarks.peer_windows import SIZES, contestants, ours
 from torch import nn
 
