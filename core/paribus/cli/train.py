@@ -14,6 +14,7 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 from paribus.storage.saved_model import find_model
 
 if TYPE_CHECKING:
+    from paribus.registry import Registry
     from paribus.specs.load import Source
     from paribus.storage.store import Store, Trial
 
@@ -95,14 +96,14 @@ def _with_trial_folder(word: str, store: Path) -> str:
     return word if str(folder) == value else f"{key}={folder}"
 
 
-def _encode_corpus(session: Session, trial: Trial) -> None:
+def _encode_corpus(registry: Registry, trial: Trial) -> None:
     """Encode the corpus, and report the dropped documents."""
     from paribus.runner.worker import pin_threads
     from paribus.train.assemble import load_corpus
     from paribus.train.encoding import dropped_summary
 
     pin_threads()
-    text = load_corpus(trial.spec, session.registry())
+    text = load_corpus(trial.spec, registry)
     dropped = dropped_summary(text.dropped)
     if dropped:
         note(f"dropped from the corpus: {dropped}")
@@ -119,8 +120,9 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     from paribus.train.step_memory import memory_shortage
 
     folder = store.create_folder(trial)
-    _encode_corpus(session, trial)
-    shortage = memory_shortage(trial.spec, session.registry())
+    registry = session.registry()
+    _encode_corpus(registry, trial)
+    shortage = memory_shortage(trial.spec, registry)
     if shortage is not None:
         note(f"! {memory_warning(*shortage)}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -147,7 +149,6 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
                 bar.refresh()
                 refreshed = time.monotonic()
 
-        registry = session.registry()
         with catch_signals(StopRequest()) as stop:
             context = TrialContext(
                 trial.identity,
