@@ -57,8 +57,8 @@ SPECS: Mapping[str, Sequence[str]] = {
 }
 SETTINGS = {
     "decoder": Setting("decoder"),
-    "encoder": Setting("encoder", vocabulary=30_528),
-    "encoder-decoder": Setting("encoder-decoder"),
+    "encoder": Setting("encoder", batch=32, vocabulary=30_528, steps=30),
+    "encoder-decoder": Setting("encoder-decoder", steps=60),
 }
 
 
@@ -220,7 +220,7 @@ def run_child(name: str, folder: Path, store: Path, setting: Setting) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="default: all")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, help="default: depends on the model")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes and one round: no figure means anything")

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,6 +38,20 @@ def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture
     logits, states = model(torch.zeros(1, 4, dtype=torch.int64))
     assert logits.shape[:2] == (1, 4)
     assert states is None
+
+
+def test_the_plugins_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paribus import registry
+
+    calls, installed = [], registry.installed
+
+    def counted(**options: Any) -> registry.Registry:
+        calls.append(options)
+        return installed(**options)
+
+    monkeypatch.setattr(registry, "installed", counted)
+    assert main(["train", *SMALL, "--store", str(tmp_path)]) == 0
+    assert len(calls) == 1
 
 
 def test_a_translation_model_is_measured_by_its_translations(
