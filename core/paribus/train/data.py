@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -192,7 +192,7 @@ class Data(LightningDataModule):
         # fork: a fork server, the default, would import torch again for each trial.
         context = "fork" if workers else None
         # A separate generator: a loader draws a seed from it, which would shift the dropout of the model.
-        return DataLoader(
+        return _Loader(
             batches,
             batch_size=None,
             sampler=numbers,
@@ -206,6 +206,14 @@ class Data(LightningDataModule):
 def _identity(batch: Batch) -> Batch:
     """Replace torch's default collate function, which searches for arrays to convert."""
     return batch
+
+
+@final
+class _Loader(DataLoader[Batch]):
+    """DataLoader that calls the dataset directly where it has no workers, without torch's profiled fetcher."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # torch returns an iterator of its own
+        return super().__iter__() if self.num_workers else map(self.dataset.__getitem__, self.sampler)
 
 
 @final

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from paribus.hookspecs import SLOTS
@@ -124,10 +125,18 @@ def chain_digest(previous: str, current: str) -> str:
 
 def tensor_digest(tensor: Tensor) -> str:
     """Return the SHA-256 of a tensor's dtype, shape and bytes."""
-    plain = tensor.detach().cpu().contiguous()
-    hashed = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
-    hashed.update(plain.reshape(-1).view(torch.uint8).numpy().data)
+    hashed = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    hashed.update(_flat_values(tensor).data)
     return hashed.hexdigest()
+
+
+def _flat_values(tensor: Tensor) -> NDArray[Any]:
+    """Return the values of a tensor in one dimension, or their bytes if numpy does not have the type."""
+    try:
+        values: NDArray[Any] = tensor.numpy(force=True)
+    except TypeError:  # bfloat16 and smaller
+        values = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return values.ravel()
 
 
 def _signs(tensor: Tensor) -> str:

@@ -206,10 +206,11 @@ class Model(LightningModule):
         self.flops = None  # unknown after training by a Trainer other than a trial's
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        if batch_idx % self.trainer.accumulate_grad_batches == 0:
+        trainer = self.trainer
+        if batch_idx % trainer.accumulate_grad_batches == 0:
             # Dropout of a step depends on (seed, step, rank) only: a swapped component shifts no later draw.
-            step = self.completed_steps + self.trainer.global_step
-            self.draw_seed = key32(self.seed, "step", step, self.trainer.global_rank)
+            step = self.completed_steps + trainer.global_step
+            self.draw_seed = key32(self.seed, "step", step, trainer.global_rank)
             seed_draws(self.draw_seed, self.device)
             self.step_loss, self.step_counts = None, {}
 
@@ -217,18 +218,20 @@ class Model(LightningModule):
         loss, counts = self.loss_and_counts(batch)
         for name, count in counts.items():
             self.step_counts[name] = self.step_counts[name] + count if name in self.step_counts else count
-        self.step_loss = loss.detach() if self.step_loss is None else self.step_loss + loss.detach()
+        share = loss.detach()
+        self.step_loss = share if self.step_loss is None else self.step_loss + share
         if batch.micro_batches > 1:  # Lightning and DDP average over the shares of a step's sum
-            loss = loss * batch.micro_batches
-        self._log_sometimes(loss.detach(), is_step_end=(batch_idx + 1) % self.trainer.accumulate_grad_batches == 0)
+            loss, share = loss * batch.micro_batches, share * batch.micro_batches
+        self._log_sometimes(share, batch_idx)
         return loss
 
-    def _log_sometimes(self, loss: Tensor, *, is_step_end: bool) -> None:
+    def _log_sometimes(self, loss: Tensor, batch_idx: int) -> None:
         # self.log takes as long as a step of a small model, so it is called every few steps only.
         self._sum = loss if self._sum is None else self._sum + loss
         self._summed += 1
-        every = getattr(self.trainer, "log_every_n_steps", 50)
-        if is_step_end and (self.trainer.global_step + 1) % every == 0:
+        trainer = self.trainer
+        every = getattr(trainer, "log_every_n_steps", 50)
+        if (trainer.global_step + 1) % every == 0 and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             self.log("train/loss", self._sum / self._summed, sync_dist=True)
             self._sum, self._summed = None, 0
 

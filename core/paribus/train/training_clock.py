@@ -17,7 +17,7 @@ class TrainingClock:
     """Clock that runs during training steps and stands still between them.
 
     `seconds` is wall time. `spent` is the time that the limit bounds: on a CPU the CPU time of this process, which
-    other processes cannot change; on an accelerator, where this process mostly waits, the wall time.
+    other processes cannot change; on an accelerator, where this process mostly waits, and without a limit, wall time.
     """
 
     def __init__(self, limit: float | None = None) -> None:
@@ -65,7 +65,9 @@ class TrainingClock:
 
     def _now(self) -> tuple[float, float]:
         wall = time.perf_counter()
-        return wall, time.process_time() if self.clock == "cpu" else wall
+        if self.limit is None or self.clock != "cpu":  # the CPU time is a system call, and only a limit needs it
+            return wall, wall
+        return wall, time.process_time()
 
 
 def is_evaluation_due(fraction: float, done: int, evaluations: int) -> bool:

@@ -193,17 +193,20 @@ class TrialCallback(Callback):
         self.order = chain_digest(self.order, str(batch.index.tolist()))
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        with self.clock.paused(self.model.device):
-            self.checks.end_forward(self.model.draw_seed)
+        if should_check_step(self.step, self.steps):
+            with self.clock.paused(self.model.device):
+                self.checks.end_forward(self.model.draw_seed)
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
+        if not should_check_step(self.step, self.steps):
+            return
         with self.clock.paused(self.model.device):
             self.checks.compare_parameters()
         if self.step == 0:
             self.no_gradient = [name for name, _ in self.model.named_parameters()]
-        if self.no_gradient and should_check_step(self.step, self.steps):
+        if self.no_gradient:
             self.no_gradient = parameters_without_gradient(self.model, self.no_gradient)
 
     def on_train_batch_end(
