@@ -1,7 +1,7 @@
 """Whole training runs beside other libraries: the same examples, optimizer and number of steps, from the start of a
 process to its end, with an evaluation, and the weights in a file.
 
-    python benchmarks/whole_runs.py --rounds 3 --output benchmarks/results/whole-runs.json
+    python benchmarks/whole_runs.py --rounds 2 --output benchmarks/results/whole-runs.json
     python benchmarks/whole_runs.py --model encoder      # one of the models
     python benchmarks/whole_runs.py --rehearse           # tiny sizes and one round: no figure means anything
 
@@ -56,9 +56,9 @@ SPECS: Mapping[str, Sequence[str]] = {
     "encoder-decoder": ("seq2seq-tiny", "objective={name: span-corruption, rate: 0.5, mean_span: 8.0}"),
 }
 SETTINGS = {
-    "decoder": Setting("decoder"),
-    "encoder": Setting("encoder", batch=32, vocabulary=30_528, steps=30),
-    "encoder-decoder": Setting("encoder-decoder", steps=60),
+    "decoder": Setting("decoder", steps=60),
+    "encoder": Setting("encoder", batch=32, vocabulary=30_528, steps=20),
+    "encoder-decoder": Setting("encoder-decoder", steps=40),
 }
 
 
