@@ -36,7 +36,7 @@ def test_time_of_a_window(bench: Any, registry: Registry, mode: str) -> None:
             f"restricted, time exponent, {description}",
             exponent(SIZES, windowed),
             unit="",
-            limit=1.10,
+            limit=1.05,
             contrast=exponent(SIZES, full),
             note=slopes(windowed, SIZES),
         ),

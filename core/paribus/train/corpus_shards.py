@@ -28,6 +28,7 @@ from paribus.train.encoding import (
     dropped_summary,
     encode,
     is_paired,
+    pieces_of,
     with_progress,
 )
 from paribus.train.worker_pool import WorkerPool
@@ -134,9 +135,9 @@ class _Texts:
 
     def __iter__(self) -> Iterator[str]:
         for document in with_progress(self._corpus.documents("train"), "tokenizer", self._progress):
-            yield document.text
+            yield from pieces_of(document.text, None)
             if document.target:
-                yield " ".join(document.target)
+                yield from pieces_of(" ".join(document.target), None)
 
 
 @final

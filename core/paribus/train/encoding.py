@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -17,6 +19,10 @@ from paribus.slots.tokenizer import Tokenizer, Vocabulary
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 KEY: Final = 16  # bytes of the key of a document's text; equal texts have equal keys
 _BATCH: Final = 256  # number of documents that are encoded and reported together
+PIECE: Final = 1 << 20  # characters that a tokenizer encodes at once; what it returns takes 700 bytes for each token
+CONTEXT: Final = 256  # characters on each side of a cut that are encoded together, to check it
+CUTS: Final = 16  # places that are tried
+_GAP: Final = re.compile(r"(?<=\S)[\n ](?=\S)")
 
 Progress = Callable[[str, int], None]  # stage (tokenizer, train, val) and number of documents
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -80,9 +86,14 @@ def encode(documents: Sequence[Document], tokenizer: Tokenizer, *, paired: bool,
 def is_paired(documents: Iterable[Document], tokenizer: Tokenizer) -> bool:
     """Return True if documents have two sides; the first document with text decides for all."""
     for document in documents:
-        if any(encode_sentences(tokenizer, [document.sentences])):
-            return any(encode_sentences(tokenizer, [document.target]))
+        if _has_ids(document.sentences, tokenizer):
+            return _has_ids(document.target, tokenizer)
     return False
+
+
+def _has_ids(sentences: Sequence[str], tokenizer: Tokenizer) -> bool:
+    pieces = (piece for sentence in sentences if sentence.strip() for piece in pieces_of(sentence, tokenizer))
+    return any(tokenizer.encode_batch([piece])[0] for piece in pieces)
 
 
 def batches(documents: Iterator[Document], size: int = _BATCH) -> Iterator[list[Document]]:
@@ -101,15 +112,62 @@ def with_progress(documents: Iterable[Document], stage: str, progress: Progress)
     progress(stage, done)
 
 
-def encode_sentences(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+def encode_sentences(tokenizer: Tokenizer, texts: Sequence[Sequence[str]]) -> list[list[Sequence[int]]]:
     """Return the ids of each sentence of each text, without blank sentences and those without ids."""
     nonblank = [[sentence for sentence in text if sentence.strip()] for text in texts]
-    ids = iter(
-        tokenizer.encode_batch(
-            [" " * (index > 0) + sentence for sentences in nonblank for index, sentence in enumerate(sentences)]
-        )
+    ids = _encoded(
+        tokenizer, [" " * (index > 0) + sentence for sentences in nonblank for index, sentence in enumerate(sentences)]
     )
     return [[row for row in islice(ids, len(sentences)) if row] for sentences in nonblank]
+
+
+def _encoded(tokenizer: Tokenizer, sentences: Sequence[str]) -> Iterator[Sequence[int]]:
+    """Yield the ids of each sentence. At most `PIECE` characters are encoded at once, where a sentence can be cut."""
+    group: list[str] = []
+    size = 0
+    for sentence in sentences:
+        if group and size + len(sentence) > PIECE:
+            yield from tokenizer.encode_batch(group)
+            group, size = [], 0
+        if len(sentence) > PIECE:
+            ids = array("q")  # a list takes 36 bytes for each id
+            for piece in pieces_of(sentence, tokenizer):
+                ids.extend(tokenizer.encode_batch([piece])[0])
+            yield ids
+        else:
+            group.append(sentence)
+            size += len(sentence)
+    if group:
+        yield from tokenizer.encode_batch(group)
+
+
+def pieces_of(text: str, tokenizer: Tokenizer | None) -> Iterator[str]:
+    """Yield a long text in pieces that have the ids of the whole, as far as `CONTEXT` around each cut shows.
+
+    Without a tokenizer, which is still to be trained, the text is cut between any two words.
+    """
+    start = 0
+    while len(text) - start > PIECE:
+        places = _places(text, start)
+        end = next((place for place in places if tokenizer is None or _separates(place, text, tokenizer)), None)
+        if end is None:
+            break
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _places(text: str, start: int) -> Iterator[int]:
+    """Yield the last line breaks of a piece between two words, and then its last spaces."""
+    places = [match.start() for match in _GAP.finditer(text, start + 1, start + PIECE)]
+    for separator in "\n ":
+        yield from [place for place in reversed(places) if text[place] == separator][:CUTS]
+
+
+def _separates(place: int, text: str, tokenizer: Tokenizer) -> bool:
+    left, right = text[max(0, place - CONTEXT) : place], text[place : place + CONTEXT]
+    first, second, both = tokenizer.encode_batch([left, right, left + right])
+    return [*first, *second] == [*both]
 
 
 def dropped_summary(dropped: Mapping[str, int]) -> str:

@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paribus import Corpus, DataError, Document, Split, Tokenizer, Vocabulary
-from paribus.train.encoding import Progress, lost_bytes
+from paribus.train import encoding
+from paribus.train.encoding import Progress, encode_sentences, lost_bytes, pieces_of
 from paribus.train.token_store import EncodedCorpus, encode_corpus, overlap
 from paribus_text.byte_pair import BytePair
 from paribus_text.bytes import Bytes
@@ -38,7 +39,6 @@ class Listed(Corpus):
         return {"burnt": 2}
 
 
-@final
 class Letters(Tokenizer):
     """Tokenizer of code points that records its training texts."""
 
@@ -224,3 +224,70 @@ def test_a_tokenizer_that_merges_distinct_texts_is_lossy(
     if name in ("bytes", "bpe", "unigram"):
         assert lost == [0, 0]
     assert all(count <= len(text.encode()) for count, text in zip(lost, texts, strict=True))
+
+
+# -- long documents -----------------------------------------------------------------------------------------------
+
+
+@final
+class WholeLines(Letters):
+    """Tokenizer whose ids depend on the text before them, so that no text can be cut."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[(place + ord(letter)) % 128 for place, letter in enumerate(text)] for text in texts]
+
+
+def long_text(letters: str, lines: int = 60) -> str:
+    """Return lines with words of some letters, of unequal length, with spaces and empty lines between."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list(letters), rng.integers(1, 9))) for _ in range(lines * 9)]
+    gaps = rng.choice([" ", " ", " ", "  ", "\n", "\n\n", " \n", "\t"], len(words))
+    return "".join(word + gap for word, gap in zip(words, gaps, strict=True))
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("letters", ["abcdeT", "aéﬁ漢☃."], ids=["ascii", "other"])
+def test_a_long_document_has_the_ids_of_the_whole(
+    name: str, letters: str, trained: dict[str, Tokenizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, tokenizer = long_text(letters).strip(), trained[name]
+    (expected,) = tokenizer.encode_batch([text])
+    monkeypatch.setattr(encoding, "PIECE", 64)
+    monkeypatch.setattr(encoding, "CONTEXT", 16)
+    pieces = [*pieces_of(text, tokenizer)]
+    assert "".join(pieces) == text
+    assert len(pieces) > 10, [len(piece) for piece in pieces]
+    (rows,) = encode_sentences(tokenizer, [[text]])
+    assert [*rows[0]] == expected
+
+
+def test_a_text_that_cannot_be_cut_is_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "PIECE", 64)
+    text = long_text("abc")
+    assert [*pieces_of(text, WholeLines())] == [text]
+    assert [*pieces_of("x" * 200, Bytes())] == ["x" * 200]  # no place between two words
+
+
+def test_a_text_is_cut_before_a_long_run_of_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "PIECE", 64)
+    text = "a b\nc" + " " * 60 + "d" + "\n" * 60 + "e"
+    assert [*pieces_of(text, Bytes())] == ["a b", "\nc" + " " * 60 + "d" + "\n" * 60 + "e"]
+
+
+def test_no_more_than_a_piece_is_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "PIECE", 64)
+    sizes: list[int] = []
+
+    class Watched(Letters):
+        def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+            sizes.append(sum(map(len, texts)))
+            return super().encode_batch(texts)
+
+    texts = [["a b"] * 40, [long_text("abc")], ["c"], []]
+    rows = encode_sentences(Watched(), texts)
+    assert max(sizes) <= max(64, 4 * encoding.CONTEXT)
+    plain = [
+        [[ord(letter) for letter in " " * (index > 0) + sentence] for index, sentence in enumerate(text)]
+        for text in texts
+    ]
+    assert [[[*row] for row in text] for text in rows] == plain
