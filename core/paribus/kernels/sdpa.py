@@ -15,6 +15,8 @@ from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pa
 from paribus.parts.heads import repeat_heads
 from paribus.parts.visibility import Visibility
 
+PRODUCTS_FROM = 2**18  # elements of the keys; with fewer, the fused kernel has fewer calls
+
 
 class MaskPlan(NamedTuple):
     """Mask of an attention: none, causal (which torch applies without a tensor), or the tensor `mask`."""
@@ -113,9 +115,31 @@ def _one_query(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
     """Attend from one query; query heads that share a key head are folded, to read the cache once."""
     groups = k.shape[1]
     group_size = q.shape[1] // groups
+    if mask is None and not dropout and _suits_products(q, k, group_size):
+        return _products(q, k, v, scale)
     if mask is not None:
         heads = group_size if mask.shape[1] > 1 else 1
         mask = mask.reshape(mask.shape[0], mask.shape[1] // heads, heads, mask.shape[-1]).expand(-1, -1, group_size, -1)
     folded = q.reshape(q.shape[0], groups, group_size, q.shape[-1])  # (B, H, 1, K) -> (B, G, H/G, K)
     mixed = functional.scaled_dot_product_attention(folded, k, v, mask, dropout, scale=scale)
     return mixed.reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _suits_products(q: Tensor, k: Tensor, group_size: int) -> bool:
+    """Return whether `_products` is faster than the fused kernel: groups of four and a large cache, on a CPU."""
+    return (
+        group_size == 4
+        and k.numel() >= PRODUCTS_FROM
+        and k.device.type == "cpu"
+        and k.dtype in (torch.float32, torch.float64)
+        and k.stride(0) == k.shape[1] * k.stride(1)  # a cache; the keys of a memory would be copied
+        and not q.requires_grad
+    )
+
+
+def _products(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Attend from one query by products that read keys row by row; BLAS is slow with transposed keys from memory."""
+    folded = (q * scale).reshape(-1, q.shape[1] // k.shape[1], q.shape[-1])  # (B, H, 1, K) -> (B*G, H/G, K)
+    scores = torch.bmm(k.flatten(0, 1), folded.transpose(1, 2))  # (B*G, S, H/G): half the time of its transpose
+    mixed = torch.bmm(scores.transpose(1, 2).softmax(-1), v.flatten(0, 1))
+    return mixed.view(*q.shape[:-1], v.shape[-1])

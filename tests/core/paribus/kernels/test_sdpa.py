@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from paribus import TokenLayout, Visibility
+from paribus.kernels.eager import Eager
 from paribus.kernels.sdpa import MaskPlan, Sdpa
 from paribus.parts.context import AttentionPlan, KernelRequest, Pair
 
 Planned = Callable[..., AttentionPlan]
 Kinds = Callable[[str, int], TokenLayout]
 SDPA = Sdpa()
+EAGER = Eager()
 LIKE = torch.zeros(2, 8, 24)
 
 
@@ -81,3 +83,51 @@ def test_a_decoding_step_copies_no_shared_head(planned: Planned, rows: Kinds) ->
         SDPA(q, cache, cache, plan, None, 0.0)
     allocated = sum(event.self_cpu_memory_usage for event in profile.events() if event.self_cpu_memory_usage > 0)
     assert allocated < cache.nbytes / 4
+
+
+def cached(
+    width: int, length: int, capacity: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return a query of 8 heads, and keys and values of 2 heads in a cache that is not full."""
+    q = torch.randn(2, 8, 1, width, dtype=dtype)
+    k, v = torch.randn(2, 2, 2, capacity, width, dtype=dtype)
+    return q, k[:, :, :length], v[:, :, :length]
+
+
+def operators(run: Callable[[], object]) -> set[str]:
+    with torch.profiler.profile() as profile:
+        run()
+    return {event.name for event in profile.events()}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("window", [None, 1100])
+def test_four_heads_that_share_a_large_cache_are_products(
+    dtype: torch.dtype, tolerance: float, window: int | None, planned: Planned, rows: Kinds
+) -> None:
+    q, k, v = cached(64, 1200, 1300, dtype)
+    query, sight = TokenLayout(torch.tensor([[1199]])), Visibility(causal=True, window=window)
+    like = torch.zeros(2, 1, 24, dtype=dtype)
+    plan, reference = (
+        planned(kernel, sight, query, rows("shared", 1200), like=like, past=1199) for kernel in (SDPA, EAGER)
+    )
+    assert torch.allclose(SDPA(q, k, v, plan, None, 0.0), EAGER(q, k, v, reference, None, 0.0), rtol=0, atol=tolerance)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        SDPA(q, k, v, plan, None, 0.0)
+    assert "aten::bmm" in {event.name for event in profile.events()}
+    allocated = sum(event.self_cpu_memory_usage for event in profile.events() if event.self_cpu_memory_usage > 0)
+    assert allocated < k.nbytes / 4
+
+
+def test_other_caches_use_the_fused_kernel(planned: Planned, rows: Kinds) -> None:
+    q, k, v = cached(64, 1200, 1300, torch.float32)
+    query, sight = TokenLayout(torch.tensor([[1199]])), Visibility(causal=True)
+    plan = planned(SDPA, sight, query, rows("shared", 1200), like=LIKE[:, :1], past=1199)
+    short = planned(SDPA, sight, query, rows("shared", 100), like=LIKE[:, :1], past=99)
+    padded = plan._replace(kernel_data=MaskPlan(mask=torch.zeros(2, 1, 1, 1200), last=1200))
+    memory = k.transpose(1, 2).contiguous().transpose(1, 2)
+    assert "aten::bmm" not in operators(lambda: SDPA(q, k[:, :, :100], v[:, :, :100], short, None, 0.0))
+    assert "aten::bmm" not in operators(lambda: SDPA(q, k, v, padded, None, 0.0))
+    assert "aten::bmm" not in operators(lambda: SDPA(q, memory, memory, plan, None, 0.0))
+    assert "aten::bmm" not in operators(lambda: SDPA(q[:, :4], k, v, plan, None, 0.0))
+    assert "aten::bmm" not in operators(lambda: SDPA(q.clone().requires_grad_(), k, v, plan, None, 0.0))
