@@ -3,11 +3,16 @@ process to its end, with an evaluation, and the weights in a file.
 
     python benchmarks/whole_runs.py --rounds 2 --output benchmarks/results/whole-runs.json
     python benchmarks/whole_runs.py --model encoder      # one of the models
+    python benchmarks/whole_runs.py --python .venv/bin/python    # an environment without the extra, as users have it
     python benchmarks/whole_runs.py --rehearse           # tiny sizes and one round: no figure means anything
 
-Needs the extra `peers`. Each run is a process with one thread. The runners take turns in each round, in rotating order,
-and the ratios are of runs of one round. The loop runs twice in a round, which shows the noise. The validation losses
-are of the same tokens: they show that the runs do the same work.
+Needs the extra `peers`. With `--python`, it is needed for Hugging Face's Trainer only: where transformers and scipy are
+installed, torchmetrics imports them, which costs all that import Lightning about 1.7 s and 80 MiB.
+
+Each run is a process with one thread. The runners take turns in each round, in rotating order, and the ratios are of
+runs of one round. The loop runs twice in a round, which shows the noise. Each runner also makes a run of two steps in
+each round, which shows what start and evaluation cost. The validation losses are of the same tokens: they show that the
+runs do the same work.
 
 The decoder is GPT-2 on bytes.
 
@@ -42,6 +47,7 @@ from benchmarks.paired import ratio  # noqa: E402  # as above
 from benchmarks.whole_run_peers import BETAS, DECAY, FAMILIES, FLOOR, LR, WARMUP, Setting  # noqa: E402  # as above
 
 VALIDATION = 256  # examples, at most
+SHORT = 2  # steps of a run that only starts and evaluates
 RUNNERS = ("loop", "loop again", "lightning", "transformers", "paribus")
 LABELS = {
     "loop": "a loop like nanoGPT's",
@@ -135,13 +141,14 @@ class Run(NamedTuple):
     loss: float  # of the validation split
 
 
-def run(name: str, folder: Path, setting: Setting) -> Run:
+def run(name: str, folder: Path, setting: Setting, python: str) -> Run:
+    """Run a runner with the interpreter `python`, unless it needs the extra."""
     with tempfile.TemporaryDirectory() as store:
         if name == "paribus":
-            command = [sys.executable, "-m", "paribus", "train", *words(setting), "--store", store, "--json"]
+            command = [python, "-m", "paribus", "train", *words(setting), "--store", store, "--json"]
         else:
-            paths = ["--examples", str(folder), "--store", store]
-            command = [sys.executable, __file__, "--child", name, *paths, "--setting", json.dumps(setting)]
+            paths = ["--examples", str(folder), "--store", store, "--setting", json.dumps(setting)]
+            command = [sys.executable if name == "transformers" else python, __file__, "--child", name, *paths]
         output = Path(store) / "output"
         status, wall, cpu, peak = measured_process(command, output)
         text = output.read_text(encoding="utf-8")
@@ -166,45 +173,58 @@ def validation_loss(name: str, output: str, setting: Setting) -> float:
     return float(result["metrics"][f"val/{FAMILIES[setting.family].objective}/loss"])
 
 
-def measured(setting: Setting, rounds: int, folder: Path) -> dict[str, list[Run]]:
-    """Return the runs of each runner, round by round, after a short one of each if they are repeated."""
+class Measured(NamedTuple):
+    """Runs of a runner, one in each round."""
+
+    whole: list[Run]
+    short: list[Run]  # of two steps
+
+
+def measured(setting: Setting, rounds: int, folder: Path, python: str) -> dict[str, Measured]:
+    """Return the runs of each runner, after a short one of each that fills its caches."""
+    short = setting._replace(steps=SHORT)
     for name in RUNNERS if rounds > 1 else ():
-        run(name, folder, setting._replace(steps=2))
-    runs: dict[str, list[Run]] = {name: [] for name in RUNNERS}
+        run(name, folder, short, python)
+    runs = {name: Measured([], []) for name in RUNNERS}
     for number in range(rounds):
         offset = number % len(RUNNERS)
         for name in (*RUNNERS[offset:], *RUNNERS[:offset]):
-            result = run(name, folder, setting)
-            runs[name].append(result)
-            progress = f"{setting.family}, round {number + 1}: {name}: {result.cpu:.1f} s of CPU"
+            for results, size in zip(runs[name], (setting, short), strict=True):
+                results.append(run(name, folder, size, python))
+            whole, start = (results[-1].cpu for results in runs[name])
+            progress = (
+                f"{setting.family}, round {number + 1}: {name}: {whole:.1f} s of CPU, {start:.1f} with {SHORT} steps"
+            )
             print(progress, file=sys.stderr, flush=True)
     return runs
 
 
-def table(runs: Mapping[str, Sequence[Run]], setting: Setting) -> list[str]:
+def table(runs: Mapping[str, Measured], setting: Setting) -> list[str]:
     """Return the medians, and the ratios of CPU time to the loop of the same round, as Markdown."""
-    lines = ["| run | wall s | CPU s | of the loop's CPU | tokens/s | peak memory | validation loss |"]
-    lines.append("| --- |" + " ---: |" * 6)
-    reference = [run.cpu for run in runs["loop"]]
-    for name, results in runs.items():
-        wall, cpu, peak, loss = (float(np.median(column)) for column in zip(*results, strict=True))
-        share = "1" if name == "loop" else ratio([run.cpu for run in results], reference).rounded()
+    names = ["wall s", "CPU s", f"with {SHORT} steps, CPU s", "of the loop's CPU", "tokens/s", "peak memory"]
+    lines = [f"| {' | '.join(('run', *names, 'validation loss'))} |", "| --- |" + " ---: |" * 7]
+    reference = [run.cpu for run in runs["loop"].whole]
+    for name, (whole, short) in runs.items():
+        wall, cpu, peak, loss = (float(np.median(column)) for column in zip(*whole, strict=True))
+        start = float(np.median([run.cpu for run in short]))
+        share = "1" if name == "loop" else ratio([run.cpu for run in whole], reference).rounded()
         tokens = setting.steps * setting.batch * setting.length / wall
-        cells = (f"{wall:.1f}", f"{cpu:.1f}", share, f"{tokens:,.0f}", f"{peak / 2**20:.0f} MiB", f"{loss:.3f}")
-        lines.append(f"| {' | '.join((LABELS[name], *cells))} |")
+        figures = (f"{wall:.1f}", f"{cpu:.1f}", f"{start:.1f}", share, f"{tokens:,.0f}", f"{peak / 2**20:,.0f} MiB")
+        lines.append(f"| {' | '.join((LABELS[name], *figures, f'{loss:.3f}'))} |")
     return lines
 
 
-def ratios_to_paribus(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+def ratios_to_paribus(runs: Mapping[str, Measured]) -> list[str]:
     """Return the wall and CPU time of each other runner over that of `paribus train`, and the ratio of the peaks."""
-    ours = runs["paribus"]
+    ours = runs["paribus"].whole
     lines = []
     for name in ("loop", "lightning", "transformers"):
+        theirs = runs[name].whole
         wall, cpu = (
-            ratio([getattr(run, clock) for run in runs[name]], [getattr(run, clock) for run in ours]).rounded()
+            ratio([getattr(run, clock) for run in theirs], [getattr(run, clock) for run in ours]).rounded()
             for clock in ("wall", "cpu")
         )
-        peak = np.median([run.peak_bytes for run in ours]) / np.median([run.peak_bytes for run in runs[name]])
+        peak = np.median([run.peak_bytes for run in ours]) / np.median([run.peak_bytes for run in theirs])
         lines.append(f"- {LABELS[name]}: {wall} times our wall time, {cpu} times our CPU time; our peak is {peak:.2f}")
     return lines
 
@@ -222,6 +242,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="default: all")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, help="default: depends on the model")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of all runners but Hugging Face's")
     parser.add_argument("--output", type=Path, help="file for the results as JSON")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes and one round: no figure means anything")
     parser.add_argument("--child", choices=whole_run_peers.RUNS, help=argparse.SUPPRESS)
@@ -245,10 +266,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             setting = rehearsal(setting)
         with tempfile.TemporaryDirectory() as folder:
             setting = write_examples(Path(folder), setting)
-            runs = measured(setting, 1 if options.rehearse else options.rounds, Path(folder))
+            runs = measured(setting, 1 if options.rehearse else options.rounds, Path(folder), options.python)
         heading = f"### {name} ({setting.size()}, {setting.steps} steps)"
         print("\n".join(["", heading, "", *table(runs, setting), "", *ratios_to_paribus(runs)]), flush=True)
-        results = {runner: [run._asdict() for run in results] for runner, results in runs.items()}
+        results = {
+            runner: {length: [run._asdict() for run in results] for length, results in both._asdict().items()}
+            for runner, both in runs.items()
+        }
         document["models"][name] = {"setting": setting._asdict(), "runs": results}
         if options.output:  # after each model: a later one may fail
             options.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

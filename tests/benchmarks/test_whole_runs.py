@@ -91,7 +91,7 @@ def test_every_runner_trains(name: str, tmp_path: Path, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| ") for line in lines) == 2 + len(RUNNERS)
     result = json.loads(output.read_text(encoding="utf-8"))["models"][name]
-    runs = [runs[0] for runs in result["runs"].values()]
+    runs = [runs["whole"][0] for runs in result["runs"].values()]
     losses = [run["loss"] for run in runs]
     assert max(losses) - min(losses) < 0.5
     assert max(losses) < np.log(result["setting"]["vocabulary"]) + 0.3
