@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from paribus.parts.batch import IGNORED
 
 MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden states do
-# Logits of one chunk: 64 MiB in float32. A GPU takes larger ones, whose products take longer than adding gradients.
-CHUNK_LOGITS: Final = {"cpu": 1 << 24, "cuda": 1 << 27}
+# Logits of one chunk. On a CPU 32 MiB in float32, the most that malloc reuses without returning it to the system. A GPU
+# takes larger ones, whose products take longer than adding gradients.
+CHUNK_LOGITS: Final = {"cpu": 1 << 23, "cuda": 1 << 27}
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
@@ -63,8 +65,9 @@ def summed_cross_entropy(
         pairs = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
         totals = torch.stack([call(head, chunk, chunk_labels, smoothing) for chunk, chunk_labels in pairs])
         return totals.sum()
+    adds_in_place = call is head_loss and not torch.is_autocast_enabled(hidden.device.type)  # in one precision
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        partial(call, head), positions, smoothing, labels, hidden, *parameters
+        partial(call, head), positions, adds_in_place, smoothing, labels, hidden, *parameters
     )
     return total
 
@@ -116,32 +119,34 @@ class _Chunked(torch.autograd.Function):
         ctx: Any,
         loss: Callable[[Tensor, Tensor, float], Tensor],
         positions: int,
+        adds_in_place: bool,
         smoothing: float,
         labels: Tensor,
         hidden: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
         flat, targets = hidden.detach().flatten(0, -2), labels.flatten()
-        is_hidden_trained = ctx.needs_input_grad[4]
+        is_hidden_trained = ctx.needs_input_grad[5]
         hidden_gradient = torch.empty_like(flat) if is_hidden_trained else None
         sums: list[Tensor | None] = [None] * len(parameters)
+        in_place = _InPlaceSums(parameters if adds_in_place else ())
         total: Tensor | None = None
         for start in range(0, len(flat), positions):
             chunk = slice(start, start + positions)
-            with torch.enable_grad():
+            with torch.enable_grad(), in_place:
                 x = flat[chunk].requires_grad_(is_hidden_trained)
                 part = loss(x, targets[chunk], smoothing)
             with torch.autocast(part.device.type, enabled=False):
                 inputs = [x, *parameters] if is_hidden_trained else list(parameters)
-                gradients = list(torch.autograd.grad(part, inputs))
+                gradients = list(torch.autograd.grad(part, inputs, allow_unused=True))
             if hidden_gradient is not None:
                 hidden_gradient[chunk] = gradients.pop(0)
-            sums = [
-                at_least_float32(new) if old is None else old.add_(new)
-                for old, new in zip(sums, gradients, strict=True)
-            ]
-            del gradients  # as large as the head, and not needed while the next chunk computes its own
+            sums = [_added(old, new) for old, new in zip(sums, gradients, strict=True)]
+            del gradients  # may be as large as the head, and are not needed while the next chunk computes its own
             total = part.detach() if total is None else total + part.detach()
+        sums = [
+            _added(in_place.sums.get(id(parameter)), other) for parameter, other in zip(parameters, sums, strict=True)
+        ]
         ctx.gradients = [None if hidden_gradient is None else hidden_gradient.view_as(hidden), *sums]
         ctx.dtypes = [hidden.dtype, *(parameter.dtype for parameter in parameters)]
         assert total is not None, "a chunk has at least one position"
@@ -157,4 +162,55 @@ class _Chunked(torch.autograd.Function):
             None if gradient is None else gradient.mul_(scale).to(dtype)
             for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
         )
-        return None, None, None, None, *scaled
+        return None, None, None, None, None, *scaled
+
+
+def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    """Add a gradient to its sum in place, if there is one."""
+    if gradient is None:
+        return total
+    return at_least_float32(gradient) if total is None else total.add_(gradient)
+
+
+class _InPlaceSums(TorchFunctionMode):
+    """Within this context, linear layers add the gradients of their weights to `sums` in place.
+
+    Product and sum are one operation, where autograd would return the gradient of a chunk, as large as the head, to be
+    added afterwards.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.sums: dict[int, Tensor] = {}  # by the id of the parameter
+        self._weights = {id(parameter) for parameter in parameters if parameter.dtype in (torch.float32, torch.float64)}
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if function is functional.linear and not kwargs and id(args[1]) in self._weights:
+            x, weight, bias = args if len(args) == 3 else (*args, None)
+            return _Linear.apply(self.sums, x, weight, bias)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return function(*args, **(kwargs or {}))
+
+
+class _Linear(torch.autograd.Function):
+    """`functional.linear`, which adds the gradient of the weight to `sums`."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: dict[int, Tensor], x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.sums, ctx.key = sums, id(weight)
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows = gradient.flatten(0, -2)
+        total = ctx.sums.get(ctx.key)
+        if total is None:
+            ctx.sums[ctx.key] = rows.t() @ x.flatten(0, -2)
+        else:
+            total.addmm_(rows.t(), x.flatten(0, -2))
+        x_gradient = gradient @ weight if ctx.needs_input_grad[1] else None
+        return None, x_gradient, None, rows.sum(0) if ctx.needs_input_grad[3] else None
