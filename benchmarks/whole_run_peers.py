@@ -43,6 +43,7 @@ class Setting(NamedTuple):
     """Family and size of a model, and size of a run."""
 
     family: str
+    tokenizer: str = "bytes"
     width: int = 128
     layers: int = 4
     heads: int = 4

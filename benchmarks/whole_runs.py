@@ -14,7 +14,7 @@ runs of one round. The loop runs twice in a round, which shows the noise. Each r
 each round, which shows what start and evaluation cost. The validation losses are of the same tokens: they show that the
 runs do the same work.
 
-The decoder is GPT-2 on bytes.
+The decoder is GPT-2 on bytes. Another has GPT-2's 50,304 entries, of which the byte pairs of the text use the first.
 
 The encoder is BERT without its second objective, with a table of 30,528 entries, of which the word pieces of the text
 use the first; 15 % of the tokens are predicted. Hugging Face's and ours are the same model; that by hand has rotary
@@ -63,7 +63,8 @@ SPECS: Mapping[str, Sequence[str]] = {
 }
 SETTINGS = {
     "decoder": Setting("decoder", steps=60),
-    "encoder": Setting("encoder", batch=32, vocabulary=30_528, steps=20),
+    "decoder-50k": Setting("decoder", "bpe", width=256, batch=4, vocabulary=50_304, steps=20),
+    "encoder": Setting("encoder", "wordpiece", batch=32, vocabulary=30_528, steps=20),
     "encoder-decoder": Setting("encoder-decoder", steps=40),
 }
 
@@ -71,16 +72,17 @@ SETTINGS = {
 def rehearsal(setting: Setting) -> Setting:
     """Return a run that takes seconds."""
     vocabulary = 512 if setting.vocabulary else 0
-    return Setting(setting.family, 32, 2, 2, 32, 4, vocabulary, steps=12)
+    return Setting(setting.family, setting.tokenizer, 32, 2, 2, 32, 4, vocabulary, steps=12)
 
 
 def words(setting: Setting) -> list[str]:
     """Return the words of the spec that `paribus train` gets."""
     names = ["width", "layers", "heads", "length"]
-    if setting.family == "encoder":  # the vocabularies of the others are their bytes
+    if setting.tokenizer != "bytes":  # whose vocabulary is fixed
         names.append("vocabulary")
     return [
         *SPECS[setting.family],
+        f"tokenizer={setting.tokenizer}",
         *(f"dims.{name}={getattr(setting, name)}" for name in names),
         f"data.batch={setting.batch}",
         f"data.validation={VALIDATION}",

@@ -40,7 +40,7 @@ def test_the_models_have_about_the_same_parameters(name: str, registry: Registry
     spec = resolved(*words(setting), f"dims.vocabulary={setting.vocabulary}", registry=registry)
     parameters = count_parameters(meta_model(spec, registry).children())
     with torch.device("meta"):
-        models = (hand_written(setting), FAMILIES[name].hugging_face(setting.size()))
+        models = (hand_written(setting), FAMILIES[setting.family].hugging_face(setting.size()))
     for model in models:
         assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(parameters, rel=0.05)
 
