@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import pickle
 import random
 import threading
 import time
@@ -50,7 +51,7 @@ class StepChecks:
         self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
         self._totals: dict[str, float] = {}
         self._bits: Tensor | None = None
-        self._generators: dict[str, str] | None = None
+        self._generators: dict[str, object] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return what a record has of the checks."""
@@ -275,7 +276,7 @@ def compile_step(model: Model, batch: Batch, context: Callable[[], AbstractConte
             _copied(model).train().loss(batch).backward()
 
 
-def _generators(device: torch.device) -> dict[str, str]:
+def _generators(device: torch.device) -> dict[str, object]:
     """Return digests of the states of the global generators."""
     torch_state = tensor_digest(torch.get_rng_state())
     if device.type == "cuda":
@@ -283,10 +284,10 @@ def _generators(device: torch.device) -> dict[str, str]:
     return {**_global_generators(), "torch": torch_state}
 
 
-def _global_generators() -> dict[str, str]:
+def _global_generators() -> dict[str, object]:
     """Return the states of the global generators of Python and numpy, which no step may use."""
-    state: Any = np.random.get_state(legacy=False)  # the global generator is what is checked
-    return {"python": repr(random.getstate()), "numpy": repr((state["state"]["key"].tolist(), state))}
+    state = np.random.get_state(legacy=False)  # the global generator is what is checked
+    return {"python": random.getstate(), "numpy": pickle.dumps(state)}
 
 
 @contextmanager
