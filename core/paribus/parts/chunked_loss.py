@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 from paribus.parts.batch import IGNORED
 
 MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden states do
-# Logits of one chunk. On a CPU 32 MiB in float32, the most that malloc reuses without returning it to the system. A GPU
-# takes larger ones, whose products take longer than adding gradients.
-CHUNK_LOGITS: Final = {"cpu": 1 << 23, "cuda": 1 << 27}
+# Logits of one chunk. On a CPU 24 MiB in float32: malloc reuses blocks of up to 32 MiB, and its heap grows more with
+# those near this limit. A GPU takes larger ones, whose products take longer than adding gradients.
+CHUNK_LOGITS: Final = {"cpu": 6 << 20, "cuda": 1 << 27}
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
