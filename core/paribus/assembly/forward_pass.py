@@ -56,6 +56,8 @@ class BatchForward:
         """Return the tensors to capture in a part: layers are captured in the body only."""
         if part != "body":
             return Capture(weights=self.capture.weights)
+        if not self.capture.heads and not self.capture.hidden:
+            return self.capture
         stack = self.topology.get_submodule("body")
         try:
             return self.capture.resolve(len(stack.layers)) if isinstance(stack, Stack) else self.capture

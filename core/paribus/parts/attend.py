@@ -138,12 +138,14 @@ class Attend(nn.Module):
         self.plan = 0
         self._part: tuple[nn.Module, ...] = ()
         self._position: tuple[PositionHooks, ...] = ()  # a tuple, so that the position is no child
-        self._reads = self._mixes = False  # True if the position reads queries and keys; weights
+        # True if the position rotates queries and keys; reads them; reads weights
+        self._rotates = self._reads = self._mixes = False
 
     def bind(self, position: PositionHooks, plan: int, part: nn.Module | None = None) -> None:
         """Set the position that this attention reads, the layer's part of it, and the number of its plan."""
         self._position = (position,)
         self._part = () if part is None else (part,)
+        self._rotates = "rotate" in position.traits["hooks"]
         self._reads = position.traits["bias"] == "content"
         self._mixes = position.uses_mix()
         self.plan = plan
@@ -189,6 +191,8 @@ class Attend(nn.Module):
 
     def rotate(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
         """Return queries or keys rotated by the position, if it rotates: (B, H, T, R) -> (B, H, T, R)."""
+        if not self._rotates:
+            return x
         plan = ctx.plans[self.plan]
         return self.position.rotate(x, plan.q_tables if side == "query" else plan.k_tables, side)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -165,10 +165,15 @@ class Capture(NamedTuple):
 
     def resolve(self, layers: int) -> Capture:
         """Return the same capture with layers numbered from 1; a layer that does not exist is an error."""
+        if not self.heads and not self.hidden:
+            return self
         return self._replace(
             heads=tuple(layer_number(layer, layers) for layer in self.heads),
             hidden=tuple(layer_number(layer, layers, minimum=0) for layer in self.hidden),
         )
+
+
+NO_CAPTURE: Final = Capture()
 
 
 def layer_number(layer: int, layers: int, *, minimum: int = 1) -> int:
@@ -181,7 +186,9 @@ def layer_number(layer: int, layers: int, *, minimum: int = 1) -> int:
 
 def merge_captures(captures: Iterable[Capture]) -> Capture:
     """Return a capture of everything that any of the captures contains."""
-    requests = list(captures)
+    requests = [capture for capture in captures if capture != NO_CAPTURE]
+    if not requests:
+        return NO_CAPTURE
     heads = sorted({layer for request in requests for layer in request.heads})
     hidden = sorted({layer for request in requests for layer in request.hidden})
     return Capture(

@@ -75,6 +75,8 @@ def with_order(layout: TokenLayout, past: int = 0) -> TokenLayout:
     """
     if layout.order is not None:
         return layout
+    if layout.index_positions is not None:
+        return layout._replace(order=layout.index_positions)
     length = layout.positions.shape[-1]
     order = torch.arange(past, past + length, device=layout.positions.device).unsqueeze(0)
     return layout._replace(order=order)

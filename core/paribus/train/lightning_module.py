@@ -56,6 +56,10 @@ class Model(LightningModule):
         for name, child in assembled.children().items():
             self.add_module(name, child)
         self._assembled = (assembled,)  # in a tuple, since its modules are registered above
+        self._objectives: dict[str, Objective] = {}  # also registered above
+        for name, objective in assembled.objectives.items():
+            assert isinstance(objective, Objective)
+            self._objectives[name] = objective
         self.spec = spec
         self.trained = tuple(trained)
         self.evaluated = tuple(evaluated)
@@ -106,8 +110,8 @@ class Model(LightningModule):
 
     def run(self, batch: Batch, names: Sequence[str] | None = None, *, capture: Capture | None = None) -> BatchForward:
         """Return a lazy forward pass over a batch, for the named objectives or all of them."""
-        heads = {name: self.objective(name) for name in self.assembled.objectives}
-        objectives = list(heads.values()) if names is None else [heads[name] for name in names]
+        heads = self._objectives
+        objectives = [heads[name] for name in (heads if names is None else names)]
         captures = merge_captures(objective.captures for objective in objectives) if capture is None else capture
         teacher_run = None
         if self.teacher is not None:
@@ -117,9 +121,7 @@ class Model(LightningModule):
         return BatchForward(self.topology, batch, capture=captures, heads=heads, teacher=teacher_run, losses=losses)
 
     def objective(self, name: str) -> Objective:
-        objective = self._assembled[0].objectives[name]
-        assert isinstance(objective, Objective)
-        return objective
+        return self._objectives[name]
 
     def forward(
         self, tokens: Tensor, states: States | None = None, *, source: Tensor | None = None
