@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, final
 
-import numpy as np
-
 from paribus import (
     Corpus,
     CorpusTraits,
@@ -63,6 +61,8 @@ class Digits(Corpus):
     def _read(self) -> tuple[Pixels, Pixels]:
         """Return the images, (N, 8, 8, 1) from 0 to 255, and their digits."""
         if self._cache is None:
+            import numpy as np
+
             try:
                 from sklearn.datasets import load_digits
             except ImportError as error:

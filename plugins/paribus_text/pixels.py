@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, final
 
-import numpy as np
-
 from paribus import DataError, Problem, Tokenizer, TokenizerTraits, Vocabulary, pixels_to_text, text_to_pixels
 from paribus_text.reserved_tokens import display, display_names, pack_state, unpack_state, vocabulary_too_small
 
@@ -32,6 +30,8 @@ class Pixels(Tokenizer):
         return [_values(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
+        import numpy as np
+
         special = display_names(VOCABULARY)
         return "".join(
             pixels_to_text(np.array([token], np.uint8)) if 0 <= token < VALUES else display(special, token)
@@ -50,6 +50,8 @@ class Pixels(Tokenizer):
 
 
 def _values(text: str) -> list[int]:
+    import numpy as np
+
     values = text_to_pixels(text)
     wrong = np.flatnonzero((values < 0) | (values >= VALUES))
     if wrong.size:

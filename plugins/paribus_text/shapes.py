@@ -5,28 +5,29 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, final
-
-import numpy as np
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeAlias, final
 
 from paribus import Corpus, CorpusTraits, Document, Pixels, Range, Split, image_document
 from paribus_text.holdout import digest
 
+if TYPE_CHECKING:
+    import numpy as np
+
 SUBPIXELS: Final = 16  # positions across a pixel
 LEVELS: Final = 80  # number of dark values, from 0, and of light values, up to 255
 
-Grid = np.ndarray[Any, np.dtype[Any]]
-Shape = Callable[[Grid, Grid, int], Grid]  # from horizontal and vertical distances to the center, and the radius
+Grid: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Shape = Callable[["Grid", "Grid", int], "Grid"]  # of distances across and down from the center, and the radius
 
 SHAPES: Final[Mapping[str, Shape]] = {
     "disc": lambda x, y, r: x * x + y * y <= r * r,
-    "cross": lambda x, y, r: (np.minimum(abs(x), abs(y)) * 4 <= r) & (np.maximum(abs(x), abs(y)) <= r),
+    "cross": lambda x, y, r: ((4 * abs(x) <= r) | (4 * abs(y) <= r)) & (abs(x) <= r) & (abs(y) <= r),
     "ring": lambda x, y, r: (x * x + y * y <= r * r) & (4 * (x * x + y * y) >= r * r),
     "triangle": lambda x, y, r: (abs(y) <= r) & (2 * abs(x) <= y + r),
-    "square": lambda x, y, r: 8 * np.maximum(abs(x), abs(y)) <= 7 * r,
-    "bars": lambda x, y, r: (np.maximum(abs(x), abs(y)) <= r) & (3 * abs(y) >= r),
+    "square": lambda x, y, r: (8 * abs(x) <= 7 * r) & (8 * abs(y) <= 7 * r),
+    "bars": lambda x, y, r: (abs(x) <= r) & (abs(y) <= r) & (3 * abs(y) >= r),
     "diamond": lambda x, y, r: abs(x) + abs(y) <= r,
-    "frame": lambda x, y, r: (np.maximum(abs(x), abs(y)) <= r) & (2 * np.maximum(abs(x), abs(y)) >= r),
+    "frame": lambda x, y, r: (abs(x) <= r) & (abs(y) <= r) & ((2 * abs(x) >= r) | (2 * abs(y) >= r)),
 }
 """Shapes in the order of the classes; integers only, so the images are the same on every machine."""
 
@@ -76,6 +77,8 @@ class Shapes(Corpus):
 
     def _draw(self, name: str, is_inside: Shape) -> Pixels:
         """Return one image, (height, width, channels)."""
+        import numpy as np
+
         numbers = _numbers(f"{self._seed} {name}", 3 + 3 * self._channels)
         side = self._side * SUBPIXELS
         radius = side // 4 + numbers[0] % (side // 5)
@@ -90,6 +93,8 @@ class Shapes(Corpus):
 
     def _noise_values(self, name: str, shape: tuple[int, ...]) -> Grid:
         """Return uniform noise from -noise to noise."""
+        import numpy as np
+
         bits = hashlib.shake_256(f"{self._seed} {name} noise".encode()).digest(2 * int(np.prod(shape)))
         uniform = np.frombuffer(bits, "<u2").astype(np.int64).reshape(shape)
         return uniform * (2 * self._noise + 1) // 65536 - self._noise
@@ -97,5 +102,7 @@ class Shapes(Corpus):
 
 def _numbers(key: str, count: int) -> list[int]:
     """Return random 32-bit integers."""
+    import numpy as np
+
     bits = hashlib.shake_256(key.encode()).digest(4 * count)
     return [int(number) for number in np.frombuffer(bits, "<u4")]

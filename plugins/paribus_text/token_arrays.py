@@ -7,13 +7,14 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from paribus import DataError, Problem, TokenShard, join_names, missing_package
 
-Array = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:
+    import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 KINDS: Final = (".bin", ".npy")
 STATE: Final = "state.json"  # lists the files in a folder of save_to_disk
@@ -23,6 +24,8 @@ DTYPES: Final = {(20240520, 1): "<u2", (20240801, 7): "<u4"}  # magic number and
 
 def array_shard(path: Path, dtype: str) -> TokenShard:
     """Return the ids of a file: `.npy`, or `.bin` with the header of llm.c, or without one and of type `dtype`."""
+    import numpy as np
+
     try:
         if path.suffix.lower() == ".npy":
             ids = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -38,6 +41,8 @@ def array_shard(path: Path, dtype: str) -> TokenShard:
 
 
 def _binary_ids(path: Path, dtype: np.dtype[Any]) -> Array:
+    import numpy as np
+
     size = path.stat().st_size
     header = np.fromfile(path, "<i4", 3)
     known = [magic for magic, _ in DTYPES]
@@ -60,6 +65,8 @@ def _binary_ids(path: Path, dtype: np.dtype[Any]) -> Array:
 
 def _signed(ids: Array) -> Array:
     """Return ids of 8 bytes with a sign, since numpy joins those without one to floats."""
+    import numpy as np
+
     return ids.view(np.int64) if ids.dtype == np.uint64 else ids
 
 
@@ -100,6 +107,8 @@ def saved_rows(folder: Path, column: str, *, mapped: bool = True) -> Iterator[To
 
 def rows_digest(folder: Path, column: str) -> str:
     """Return the sha256 of the ids and the bounds of their rows, without a mapping of the whole files."""
+    import numpy as np
+
     total = hashlib.sha256()
     for shard in saved_rows(folder, column, mapped=False):
         assert shard.rows is not None
@@ -125,6 +134,7 @@ def _batches(path: Path, *, mapped: bool) -> Iterator[Any]:
 
 def _batch_shard(name: str, rows: Any) -> TokenShard:
     """Return the ids of one batch of rows, which are lists of whole numbers."""
+    import numpy as np
     from pyarrow import types
 
     is_list = any(check(rows.type) for check in (types.is_list, types.is_large_list, types.is_fixed_size_list))

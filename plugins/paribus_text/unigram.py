@@ -17,7 +17,6 @@ from paribus_text.reserved_tokens import (
     unpack_state,
     vocabulary_too_small,
 )
-from paribus_text.unigram_training import train_unigram
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -60,6 +59,8 @@ class Unigram(Tokenizer):
         self._library: Library | None = None
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
+        from paribus_text.unigram_training import train_unigram  # it imports numpy
+
         minimum = self._first + 2
         if size is not None and size < minimum:
             parts = "special tokens, sentinels, " + ("256 bytes " if self._byte_fallback else "") + "and a letter"

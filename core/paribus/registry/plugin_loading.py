@@ -68,13 +68,16 @@ def _entry_points() -> Iterator[PluginSource]:
         if text is None or GROUP not in text:
             continue
         points = [point for point in distribution.entry_points if point.group == GROUP]
-        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower() if points else ""
-        if not points or name in names:  # the first one on the path hides the rest, as for imports
+        if not points:
+            continue
+        metadata = distribution.metadata  # parsed at each access, also of `version`
+        name = re.sub(r"[-_.]+", "-", metadata["Name"]).lower()
+        if name in names:  # the first one on the path hides the rest, as for imports
             continue
         names.add(name)
         needs = next((need for need in distribution.requires or () if re.match(r"paribus(?![\w.-])", need)), "")
         for point in points:
-            yield PluginSource(name, point.name, point.value, distribution.version, needs)
+            yield PluginSource(name, point.name, point.value, metadata["Version"], needs)
 
 
 def _file_source(path: Path) -> PluginSource:

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from paribus.slots.component import Component, Traits
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
 Split = Literal["train", "val"]
 
-Ints = np.ndarray[tuple[int], np.dtype[Any]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+Ints: TypeAlias = "np.ndarray[tuple[int], np.dtype[Any]]"  # a string, since commands without data import no numpy
+Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
+Pixels: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
 
 
 class TokenShard(NamedTuple):
@@ -129,11 +132,15 @@ def image_document(name: str, pixels: Pixels, label: int) -> Document:
 
 def pixels_to_text(values: Pixels) -> str:
     """Return (N,) values as N characters."""
+    import numpy as np
+
     return (values.astype("<u2") + np.uint16(FIRST)).tobytes().decode("utf-16-le")
 
 
 def text_to_pixels(text: str) -> Ints:
     """Return the values of characters; a value below 0 or above 255 is not a pixel."""
+    import numpy as np
+
     return np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2").astype(np.int64) - FIRST
 
 
@@ -161,6 +168,8 @@ class Tokens(Protocol):
 
 def labels_of(tokens: Tokens, index: Ints | None = None) -> Ints:
     """Return the class of each document, or of the documents at `index`, (B,), of a corpus with labels."""
+    import numpy as np
+
     assert tokens.labels is not None, "expected a corpus with labels"
     values = tokens.labels.values if index is None else tokens.labels.values[index]
     return np.asarray(values).astype(np.int64)

@@ -274,3 +274,11 @@ def test_informational_commands_are_quick_and_import_nothing_heavy(
     assert json.loads(report.read_text()) == []
     # The goal is 0.4 s; the limit leaves room for a busy machine.
     assert end.ru_utime - start.ru_utime + end.ru_stime - start.ru_stime < 0.8
+
+
+def test_a_corpus_is_fingerprinted_without_numpy() -> None:
+    code = (
+        "import sys, paribus; from paribus_text import python_docs; python_docs().fingerprint(); "
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
