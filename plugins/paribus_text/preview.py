@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-MINIMUM_BYTES = 64 << 20  # of all files; smaller ones are read as quickly
+MINIMUM_BYTES = 1 << 20  # of all files; smaller ones are read as quickly
 MINIMUM_AGE = 3.0  # seconds: within one tick of its clock, a file system may show two changes as one
 
 

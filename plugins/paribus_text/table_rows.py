@@ -116,10 +116,12 @@ def _parquet(path: Path, fields: Sequence[str], add_problem: AddProblem) -> Iter
 
 def _has_fields(values: dict[str, Any], fields: Sequence[str], location: object, add_problem: AddProblem) -> bool:
     missing = [field for field in fields if field not in values]
+    if not missing:
+        return True
     keys = ", ".join(map(repr, list(values)[:8])) or "none"
     for field in missing:
         add_problem("missing-field", location, f"unknown field {field!r}", f"a field of the rows: {keys}")
-    return not missing
+    return False
 
 
 _READERS = {".jsonl": _json, ".csv": _csv, ".tsv": _csv, ".parquet": _parquet}
