@@ -34,14 +34,15 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
     STUDY is the name of an installed study or a path. A trial is pending, running, interrupted, done, diverged, failed,
     out of memory or timed out.
     """
-    from paribus.analysis.api import skipped_trials
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes
-    from paribus.runner.match_time import unsolved_matches
 
     planned = planned_of(study, registry=session.index(), store=store, read_only=True)
     states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
-    states |= {identity: NOT_NEEDED for identity in skipped_trials(planned) if states[identity] in WAITING}
+    if planned.plan.study.looks:  # the analysis takes longer to import than the states to read
+        from paribus.analysis.api import skipped_trials
+
+        states |= {identity: NOT_NEEDED for identity in skipped_trials(planned) if states[identity] in WAITING}
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,
@@ -70,7 +71,12 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
     for row in rows:
         if row["reason"]:
             note(f"{_label(row)}, seed {row['seed']}: {row['state']}: {row['reason']}")
-    for line in (*unsolved_matches(planned), *pending_notes(planned.plan.tuned)):
+    notes = [*pending_notes(planned.plan.tuned)]
+    if any(setting.untimed for setting in planned.plan.settings):
+        from paribus.runner.match_time import unsolved_matches
+
+        notes = [*unsolved_matches(planned), *notes]
+    for line in notes:
         note(line)
     skipped = sum(row["state"] == NOT_NEEDED for row in rows)
     unfinished = sum(row["state"] not in ("done", "diverged", NOT_NEEDED) for row in rows)
