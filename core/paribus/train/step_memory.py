@@ -113,7 +113,8 @@ def rule_of_thumb(spec: Spec, model: ModelParts) -> StepMemory:
     """Return the memory of a step by a simple rule.
 
     Parameters with their gradients and AdamW's moments; for each token of a batch, `SAVED_VALUES` of the width in each
-    layer, the attention weights where the kernel keeps them, and `SAVED_LOGITS` of the vocabulary where it is scored.
+    layer, the attention weights where the kernel keeps them, and `SAVED_LOGITS` of the vocabulary where it is scored:
+    too much where the loss is computed in chunks, which not every objective does.
     """
     length, shape = spec["dims"]["length"], model.topology.stage("body").shape
     values = SAVED_LOGITS * scored_positions(model, length) * shape.vocabulary

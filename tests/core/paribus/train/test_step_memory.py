@@ -244,7 +244,7 @@ def test_a_prediction_is_within_15_percent_of_the_memory_of_a_gpu(words: list[st
 
 @pytest.mark.parametrize("batch", [1, 8])
 @pytest.mark.parametrize(
-    "changes", [{}, {"dims": {"layers": 4}}, {"dims": {"width": 64}}, {"dims": {"vocabulary": 9000}}]
+    "changes", [{}, {"dims": {"layers": 4}}, {"dims": {"width": 64}}, {"dims": {"vocabulary": 5000}}]
 )
 def test_the_memory_of_a_step_is_near_what_autograd_keeps(
     registry: Registry, changes: dict[str, Any], batch: int
