@@ -144,9 +144,10 @@ class _Chunked(torch.autograd.Function):
             sums = [_added(old, new) for old, new in zip(sums, gradients, strict=True)]
             del gradients  # may be as large as the head, and are not needed while the next chunk computes its own
             total = part.detach() if total is None else total + part.detach()
-        sums = [
-            _added(in_place.sums.get(id(parameter)), other) for parameter, other in zip(parameters, sums, strict=True)
-        ]
+        for index, parameter in enumerate(parameters):
+            if id(parameter) in in_place.sums:
+                old = sums[index]
+                sums[index] = in_place.sums[id(parameter)] if old is None else old.add_(in_place.sums[id(parameter)])
         ctx.gradients = [None if hidden_gradient is None else hidden_gradient.view_as(hidden), *sums]
         ctx.dtypes = [hidden.dtype, *(parameter.dtype for parameter in parameters)]
         assert total is not None, "a chunk has at least one position"
@@ -166,10 +167,13 @@ class _Chunked(torch.autograd.Function):
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
-    """Add a gradient to its sum in place, if there is one."""
+    """Add a gradient to its sum, which starts as a copy: autograd may return one tensor for two parameters."""
     if gradient is None:
         return total
-    return at_least_float32(gradient) if total is None else total.add_(gradient)
+    if total is None:
+        dtype = torch.promote_types(gradient.dtype, torch.float32)
+        return gradient.to(dtype, copy=True, memory_format=torch.contiguous_format)
+    return total.add_(gradient)
 
 
 class _InPlaceSums(TorchFunctionMode):
@@ -206,11 +210,11 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        rows = gradient.flatten(0, -2)
+        inputs, rows = (tensor.reshape(-1, tensor.shape[-1]) for tensor in (x, gradient))
         total = ctx.sums.get(ctx.key)
         if total is None:
-            ctx.sums[ctx.key] = rows.t() @ x.flatten(0, -2)
+            ctx.sums[ctx.key] = rows.t() @ inputs
         else:
-            total.addmm_(rows.t(), x.flatten(0, -2))
+            total.addmm_(rows.t(), inputs)
         x_gradient = gradient @ weight if ctx.needs_input_grad[1] else None
         return None, x_gradient, None, rows.sum(0) if ctx.needs_input_grad[3] else None

@@ -277,7 +277,7 @@ def compile_step(model: Model, batch: Batch, context: Callable[[], AbstractConte
 
 
 def _generators(device: torch.device) -> dict[str, object]:
-    """Return digests of the states of the global generators."""
+    """Return the states of the global generators, that of torch as a digest."""
     torch_state = tensor_digest(torch.get_rng_state())
     if device.type == "cuda":
         torch_state += tensor_digest(torch.cuda.get_rng_state(device))

@@ -114,29 +114,34 @@ def test_gradients_equal_those_of_torch(hidden: Tensor, labels: Tensor, smoothin
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("form", ["weight", "weight and bias", "twice", "in a linear layer and elsewhere", "half"])
+HEADS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
+    "weight": lambda x, weight, other, bias: functional.linear(x, weight),
+    "weight and bias": lambda x, weight, other, bias: functional.linear(x, weight, bias),
+    "twice": lambda x, weight, other, bias: functional.linear(x, weight, bias) * functional.linear(x.tanh(), weight),
+    "elsewhere too": lambda x, weight, other, bias: (
+        functional.linear(x, weight) + functional.linear(x * weight.sum(), weight)
+    ),
+    "of a vector": lambda x, weight, other, bias: functional.linear(x, weight) + functional.linear(other[0], weight),
+    "equal gradients": lambda x, weight, other, bias: x @ (weight + other).T + (bias + bias),
+    "expanded gradients": lambda x, weight, other, bias: functional.linear(x, other) * weight.sum() + bias.sum(),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("head", HEADS)
 def test_gradients_of_any_head_equal_those_of_torch(
-    form: str, hidden: Tensor, labels: Tensor, request: pytest.FixtureRequest
+    head: str, dtype: torch.dtype, hidden: Tensor, labels: Tensor, request: pytest.FixtureRequest
 ) -> None:
-    dtype = torch.bfloat16 if form == "half" else torch.float64
+    weight, other, bias = (torch.randn(*size, dtype=dtype, requires_grad=True) for size in ((50, 8), (50, 8), (50,)))
     hidden = hidden.detach().to(dtype).requires_grad_()
-    weight, bias = torch.randn(50, 8, dtype=dtype, requires_grad=True), torch.randn(50, dtype=dtype, requires_grad=True)
-
-    def head(x: Tensor) -> Tensor:
-        if form == "twice":
-            return functional.linear(x, weight, bias) * functional.linear(x.tanh(), weight)
-        if form == "in a linear layer and elsewhere":
-            return functional.linear(x, weight, bias=bias) + functional.linear(x * weight.sum(), weight)
-        return functional.linear(x, weight, None if form == "weight" else bias)
-
     gradients = []
     for is_chunked in (False, True):
         sizes = request.getfixturevalue("chunks") if is_chunked else []
-        loss = summed_cross_entropy(head, hidden, labels, 50)
-        inputs = [tensor for tensor in (hidden, weight, bias) if tensor is not bias or form != "weight"]
-        gradients.append(torch.autograd.grad(loss, inputs))
+        loss = summed_cross_entropy(lambda x: HEADS[head](x, weight, other, bias), hidden, labels, 50)
+        gradients.append(torch.autograd.grad(loss, [hidden, weight, other, bias], materialize_grads=True))
     assert len(sizes) > 2
-    tolerance = 2**-5 if form == "half" else 1e-12
+    largest = max(float(gradient.abs().max()) for gradient in gradients[0])
+    tolerance = 1e-12 if dtype == torch.float64 else 2**-5 * largest
     torch.testing.assert_close(gradients[1], gradients[0], rtol=tolerance, atol=tolerance)
 
 
