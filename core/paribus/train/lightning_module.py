@@ -31,6 +31,7 @@ from paribus.train.training_clock import TrainingClock
 if TYPE_CHECKING:
     from typing import Self
 
+    from lightning.pytorch.core.optimizer import LightningOptimizer
     from lightning.pytorch.utilities.types import OptimizerLRScheduler
 
     from paribus.train.tokenizer_state import TextCodec
@@ -206,6 +207,7 @@ class Model(LightningModule):
 
     def on_fit_start(self) -> None:
         self.flops = None  # unknown after training by a Trainer other than a trial's
+        self.zero_grad()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         trainer = self.trainer
@@ -226,6 +228,20 @@ class Model(LightningModule):
             loss, share = loss * batch.micro_batches, share * batch.micro_batches
         self._log_sometimes(share, batch_idx)
         return loss
+
+    def optimizer_step(
+        self,
+        epoch: int,
+        batch_idx: int,
+        optimizer: torch.optim.Optimizer | LightningOptimizer,
+        optimizer_closure: Callable[[], Any] | None = None,
+    ) -> None:
+        """Take a step, and free the gradients, which the next forward pass would keep; accumulation starts at None."""
+        super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        optimizer.zero_grad()
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        """Do nothing: `optimizer_step` has freed the gradients."""
 
     def _log_sometimes(self, loss: Tensor, batch_idx: int) -> None:
         # self.log takes as long as a step of a small model, so it is called every few steps only.

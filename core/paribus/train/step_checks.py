@@ -9,6 +9,7 @@ import pickle
 import random
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple, final
@@ -26,7 +27,7 @@ from paribus.train.evaluate import evaluation_mode
 from paribus.train.layers import configure_layers, is_compiled_in_part
 from paribus.train.lightning_module import Model, seed_draws
 
-REPEATED_EXAMPLES: Final = 8  # of the first step, or up to 15: every n-th one
+REPEATED_EXAMPLES: Final = 2  # of the first step, or 3: every n-th one
 TENSOR_DIGITS: Final = 8  # hexadecimal, of the digest of one gradient
 DAY: Final = 86400  # seconds
 HOURS: Final = 5 * 3600 + 17 * 60 + 41.3  # in seconds
@@ -34,7 +35,7 @@ CLOCKS: Final = ("time", "monotonic", "perf_counter", "process_time", "thread_ti
 RELATIVE_TOLERANCE: Final = 1e-3  # of losses on accelerators, which add up in any order
 MODULE_HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 ALL_MODULES: Final = "all modules"
-_BIT_TYPES: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_WORDS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 @final
@@ -138,13 +139,22 @@ def hooked_paths(model: torch.nn.Module) -> set[str]:
 
 
 def parameter_bits(model: torch.nn.Module) -> Tensor:
-    """Return a checksum of the bits of each parameter, which depends on their order; equal on all devices."""
-    return torch.stack([_bits(parameter.detach()) for parameter in model.parameters()])
+    """Return a checksum of the bits of each parameter, which depends on their order; comparable on one device."""
+    tensors = [parameter.detach() for parameter in model.parameters()]
+    return torch.stack([crc32(tensor) if tensor.device.type == "cpu" else sum_of_bits(tensor) for tensor in tensors])
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    bits = tensor.contiguous().view(_BIT_TYPES[tensor.element_size()])
-    matrix = bits.reshape(bits.shape[0] if bits.dim() else 1, -1)
+def crc32(tensor: Tensor) -> Tensor:
+    """Return the CRC-32 of a tensor on a CPU, where it takes a ninth of the time of `sum_of_bits`."""
+    return torch.tensor(zlib.crc32(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data))
+
+
+def sum_of_bits(tensor: Tensor) -> Tensor:
+    """Return a checksum of a tensor on any device, which need not be synchronized for it."""
+    words = _WORDS[min(tensor.element_size(), 4)]  # a sum of larger ones loses their highest bit
+    bits = tensor.contiguous().reshape(-1).view(words)
+    count = max(1, tensor.shape[0]) if tensor.dim() else 1
+    matrix = bits.reshape(count, bits.numel() // count)
     rows, columns = (matrix.sum(axis, dtype=torch.int64) for axis in (1, 0))
     weights = (torch.arange(1, len(sums) + 1, device=tensor.device) for sums in (rows, columns))
     return sum(

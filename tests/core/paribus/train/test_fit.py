@@ -130,6 +130,28 @@ def test_a_step_in_several_micro_batches_is_the_same_step(
     assert accumulated_notes.losses == pytest.approx(notes.losses)
 
 
+@final
+class GradientCounter(Callback):
+    """Count the parameters with a gradient before each forward pass."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
+        self.counts.append(sum(parameter.grad is not None for parameter in pl_module.parameters()))
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_gradients_live_until_their_step_only(accumulated: int, assemble: Assemble, feed: Feed) -> None:
+    model, data, counter = assemble("gpt-tiny"), feed("gpt-tiny"), GradientCounter()
+    model.loss(data.step(0)).backward()  # these must not be added to those of the first step
+    fit(model, data, counter, max_steps=3, accumulate_grad_batches=accumulated)
+    first, *others = (set(counter.counts[part::accumulated]) for part in range(accumulated))
+    assert len(counter.counts) == 3 * accumulated
+    assert first == {0}
+    assert all(0 not in counts for counts in others)
+
+
 def test_the_trainer_decides_on_micro_batches(assemble: Assemble, shake: Shake, feed: Feed) -> None:
     whole, accumulated = shake(assemble("gpt-tiny")), shake(assemble("gpt-tiny"))
     fit(whole, feed("gpt-tiny"), max_steps=3)

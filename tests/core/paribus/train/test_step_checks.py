@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from paribus.train.assemble import build_data, build_model
 from paribus.train.data import Data
 from paribus.train.evaluate import evaluate
 from paribus.train.lightning_module import Model
-from paribus.train.step_checks import StepChecks, clock_shift, parameter_bits
+from paribus.train.step_checks import StepChecks, clock_shift, crc32, parameter_bits, sum_of_bits
 from paribus.train.token_store import EncodedCorpus
 
 INDEX = installed().index
@@ -86,16 +86,40 @@ CHANGES: tuple[Callable[[torch.Tensor], object], ...] = (
 )
 
 
-def test_bits_depend_on_values_and_their_order() -> None:
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        values = nn.ParameterDict({"a": torch.arange(6.0).reshape(2, 3).to(dtype), "b": torch.ones((), dtype=dtype)})
-        bits = parameter_bits(values)
-        assert torch.equal(parameter_bits(values), bits)
-        for change in CHANGES:
-            changed = nn.ParameterDict({"a": values["a"].clone().detach(), "b": values["b"]})
-            with torch.no_grad():
-                change(changed["a"])
-            assert (parameter_bits(changed) != bits).tolist() == [True, False]
+@pytest.mark.parametrize("checksum", [crc32, sum_of_bits])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex64])
+def test_a_checksum_depends_on_every_bit_and_on_the_order(
+    checksum: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype
+) -> None:
+    table = torch.arange(6.0).reshape(2, 3).to(dtype)
+    before = checksum(table)
+    assert torch.equal(checksum(table.clone()), before)
+    for change in CHANGES:
+        changed = table.clone()
+        change(changed)
+        assert checksum(changed) != before
+    octets = table.view(torch.uint8)
+    for row, column in product(range(octets.shape[0]), range(octets.shape[1])):
+        for bit in range(8):
+            octets[row, column] ^= 1 << bit
+            assert checksum(table) != before
+            octets[row, column] ^= 1 << bit
+
+
+@pytest.mark.parametrize("checksum", [crc32, sum_of_bits])
+def test_a_checksum_takes_tensors_of_any_shape(checksum: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    whole = torch.arange(24.0)
+    for tensor in (torch.ones(()), torch.ones(0), torch.ones(0, 3), whole[1:6], whole.reshape(2, 3, 4).transpose(0, 2)):
+        assert checksum(tensor).dtype == torch.int64
+        assert torch.equal(checksum(tensor), checksum(tensor.clone()))
+
+
+def test_bits_of_parameters_name_the_changed_one() -> None:
+    values = nn.ParameterDict({"a": torch.arange(6.0), "b": torch.ones(())})
+    bits = parameter_bits(values)
+    with torch.no_grad():
+        values["a"][2] = 7
+    assert (parameter_bits(values) != bits).tolist() == [True, False]
 
 
 def test_a_model_that_cannot_be_copied_is_reported(assemble: Callable[..., Model], feed: Callable[..., Data]) -> None:
