@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 SOURCE_ROOTS = ("core", "plugins", "tests", "benchmarks")
@@ -51,6 +52,15 @@ def test_import_linter_covers_every_package() -> None:
     (contract,) = (contract for contract in linter["contracts"] if contract["id"] == "plugins-are-independent")
     assert set(contract["protected_modules"]) == plugins()
     assert set(linter["root_packages"]) == {"paribus"} | plugins()
+
+
+def test_the_citation_agrees_with_the_package() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [citation[key] for key in ("version", "license", "authors", "keywords")] == [
+        project[key] for key in ("version", "license", "authors", "keywords")
+    ]
+    assert citation["cff-version"] == "1.2.0"
 
 
 def test_every_package_is_typed() -> None:
