@@ -236,12 +236,12 @@ class Model(LightningModule):
         optimizer: torch.optim.Optimizer | LightningOptimizer,
         optimizer_closure: Callable[[], Any] | None = None,
     ) -> None:
-        """Take a step, and free the gradients, which the next forward pass would keep; accumulation starts at None."""
+        """Take a step and set the gradients to None, so that the next forward pass does not keep them in memory."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         optimizer.zero_grad()
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-        """Do nothing: `optimizer_step` has freed the gradients."""
+        """Do nothing: `optimizer_step` has set the gradients to None."""
 
     def _log_sometimes(self, loss: Tensor, batch_idx: int) -> None:
         # self.log takes as long as a step of a small model, so it is called every few steps only.
