@@ -26,7 +26,7 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
     STUDY is the name of an installed study or a path. The page has the table with its intervals, the learning curves
     and the fairness certificates.
     """
-    from paribus.analysis.api import compare, table_trials
+    from paribus.analysis.api import compare, comparison_spec, table_trials
     from paribus.planning.api import study as planned_of
     from paribus.report.html import html_page
     from paribus.report.provenance import git_commit
@@ -38,7 +38,9 @@ def verb(session: Session, study: str, output: Path | None, store: Path, accept_
     table = compare(planned, accept_code=accept_code)
     for line in planned.store.messages:
         note(line)
-    text = html_page(table, table_trials(planned, accept_code=accept_code), git_commit())
+    trials = table_trials(planned, accept_code=accept_code)
+    questions = {setting.name: comparison_spec(planned, setting) for setting in planned.plan.settings}
+    text = html_page(table, trials, questions, git_commit())
     write_bytes(path, text.encode())
     out(f"written: {path}")
     return EXIT_OK if table.ok else EXIT_FAILED

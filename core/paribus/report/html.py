@@ -1,83 +1,137 @@
-"""HTML page of a study, self-contained: tables, plots, certificates and provenance."""
+"""HTML page of a study, self-contained: answers, charts, tables, certificates and provenance."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from html import escape
-from typing import Final
+from importlib import resources
+from typing import Any, Final
 
-from paribus.analysis.formatting import Grid, clean
+from paribus.analysis.formatting import NO_VALUE, Grid, clean
 from paribus.analysis.table import Table
-from paribus.analysis.trials import TrialEntry
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report import table_views
-from paribus.report.plots import curve_points, curves_svg, forest_svg
+from paribus.report.charts import Figure, with_theme
+from paribus.report.figures import setting_figures, settings_figures
 from paribus.report.provenance import entry_runs, provenance_lines
+from paribus.specs.diff import MISSING, differences
 
 MADE: Final = '<meta name="generator" content="paribus report">'
 Trials = Mapping[str, Sequence[TrialEntry]]  # the trials in the table of each setting
-
-STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1d2327; --soft: #66727a; --rule: #d5dbdf; --page: #fff; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ea; --soft: #9aa6ad; --rule: #3b444a; --page: #15191c; }
-}
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
-  max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } h3 { font-size: 1rem; margin-top: 1.4rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
-th { font-weight: 600; } td.right, th.right { text-align: right; } td:not(.folds), th { white-space: nowrap; }
-svg { max-width: 100%; height: auto; display: block; }
-svg text { font: 13px system-ui, sans-serif; fill: var(--ink); } svg text.tick { fill: var(--soft); font-size: 12px; }
-.axis { stroke: var(--soft); } .grid { stroke: var(--rule); } .margin { fill: var(--soft); opacity: .13; }
-.interval { stroke-width: 2.5; stroke: var(--soft); } circle { fill: var(--soft); }
-.interval.better { stroke: #1a7f37; } circle.better { fill: #1a7f37; } td.better { color: #1a7f37; font-weight: 600; }
-.interval.worse { stroke: #c8321f; } circle.worse { fill: #c8321f; } td.worse { color: #c8321f; font-weight: 600; }
-.interval.equivalent { stroke: #0a7ea4; } circle.equivalent { fill: #0a7ea4; }
-td.equivalent { color: #0a7ea4; font-weight: 600; } td.baseline { color: var(--soft); }
-td.withheld, td.diverged, td.failed { color: #8a3ab9; font-weight: 600; }
-circle.hollow { fill: var(--page); stroke: var(--soft); stroke-width: 2; }
-.curve { fill: none; stroke-width: 1.4; opacity: .75; }
-.warning { border-left: 4px solid #c98a00; padding-left: .8rem; }
-.small { color: var(--soft); font-size: .92rem; }
-li { margin: .2rem 0; }
-"""
+Questions = Mapping[str, ComparisonSpec]  # the comparison of each setting
+MAX_DATA_ROWS: Final = 400  # of the table under a chart
 
 
-def html_page(table: Table, trials: Trials, commit: str = "") -> str:
-    """Return the table of a study as one HTML document that loads nothing and runs no script."""
-    return "\n".join([*_lines(table, trials, commit), ""])
+def html_page(table: Table, trials: Trials, questions: Questions, commit: str = "") -> str:
+    """Return the results of a study as one HTML document that loads nothing."""
+    return "\n".join([*_lines(table, trials, questions, commit), ""])
 
 
-def _lines(table: Table, trials: Trials, commit: str) -> Iterator[str]:
+def _lines(table: Table, trials: Trials, questions: Questions, commit: str) -> Iterator[str]:
     title = escape(table_views.table_title(table))
+    scripts = [_file("vega.js"), _file("page.js")]
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     yield "<!doctype html>"
     yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    yield f"<title>{title}</title><style>{STYLE}</style></head><body>"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
+    yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    yield f"<title>{title}</title><style>{_file('page.css')}</style></head><body>"
     yield f"<h1>{title}</h1>"
+    yield from _controls(table)
     if table.other_settings:
-        yield from _several(table, trials)
+        yield from _several(table, trials, questions)
     else:
         yield from _sections(table)
-        yield from (*_warned(table), *_body(table, trials, "h2"), *_read(table))
+        yield from (*_warned(table), *_body(table, trials, questions, "h2"), *_read(table))
+    yield from _trials(table, trials)
     yield "<h2>Provenance</h2>"
     runs, planned = entry_runs(entry for entries in trials.values() for entry in entries)
     yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned, commit)], "small")
+    yield "<h2>Reproduce it</h2>"
+    yield f"<pre>paribus run {_said(table.study)}\nparibus report {_said(table.study)}</pre>"
+    yield "<noscript><p class=warning>The charts need JavaScript; the tables have all their numbers.</p></noscript>"
+    yield from (f"<script>{script}</script>" for script in scripts)
     yield "</body></html>"
 
 
-def _several(table: Table, trials: Trials) -> Iterator[str]:
+@cache
+def _file(name: str) -> str:
+    """Return a file of this package: the script of Vega, and the script and style of the page."""
+    return resources.files("paribus.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    """Return the digest by which the page allows a script, so that no other one runs."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _controls(table: Table) -> Iterator[str]:
+    """Yield a box for each variant that charts show, or not."""
+    names = dict.fromkeys(clean(row.variant) for part in table.settings for row in (part.baseline, *part.rows))
+    boxes = (f'<label><input type="checkbox" value="{escape(name)}" checked> {escape(name)}</label>' for name in names)
+    yield f'<fieldset class="controls"><legend>Variants in the charts</legend>{"".join(boxes)}</fieldset>'
+
+
+def _answers(table: Table) -> str:
+    """Return one sentence for each variant."""
+    lines = (
+        f"<li><b class={row.kind}>{_said(row.variant)}</b> {_said(table_views.answer(table, row))}</li>"
+        for row in table.rows
+    )
+    return f'<ul class="answers">{"".join(lines)}</ul>'
+
+
+def _charts(figures: Sequence[Figure], prefix: str) -> str:
+    return f'<div class="charts">{"".join(_chart(figure, f"{prefix}{figure.name}") for figure in figures)}</div>'
+
+
+def _chart(figure: Figure, place: str) -> str:
+    """Return a chart with its caption, the choices of its axes, and its numbers as a table."""
+    chart = with_theme(figure.chart.properties(description=clean(figure.description))).to_dict()
+    document = json.dumps(chart, separators=(",", ":")).replace("<", "\\u003c")
+    choices = ""
+    if figure.x_choices and len(figure.x_choices) > 1:
+        options = "".join(f'<option value="{key}">{escape(title)}</option>' for key, title in figure.x_choices.items())
+        choices += f'<label>x-axis: <select name="x">{options}</select></label>'
+    if figure.log_choice:
+        choices += '<label><input type="checkbox" name="log"> logarithmic</label>'
+    grid = [[escape(title) for title in figure.columns.values()]]
+    grid += [[_said(_shown(value.get(key))) for key in figure.columns] for value in figure.values[:MAX_DATA_ROWS]]
+    head, *rows = (
+        f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in row)}</tr>"
+        for row, tag in zip(grid, ["th", *["td"] * len(grid)], strict=False)
+    )
+    return (
+        f'<figure id="{escape(place)}"{" class=full" if figure.full else ""}>'
+        f"<figcaption>{_said(figure.title)}<span>{_said(figure.note)}</span></figcaption>"
+        f'{f"<div class=choices>{choices}</div>" if choices else ""}<div class="chart"></div>'
+        f'<script type="application/json">{document}</script>'
+        '<details><summary>Numbers of this chart</summary><div class="wide">'
+        f"<table>{head}{''.join(rows)}</table></div></details></figure>"
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _several(table: Table, trials: Trials, questions: Questions) -> Iterator[str]:
     """Yield all settings in one overview, then each setting in full."""
     common, tables = table_views.split_notes(table)
     yield from _warned(common)
+    yield _charts(list(settings_figures(table)), "")
     yield _table(table_views.overview_grid(table))
     yield from _sections(table)
     for setting in tables:
         yield f"<h2>{_said(setting.setting)}</h2>"
-        yield from (*_warned(setting), *_body(setting, trials, "h3"), *_read(setting, "h3"))
+        yield from (*_warned(setting), *_body(setting, trials, questions, "h3"), *_read(setting, "h3"))
     yield from _read(common)
 
 
@@ -91,18 +145,17 @@ def _warned(table: Table) -> Iterator[str]:
     yield from (f'<p class="warning">{_said(line)}</p>' for line in table.warnings)
 
 
-def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
-    """Yield the table, its plots, other families, and certificates."""
+def _body(table: Table, trials: Trials, questions: Questions, heading: str) -> Iterator[str]:
+    """Yield the answers, charts, the table, other families, certificates and differences between specs."""
 
     def under(title: str) -> str:
         return f"<{heading}>{_said(title)}</{heading}>"
 
-    yield _table(table_views.verdict_grid(table))
-    if table.rows:
-        yield under("Differences") + forest_svg(table)
-    names = [row.variant for row in (table.baseline, *table.rows)]
-    if plot := curves_svg(curve_points(trials.get(table.setting, ())), table.metric, names):
-        yield under(f"{table.metric} by step") + plot
+    entries = trials.get(table.setting, ())
+    yield _answers(table)
+    prefix = f"{list(trials).index(table.setting)}-" if len(trials) > 1 else ""
+    yield _charts(list(setting_figures(table, entries, questions.get(table.setting))), prefix)
+    yield under("Verdicts") + _table(table_views.verdict_grid(table))
     if table.certificates:
         yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:
@@ -110,6 +163,61 @@ def _body(table: Table, trials: Trials, heading: str) -> Iterator[str]:
         if family.certificates:
             yield _certificates(table_views.family_certificate_lines(family))
         yield _list(family.caption, "small")
+    yield from _spec_differences(table, entries, under("Differences between the specs"))
+
+
+def _spec_differences(table: Table, entries: Sequence[TrialEntry], title: str) -> Iterator[str]:
+    """Yield the keys of the spec in which a variant differs from the baseline, a column for each variant."""
+    specs: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        specs.setdefault(entry.variant, {key: value for key, value in entry.spec.items() if key != "seed"})
+    base = specs.get(table.baseline.variant)
+    changed = {
+        row.variant: list(differences(base, specs[row.variant])) for row in table.rows if base and row.variant in specs
+    }
+    paths = sorted({item.path for items in changed.values() for item in items})
+    if not paths:
+        return
+    yield title
+    cells = {name: {item.path: item for item in items} for name, items in changed.items()}
+    before = {item.path: item.before for items in changed.values() for item in items}
+    head = "".join(f"<th>{_said(name)}</th>" for name in ("key", table.baseline.variant, *cells))
+    rows = "".join(
+        f"<tr><th>{_said(path)}</th><td>{_option(before[path])}</td>"
+        + "".join(f"<td>{_option(items[path].after) if path in items else ''}</td>" for items in cells.values())
+        + "</tr>"
+        for path in paths
+    )
+    yield f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>'
+
+
+def _option(value: Any) -> str:
+    """Return the value of a key of a spec; a key that a spec does not have has none."""
+    return NO_VALUE if value is MISSING else _said(json.dumps(value, ensure_ascii=False, default=str).strip('"'))
+
+
+def _trials(table: Table, trials: Trials) -> Iterator[str]:
+    """Yield every trial with its state, its metric and its training time."""
+    unique = {entry.identity: entry for entries in trials.values() for entry in entries}
+    rows = "".join(
+        f"<tr><td>{_said(entry.variant)}</td><td>{entry.seed}</td><td class={entry.state}>{_said(_state(entry))}</td>"
+        f"<td>{_shown(entry.value(table.metric)) if entry.done else NO_VALUE}</td>"
+        f"<td>{_shown(round(entry.provenance.get('training_seconds') or 0.0, 1))}</td><td>{entry.identity}</td></tr>"
+        for entry in unique.values()
+    )
+    heads = "".join(
+        f"<th>{head}</th>" for head in ("variant", "seed", "state", _said(table.metric), "seconds", "trial")
+    )
+    states = [entry.state for entry in unique.values()]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    yield f"<h2>Trials</h2><details><summary>{counts}</summary>"
+    yield f'<div class="wide"><table><tr>{heads}</tr>{rows}</table></div></details>'
+
+
+def _state(entry: TrialEntry) -> str:
+    """Return the state of a trial, what has changed since its record, and how it failed."""
+    failure = str((entry.failure or {}).get("message", ""))
+    return ", ".join(filter(None, (entry.state, f"stale: the {entry.stale} changed" if entry.stale else "", failure)))
 
 
 def _certificates(lines: Sequence[tuple[str, str, str]]) -> str:

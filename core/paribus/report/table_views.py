@@ -90,6 +90,20 @@ def shown_costs(table: Table) -> list[str]:
     return [name for name in LABELS if any(row.costs[name].value is not None for row in (table.baseline, *table.rows))]
 
 
+def answer(table: Table, row: Row) -> str:
+    """Return what is known about a variant as the rest of a sentence that begins with its name."""
+    if row.difference is None:
+        return f"has no verdict: {verdict_text(row)}."
+    numbers = f"{format_bare_difference(row, table_decimals(table)[row.variant])} in {clean(table.metric)}, n = {row.n}"
+    words = {
+        "better": "is better than the baseline",
+        "worse": "is worse than the baseline",
+        "equivalent": "is equivalent to the baseline, within the margin",
+        "inconclusive": f"may be better or worse: {verdict_text(row)}",
+    }
+    return f"{words.get(row.kind, f'has no verdict: {verdict_text(row)}')} ({numbers})."
+
+
 def table_title(table: Table) -> str:
     stage = f" after {clean(table.stage)}" if table.stage else ""
     return f"{clean(table.study)}: {clean(table.metric)}{stage}, {table.better} is better"

@@ -1,19 +1,20 @@
 """HTML page of a study: complete table, no scripts, no external resources, escaped names."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
+from statistics import fmean
 
 import pytest
+from scipy import stats
 
 from paribus.analysis.compare import compare
 from paribus.analysis.formatting import clean
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.report.charts import curve_figure, curve_values, forest_figure, pareto_front
 from paribus.report.html import html_page
-from paribus.report.plots import curve_points, curves_svg, forest_svg
 from paribus.report.provenance import entry_runs
 
 Make = Callable[..., TrialEntry]
@@ -22,7 +23,7 @@ Study = Callable[..., list[TrialEntry]]
 
 METRIC = "val/mlm/loss"
 NASTY = "<script>alert(1)</script>\"'&\x1b[31m\u202e"
-VOID = {"meta", "rect", "line", "circle", "polyline"}
+VOID = {"meta", "input"}
 
 
 class Reader(HTMLParser):
@@ -72,7 +73,7 @@ def _table(entries: list[TrialEntry], ask: Ask) -> Table:
 
 @pytest.fixture(name="page", scope="module")
 def _page(table: Table, entries: list[TrialEntry]) -> Reader:
-    return read(html_page(table, {"": entries}, "0123456789ab, with changes"))
+    return read(html_page(table, {"": entries}, {}, "0123456789ab, with changes"))
 
 
 def test_the_page_has_all_parts_of_a_table(page: Reader, table: Table) -> None:
@@ -87,10 +88,12 @@ def test_the_page_has_all_parts_of_a_table(page: Reader, table: Table) -> None:
     assert "torch 2.13.0+cpu" in text
 
 
-def test_the_page_has_no_scripts_and_loads_nothing(page: Reader) -> None:
-    assert {tag for tag, _ in page.seen}.isdisjoint({"script", "link", "img", "iframe", "object", "a", "form"})
+def test_the_page_loads_nothing_and_runs_its_own_scripts_only(page: Reader) -> None:
+    assert {tag for tag, _ in page.seen}.isdisjoint({"link", "img", "iframe", "object", "a", "form"})
     assert not any(name.startswith(("on", "src", "href")) for _, names in page.seen for name in names)
-    assert any("default-src 'none'" in (names.get("content") or "") for _, names in page.seen)
+    (policy,) = (names["content"] or "" for _, names in page.seen if "Policy" in (names.get("http-equiv") or ""))
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert "unsafe" not in policy.partition("script-src")[2]
 
 
 def test_names_are_escaped(page: Reader) -> None:
@@ -99,49 +102,46 @@ def test_names_are_escaped(page: Reader) -> None:
     assert "\u202e" not in page.text
 
 
-def test_a_forest_plot_draws_intervals_to_scale(table: Table) -> None:
-    picture = read(forest_svg(table))
-    lines = [names for tag, names in picture.seen if tag == "line" and "interval" in (names.get("class") or "")]
-    assert len(lines) == sum(row.low is not None for row in table.rows)
-    zero = next(float(names["x1"] or 0) for tag, names in picture.seen if names.get("class") == "axis")
-    worse = next(names for names in lines if names["class"] == "interval worse")
-    assert zero < float(worse["x1"] or 0) < float(worse["x2"] or 0)
-    numbers = [float(number) for number in re.findall(r'(?<!\w)(?:[xy][12]?|c[xy])="([^"]+)"', forest_svg(table))]
-    assert all(0 <= number <= 760 for number in numbers)
+def test_the_forest_plot_has_the_numbers_of_the_table(table: Table) -> None:
+    values = {value["variant"]: value for value in forest_figure(table).values}
+    rows = [row for row in table.rows if row.difference is not None]
+    assert [(clean(row.variant), row.difference, row.low, row.high) for row in rows] == [
+        (name, value["difference"], value["low"], value["high"]) for name, value in values.items()
+    ]
 
 
-def test_a_curve_is_drawn_for_each_trial_in_the_color_of_its_variant(table: Table, entries: list[TrialEntry]) -> None:
-    names = [row.variant for row in (table.baseline, *table.rows)]
-    picture = read(curves_svg(curve_points(entries), table.metric, names))
-    lines = [names for tag, names in picture.seen if tag == "polyline"]
-    assert len(lines) == sum(entry.done for entry in entries)
-    assert len({names["stroke"] for names in lines}) == 5
-    assert curves_svg([], table.metric, names) == ""
-    assert curves_svg(curve_points(entries), "val/other/loss", names) == ""
+def test_a_curve_is_the_mean_over_seeds_with_the_interval_of_student(table: Table, entries: list[TrialEntry]) -> None:
+    figure = curve_figure(table, entries)
+    assert figure is not None
+    last = [value for value in figure.values if value["variant"] == "gqa"][-1]
+    finished = [entry.result["curve"][-1][METRIC] for entry in entries if entry.variant == "gqa"]
+    low, high = stats.t.interval(0.95, 4, loc=fmean(finished), scale=stats.sem(finished))
+    assert (last["mean"], last["low"], last["high"]) == pytest.approx((fmean(finished), low, high), rel=1e-5)
+    assert curve_figure(replace(table, metric="val/other/loss"), entries) is None
 
 
-def test_steps_on_the_axis_are_labelled() -> None:
-    run = [{"variant": "a", "identity": "1", "step": step, "loss": 1.0 / step} for step in (1, 10)]
-    assert re.findall(r">([\d.]+)</text>", curves_svg(run, "loss", ["a"]))[1::2] == ["0", "2.5", "5", "7.5", "10"]
-    long = [{**point, "step": 1000 * point["step"]} for point in run]
-    assert ">2,500</text>" in curves_svg(long, "loss", ["a"])
+def test_the_pareto_front_has_each_point_that_no_other_beats() -> None:
+    points = [(1.0, 3.0), (2.0, 2.0), (2.0, 2.5), (3.0, 1.0), (3.0, 1.0), (4.0, 1.0)]
+    assert pareto_front(points, (False, False)) == {0, 1, 3, 4}
+    assert pareto_front(points, (True, False)) == {5}
 
 
 def test_settings_have_an_overview_and_shared_notes_appear_once(table: Table, entries: list[TrialEntry]) -> None:
     flops_table = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
     combined = replace(table, setting="params", other_settings=(flops_table,))
-    text = html_page(combined, {"params": entries, "flops": entries})
+    text = html_page(combined, {"params": entries, "flops": entries}, {})
     page = read(text)
-    assert [tag for tag, _ in page.seen].count("table") == 3
-    overview, *_ = text.split("</table>")
-    assert "<th>params</th><th>flops</th>" in overview
+    assert text.count("<h3>Verdicts</h3>") == 2
+    overview = text[text.index("<th>params</th><th>flops</th>") :].partition("</table>")[0]
     assert overview.count('<td class="worse">') == 2
     for line in (*table.caption, *table.warnings):
         assert text.count(f">{escape(clean(line))}<") == 1
     assert text.index("<h2>flops</h2>") < text.index("it was hot") < text.index("<h2>How to read it</h2>")
-    assert text.count("<h3>Differences</h3>") == 2
-    done = sum(entry.done for entry in entries)
-    assert text.count("<polyline") == 2 * done  # a trial that both settings share is drawn in both
+    figures = [names["id"] for tag, names in page.seen if tag == "figure"]
+    assert len(set(figures)) == len(figures)
+    assert [figures.count(name) for name in ("settings", "0-differences", "1-differences", "0-curves", "1-curves")] == [
+        1
+    ] * 5
     runs, planned = entry_runs(entries)
     assert f"trials: {len(runs)} of {planned}" in text
 
@@ -150,14 +150,14 @@ def test_the_provenance_covers_the_trials_of_every_setting(table: Table, make: M
     combined = replace(table, setting="params", other_settings=(replace(table, setting="flops"),))
     shared = [make(seed=seed) for seed in range(2)]
     flops = [make("mqa", seed, varied={"attention": "mqa"}) for seed in range(3)]
-    text = html_page(combined, {"params": shared, "flops": [*shared, *flops]})
+    text = html_page(combined, {"params": shared, "flops": [*shared, *flops]}, {})
     assert "trials: 5 of 5," in text
 
 
 def test_a_curve_has_no_points_of_earlier_stages(make: Make, ask: Ask) -> None:
     pretrained = make(edits={"result/curve": [{"step": step, METRIC: 9.0} for step in (1000, 2000)]})
     tuned = replace(make(loss=2.5), parent=pretrained)
-    steps = {point["step"] for point in curve_points([tuned])}
+    steps = {value["step"] for value in curve_values([tuned], METRIC, [tuned.variant])}
     assert steps == {25, 100}
 
 
@@ -174,6 +174,6 @@ def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list
     rows = (replace(table.rows[0], baseline="gqa"),)
     certificates = {rows[0].variant: next(iter(table.certificates.values()))}
     steps = Family(key="steps", title="steps", rows=rows, caption=("how",), certificates=certificates)
-    text = html_page(replace(table, families=(steps,)), {"": entries})
+    text = html_page(replace(table, families=(steps,)), {"": entries}, {})
     assert f"{rows[0].variant}, from gqa: " in text
     assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")

@@ -1,0 +1,44 @@
+// Draws each chart from the JSON beside it, and applies the choices of the reader.
+const views = new Map();
+const options = { ast: true, renderer: "svg", actions: false, tooltip: { theme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light" } };
+
+function draw(figure) {
+  const place = figure.querySelector(".chart");
+  const spec = JSON.parse(figure.querySelector("script").textContent);
+  const x = figure.querySelector("select[name=x]");
+  const logarithmic = figure.querySelector("input[name=log]");
+  for (const layer of spec.layer ?? [spec]) {
+    if (x && layer.encoding.x) {
+      layer.encoding.x.field = x.value;
+      layer.encoding.x.title = x.selectedOptions[0].text;
+    }
+    if (logarithmic?.checked && layer.encoding.y) {
+      layer.encoding.y.scale = { type: "log", nice: false, zero: false };
+    }
+  }
+  return vegaEmbed(place, spec, options).then(({ view }) => {
+    views.set(figure, view);
+    hide(view);
+  });
+}
+
+function hide(view) {
+  const hidden = [...document.querySelectorAll(".controls input:not(:checked)")].map((box) => box.value);
+  try {
+    view.signal("hidden", hidden).runAsync();
+  } catch {
+    // This chart shows all variants.
+  }
+}
+
+const figures = [...document.querySelectorAll("figure")];
+for (const figure of figures) {
+  for (const choice of figure.querySelectorAll(".choices select, .choices input")) {
+    choice.addEventListener("change", () => draw(figure));
+  }
+}
+for (const box of document.querySelectorAll(".controls input")) {
+  box.addEventListener("change", () => views.forEach(hide));
+}
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => (part.open = true)));
+Promise.all(figures.map(draw)).then(() => document.body.classList.add("drawn"));
