@@ -15,7 +15,7 @@ from benchmarks.claims import Claim
 from benchmarks.paired import Estimate
 
 LOSS = re.compile(r"loss \d")
-METRIC = "val/mlm/loss"
+METRIC = "val/clm/loss"
 DECIDED = ("better", "worse", "equivalent")
 
 
@@ -28,7 +28,7 @@ def test_quickstart(bench: Any, tmp_path: Path) -> None:
     decided = [name for name, row in table.items() if row["kind"] in DECIDED]
     learned, worst = learning(store, table)
     bench.claim(
-        Claim("P10", "quickstart, from the command to its verdicts", once(total), "s", limit=75),
+        Claim("P10", "quickstart, from the command to its verdicts", once(total), "s", limit=150),
         Claim("P10", "quickstart, from the command to the first loss", once(first_loss), "s", limit=10),
         Claim("P10", "quickstart, how far below unigrams", once(learned), "nats", limit=0.5, at_most=False, note=worst),
         Claim(
@@ -36,7 +36,7 @@ def test_quickstart(bench: Any, tmp_path: Path) -> None:
             "quickstart, variants with a verdict",
             once(len(decided)),
             "",
-            limit=3,
+            limit=4,
             at_most=False,
             note=f"{', '.join(decided)}, of {len(table)}",
         ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 import paribus
 from paribus.cli.main import main
@@ -118,35 +119,37 @@ BENCHMARK = {
     "fullname": "a",
     "stats": {"median": 1.0, "data": [1 + number / 1000 for number in range(40)]},
 }
-README_FILES = {
+SHEET_FILES = {
     "my/study.yaml": "{base: gpt-tiny, vary: {position: [rope]}, seeds: 2, budget: {steps: 4}, metric: val/clm/loss}",
     **dict.fromkeys(("old.json", "new.json"), json.dumps({"benchmarks": [BENCHMARK]})),
 }
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+def test_the_cheat_sheet_runs(tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    for name, content in README_FILES.items():
+    for name, content in SHEET_FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     GPT2LMHeadModel(GPT2Config(vocab_size=512, n_positions=64, n_embd=32, n_layer=2, n_head=4)).save_pretrained(
         tmp_path / "gpt2"
     )
     run_program(tmp_path, "paribus", "run", "quickstart")
-    text = (ROOT / "README.md").read_text()
-    readme_commands = [
+    text = (ROOT / "docs" / "cheat-sheet.md").read_text()
+    sheet_commands = [
         command.partition(" #")[0].replace("DIR", "model").strip()
         for block in re.findall(r"^```console\n(\$ paribus.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
         for command in re.findall(r"^\$ (.*)$", block, flags=re.MULTILINE)
     ]
-    assert len(readme_commands) > 10
-    for command in readme_commands:
+    assert len(sheet_commands) > 10
+    for command in sheet_commands:
         saving = ["--save", "model"] if command.startswith("paribus train gpt-tiny") else []
         is_refused = command.startswith("paribus check")  # it shows an error
         run_program(tmp_path, *shlex.split(command), *saving, code=2 if is_refused else 0)
     (example,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    (study,) = re.findall(r"^```yaml\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(paribus.study(yaml.safe_load(study), store=tmp_path).plan.variants) == 5
     trial = next(path.parent for path in (tmp_path / "runs" / "quickstart").glob("*/record.json"))
     run_program(tmp_path, "python", "-c", example.replace("runs/quickstart/HASH", str(trial)))
 
@@ -191,10 +194,19 @@ def test_no_verdict_of_a_shipped_study_is_withheld(page: Path) -> None:
 
 def test_the_table_of_the_readme_has_the_results_of_the_quickstart() -> None:
     readme, results = ((ROOT / name).read_text() for name in ("README.md", "ablations/quickstart/RESULTS.md"))
-    table = readme[readme.index("quickstart: val/mlm/loss") : readme.index("✓ attention=mqa")]
+    table = readme[readme.index("quickstart: val/clm/loss") :]
     intervals = re.findall(r"[-+]?\d[\d.]*\D? \[[^\]]*\]", table)
-    assert len(intervals) > 8
+    assert len(intervals) == 4
     assert [interval for interval in intervals if interval not in results.replace("\\", "")] == []
+
+
+def test_the_study_of_the_readme_is_the_quickstart() -> None:
+    (study,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert yaml.safe_load(study) == yaml.safe_load((ROOT / "ablations" / "quickstart" / "study.yaml").read_text())
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) < 900
 
 
 def anchor_of(heading: str) -> str:

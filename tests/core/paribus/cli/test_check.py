@@ -111,7 +111,7 @@ def test_all_variants_of_a_study_are_checked_and_listed(cli: Cli) -> None:
     assert "excluded: attention=mha: the same spec as baseline" in result.out
     document = json.loads(cli("check", "mine.yaml", "--json").out)
     assert document["variants"] == ["baseline", "attention=mqa", "position=rope"]
-    assert cli("check", "quickstart").out.startswith("# study quickstart: 5 variants, 20 trials\n")
+    assert cli("check", "quickstart").out.startswith("# study quickstart: 5 variants, 50 trials\n")
 
 
 def test_problems_of_a_study_are_reported_as_of_a_study(cli: Cli) -> None:
