@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-rendering test-slurm test-ray test-launchers lint format docs parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,7 +55,7 @@ test-launchers: $(VENV)/.installed-test-ray  ## with Ray installed: one study th
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(SAMPLE) $(BIN)/mypy $(shell find core plugins tests benchmarks -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u) docs/components.py $(SAMPLE)/*/
+	MYPYPATH=$(SAMPLE) $(BIN)/mypy $(shell find core plugins tests benchmarks -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u) docs/*.py $(SAMPLE)/*/
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
@@ -64,6 +64,9 @@ format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
 
 docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
 	$(BIN)/python docs/components.py
+
+site: $(VENV)/.installed-docs  ## build the documentation site in build/site; a warning fails it
+	$(BIN)/python docs/site.py
 
 parity: $(VENV)/.installed-test  ## compare converted models with transformers, and write docs/parity.md
 	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/hf_parity $(ARGS)

@@ -20,7 +20,10 @@ from paribus.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
-PAGES = sorted(page.stem for page in GUIDE.glob("*.md"))
+REFERENCE = ROOT / "docs" / "reference"
+PAGES = sorted(
+    page.relative_to(GUIDE.parent).as_posix() for folder in (GUIDE, REFERENCE) for page in folder.glob("*.md")
+)
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
@@ -38,7 +41,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> Iterator[Block]:
-    text = (GUIDE / f"{page}.md").read_text()
+    text = (GUIDE.parent / page).read_text()
     for match in re.finditer(r"^( *)```(\w+)\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL):
         yield Block(match[2], match[3])
 
@@ -61,7 +64,10 @@ def test_every_hook_is_in_the_guide_with_its_exact_signature(signature: str) -> 
 
 def test_every_hook_in_the_guide_exists() -> None:
     shown_lines = {
-        line for block in blocks("write-a-plugin") if block.language == "text" for line in block.text.splitlines()
+        line
+        for block in blocks("guide/write-a-plugin.md")
+        if block.language == "text"
+        for line in block.text.splitlines()
     }
     assert {line for line in shown_lines if line.startswith("def ")} == set(hooks())
 
@@ -79,7 +85,7 @@ def test_the_examples_of_a_page_run(
         if block.language == "yaml":
             check_yaml(block)
         elif block.language == "python" and not block.file:
-            exec(compile(block.text, f"{page}.md", "exec"), names)
+            exec(compile(block.text, page, "exec"), names)
         elif block.language == "console":
             for command, output_lines in commands(block.text):
                 check_command(command, output_lines, capsys)
@@ -209,6 +215,22 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) < 900
 
 
+def test_every_public_name_is_in_the_reference_once() -> None:
+    shown = [
+        name
+        for page in REFERENCE.glob("*.md")
+        for name in re.findall(r"^::: paribus\.(\w+)$", page.read_text(), re.MULTILINE)
+    ]
+    assert sorted(shown) == sorted(name for name in paribus.__all__ if not name.startswith("__"))
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_of_the_reference_has_an_example_and_is_listed(page: Path) -> None:
+    if page.stem != "README":
+        assert "```python" in page.read_text() or f"<!-- template: {page.stem} -->" in page.read_text()
+        assert f"]({page.name})" in (REFERENCE / "README.md").read_text()
+
+
 def anchor_of(heading: str) -> str:
     """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
@@ -222,7 +244,7 @@ def test_the_table_of_components_is_current() -> None:
 
 def test_every_page_of_the_guide_and_every_decision_is_listed() -> None:
     start = (ROOT / "docs" / "README.md").read_text()
-    assert [page for page in PAGES if f"(guide/{page}.md)" not in start] == []
+    assert [page for page in PAGES if page.startswith("guide/") and f"({page})" not in start] == []
     table = (ROOT / "docs" / "decisions" / "README.md").read_text()
     pages = [page for page in (ROOT / "docs" / "decisions").glob("0*.md") if f"]({page.name})" not in table]
     assert pages == []

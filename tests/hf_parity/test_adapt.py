@@ -40,13 +40,13 @@ def test_converted_models_can_be_adapted(randomise: Randomise, tmp_path: Path, f
     converted = paribus.convert(tmp_path / "hf")
     paribus.save(converted, tmp_path / "converted")
     text = ["tokenizer=bytes", "corpus=python-docs", "data.validation=8", "data.batch=4"]
-    same, report = paribus.adapt(tmp_path / "converted", [*text, "attention={name: gqa, kv_heads: 4}"])
+    same, report = paribus.adapt(tmp_path / "converted", *text, "attention={name: gqa, kv_heads: 4}")
     assert report.notes == (UNKNOWN_TOKENIZER,)
     assert all(entry.before == entry.after for entry in report.loss_changes)
     tokens = torch.randint(7, 300, (2, 9))
     with torch.no_grad():
         torch.testing.assert_close(same.eval()(tokens)[0], converted.eval()(tokens)[0], rtol=0, atol=0)
-    _, report = paribus.adapt(tmp_path / "converted", [*text, "attention={name: gqa, kv_heads: 2}"])
+    _, report = paribus.adapt(tmp_path / "converted", *text, "attention={name: gqa, kv_heads: 2}")
     assert len(report.tensors.of("converted")) == 8
     assert report.tensors.of("new") == report.tensors.of("dropped") == ()
     assert all(entry.before != entry.after for entry in report.loss_changes[:1])

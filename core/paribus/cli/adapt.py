@@ -34,7 +34,7 @@ def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Pat
 
     if target is not None:
         refuse_full(target)
-    model, report = paribus.adapt(source, overrides, registry=session.registry())
+    model, report = paribus.adapt(source, *overrides, registry=session.registry())
     if target is not None:
         paribus.save(model, target)
     if as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
@@ -76,12 +76,10 @@ class AdaptedModel(NamedTuple):
     report: AdaptationReport
 
 
-def adapt(
-    source: Model | str | Path, overrides: Sequence[str] = (), *, registry: Registry | None = None
-) -> AdaptedModel:
+def adapt(source: Model | str | Path, *overrides: str, registry: Registry | None = None) -> AdaptedModel:
     """Swap components of a saved model; return the model before any training, and a report.
 
-    `source` is a model, or the folder of one: `model, report = paribus.adapt("runs/gpt", ["attention=gqa"])`. Tensors
+    `source` is a model, or the folder of one: `model, report = paribus.adapt("runs/gpt", "attention=gqa")`. Tensors
     that fit are kept bitwise, others are converted where possible, and the rest are drawn from the spec's seed.
     """
     classes = registry or installed()

@@ -35,7 +35,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_equivalent_conversion_does_not_change_the_loss(gpt: Path) -> None:
-    model, report = paribus.adapt(gpt, ["attention={name: gqa, kv_heads: 4}"])
+    model, report = paribus.adapt(gpt, "attention={name: gqa, kv_heads: 4}")
     assert model.spec["attention"]["name"] == "gqa"
     loss = report.loss_changes[0]
     assert loss.name == "val/clm/loss"
@@ -44,9 +44,9 @@ def test_an_equivalent_conversion_does_not_change_the_loss(gpt: Path) -> None:
 
 
 def test_a_converted_model_is_compared_with_the_original_and_an_untrained_model(gpt: Path) -> None:
-    model, report = paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=2"])
+    model, report = paribus.adapt(gpt, "attention=gqa", "attention.kv_heads=2")
     fresh = paribus.assemble(model.spec)
-    same = paribus.adapt(fresh, [])
+    same = paribus.adapt(fresh)
     loss = report.loss_changes[0]
     assert loss.before is not None
     assert loss.before != loss.after
@@ -60,7 +60,7 @@ def test_a_converted_model_is_compared_with_the_original_and_an_untrained_model(
 def test_adapting_does_not_change_the_source(gpt: Path) -> None:
     source = paribus.load(gpt)
     original = {name: tensor.clone() for name, tensor in source.state_dict().items()}
-    adapted, _ = paribus.adapt(source, ["attention=mqa"])
+    adapted, _ = paribus.adapt(source, "attention=mqa")
     with torch.no_grad():
         for parameter in adapted.parameters():
             parameter.zero_()
@@ -68,21 +68,21 @@ def test_adapting_does_not_change_the_source(gpt: Path) -> None:
 
 
 def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Path) -> None:
-    model, _ = paribus.adapt(gpt, ["attention=mqa"])
+    model, _ = paribus.adapt(gpt, "attention=mqa")
     paribus.save(model, tmp_path / "mqa")
-    adapted, report = paribus.adapt(tmp_path / "mqa", [])
+    adapted, report = paribus.adapt(tmp_path / "mqa")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), adapted.parameters(), strict=True))
     assert report.notes == ()
 
 
 def test_models_are_compared_on_lengths_that_both_support(gpt: Path) -> None:
-    _, report = paribus.adapt(tiny("gpt-tiny", "position=learned"), ["dims.length=24"])
+    _, report = paribus.adapt(tiny("gpt-tiny", "position=learned"), "dims.length=24")
     assert report.loss_changes[0].before == report.loss_changes[0].after
     assert [fate.how for fate in report.tensors.of("converted")] == ["the first 16 of 16 rows kept, 8 new"]
 
 
 def test_a_new_objective_has_no_metrics_of_the_saved_model(gpt: Path) -> None:
-    _, report = paribus.adapt(gpt, ["topology=encoder", "objective=mlm"])
+    _, report = paribus.adapt(gpt, "topology=encoder", "objective=mlm")
     assert {change.name: change.before for change in report.loss_changes}["val/mlm/loss"] is None
     assert str(report.loss_changes[0]).startswith("val/mlm/loss ")
     assert "->" not in str(report.loss_changes[0])
@@ -90,12 +90,12 @@ def test_a_new_objective_has_no_metrics_of_the_saved_model(gpt: Path) -> None:
 
 def test_another_tokenizer_is_rejected(gpt: Path) -> None:
     with pytest.raises(SpecError, match=r"the kept vocabulary has the tokenizer `bytes`.*, got another"):
-        paribus.adapt(gpt, ["tokenizer={name: bpe}", "dims.vocabulary=400"])
+        paribus.adapt(gpt, "tokenizer={name: bpe}", "dims.vocabulary=400")
 
 
 def test_an_invalid_override_is_reported_as_in_any_spec(gpt: Path) -> None:
     with pytest.raises(SpecError, match="kv_heads"):
-        paribus.adapt(gpt, ["attention=gqa", "attention.kv_heads=3"])
+        paribus.adapt(gpt, "attention=gqa", "attention.kv_heads=3")
 
 
 Break = Callable[[dict[str, torch.Tensor]], object]
@@ -119,7 +119,7 @@ def test_unexpected_tensors_are_reported(gpt: Path, tmp_path: Path, damage: Brea
     (tmp_path / MODEL).write_bytes((gpt / MODEL).read_bytes())
     write_tensors(tmp_path / WEIGHTS, tensors, document)
     with pytest.raises(StoreError, match=message):
-        paribus.adapt(tmp_path, ["attention=mqa"])
+        paribus.adapt(tmp_path, "attention=mqa")
 
 
 def test_different_ties_are_reported(gpt: Path, tmp_path: Path) -> None:

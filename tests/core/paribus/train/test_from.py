@@ -186,7 +186,7 @@ def test_a_record_has_the_flops_of_training_and_of_all_training(
     assert warm_result["total_flops"] == warm_result["training_flops"] + source_result["training_flops"]
     model = paribus.load(saved)
     assert model.flops == source_result["total_flops"]
-    paribus.save(paribus.adapt(model, ["attention=mqa"]).model, tmp_path / "adapted")
+    paribus.save(paribus.adapt(model, "attention=mqa").model, tmp_path / "adapted")
     assert paribus.load(tmp_path / "adapted").flops == source_result["total_flops"]
     model.on_fit_start()  # trained elsewhere
     paribus.save(model, tmp_path / "theirs")

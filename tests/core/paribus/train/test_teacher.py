@@ -200,7 +200,7 @@ def test_a_distilled_trial_loads_without_its_teacher(
     model = paribus.load(tmp_path / "trial")
     assert model.teacher is None
     assert model.spec["teacher"] == {"sha256": spec["teacher"]["sha256"]}
-    adapted = paribus.adapt(model, ["attention=mqa"])
+    adapted = paribus.adapt(model, "attention=mqa")
     assert [item.name for item in adapted.report.loss_changes][:2] == ["val/clm/loss", "val/clm/accuracy"]
     with pytest.raises(StoreError, match=r"missing-record.*teacher"):
         paribus.assemble(model.spec, registry=registry)
