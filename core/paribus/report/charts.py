@@ -59,7 +59,7 @@ def with_theme(chart: Any, *, ink: str = INK, font_size: int = 12) -> Any:
     """Return a chart with the colours and sizes of a page or a file."""
     text = {"labelColor": ink, "titleColor": ink, "labelFontSize": font_size, "titleFontSize": font_size}
     axis = {**text, "gridColor": ink, "gridOpacity": 0.13, "domainColor": ink, "tickColor": ink, "titleFontWeight": 500}
-    legend = {**text, "orient": "bottom", "columns": 2, "labelLimit": 400, "symbolLimit": 60}
+    legend = {**text, "orient": "bottom", "columns": 2, "labelLimit": 400, "symbolLimit": 60, "symbolOpacity": 1}
     return (
         chart.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
         .configure(background="transparent", font="system-ui, sans-serif")
@@ -144,9 +144,11 @@ def forest(table: Table, rows: Sequence[Row]) -> alt.LayerChart:
         base.mark_point(filled=True, size=90, opacity=1, yOffset=8).encode(
             x=x, color=alt.Color("kind:N", scale=scale), shape=alt.Shape("kind:N", scale=shapes), tooltip=tooltip
         ),
-        base.mark_text(align="left", baseline="bottom", yOffset=0, limit=600).encode(x=alt.value(0), text="variant:N"),
+        base.mark_text(align="left", baseline="bottom", yOffset=0, limit=alt.expr("width")).encode(
+            x=alt.value(0), text="variant:N"
+        ),
     ]
-    return layered(*layers, height=alt.Step(ROW))
+    return layered(*layers, height=ROW * len(values))
 
 
 def curve_figure(table: Table, entries: Iterable[TrialEntry]) -> Figure | None:
@@ -226,7 +228,13 @@ def cost_figures(table: Table) -> Iterator[Figure]:
             [(value, row.mean or 0.0) for row, value in points], (more_is_better, table.better == "higher")
         )
         values = [
-            {"variant": clean(row.name), "cost": value, "mean": row.mean, "front": index in front, "verdict": row.kind}
+            {
+                "variant": clean(row.variant),
+                "cost": value,
+                "mean": row.mean,
+                "front": index in front,
+                "verdict": row.kind,
+            }
             for index, (row, value) in enumerate(points)
         ]
         colors = color_scale([str(value["variant"]) for value in values])
@@ -282,7 +290,7 @@ def color_scale(names: Sequence[str]) -> alt.Scale:
     return alt.Scale(domain=list(names), range=[COLORS[index % len(COLORS)] for index in range(len(names))])
 
 
-def layered(*charts: alt.Chart, height: int | alt.Step) -> alt.LayerChart:
+def layered(*charts: alt.Chart, height: int) -> alt.LayerChart:
     """Return charts on the same axes, as wide as their place."""
     return alt.LayerChart(layer=list(charts), height=height, width="container")
 

@@ -57,8 +57,8 @@ def _waterfall(table: Table) -> Iterator[Figure]:
         start, end = means.get(row.baseline), means.get(row.variant)
         if start is not None and end is not None:
             kind = row.kind if row.kind in VERDICT_COLORS else "other"
-            text = f"{end - start:+.3g}, {row.verdict}"
-            values.append({"variant": clean(row.variant), "from": start, "to": end, "kind": kind, "text": clean(text)})
+            texts = {"text": f"{end - start:+.3g}", "verdict": clean(row.verdict)}
+            values.append({"variant": clean(row.variant), "from": start, "to": end, "kind": kind, **texts})
     if not values:
         return
     kinds = [kind for kind in VERDICT_COLORS if any(value["kind"] == kind for value in values)]
@@ -68,19 +68,25 @@ def _waterfall(table: Table) -> Iterator[Figure]:
         x=alt.X("from:Q", title=title, scale=alt.Scale(zero=False, padding=10), axis=alt.Axis(tickCount=5)),
         x2="to:Q",
         color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[VERDICT_COLORS[kind] for kind in kinds])),
-        tooltip=["variant:N", alt.Tooltip("from:Q", format=".4g"), alt.Tooltip("to:Q", format=".4g"), "text:N"],
+        tooltip=["variant:N", alt.Tooltip("from:Q", format=".4g"), alt.Tooltip("to:Q", format=".4g"), "verdict:N"],
     )
     ends = base.mark_tick(thickness=2, size=18, yOffset=8, color=INK).encode(x="to:Q")
     names = base.transform_calculate(label="datum.variant + ': ' + datum.text").mark_text(
-        align="left", baseline="bottom", limit=600
+        align="left", baseline="bottom", limit=alt.expr("width")
     )
     yield Figure(
         name="ladder",
         title="From rung to rung",
         description=f"{title}: each bar goes from the mean of the rung below to the mean of the rung.",
-        chart=layered(bars, ends, names.encode(x=alt.value(0), text="label:N"), height=alt.Step(ROW)),
+        chart=layered(bars, ends, names.encode(x=alt.value(0), text="label:N"), height=ROW * len(values)),
         values=values,
-        columns={"variant": "rung", "from": "rung below", "to": table.metric, "text": "difference"},
+        columns={
+            "variant": "rung",
+            "from": "rung below",
+            "to": table.metric,
+            "text": "difference",
+            "verdict": "verdict",
+        },
     )
 
 

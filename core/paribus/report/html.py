@@ -15,6 +15,7 @@ from paribus.analysis.formatting import NO_VALUE, Grid, clean
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report import table_views
+from paribus.report.attention_section import AttentionSection
 from paribus.report.charts import Figure, with_theme
 from paribus.report.figures import setting_figures, settings_figures
 from paribus.report.provenance import entry_runs, provenance_lines
@@ -26,12 +27,16 @@ Questions = Mapping[str, ComparisonSpec]  # the comparison of each setting
 MAX_DATA_ROWS: Final = 400  # of the table under a chart
 
 
-def html_page(table: Table, trials: Trials, questions: Questions, commit: str = "") -> str:
+def html_page(
+    table: Table, trials: Trials, questions: Questions, commit: str = "", attention: AttentionSection | None = None
+) -> str:
     """Return the results of a study as one HTML document that loads nothing."""
-    return "\n".join([*_lines(table, trials, questions, commit), ""])
+    return "\n".join([*_lines(table, trials, questions, commit, attention), ""])
 
 
-def _lines(table: Table, trials: Trials, questions: Questions, commit: str) -> Iterator[str]:
+def _lines(
+    table: Table, trials: Trials, questions: Questions, commit: str, attention: AttentionSection | None
+) -> Iterator[str]:
     title = escape(table_views.table_title(table))
     scripts = [_file("vega.js"), _file("page.js")]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
@@ -42,12 +47,12 @@ def _lines(table: Table, trials: Trials, questions: Questions, commit: str) -> I
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield f"<title>{title}</title><style>{_file('page.css')}</style></head><body>"
     yield f"<h1>{title}</h1>"
-    yield from _controls(table)
     if table.other_settings:
         yield from _several(table, trials, questions)
     else:
         yield from _sections(table)
         yield from (*_warned(table), *_body(table, trials, questions, "h2"), *_read(table))
+    yield from _attention(attention) if attention is not None else ()
     yield from _trials(table, trials)
     yield "<h2>Provenance</h2>"
     runs, planned = entry_runs(entry for entries in trials.values() for entry in entries)
@@ -122,10 +127,19 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def _attention(section: AttentionSection) -> Iterator[str]:
+    """Yield the attention maps of trained models on one text, and the variants that have none."""
+    text = f"<q>{_said(section.text)}</q>. The sliders of all maps move together."
+    yield f"<h2>Attention maps</h2><p>Weights of the models with seed {section.seed} for the text {text}</p>"
+    yield _charts(section.figures, "")
+    yield _list(section.notes, "small") if section.notes else ""
+
+
 def _several(table: Table, trials: Trials, questions: Questions) -> Iterator[str]:
     """Yield all settings in one overview, then each setting in full."""
     common, tables = table_views.split_notes(table)
     yield from _warned(common)
+    yield from _controls(table)
     yield _charts(list(settings_figures(table)), "")
     yield _table(table_views.overview_grid(table))
     yield from _sections(table)
@@ -153,6 +167,8 @@ def _body(table: Table, trials: Trials, questions: Questions, heading: str) -> I
 
     entries = trials.get(table.setting, ())
     yield _answers(table)
+    if heading == "h2":  # of several settings, the boxes stand above all of them
+        yield from _controls(table)
     prefix = f"{list(trials).index(table.setting)}-" if len(trials) > 1 else ""
     yield _charts(list(setting_figures(table, entries, questions.get(table.setting))), prefix)
     yield under("Verdicts") + _table(table_views.verdict_grid(table))

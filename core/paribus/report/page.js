@@ -1,10 +1,12 @@
 // Draws each chart from the JSON beside it, and applies the choices of the reader.
 const views = new Map();
+const shared = ["layer", "head"];
 const options = { ast: true, renderer: "svg", actions: false, tooltip: { theme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light" } };
 
 function draw(figure) {
   const place = figure.querySelector(".chart");
   const spec = JSON.parse(figure.querySelector("script").textContent);
+  spec.config.legend.columns = place.clientWidth < 420 ? 1 : 2;
   const x = figure.querySelector("select[name=x]");
   const logarithmic = figure.querySelector("input[name=log]");
   for (const layer of spec.layer ?? [spec]) {
@@ -19,6 +21,7 @@ function draw(figure) {
   return vegaEmbed(place, spec, options).then(({ view }) => {
     views.set(figure, view);
     hide(view);
+    shared.forEach((name) => share(view, name));
   });
 }
 
@@ -28,6 +31,21 @@ function hide(view) {
     view.signal("hidden", hidden).runAsync();
   } catch {
     // This chart shows all variants.
+  }
+}
+
+// Sliders of the same name move together.
+function share(view, name) {
+  try {
+    view.addSignalListener(name, (_, value) => {
+      for (const other of views.values()) {
+        if (other !== view && other.getState({ signals: (signal) => signal === name }).signals[name] !== undefined) {
+          if (other.signal(name) !== value) other.signal(name, value).runAsync();
+        }
+      }
+    });
+  } catch {
+    // This chart has no such slider.
   }
 }
 

@@ -94,7 +94,8 @@ def answer(table: Table, row: Row) -> str:
     """Return what is known about a variant as the rest of a sentence that begins with its name."""
     if row.difference is None:
         return f"has no verdict: {verdict_text(row)}."
-    numbers = f"{format_bare_difference(row, table_decimals(table)[row.variant])} in {clean(table.metric)}, n = {row.n}"
+    difference = format_difference(row, table_decimals(table)[row.variant])
+    numbers = f"{difference} in {clean(table.metric)}, n = {row.n}"
     words = {
         "better": "is better than the baseline",
         "worse": "is worse than the baseline",

@@ -1,4 +1,4 @@
-"""HTML page of a study: complete table, no scripts, no external resources, escaped names."""
+"""HTML page of a study: complete tables and charts, no scripts but its own, no external resources, escaped names."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -177,3 +177,14 @@ def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list
     text = html_page(replace(table, families=(steps,)), {"": entries}, {})
     assert f"{rows[0].variant}, from gqa: " in text
     assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")
+
+
+def test_a_report_of_sixty_trials_is_small(make: Make, ask: Ask) -> None:
+    names = ["baseline", *(f"position=p{number}" for number in range(5))]
+    curve = [{"step": step, METRIC: 3.0 - step / 100} for step in range(1, 101)]
+    entries = [
+        make(name, seed, varied={"position": name} if number else {}, loss=2 + seed / 50, edits={"result/curve": curve})
+        for number, name in enumerate(names)
+        for seed in range(10)
+    ]
+    assert len(html_page(compare(entries, ask(entries)), {"": entries}, {}).encode()) < 2 * 1024**2

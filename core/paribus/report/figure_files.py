@@ -1,0 +1,90 @@
+"""Figures as files for a paper: SVG, PDF and PNG, as wide as a column, with their captions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from paribus.analysis.formatting import clean
+from paribus.errors import Problem, SpecError, StoreError, missing_package
+from paribus.report.charts import INK, Figure, with_theme
+from paribus.storage.atomic import make_folder, write_bytes
+
+COLUMN: Final = 240  # points; a column of a two-column paper
+SCALE: Final = 0.68  # of heights, since text is smaller than on a page
+FONT_SIZE: Final = 8
+DOTS_PER_INCH: Final = 300  # of PNG files
+FONT: Final = "Helvetica, Arial, sans-serif"
+PAPER_INK: Final = "#000000"
+CAPTIONS: Final = "captions.json"
+FORMATS: Final = ("svg", "pdf", "png")
+
+
+def write_figures(figures: Iterable[tuple[str, Figure]], folder: Path, width: int = COLUMN) -> list[Path]:
+    """Write each figure of a setting in every format, and the captions of all; return the paths of the figures."""
+    _validate_folder(folder)
+    named = {_file_name(setting, figure.name): figure for setting, figure in figures}
+    contents = {name: figure_bytes(figure, width) for name, figure in named.items()}
+    make_folder(folder)
+    for name, kinds in contents.items():
+        for kind, content in kinds.items():
+            write_bytes(folder / f"{name}.{kind}", content)
+    captions = {
+        name: {
+            "title": clean(figure.title),
+            "caption": clean(figure.note),
+            "description": clean(figure.description),
+        }
+        for name, figure in named.items()
+    }
+    write_bytes(folder / CAPTIONS, (json.dumps(captions, indent=2, ensure_ascii=False) + "\n").encode())
+    return [folder / f"{name}.{kind}" for name in named for kind in FORMATS]
+
+
+def figure_bytes(figure: Figure, width: int = COLUMN) -> dict[str, bytes]:
+    """Return a figure in every format."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        problem = missing_package("vl-convert-python", "figures", "a figure as a file", path="--figures")
+        raise SpecError(problem) from error
+    chart = print_document(figure, width)
+    return {
+        "svg": vl_convert.vegalite_to_svg(chart).encode(),
+        "pdf": vl_convert.vegalite_to_pdf(chart),
+        "png": vl_convert.vegalite_to_png(chart, ppi=DOTS_PER_INCH),
+    }
+
+
+def print_document(figure: Figure, width: int = COLUMN) -> dict[str, Any]:
+    """Return the chart of a figure as Vega-Lite, in the size and the colours of a paper, and without its controls."""
+    chart = with_theme(figure.chart, ink=PAPER_INK, font_size=FONT_SIZE).to_dict()
+    chart |= {"width": width, "height": round(chart["height"] * SCALE), "background": "white"}
+    chart["config"]["font"] = FONT
+    printed: dict[str, Any] = _replace_ink(chart)
+    return printed
+
+
+def _replace_ink(value: Any) -> Any:
+    """Return a document whose colour of the page's text is that of paper."""
+    if isinstance(value, Mapping):
+        return {key: _replace_ink(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_ink(item) for item in value]
+    return PAPER_INK if value == INK else value
+
+
+def _file_name(setting: str, name: str) -> str:
+    """Return the name of a figure without characters that a file system or LaTeX may refuse."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{setting} {name}".lower()).strip("-")
+
+
+def _validate_folder(folder: Path) -> None:
+    """Raise an error unless a folder is new or empty, or has figures of an earlier call."""
+    if folder.exists() and not (folder / CAPTIONS).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        message = "this folder has other files, among which figures would overwrite some"
+        valid = f"a new folder, or one with the {CAPTIONS} of earlier figures"
+        raise StoreError(Problem(code="not-empty", location=str(folder), message=message, valid=valid))

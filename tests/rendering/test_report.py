@@ -1,0 +1,192 @@
+"""Reports in headless Chromium: every chart is drawn, readable in both themes and on a phone, without an error."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.cli.main import main
+
+pytestmark = pytest.mark.rendering
+
+BASE = "{preset: gpt-tiny, dims.layers: 2, dims.width: 32, dims.heads: 2, data.batch: 8, data.validation: 64}"
+METRIC = "{name: val/clm/loss, better: lower, margin: 0.05, unlearned: true}"
+STUDIES = {
+    "differences": "vary: {attention: [mqa, {name: restricted, window: 4}, linear], position: [rope]}\nseeds: 2",
+    "ladder": "design: ladder\nchanges: [{norm: rmsnorm}, {position: rope}, {feedforward: glu}]\nseeds: 2",
+    "factorial": "design: factorial\nvary: {norm: [rmsnorm], position: [rope]}\nseeds: 2",
+    "scales": "vary: {position: [rope, alibi]}\nscales: {small: {dims.width: 32}, large: {dims.width: 48}}\n"
+    "measure: [extrapolation]\nseeds: 2",
+}
+WIDTHS = (1280, 390)
+THEMES = ("light", "dark")
+SCREENSHOTS = Path(os.environ.get("PARIBUS_SCREENSHOTS", "build/screenshots"))
+
+# Text that is clipped or too small, and text whose contrast with its background is too low (WCAG 2: 4.5).
+UNREADABLE = """() => {
+  const channel = (value) => (value /= 255, value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const color = (text) => (text.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+  const background = (node) => {
+    for (let place = node; place instanceof Element; place = place.parentElement) {
+      const value = color(getComputedStyle(place).backgroundColor);
+      if (value.length === 3 || value[3] > 0) return value;
+    }
+    return [255, 255, 255];
+  };
+  const problems = [];
+  for (const text of document.querySelectorAll("figure svg text, h1, h2, p, li, td, th, figcaption, summary, label")) {
+    if (!text.textContent.trim() || !text.checkVisibility({ opacityProperty: true })) continue;
+    const style = getComputedStyle(text);
+    const inChart = text instanceof SVGElement;
+    const [one, other] = [color(inChart ? style.fill : style.color), background(text)].map(luminance);
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < 4.5) problems.push(`contrast ${contrast.toFixed(1)}: ${text.textContent.slice(0, 40)}`);
+    if (parseFloat(style.fontSize) < 9) problems.push(`${style.fontSize}: ${text.textContent.slice(0, 40)}`);
+    if (!inChart) continue;
+    const box = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
+    if (box.left < chart.left - 1 || box.right > chart.right + 1) problems.push(`clipped: ${text.textContent}`);
+  }
+  return problems;
+}"""
+
+
+@pytest.fixture(scope="module", name="browser")
+def _browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module", name="folder")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reports")
+
+
+@pytest.fixture(scope="module", params=STUDIES, name="report")
+def _report(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """Return the report of a small study that was really run."""
+    name: str = request.param
+    study = folder / f"{name}.yaml"
+    study.write_text(f"base: {BASE}\nbudget: {{steps: 12}}\nmetric: {METRIC}\n{STUDIES[name]}\n")
+    report = study.with_suffix(".html")
+    store = ["--store", str(folder / "runs")]
+    assert main(["run", str(study), "--jobs", "2", *store]) == 0
+    attend = ["--attend", "The import statement"] if name == "differences" else []
+    assert main(["report", str(study), "-o", str(report), *attend, *store]) == 0
+    return report
+
+
+class Page:
+    """A report that is open in a browser, with what its console and its requests said."""
+
+    def __init__(self, browser: Any, report: Path, width: int = 1280, theme: str = "light", **options: Any) -> None:
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme, **options)
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(report.as_uri())
+
+    def drawn(self) -> Any:
+        self.page.wait_for_selector("body.drawn", timeout=60_000)
+        return self.page
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_chart_is_drawn_and_readable(browser: Any, report: Path, width: int, theme: str) -> None:
+    opened = Page(browser, report, width, theme)
+    page = opened.drawn()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(SCREENSHOTS / f"{report.stem}-{theme}-{width}.png"), full_page=True)
+    assert opened.messages == []
+    assert [url for url in opened.requests if url != report.as_uri()] == []
+    marks = page.evaluate(
+        "() => [...document.querySelectorAll('figure')].map((figure) => "
+        "[figure.id, figure.querySelectorAll('svg [role=graphics-symbol], svg .mark-rect path').length])"
+    )
+    assert marks
+    assert [name for name, count in marks if not count] == []
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    assert page.evaluate(UNREADABLE) == []
+    page.close()
+
+
+def test_a_report_has_the_charts_of_its_design(browser: Any, report: Path) -> None:
+    page = Page(browser, report).drawn()
+    ids = page.evaluate("() => [...document.querySelectorAll('figure')].map((figure) => figure.id)")
+    expected = {
+        "differences": {"differences", "curves", "attention-0", "attention-3"},
+        "ladder": {"differences", "ladder", "curves"},
+        "factorial": {"differences", "interaction-1-2", "curves"},
+        "scales": {"settings", "0-differences", "1-curves", "0-length-clm-loss"},
+    }
+    assert expected[report.stem] <= set(ids)
+    page.close()
+
+
+def test_everything_is_there_without_scripts_and_on_paper(browser: Any, report: Path) -> None:
+    page = Page(browser, report, java_script_enabled=False).page
+    assert "The charts need JavaScript" in page.content()
+    assert page.locator("figure table").count() == page.locator("figure").count()
+    page.close()
+    page = Page(browser, report).drawn()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    assert len(page.pdf()) > 10_000
+    page.close()
+
+
+@pytest.mark.parametrize("report", ["differences"], indirect=True)
+def test_readers_choose_variants_axes_and_heads(browser: Any, report: Path) -> None:
+    page = Page(browser, report).drawn()
+    lines = page.locator("#curves .mark-line path")
+    shown = lines.count()
+    page.get_by_role("checkbox", name="attention=mqa").uncheck()
+    page.wait_for_function(f"document.querySelectorAll('#curves .mark-line path').length === {shown - 1}")
+    page.locator("#curves select[name=x]").select_option("tokens")
+    page.wait_for_selector("#curves svg text:text-is('training tokens')")
+    before = page.locator("#attention-1 .role-mark.mark-rect").inner_html()
+    page.locator("#attention-0 input[name=layer]").focus()
+    page.keyboard.press("ArrowLeft")  # the sliders of the other maps move as well
+    page.wait_for_function("document.querySelector('#attention-1 input[name=layer]').value === '0'")
+    page.wait_for_function(
+        "(before) => document.querySelector('#attention-1 .role-mark.mark-rect').innerHTML !== before", arg=before
+    )
+    page.close()
+
+
+@pytest.mark.parametrize("report", ["differences"], indirect=True)
+def test_charts_have_a_name_for_screen_readers(browser: Any, report: Path) -> None:
+    page = Page(browser, report).drawn()
+    names = page.evaluate(
+        "() => [...document.querySelectorAll('figure .chart')].map((place) => "
+        "(place.matches('[role]') ? place : place.querySelector('[role=graphics-document]'))?.ariaLabel ?? '')"
+    )
+    assert "Differences in val/clm/loss with their intervals. attention=mqa: " in names[0]
+    assert all(len(name) > 20 for name in names)
+    page.close()
+
+
+@pytest.mark.parametrize("report", ["differences", "factorial"], indirect=True)
+def test_figures_are_files_as_wide_as_a_column(report: Path, folder: Path) -> None:
+    figures = folder / f"{report.stem}-figures"
+    arguments = [str(report.with_suffix(".yaml")), "-o", str(report), "--store", str(folder / "runs")]
+    assert main(["report", *arguments, "--figures", str(figures)]) == 0
+    captions = json.loads((figures / "captions.json").read_text())
+    assert {"differences", "curves"} <= set(captions)
+    for name in captions:
+        svg = (figures / f"{name}.svg").read_text()
+        assert 'width="240"' in svg.partition(">")[0]
+        assert "currentColor" not in svg
+        assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+        assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
