@@ -70,7 +70,7 @@ def corrupted_copies(data: bytes, rng: random.Random) -> Iterator[bytes]:
 
 
 @pytest.mark.faults
-@pytest.mark.held("D17")
+@pytest.mark.held("D14")
 def test_every_damaged_record_is_detected_set_aside_and_reported(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, record_property: Property
 ) -> None:
@@ -93,7 +93,7 @@ def test_every_damaged_record_is_detected_set_aside_and_reported(
     record_property("damaged files detected", detected)
 
 
-@pytest.mark.held("D17")
+@pytest.mark.held("D14")
 @pytest.mark.parametrize(
     "edit",
     [
@@ -123,7 +123,7 @@ def test_an_edited_record_is_ignored(
 
 
 @pytest.mark.faults
-@pytest.mark.held("D16")
+@pytest.mark.held("D13")
 def test_every_damaged_checkpoint_is_detected_and_the_previous_one_is_loaded(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, record_property: Property
 ) -> None:
@@ -147,7 +147,7 @@ def test_every_damaged_checkpoint_is_detected_and_the_previous_one_is_loaded(
     record_property("damaged files detected", detected)
 
 
-@pytest.mark.held("D16", "D17")
+@pytest.mark.held("D13", "D14")
 @pytest.mark.parametrize("damage", ["older", "all", "pickle"])
 def test_a_trial_with_damaged_files_logs_them_and_has_the_same_record(
     finished: tuple[Store, WorkerRequest], finished_trial: Trial, registry: Registry, tmp_path: Path, damage: str

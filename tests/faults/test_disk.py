@@ -82,7 +82,7 @@ def expected_outcome(
 
 
 @pytest.mark.faults
-@pytest.mark.held("D9", "D11", "D12")
+@pytest.mark.held("D8", "D10", "D11")
 @pytest.mark.parametrize("code", [*FOR_GOOD, *ONCE], ids=lambda code: errno.errorcode[code])
 def test_a_failing_write_is_reported_and_the_next_run_has_the_same_result(
     disk_trial: Trial,
@@ -130,7 +130,7 @@ def megabyte(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.faults
-@pytest.mark.held("D11")
+@pytest.mark.held("D10")
 def test_a_full_disk_is_reported_and_the_trial_resumes_once_there_is_space(
     megabyte: Path, tmp_path: Path, record_property: Property
 ) -> None:
@@ -160,7 +160,7 @@ def test_a_full_disk_is_reported_and_the_trial_resumes_once_there_is_space(
 
 
 @pytest.mark.faults
-@pytest.mark.held("D12")
+@pytest.mark.held("D11")
 def test_a_folder_deleted_while_a_trial_runs_is_reported_by_path(
     disk_trial: Trial,
     registry: Registry,

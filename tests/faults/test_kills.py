@@ -35,7 +35,7 @@ Property = Callable[[str, object], None]
 
 
 @pytest.mark.faults
-@pytest.mark.held("D5", "D9")
+@pytest.mark.held("D4", "D8")
 def test_trials_killed_forty_times_at_random_have_the_same_results(
     trial: MakeTrial, registry: Registry, tmp_path: Path, record_property: Property
 ) -> None:
@@ -129,7 +129,7 @@ def study(root: Path, *, kill_at: int | None) -> list[Trial]:
 
 
 @pytest.mark.faults
-@pytest.mark.held("D9")
+@pytest.mark.held("D8")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child starts no thread
 def test_a_supervisor_killed_before_any_write_loses_and_repeats_no_trial(
     tmp_path: Path, record_property: Property

@@ -32,7 +32,7 @@ Property = Callable[[str, object], None]
 
 
 @pytest.mark.faults
-@pytest.mark.held("D5", "D9")
+@pytest.mark.held("D4", "D8")
 @pytest.mark.timeout(1800)  # each of its processes imports torch anew
 @pytest.mark.filterwarnings("default")  # warnings of Ray itself
 def test_trials_killed_ten_times_on_ray_have_the_same_results(

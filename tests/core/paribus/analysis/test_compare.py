@@ -153,7 +153,7 @@ def elsewhere(make: Make, provenance: Mapping[str, Any], baseline_too: bool = Tr
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
 
 
-def test_e4_only_common_seeds_are_compared(study: Study, ask: Ask) -> None:
+def test_only_common_seeds_are_compared(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=[*BASE, "pending"], mqa=["failed", *WORSE[1:], 9.0])
     row = only(table)
     assert (row.n, row.planned) == (4, 6)
@@ -161,14 +161,14 @@ def test_e4_only_common_seeds_are_compared(study: Study, ask: Ask) -> None:
     assert "mqa: 4 common seeds; unpaired: seed 5 of mqa, seed 0 of baseline" in table.notes
 
 
-def test_e5_a_single_seed_proves_nothing(study: Study, ask: Ask) -> None:
+def test_a_single_seed_proves_nothing(study: Study, ask: Ask) -> None:
     row = only(table_of(study, ask, baseline=[2.0], mqa=[9.0]))
     assert row.verdict == "inconclusive (too few seeds: n = 1)"
     assert (row.low, row.high, row.p, row.level, row.variance_reduction) == (None, None, None, None, None)
     assert row.difference == 7.0
 
 
-def test_e7_a_pair_with_two_versions_of_torch_is_skipped(make: Make, ask: Ask, study: Study) -> None:
+def test_a_pair_with_two_versions_of_torch_is_skipped(make: Make, ask: Ask, study: Study) -> None:
     entries = study(baseline=BASE)
     for seed, loss in enumerate(WORSE):
         torch = "2.12.1" if seed == 2 else "2.13.0+cu128"  # a build of the same version is the same version
@@ -180,7 +180,7 @@ def test_e7_a_pair_with_two_versions_of_torch_is_skipped(make: Make, ask: Ask, s
     assert any(warning.startswith("Mixed versions: torch 2.13.0+cpu and ") for warning in table.warnings)
 
 
-def test_e7_a_variant_with_other_versions_only_gets_no_verdict(make: Make, ask: Ask) -> None:
+def test_a_variant_with_other_versions_only_gets_no_verdict(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {"machine": {"device": "cuda", "name": "a card", "threads": "1"}}, baseline_too=False)
     table = compare(entries, ask(entries))
     assert only(table).verdict == "withheld (versions or devices differ from the baseline's)"
@@ -195,7 +195,7 @@ def test_e7_a_variant_with_other_versions_only_gets_no_verdict(make: Make, ask: 
         ({"name": "another", "threads": "4"}, "processor a processor against another, threads 1 against 4"),
     ],
 )
-def test_e7_a_pair_of_two_processors_or_thread_counts_is_marked_and_refused_if_strict(
+def test_a_pair_of_two_processors_or_thread_counts_is_marked_and_refused_if_strict(
     make: Make, ask: Ask, study: Study, machine: Mapping[str, str], difference: str
 ) -> None:
     entries = study(baseline=BASE)
@@ -213,7 +213,7 @@ def test_e7_a_pair_of_two_processors_or_thread_counts_is_marked_and_refused_if_s
     assert caught.value.problems[0].code == "mixed-machines"
 
 
-def test_e7_strict_accepts_pairs_of_one_machine(make: Make, ask: Ask) -> None:
+def test_strict_accepts_pairs_of_one_machine(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {"machine": {"device": "cpu", "name": "another", "threads": "4"}})
     assert not only(compare_settings([(entries, ask(entries))], strict=True)).across
 
@@ -231,7 +231,7 @@ def test_the_assumption_is_in_the_caption(study: Study, ask: Ask) -> None:
     assert any("5 seeds without one are compatible with a failure rate of up to 45 %" in line for line in table.caption)
 
 
-def test_e7_mixed_versions_in_a_study_cause_a_warning(make: Make, ask: Ask) -> None:
+def test_mixed_versions_in_a_study_cause_a_warning(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {})
     later = {"provenance/versions": {"torch": "2.12.0", "numpy": "2.4.6"}}
     entries += [make(seed=2, loss=2.1, edits=later), make("it", 2, varied={"attention": "mqa"}, loss=2.5, edits=later)]
@@ -240,7 +240,7 @@ def test_e7_mixed_versions_in_a_study_cause_a_warning(make: Make, ask: Ask) -> N
     assert "Mixed versions: torch 2.13.0+cpu and 2.12.0; no pair mixes versions of torch." in table.warnings
 
 
-def test_e9_a_failed_trial_is_counted_and_not_averaged(study: Study, ask: Ask) -> None:
+def test_a_failed_trial_is_counted_and_not_averaged(study: Study, ask: Ask) -> None:
     table = table_of(study, ask, baseline=BASE, mqa=[*WORSE[:3], "failed", "out-of-memory"])
     row = only(table)
     assert (row.n, row.failed, row.diverged) == (3, 2, 0)
@@ -250,20 +250,20 @@ def test_e9_a_failed_trial_is_counted_and_not_averaged(study: Study, ask: Ask) -
     assert not table.ok
 
 
-def test_d1_a_diverged_seed_is_shown_and_never_averaged(study: Study, ask: Ask) -> None:
+def test_a_diverged_seed_is_shown_and_never_averaged(study: Study, ask: Ask) -> None:
     row = only(table_of(study, ask, baseline=BASE, mqa=[*WORSE[:4], "diverged"]))
     assert row.verdict == "diverged 1/5"
     assert (row.n, row.diverged) == (4, 1)
     assert row.difference == pytest.approx(0.5, abs=0.01)
 
 
-def test_d1_a_metric_that_is_not_a_number_counts_as_diverged(make: Make, ask: Ask) -> None:
+def test_a_metric_that_is_not_a_number_counts_as_diverged(make: Make, ask: Ask) -> None:
     entries = [make(), make(seed=1), make("it", varied={"attention": "mqa"})]
     entries.append(make("it", 1, varied={"attention": "mqa"}, edits={"result/metrics": {"val/mlm/loss": "inf"}}))
     assert only(compare(entries, ask(entries))).verdict == "diverged 1/2"
 
 
-def test_d2_a_variant_that_always_diverged_has_a_verdict_and_is_never_better(study: Study, ask: Ask) -> None:
+def test_a_variant_that_always_diverged_has_a_verdict_and_is_never_better(study: Study, ask: Ask) -> None:
     row = only(table_of(study, ask, baseline=BASE, mqa=["diverged"] * 5))
     assert row.verdict == "diverged 5/5"
     assert (row.n, row.mean, row.difference) == (0, None, None)
@@ -272,7 +272,7 @@ def test_d2_a_variant_that_always_diverged_has_a_verdict_and_is_never_better(stu
     assert table.baseline.flags == ("5/5 diverged",)
 
 
-def test_d19_stale_records_are_skipped_unless_their_code_is_accepted(make: Make, ask: Ask, study: Study) -> None:
+def test_stale_records_are_skipped_unless_their_code_is_accepted(make: Make, ask: Ask, study: Study) -> None:
     old = [make("mqa", seed, varied={"attention": "mqa"}, loss=loss, stale="code") for seed, loss in enumerate(WORSE)]
     entries = [*study(baseline=BASE), *old]
     table = compare(entries, ask(entries))

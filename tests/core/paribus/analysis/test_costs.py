@@ -24,7 +24,7 @@ def elsewhere(make: Make, provenance: Mapping[str, Any], baseline_too: bool = Tr
     return [*base, *(make("it", seed, varied={"attention": "mqa"}, loss=2.5, edits=edits) for seed in (0, 1))]
 
 
-def test_e1_speed_is_not_compared_across_machines(make: Make, ask: Ask) -> None:
+def test_speed_is_not_compared_across_machines(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {"machine": {"device": "cpu", "name": "another", "threads": "1"}}, baseline_too=False)
     table = compare(entries, ask(entries))
     row = only(table)
@@ -34,14 +34,14 @@ def test_e1_speed_is_not_compared_across_machines(make: Make, ask: Ask) -> None:
     assert any("2 kinds of machine (cpu a processor 1, cpu another 1)" in warning for warning in table.warnings)
 
 
-def test_e1_speed_on_two_hosts_of_one_kind_is_approximate(make: Make, ask: Ask) -> None:
+def test_speed_on_two_hosts_of_one_kind_is_approximate(make: Make, ask: Ask) -> None:
     entries = elsewhere(make, {"host": "there"}, baseline_too=False)
     table = compare(entries, ask(entries))
     assert only(table).costs["tokens_per_second"].rough
     assert any("different machines" in warning for warning in table.warnings)
 
 
-def test_e11_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask) -> None:
+def test_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask) -> None:
     table = compare(elsewhere(make, {"contended": True}), ask(elsewhere(make, {})))
     assert only(table).costs["tokens_per_second"].rough
     assert not only(table).costs["peak_bytes"].rough

@@ -41,7 +41,7 @@ def test_a_missing_metric_is_not_a_divergence(make: Make) -> None:
     assert not make().diverged("val/clm/loss")
 
 
-def test_e6_the_value_is_from_the_last_step_and_not_the_best(make: Make) -> None:
+def test_the_value_is_from_the_last_step_and_not_the_best(make: Make) -> None:
     best = [{"step": 50, METRIC: 0.5}, {"step": 100, METRIC: 2.5}]
     assert make(edits={"result/metrics": {METRIC: 2.5}, "result/curve": best}).value(METRIC) == 2.5
 
