@@ -77,9 +77,10 @@ baselines: $(VENV)/.installed-test  ## train every system in its tiny size, and 
 error-rates: $(VENV)/.installed-test  ## simulate the error rates of verdicts, and write docs/error-rates.md anew
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/error_rates.py
 
-results: $(VENV)/.installed  ## run a shipped study, STUDY=quickstart, and write its RESULTS.md and records anew
+results: $(VENV)/.installed-test  ## run a shipped study, STUDY=quickstart, and write its results and records anew
 	-$(BIN)/paribus run $(STUDY)
 	-$(BIN)/paribus compare $(STUDY) --results ablations/$(STUDY)
+	$(if $(filter quickstart,$(STUDY)),$(BIN)/python docs/picture.py)
 
 bench: $(VENV)/.installed-bench  ## the benchmarks, one thread; a table, and results to benchmarks/results/
 	@mkdir -p '$(dir $(RESULTS))'

@@ -59,22 +59,29 @@ def figure_bytes(figure: Figure, width: int = COLUMN) -> dict[str, bytes]:
     }
 
 
-def print_document(figure: Figure, width: int = COLUMN) -> dict[str, Any]:
+def print_document(
+    figure: Figure,
+    width: int = COLUMN,
+    *,
+    ink: str = PAPER_INK,
+    font_size: int = FONT_SIZE,
+    scale: float = SCALE,
+) -> dict[str, Any]:
     """Return the chart of a figure as Vega-Lite, in the size and the colours of a paper, and without its controls."""
-    chart = with_theme(figure.chart, ink=PAPER_INK, font_size=FONT_SIZE).to_dict()
-    chart |= {"width": width, "height": round(chart["height"] * SCALE), "background": "white"}
+    chart = with_theme(figure.chart, ink=ink, font_size=font_size).to_dict()
+    chart |= {"width": width, "height": round(chart["height"] * scale), "background": "white"}
     chart["config"]["font"] = FONT
-    printed: dict[str, Any] = _replace_ink(chart)
+    printed: dict[str, Any] = _replace_ink(chart, ink)
     return printed
 
 
-def _replace_ink(value: Any) -> Any:
-    """Return a document whose colour of the page's text is that of paper."""
+def _replace_ink(value: Any, ink: str) -> Any:
+    """Return a document with this colour in place of that of a page's text."""
     if isinstance(value, Mapping):
-        return {key: _replace_ink(item) for key, item in value.items()}
+        return {key: _replace_ink(item, ink) for key, item in value.items()}
     if isinstance(value, list):
-        return [_replace_ink(item) for item in value]
-    return PAPER_INK if value == INK else value
+        return [_replace_ink(item, ink) for item in value]
+    return ink if value == INK else value
 
 
 def _file_name(setting: str, name: str) -> str:
