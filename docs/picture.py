@@ -21,7 +21,7 @@ def main() -> None:
     """Write the differences of the quickstart for pages of both themes."""
     figure = forest_figure(paribus.compare("quickstart"))
     for theme, ink in INKS.items():
-        chart = print_document(figure, width=WIDTH, ink=ink, font_size=FONT_SIZE, scale=1.0)
+        chart = print_document(figure, WIDTH, ink=ink, font_size=FONT_SIZE)
         svg = vl_convert.vegalite_to_svg(chart | {"background": "transparent"})
         (IMAGES / f"quickstart-{theme}.svg").write_text(svg, encoding="utf-8")
 

@@ -14,12 +14,13 @@ from paribus.report.charts import INK, Figure, with_theme
 from paribus.storage.atomic import make_folder, write_bytes
 
 COLUMN: Final = 240  # points; a column of a two-column paper
-SCALE: Final = 0.68  # of heights, since text is smaller than on a page
-FONT_SIZE: Final = 8
+SCALE: Final = 2 / 3  # of a chart as a page has it: lines are thinner, and text has 8 points
+FONT_SIZE: Final = 12
 DOTS_PER_INCH: Final = 300  # of PNG files
 FONT: Final = "Helvetica, Arial, sans-serif"
 PAPER_INK: Final = "#000000"
 CAPTIONS: Final = "captions.json"
+SIZE: Final = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 FORMATS: Final = ("svg", "pdf", "png")
 
 
@@ -51,25 +52,19 @@ def figure_bytes(figure: Figure, width: int = COLUMN) -> dict[str, bytes]:
     except ImportError as error:
         problem = missing_package("vl-convert-python", "figures", "a figure as a file", path="--figures")
         raise SpecError(problem) from error
-    chart = print_document(figure, width)
+    drawn = vl_convert.vegalite_to_svg(print_document(figure, round(width / SCALE)))
+    svg = SIZE.sub(lambda match: f'width="{width}" height="{float(match[2]) * width / float(match[1]):.0f}"', drawn, 1)
     return {
-        "svg": vl_convert.vegalite_to_svg(chart).encode(),
-        "pdf": vl_convert.vegalite_to_pdf(chart),
-        "png": vl_convert.vegalite_to_png(chart, ppi=DOTS_PER_INCH),
+        "svg": svg.encode(),
+        "pdf": vl_convert.svg_to_pdf(svg),
+        "png": vl_convert.svg_to_png(svg, ppi=DOTS_PER_INCH),
     }
 
 
-def print_document(
-    figure: Figure,
-    width: int = COLUMN,
-    *,
-    ink: str = PAPER_INK,
-    font_size: int = FONT_SIZE,
-    scale: float = SCALE,
-) -> dict[str, Any]:
-    """Return the chart of a figure as Vega-Lite, in the size and the colours of a paper, and without its controls."""
+def print_document(figure: Figure, width: int, *, ink: str = PAPER_INK, font_size: int = FONT_SIZE) -> dict[str, Any]:
+    """Return the chart of a figure as Vega-Lite, in this size and colour, and without its controls."""
     chart = with_theme(figure.chart, ink=ink, font_size=font_size).to_dict()
-    chart |= {"width": width, "height": round(chart["height"] * scale), "background": "white"}
+    chart |= {"width": width, "background": "white"}
     chart["config"]["font"] = FONT
     printed: dict[str, Any] = _replace_ink(chart, ink)
     return printed
