@@ -26,13 +26,13 @@ def settings_figures(table: Table) -> Iterator[Figure]:
         yield figure
 
 
-def setting_figures(table: Table, entries: Sequence[TrialEntry], asked: ComparisonSpec | None) -> Iterator[Figure]:
+def setting_figures(table: Table, entries: Sequence[TrialEntry], question: ComparisonSpec | None) -> Iterator[Figure]:
     """Yield the figures of one setting: differences, its design, curves, longer sequences, costs."""
     if any(row.difference is not None for row in table.rows):
         yield forest_figure(table)
     yield from family_figures(table)
-    if asked is not None:
-        yield from interaction_figures(table, entries, asked)
+    if question is not None:
+        yield from interaction_figures(table, entries, question)
     if figure := curve_figure(table, entries):
         yield figure
     yield from length_figures(table, entries)

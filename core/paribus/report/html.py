@@ -48,17 +48,17 @@ def _lines(
     yield f"<title>{title}</title><style>{_file('page.css')}</style></head><body>"
     yield f"<h1>{title}</h1>"
     if table.other_settings:
-        yield from _several(table, trials, questions)
+        yield from _all_settings(table, trials, questions)
     else:
         yield from _sections(table)
-        yield from (*_warned(table), *_body(table, trials, questions, "h2"), *_read(table))
+        yield from (*_warnings(table), *_body(table, trials, questions, "h2"), *_notes(table))
     yield from _attention(attention) if attention is not None else ()
     yield from _trials(table, trials)
     yield "<h2>Provenance</h2>"
     runs, planned = entry_runs(entry for entries in trials.values() for entry in entries)
     yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned, commit)], "small")
     yield "<h2>Reproduce it</h2>"
-    yield f"<pre>paribus run {_said(table.study)}\nparibus report {_said(table.study)}</pre>"
+    yield f"<pre>paribus run {_text(table.study)}\nparibus report {_text(table.study)}</pre>"
     yield "<noscript><p class=warning>The charts need JavaScript; the tables have all their numbers.</p></noscript>"
     yield from (f"<script>{script}</script>" for script in scripts)
     yield "</body></html>"
@@ -85,7 +85,7 @@ def _controls(table: Table) -> Iterator[str]:
 def _answers(table: Table) -> str:
     """Return one sentence for each variant."""
     lines = (
-        f"<li><b class={row.kind}>{_said(row.variant)}</b> {_said(table_views.answer(table, row))}</li>"
+        f"<li><b class={row.kind}>{_text(row.variant)}</b> {_text(table_views.answer(table, row))}</li>"
         for row in table.rows
     )
     return f'<ul class="answers">{"".join(lines)}</ul>'
@@ -106,14 +106,16 @@ def _chart(figure: Figure, place: str) -> str:
     if figure.log_choice:
         choices += '<label><input type="checkbox" name="log"> logarithmic</label>'
     grid = [[escape(title) for title in figure.columns.values()]]
-    grid += [[_said(_shown(value.get(key))) for key in figure.columns] for value in figure.values[:MAX_DATA_ROWS]]
+    grid += [
+        [_text(_format_value(value.get(key))) for key in figure.columns] for value in figure.values[:MAX_DATA_ROWS]
+    ]
     head, *rows = (
         f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in row)}</tr>"
         for row, tag in zip(grid, ["th", *["td"] * len(grid)], strict=False)
     )
     return (
         f'<figure id="{escape(place)}"{" class=full" if figure.full else ""}>'
-        f"<figcaption>{_said(figure.title)}<span>{_said(figure.note)}</span></figcaption>"
+        f"<figcaption>{_text(figure.title)}<span>{_text(figure.note)}</span></figcaption>"
         f'{f"<div class=choices>{choices}</div>" if choices else ""}<div class="chart"></div>'
         f'<script type="application/json">{document}</script>'
         '<details><summary>Numbers of this chart</summary><div class="wide">'
@@ -121,7 +123,7 @@ def _chart(figure: Figure, place: str) -> str:
     )
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -129,41 +131,41 @@ def _shown(value: Any) -> str:
 
 def _attention(section: AttentionSection) -> Iterator[str]:
     """Yield the attention maps of trained models on one text, and the variants that have none."""
-    text = f"<q>{_said(section.text)}</q>. The sliders of all maps move together."
+    text = f"<q>{_text(section.text)}</q>. The sliders of all maps move together."
     yield f"<h2>Attention maps</h2><p>Weights of the models with seed {section.seed} for the text {text}</p>"
     yield _charts(section.figures, "")
     yield _list(section.notes, "small") if section.notes else ""
 
 
-def _several(table: Table, trials: Trials, questions: Questions) -> Iterator[str]:
+def _all_settings(table: Table, trials: Trials, questions: Questions) -> Iterator[str]:
     """Yield all settings in one overview, then each setting in full."""
     common, tables = table_views.split_notes(table)
-    yield from _warned(common)
+    yield from _warnings(common)
     yield from _controls(table)
     yield _charts(list(settings_figures(table)), "")
     yield _table(table_views.overview_grid(table))
     yield from _sections(table)
     for setting in tables:
-        yield f"<h2>{_said(setting.setting)}</h2>"
-        yield from (*_warned(setting), *_body(setting, trials, questions, "h3"), *_read(setting, "h3"))
-    yield from _read(common)
+        yield f"<h2>{_text(setting.setting)}</h2>"
+        yield from (*_warnings(setting), *_body(setting, trials, questions, "h3"), *_notes(setting, "h3"))
+    yield from _notes(common)
 
 
 def _sections(table: Table) -> Iterator[str]:
     for section in table.sections:
-        yield f"<h2>{_said(section.title)}</h2>{_list(section.lines)}"
+        yield f"<h2>{_text(section.title)}</h2>{_list(section.lines)}"
 
 
-def _warned(table: Table) -> Iterator[str]:
+def _warnings(table: Table) -> Iterator[str]:
     """Yield the warnings, which stand first."""
-    yield from (f'<p class="warning">{_said(line)}</p>' for line in table.warnings)
+    yield from (f'<p class="warning">{_text(line)}</p>' for line in table.warnings)
 
 
 def _body(table: Table, trials: Trials, questions: Questions, heading: str) -> Iterator[str]:
     """Yield the answers, charts, the table, other families, certificates and differences between specs."""
 
     def under(title: str) -> str:
-        return f"<{heading}>{_said(title)}</{heading}>"
+        return f"<{heading}>{_text(title)}</{heading}>"
 
     entries = trials.get(table.setting, ())
     yield _answers(table)
@@ -197,9 +199,9 @@ def _spec_differences(table: Table, entries: Sequence[TrialEntry], title: str) -
     yield title
     cells = {name: {item.path: item for item in items} for name, items in changed.items()}
     before = {item.path: item.before for items in changed.values() for item in items}
-    head = "".join(f"<th>{_said(name)}</th>" for name in ("key", table.baseline.variant, *cells))
+    head = "".join(f"<th>{_text(name)}</th>" for name in ("key", table.baseline.variant, *cells))
     rows = "".join(
-        f"<tr><th>{_said(path)}</th><td>{_option(before[path])}</td>"
+        f"<tr><th>{_text(path)}</th><td>{_option(before[path])}</td>"
         + "".join(f"<td>{_option(items[path].after) if path in items else ''}</td>" for items in cells.values())
         + "</tr>"
         for path in paths
@@ -209,20 +211,20 @@ def _spec_differences(table: Table, entries: Sequence[TrialEntry], title: str) -
 
 def _option(value: Any) -> str:
     """Return the value of a key of a spec; a key that a spec does not have has none."""
-    return NO_VALUE if value is MISSING else _said(json.dumps(value, ensure_ascii=False, default=str).strip('"'))
+    return NO_VALUE if value is MISSING else _text(json.dumps(value, ensure_ascii=False, default=str).strip('"'))
 
 
 def _trials(table: Table, trials: Trials) -> Iterator[str]:
     """Yield every trial with its state, its metric and its training time."""
     unique = {entry.identity: entry for entries in trials.values() for entry in entries}
     rows = "".join(
-        f"<tr><td>{_said(entry.variant)}</td><td>{entry.seed}</td><td class={entry.state}>{_said(_state(entry))}</td>"
-        f"<td>{_shown(entry.value(table.metric)) if entry.done else NO_VALUE}</td>"
-        f"<td>{_shown(round(entry.provenance.get('training_seconds') or 0.0, 1))}</td><td>{entry.identity}</td></tr>"
+        f"<tr><td>{_text(entry.variant)}</td><td>{entry.seed}</td><td class={entry.state}>{_text(_state(entry))}</td>"
+        f"<td>{_format_value(entry.value(table.metric)) if entry.done else NO_VALUE}</td>"
+        f"<td>{_format_value(round(entry.provenance.get('training_seconds') or 0.0, 1))}</td><td>{entry.identity}</td></tr>"
         for entry in unique.values()
     )
     heads = "".join(
-        f"<th>{head}</th>" for head in ("variant", "seed", "state", _said(table.metric), "seconds", "trial")
+        f"<th>{head}</th>" for head in ("variant", "seed", "state", _text(table.metric), "seconds", "trial")
     )
     states = [entry.state for entry in unique.values()]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
@@ -240,7 +242,7 @@ def _certificates(lines: Sequence[tuple[str, str, str]]) -> str:
     return _list([f"{mark} {name}: {text}" for mark, name, text in lines])
 
 
-def _read(table: Table, heading: str = "h2") -> Iterator[str]:
+def _notes(table: Table, heading: str = "h2") -> Iterator[str]:
     """Yield the notes and the caption of a table."""
     if table.notes:
         yield f"<{heading}>Not in the table</{heading}>{_list(table.notes)}"
@@ -251,7 +253,7 @@ def _read(table: Table, heading: str = "h2") -> Iterator[str]:
 def _table(grid: Grid) -> str:
     def cell(tag: str, text: str, *classes: str) -> str:
         names = " ".join(filter(None, classes))
-        return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_said(text)}</{tag}>"
+        return f"<{tag}{f' class={chr(34)}{names}{chr(34)}' if names else ''}>{_text(text)}</{tag}>"
 
     kinds = ["right" if head.align_right else "folds" if head.wrap else "" for head in grid.columns]
     heads = "".join(cell("th", head.name, align) for head, align in zip(grid.columns, kinds, strict=True))
@@ -265,10 +267,10 @@ def _table(grid: Grid) -> str:
 def _list(lines: Sequence[str], name: str = "") -> str:
     return (
         f"<ul{f' class={chr(34)}{name}{chr(34)}' if name else ''}>"
-        + "".join(f"<li>{_said(line)}</li>" for line in lines)
+        + "".join(f"<li>{_text(line)}</li>" for line in lines)
         + "</ul>"
     )
 
 
-def _said(text: str) -> str:
+def _text(text: str) -> str:
     return escape(clean(text))
