@@ -30,6 +30,7 @@ INK: Final = "currentColor"  # in a page, the colour of its text
 ROW: Final = 44  # pixels of a row of a forest plot: a name above an interval
 HEIGHT: Final = 260
 HIDDEN: Final = "hidden"  # the parameter of a page: the variants that its reader does not want to see
+SEED_TOOLTIP: Final = ("variant:N", "seed:O", "difference:Q")
 X_OF_CURVES: Final[Mapping[str, str]] = {
     "step": "step",
     "tokens": "training tokens",
@@ -74,7 +75,7 @@ def with_theme(chart: Any, *, ink: str = INK, font_size: int = 12) -> Any:
 
 def forest_chart(table: Table) -> alt.LayerChart:
     """Return a chart of each difference with its interval, beside zero and the margin."""
-    return forest(table, table.rows)
+    return forest(table, table.rows, seed_values(table))
 
 
 def forest_figure(table: Table) -> Figure:
@@ -88,11 +89,20 @@ def forest_figure(table: Table) -> Figure:
         chart=forest_chart(table),
         values=values,
         columns={"variant": "variant", "text": "difference", "verdict": "verdict"},
-        note="Variant minus baseline, seed by seed. The band is the margin: a difference within it is negligible."
-        if table.margin is not None
-        else "Variant minus baseline, seed by seed.",
+        note="Variant minus baseline: the mean, its interval, and a dot for each seed."
+        + (" The band is the margin: a difference within it is negligible." if table.margin is not None else ""),
         full=True,
     )
+
+
+def seed_values(table: Table) -> list[dict[str, Any]]:
+    """Return the difference of each seed of each variant that has a difference."""
+    return [
+        {"variant": clean(row.variant), "seed": seed, "difference": rounded(difference)}
+        for row in table.rows
+        if row.difference is not None
+        for seed, difference in table.differences.get(row.variant, {}).items()
+    ]
 
 
 def forest_values(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -118,13 +128,11 @@ def _interval_text(row: Row) -> str:
     return f"{row.difference:+.3g}{interval}"
 
 
-def forest(table: Table, rows: Sequence[Row]) -> alt.LayerChart:
-    """Return a chart of the differences of rows: those of the table, or of a family."""
+def forest(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]] = ()) -> alt.LayerChart:
+    """Return a chart of the differences of rows, those of the table or of a family, with those of single seeds."""
     values = forest_values(rows)
     kinds = [kind for kind in VERDICT_COLORS if any(value["kind"] == kind for value in values)]
-    low, high = plot_range(rows, table.margin)
-    room = (high - low) * 0.05
-    domain = [low - room, high + room]
+    domain = _forest_domain(table, rows, seeds)
     title = f"difference in {clean(table.metric)} ({table.better} is better)"
     x = alt.X(
         "difference:Q", title=title, scale=alt.Scale(domain=domain, nice=False, zero=False), axis=alt.Axis(tickCount=5)
@@ -138,6 +146,9 @@ def forest(table: Table, rows: Sequence[Row]) -> alt.LayerChart:
     if table.margin is not None:
         band = alt.InlineData(values=[{"from": -table.margin, "to": table.margin}])
         layers.insert(0, alt.Chart(band).mark_rect(color=INK, opacity=0.09, clip=True).encode(x="from:Q", x2="to:Q"))
+    if seeds:
+        dots = alt.Chart(alt.InlineData(values=list(seeds))).encode(y=y, x="difference:Q", tooltip=list(SEED_TOOLTIP))
+        layers.append(dots.mark_circle(color=INK, size=22, opacity=0.5, yOffset=16, clip=True))
     interval = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=3, clip=True, yOffset=8)
     layers += [
         interval.encode(x=alt.X("low:Q"), x2="high:Q", color=alt.Color("kind:N", scale=scale), tooltip=tooltip),
@@ -149,6 +160,17 @@ def forest(table: Table, rows: Sequence[Row]) -> alt.LayerChart:
         ),
     ]
     return layered(*layers, height=ROW * len(values))
+
+
+def _forest_domain(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the range of the differences: all intervals, and seeds unless they would hide the rest."""
+    low, high = plot_range(rows, table.margin)
+    width = high - low
+    differences = [float(value["difference"]) for value in seeds]
+    low = min(low, max(min(differences, default=low), low - width))
+    high = max(high, min(max(differences, default=high), high + width))
+    room = (high - low) * 0.05
+    return [low - room, high + room]
 
 
 def curve_figure(table: Table, entries: Iterable[TrialEntry]) -> Figure | None:

@@ -220,7 +220,7 @@ def _trials(table: Table, trials: Trials) -> Iterator[str]:
     rows = "".join(
         f"<tr><td>{_text(entry.variant)}</td><td>{entry.seed}</td><td class={entry.state}>{_text(_state(entry))}</td>"
         f"<td>{_format_value(entry.value(table.metric)) if entry.done else NO_VALUE}</td>"
-        f"<td>{_format_value(round(entry.provenance.get('training_seconds') or 0.0, 1))}</td><td>{entry.identity}</td></tr>"
+        f"<td>{entry.provenance.get('training_seconds') or 0.0:.1f}</td><td>{entry.identity}</td></tr>"
         for entry in unique.values()
     )
     heads = "".join(
