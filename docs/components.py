@@ -29,35 +29,52 @@ def page(index: Index) -> str:
     return "\n".join([HEAD, *(line for slot in SLOTS for line in _slot(index, slot))])
 
 
+def shipped(index: Index, slot: str) -> list[Entry]:
+    """Return the components of a slot that come with Paribus."""
+    return [entry for entry in index.entries[slot].values() if entry.source.distribution == "paribus"]
+
+
+def definition(slot: str) -> str:
+    """Return the first line of the docstring of the slot's abstract class."""
+    return (inspect.getdoc(slot_class(slot)) or "").splitlines()[0]
+
+
+def check_lines(slot: str) -> Iterator[str]:
+    """Yield the conformance checks of a slot, as a list."""
+    for name, check in checks_of(slot).items():
+        yield f"- **{name}**: {cell(check.summary)}"
+
+
 def _slot(index: Index, slot: str) -> Iterator[str]:
-    entries = [entry for entry in index.entries[slot].values() if entry.source.distribution == "paribus"]
+    entries = shipped(index, slot)
     if not entries:
         return
     yield f"## {slot}\n"
-    yield f"{(inspect.getdoc(slot_class(slot)) or '').splitlines()[0]}\n"
+    yield f"{definition(slot)}\n"
     yield "| name | description | options |"
     yield "|---|---|---|"
     for entry in entries:
-        yield f"| `{entry.name}` | {_cell(entry.summary)} | {_options(entry)} |"
+        yield f"| `{entry.name}` | {cell(entry.summary)} | {_options(entry)} |"
     yield f"\n### Checks of {slot}\n"
-    for name, check in checks_of(slot).items():
-        yield f"- **{name}**: {_cell(check.summary)}"
+    yield from check_lines(slot)
     yield ""
 
 
 def _options(entry: Entry) -> str:
-    return "<br>".join(_cell(f"`{name}`: {describe_option(option)}") for name, option in _flat(entry.options, ""))
+    return "<br>".join(cell(f"`{name}`: {describe_option(option)}") for name, option in flat_options(entry.options))
 
 
-def _flat(options: tuple[Option, ...], prefix: str) -> Iterator[tuple[str, Option]]:
+def flat_options(options: tuple[Option, ...], prefix: str = "") -> Iterator[tuple[str, Option]]:
+    """Yield the options with their dotted names, those of a group one by one."""
     for option in options:
         if option.kind.name == "group":
-            yield from _flat(option.kind.options, f"{prefix}{option.name}.")
+            yield from flat_options(option.kind.options, f"{prefix}{option.name}.")
         else:
             yield f"{prefix}{option.name}", option
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Return a text as a cell of a table, or as text in which `<` is no markup."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+import component_pages
 import yaml
 
+import paribus
 from paribus.cli.new_plugin import TEMPLATES
 
 ROOT: Final = Path(__file__).parents[1]
@@ -26,7 +28,7 @@ LINK: Final = re.compile(r"\]\((?!https?://|#)([^)\s#]+)")
 TEMPLATE: Final = re.compile(r"<!-- template: (\w+) -->")
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 PAGES: Final = ("*.md", "ablations/*/*.md", "benchmarks/*.md", "docs/**/*.md")
-OTHERS: Final = ("LICENSE", "CITATION.cff", "pyproject.toml", "docs/images/*")
+OTHERS: Final = ("LICENSE", "CITATION.cff", "pyproject.toml", "docs/images/*", "docs/site.css")
 
 
 def main() -> int:
@@ -35,8 +37,9 @@ def main() -> int:
     for pattern in (*PAGES, *OTHERS):
         for path in sorted(ROOT.glob(pattern)):
             copy(path.relative_to(ROOT))
+    components = component_pages.write(SOURCES, paribus.installed(no_plugins=True))
     settings = read_settings()
-    settings |= {"nav": list(navigation()), "docs_dir": SOURCES.name, "site_dir": "site"}
+    settings |= {"nav": list(navigation(components)), "docs_dir": SOURCES.name, "site_dir": "site"}
     path = BUILD / "mkdocs.yml"
     path.write_text(yaml.dump(settings, sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", str(path)]
@@ -75,15 +78,16 @@ def read_settings() -> dict[str, Any]:
     return settings
 
 
-def navigation() -> Iterator[dict[str, Any]]:
+def navigation(components: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the sections of the site, each with its pages in the order of the documentation's start page."""
     start = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     guide = [Path("docs") / page for page in re.findall(r"\((guide/[\w-]+\.md)\)", start)]
     yield {"Home": "README.md"}
     yield {"Guide": entries(guide)}
     yield {"Recipes": entries(linked("docs/recipes"))}
+    yield {"Components": components}
     yield {"API": entries(linked("docs/reference"))}
-    reference = ("cheat-sheet", "components", "presets", "glossary", "troubleshooting", "parity", "baselines")
+    reference = ("cheat-sheet", "presets", "glossary", "troubleshooting", "parity", "baselines")
     yield {"Reference": entries(Path("docs") / f"{name}.md" for name in reference)}
     evidence = ["docs/evidence.md", *sorted(path.as_posix() for path in relative("ablations/*/RESULTS.md"))]
     others = ("benchmarks/README.md", "benchmarks/GOALS.md", "docs/error-rates.md", "docs/reliability.md")

@@ -285,13 +285,18 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
 
 def describe_option(option: Option) -> str:
     """Describe an option: its meaning, limits and default."""
-    limits = "; ".join(filter(None, [str(option.kind), *map(_describe_limit, option.limits)]))
     if option.kind.name == "group":
         return f"{option.doc} (a group)"
-    return f"{option.doc} ({limits}; {_describe_default(option)})"
+    return f"{option.doc} ({describe_values(option)}; {describe_default(option)})"
 
 
-def _describe_default(option: Option) -> str:
+def describe_values(option: Option) -> str:
+    """Describe the valid values of an option: `a whole number; ≥ 1; divides dims.heads`."""
+    return "; ".join(filter(None, [str(option.kind), *map(_describe_limit, option.limits)]))
+
+
+def describe_default(option: Option) -> str:
+    """Describe the default of an option, or name an example if it has none."""
     if option.required:
         return f"required, such as {json.dumps(option.example, ensure_ascii=False)}"
     return f"default {json.dumps(option.default, ensure_ascii=False)}"
