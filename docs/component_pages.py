@@ -37,6 +37,8 @@ All components that come with Paribus. `paribus list` also lists those of your p
 
 ## Attentions in one picture
 
+What each token (row) reads of which others (columns) in an untrained layer: a causal one where there is one.
+
 {gallery}
 """
 
@@ -101,7 +103,7 @@ def component_page(case: Case, picture: str, presets: list[str]) -> str:
         "Source": source_of(entry),
     }
     texts = [f"## {title}\n\n{text}" if title else text for title, text in sections.items() if text]
-    return "\n\n".join([f"# {entry.name}", *texts]) + "\n"
+    return "\n\n".join([f"# {case.topic}", *texts]) + "\n"
 
 
 def yaml_of(case: Case) -> str:
@@ -115,11 +117,10 @@ def option_rows(entry: Entry) -> Iterator[str]:
     """Yield the table of the options."""
     rows = list(flat_options(entry.options))
     if rows:
-        yield "| option | meaning | values | default |"
-        yield "|---|---|---|---|"
+        yield "| option | meaning | values |"
+        yield "|---|---|---|"
     for name, option in rows:
-        default = describe_default(option).removeprefix("default ")
-        yield f"| `{name}` | {cell(option.doc)} | {cell(describe_values(option))} | {cell(default)} |"
+        yield f"| `{name}` | {cell(option.doc)} | {cell(describe_values(option))}; **{cell(describe_default(option))}** |"
 
 
 def cost_rows(case: Case) -> Iterator[str]:
@@ -133,7 +134,7 @@ def cost_rows(case: Case) -> Iterator[str]:
     yield "pass; the cache is what decoding stores, in float32.\n"
     yield f"| in `{host.preset}` | parameters | FLOPs/token | cache B/token |"
     yield "|---|--:|--:|--:|"
-    name, default = f"with `{case.entry.name}`", "as it is"
+    name, default = f"with `{case.entry.name}`", default_label(case, host.preset)
     for label, cost in {name: host.cost, default: plain}.items():
         if label == name or cost != host.cost:
             own = costs_of_slot(case.entry.slot, cost)
@@ -142,6 +143,12 @@ def cost_rows(case: Case) -> Iterator[str]:
     for label, cost in {name: host.cost, default: plain}.items():
         if label == name or cost != host.cost:
             yield f"| whole model {label} | {counts(cost.parameters, cost.flops, cost.state, cost.length)} |"
+
+
+def default_label(case: Case, preset: str) -> str:
+    """Return the label of the preset without a change: the name of its component of the slot, if it has one."""
+    node = case.resolved(preset, {}).get(case.entry.slot)
+    return f"with `{node['name']}`" if isinstance(node, Mapping) else "as it is"
 
 
 def find_host(case: Case) -> Host | None:

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import griffe
 
-COMMENT = re.compile(r"#\s*(?!noqa|type:|fmt:)(.+)$", re.MULTILINE)
+COMMENT = re.compile(r"#\s*(?!\s|noqa|type:|fmt:)(.+)$", re.MULTILINE)
 
 
 @final

@@ -26,6 +26,7 @@ BUILD: Final = ROOT / "build"  # the site is in its folder `site`
 SOURCES: Final = BUILD / "pages"
 LINK: Final = re.compile(r"\]\((?!https?://|#)([^)\s#]+)")
 TEMPLATE: Final = re.compile(r"<!-- template: (\w+) -->")
+PICTURE: Final = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]*)" src="([^"]+)">\s*</picture>')
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 PAGES: Final = ("*.md", "ablations/*/*.md", "benchmarks/*.md", "docs/**/*.md")
 OTHERS: Final = ("LICENSE", "CITATION.cff", "pyproject.toml", "docs/images/*", "docs/site.css")
@@ -56,11 +57,19 @@ def copy(path: Path) -> None:
         shutil.copy(ROOT / path, target)
         return
     text = (ROOT / path).read_text(encoding="utf-8")
-    target.write_text(TEMPLATE.sub(lambda match: template(match[1]), text), encoding="utf-8")
+    target.write_text(site_text(path, text), encoding="utf-8")
     for link in LINK.findall(text):
         linked = (ROOT / path.parent / link).resolve().relative_to(ROOT)
         if (ROOT / linked).is_file():
             copy(linked)
+
+
+def site_text(path: Path, text: str) -> str:
+    """Return the text of a page as the site shows it."""
+    text = TEMPLATE.sub(lambda match: template(match[1]), text)
+    # The site has a theme that the reader picks, and not only that of the system.
+    text = PICTURE.sub(r"![\2](\3#only-light) ![\2](\1#only-dark)", text)
+    return f"---\nhide: [navigation]\n---\n{text}" if path == Path("README.md") else text
 
 
 def template(slot: str) -> str:

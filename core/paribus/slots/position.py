@@ -25,7 +25,7 @@ class PositionTraits(Traits, total=False):
 
 
 class Position(Component, nn.Module, ABC):
-    """Position encoding. A variant overrides one or more of four hooks; every other hook is the identity:
+    """Position encoding. A variant overrides one or more of four hooks; every other hook is the identity.
 
     - `embed` adds to the embeddings before the first layer (sinusoidal, learned);
     - `rotate` rotates queries and keys by tables that are made once per forward pass (RoPE, xPos);
