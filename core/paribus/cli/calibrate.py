@@ -102,8 +102,8 @@ def _with(problem: Problem, command: str) -> Problem:
 def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, resume_command: str) -> None:
     """Run the first seeds of the study; the records belong to the study."""
     from paribus.api import run
-    from paribus.cli._progress import StudyProgress
     from paribus.runner.jobs import default_jobs
+    from paribus.runner.progress_bar import StudyProgress
     from paribus.slots.launcher import Plugins
 
     part = _first(planned, seeds)
@@ -111,7 +111,7 @@ def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, 
     if remaining or not part.plan.is_complete:
         jobs = jobs or default_jobs(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with StudyProgress(part, remaining, jobs) as progress:
+        with StudyProgress(part, remaining, jobs, note) as progress:
             run(part, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event)
 
 

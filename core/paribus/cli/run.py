@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from paribus.analysis.formatting import compact
-from paribus.cli._progress import StudyProgress, duration
 from paribus.cli.console import Session, memory_warning, note, out, out_json, store_option, table, wrapped
 from paribus.errors import EXIT_FAILED, EXIT_OK
+from paribus.runner.progress_bar import StudyProgress, duration
 
 if TYPE_CHECKING:
     from paribus.analysis.table import Table
@@ -67,8 +67,7 @@ def verb(
     STUDY is the name of an installed study or a path. Trials that have a record are not run again, and interrupted ones
     resume from their checkpoints.
     """
-    from paribus.analysis.api import skipped_trials
-    from paribus.api import run
+    from paribus.api import pending_trials, run
     from paribus.planning.api import study as planned_of
     from paribus.runner.jobs import default_jobs
     from paribus.runner.match_time import earlier_measurements
@@ -84,12 +83,7 @@ def verb(
     jobs = jobs or default_jobs(planned)
     if only_plan:
         return _show_plan(planned, session, jobs, as_json)
-    skipped = skipped_trials(planned)
-    pending = [
-        trial
-        for trial in planned.plan.trials
-        if trial.identity not in skipped and planned.store.state(trial.identity) not in ("done", "diverged")
-    ]
+    pending = pending_trials(planned)
     for line in dict.fromkeys(earlier_measurements(planned)):
         note(line)
     for excluded in planned.plan.excluded:
@@ -99,7 +93,7 @@ def verb(
     if pending or not planned.plan.is_complete or (timing and timing_plan(planned, requested=True)):
         resume_command = session.command("run", study, *options, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with StudyProgress(planned, pending, jobs) as progress:
+        with StudyProgress(planned, pending, jobs, note) as progress:
             planned = run(
                 planned, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event, timing=timing
             )

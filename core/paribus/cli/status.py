@@ -13,6 +13,7 @@ from paribus.cli.console import Session, note, out, out_json, store_option, tabl
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
+    from paribus.planning.api import PlannedStudy
     from paribus.storage.store import Store
 
 NOT_NEEDED = "not needed"  # the verdict of its variant was reached with fewer seeds
@@ -24,25 +25,26 @@ HEALTHY = frozenset({"done", "pending", "running", "interrupted", NOT_NEEDED})
 @click.argument("study")
 @store_option
 @click.option("--trials", "per_trial", is_flag=True, help="Print a line for each trial, with its folder.")
+@click.option("--watch", "watched", is_flag=True, help="Show the trials with their losses until all have ended.")
 @click.option("--json", "as_json", is_flag=True, help="Print the trials as JSON.")
 @click.pass_obj
-def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bool) -> int:
+def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bool, as_json: bool) -> int:
     """Print the state of each trial of a study.
 
     `paribus status quickstart`
 
     STUDY is the name of an installed study or a path. A trial is pending, running, interrupted, done, diverged, failed,
-    out of memory or timed out.
+    out of memory or timed out. --watch works beside a run in another terminal, and on another machine.
     """
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes
 
     planned = planned_of(study, registry=session.index(), store=store, read_only=True)
-    states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
-    if planned.plan.study.looks:  # the analysis takes longer to import than the states to read
-        from paribus.analysis.api import skipped_trials
+    if watched:
+        from paribus.cli._watch import watch
 
-        states |= {identity: NOT_NEEDED for identity in skipped_trials(planned) if states[identity] in WAITING}
+        planned = watch(planned, trial_states).planned
+    states = trial_states(planned)
     rows: list[dict[str, Any]] = [
         {
             "variant": trial.variant,
@@ -88,6 +90,16 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, as_json: bo
     recorded = len(rows) - unfinished - skipped
     out(f"{recorded} of {len(rows)} trials have a record in {planned.store.root.resolve()}{skipped_note}{next_step}")
     return EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
+
+
+def trial_states(planned: PlannedStudy) -> dict[str, str]:
+    """Return the state of each trial of a study."""
+    states: dict[str, str] = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
+    if planned.plan.study.looks:  # the analysis takes longer to import than the states to read
+        from paribus.analysis.api import skipped_trials
+
+        states |= {identity: NOT_NEEDED for identity in skipped_trials(planned) if states[identity] in WAITING}
+    return states
 
 
 def _failure_reason(store: Store, identity: str, state: str) -> str:

@@ -217,11 +217,11 @@ class ProgressWriter:
 
 @final
 class ProgressReader:
-    """Reads the lines that were added to a progress file."""
+    """Reads the lines that are added to a progress file, or all of them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path = path
-        self._position = self._size()
+        self._position = 0 if from_start else self._size()
 
     def read(self) -> Iterator[ProgressLine]:
         """Yield the new lines; incomplete and malformed lines are skipped."""

@@ -1,13 +1,11 @@
-"""Progress of a running study on stderr: a live bar in a terminal, one line per trial in a log."""
+"""Progress of a running study: a live bar in a terminal or a notebook, one line per trial in a log."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, final
-
-from paribus.cli.console import note
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -17,6 +15,8 @@ if TYPE_CHECKING:
     from paribus.storage.store import Trial
 
 REFRESH_SECONDS: Final = 0.1
+NOTEBOOK_SECONDS: Final = 0.5  # between two updates of an output cell
+CELLS: Final = 30  # of the bar in a notebook
 
 
 def duration(seconds: float) -> str:
@@ -34,16 +34,21 @@ class StudyProgress:
     the locks of a thread that it does not have.
     """
 
-    def __init__(self, planned: PlannedStudy, trials: Sequence[Trial], jobs: int) -> None:
+    def __init__(
+        self, planned: PlannedStudy, trials: Sequence[Trial], jobs: int, print_line: Callable[[str], None]
+    ) -> None:
+        """`print_line` prints a message where there is no bar."""
         from paribus.runner.progress import RemainingTime
 
         self.planned = planned
+        self.print_line = print_line
         self.total = len(trials)
         self.remaining_time = RemainingTime(trials, jobs)
         self.running: dict[str, float] = {}  # identity -> finished share of its steps
         self.ended: Counter[str] = Counter()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._cell: Any = None  # handle of the output in a notebook
         self._last_refresh = 0.0
         self._has_shown_loss = False
 
@@ -51,9 +56,13 @@ class StudyProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        note(f"{self.planned.name}: {self.total} of {len(self.planned.plan.trials)} trials to run")
+        self.print_line(f"{self.planned.name}: {self.total} of {len(self.planned.plan.trials)} trials to run")
         console = Console(stderr=True)
-        if console.is_interactive:
+        if console.is_jupyter:
+            from IPython.display import display
+
+            self._cell = display({"text/plain": "starting"}, raw=True, display_id=True)
+        elif console.is_interactive:
             self._bar = Progress(
                 TextColumn("{task.fields[done]}/{task.fields[trials]} trials"),
                 BarColumn(),
@@ -73,6 +82,13 @@ class StudyProgress:
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._cell is not None:
+            self._update_cell()
+
+    @property
+    def has_bar(self) -> bool:
+        """Whether a bar is shown, in place of a line for each trial."""
+        return self._bar is not None or self._cell is not None
 
     def on_event(self, event: Event) -> None:
         """Show one event."""
@@ -100,17 +116,17 @@ class StudyProgress:
 
     def _print_first_loss(self, event: Event) -> None:
         """Print one loss to a log, which shows that training has started."""
-        if event.loss is not None and not self._has_shown_loss and self._bar is None:
+        if event.loss is not None and not self._has_shown_loss and not self.has_bar:
             self._has_shown_loss = True
-            note(f"step {event.step} of {event.steps}: loss {event.loss:.3f}")
+            self.print_line(f"step {event.step} of {event.steps}: loss {event.loss:.3f}")
 
     def _print_end(self, trial: Trial, event: Event) -> None:
         if event.state != "done":
             log = "" if event.state in ("interrupted", "diverged") else self.planned.store.log_hint(trial.identity)
             self._print(f"{trial.label}: {event.state}: {event.text or self._divergence(trial)}{log}")
-        elif self._bar is None:
+        elif not self.has_bar:
             remaining = self._remaining()
-            note(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")
+            self.print_line(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")
 
     def _remaining(self) -> str:
         seconds = self.remaining_time.seconds()
@@ -131,9 +147,12 @@ class StudyProgress:
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
-            note(text)
+            self.print_line(text)
 
     def _draw(self, event: Event) -> None:
+        if self._cell is not None and time.monotonic() - self._last_refresh >= NOTEBOOK_SECONDS:
+            self._last_refresh = time.monotonic()
+            self._update_cell("" if event.trial is None else event.trial.label)
         if self._bar is None or self._task is None:
             return
         loss = "" if event.loss is None else f" loss {event.loss:.3f}"
@@ -149,3 +168,10 @@ class StudyProgress:
         if event.kind != "progress" or time.monotonic() - self._last_refresh >= REFRESH_SECONDS:
             self._last_refresh = time.monotonic()
             self._bar.refresh()
+
+    def _update_cell(self, label: str = "") -> None:
+        """Write the state of the study into the output of a notebook."""
+        share = (self.done + sum(self.running.values())) / max(self.total, 1)
+        cells = round(CELLS * min(share, 1.0))
+        parts = (f"{self.done}/{self.total} trials {'█' * cells}{'░' * (CELLS - cells)}", self._remaining(), label)
+        self._cell.update({"text/plain": "  ".join(filter(None, parts))}, raw=True)
