@@ -10,40 +10,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
+from tests.fixtures.pages import DOCS, ROOT, Block, blocks_of, check_output, check_yaml, commands
 
 import paribus
 from paribus.cli.main import main
 
-ROOT = Path(__file__).parents[1]
-GUIDE = ROOT / "docs" / "guide"
-REFERENCE = ROOT / "docs" / "reference"
-PAGES = sorted(
-    page.relative_to(GUIDE.parent).as_posix() for folder in (GUIDE, REFERENCE) for page in folder.glob("*.md")
-)
+GUIDE = DOCS / "guide"
+REFERENCE = DOCS / "reference"
+PAGES = sorted(page.relative_to(DOCS).as_posix() for folder in (GUIDE, REFERENCE) for page in folder.glob("*.md"))
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
-class Block(NamedTuple):
-    """An example: the language, the text, and the file that its first line names."""
-
-    language: str
-    text: str
-
-    @property
-    def file(self) -> str:
-        named = re.match(r"# ([\w.-]+\.(?:py|yaml))\b", self.text)
-        return named[1] if named else ""
-
-
 def blocks(page: str) -> Iterator[Block]:
-    text = (GUIDE.parent / page).read_text()
-    for match in re.finditer(r"^( *)```(\w+)\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL):
-        yield Block(match[2], match[3])
+    return blocks_of((DOCS / page).read_text())
 
 
 def hooks() -> list[str]:
@@ -93,31 +77,13 @@ def test_the_examples_of_a_page_run(
         monkeypatch.delitem(sys.modules, module)
 
 
-def check_yaml(block: Block) -> None:
-    """Assert that a study can be planned or a spec resolved."""
-    assert block.file, f"a YAML example begins with its file's name: {block.text[:60]}"
-    if "\nvary:" in block.text or "\nvariants:" in block.text or "\nchanges:" in block.text:
-        assert paribus.study(block.file).plan.trials
-    else:
-        assert paribus.spec(Path(block.file))
-
-
-def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each command with the output below it."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, *output_lines = part.splitlines()
-        yield command.partition("  #")[0], [line for line in output_lines if line.strip()]
-
-
 def check_command(command: str, output_lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Run a `paribus` command, and assert that its output contains each line of the page."""
     program, *words = shlex.split(command)
     assert program == "paribus", command
     capsys.readouterr()
     assert main(words) == 0, command
-    output = collapse_whitespace(capsys.readouterr().out)
-    for line in output_lines:
-        assert collapse_whitespace(line) in output, f"{command} does not print: {line}\n{output}"
+    check_output(command, capsys.readouterr().out, output_lines)
 
 
 BENCHMARK = {
@@ -142,7 +108,7 @@ def test_the_cheat_sheet_runs(tmp_path: Path) -> None:
         tmp_path / "gpt2"
     )
     run_program(tmp_path, "paribus", "run", "quickstart")
-    text = (ROOT / "docs" / "cheat-sheet.md").read_text()
+    text = (DOCS / "cheat-sheet.md").read_text()
     sheet_commands = [
         command.partition(" #")[0].replace("DIR", "model").strip()
         for block in re.findall(r"^```console\n(\$ paribus.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
@@ -166,11 +132,6 @@ def run_program(folder: Path, program: str, *arguments: str, code: int = 0) -> N
     environment = {**os.environ, "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     ended = subprocess.run([path, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == code, f"{program} {shlex.join(arguments)}\n{ended.stdout}\n{ended.stderr}"
-
-
-def collapse_whitespace(text: str) -> str:
-    """Return text with whitespace collapsed, since the widths of tables vary."""
-    return " ".join(text.split())
 
 
 MARKDOWN = [
@@ -237,14 +198,14 @@ def anchor_of(heading: str) -> str:
 
 
 def test_the_table_of_components_is_current() -> None:
-    page = runpy.run_path(str(ROOT / "docs" / "components.py"))["page"]
-    committed_page = (ROOT / "docs" / "components.md").read_text()
+    page = runpy.run_path(str(DOCS / "components.py"))["page"]
+    committed_page = (DOCS / "components.md").read_text()
     assert committed_page == page(paribus.installed(no_plugins=True).index), "run `make docs`"
 
 
 def test_every_page_of_the_guide_and_every_decision_is_listed() -> None:
-    start = (ROOT / "docs" / "README.md").read_text()
+    start = (DOCS / "README.md").read_text()
     assert [page for page in PAGES if page.startswith("guide/") and f"({page})" not in start] == []
-    table = (ROOT / "docs" / "decisions" / "README.md").read_text()
-    pages = [page for page in (ROOT / "docs" / "decisions").glob("0*.md") if f"]({page.name})" not in table]
+    table = (DOCS / "decisions" / "README.md").read_text()
+    pages = [page for page in (DOCS / "decisions").glob("0*.md") if f"]({page.name})" not in table]
     assert pages == []
