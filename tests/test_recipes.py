@@ -59,16 +59,22 @@ class Recipe:
 def read_recipe(name: str) -> Recipe:
     text = (RECIPES / f"{name}.md").read_text()
     page = re.sub(r"<!-- (?!extra: ).*? -->", "", text, flags=re.DOTALL)
-    for original, small in re.findall(r"<!-- test: (.*?) => (.*?) -->", text, flags=re.DOTALL):
-        assert original in page, f"{name}.md does not contain: {original}"
-        page = page.replace(original, small)
-    return Recipe(
-        page,
-        dict(re.findall(r"<!-- not run: (.*?) because (.*?) -->", text)),
-        {command: int(code) for code, command in re.findall(r"<!-- exit (\d+): (.*?) -->", text)},
-        frozenset(re.findall(r"<!-- extra: (\w+) -->", text)),
-        "<!-- slow -->" in text,
-    )
+    reasons, codes, extras, is_slow = {}, {}, set(), False
+    for comment in re.findall(r"<!-- (.*?) -->", text, flags=re.DOTALL):
+        if match := re.fullmatch(r"test: (.*?)\s+=>\s+(.*)", comment, flags=re.DOTALL):
+            assert match[1] in page, f"{name}.md does not contain: {match[1]}"
+            page = page.replace(match[1], match[2])
+        elif match := re.fullmatch(r"not run: (.*?) because (.*)", comment):
+            reasons[match[1]] = match[2]
+        elif match := re.fullmatch(r"exit (\d+): (.*)", comment):
+            codes[match[2]] = int(match[1])
+        elif match := re.fullmatch(r"extra: (\w+)", comment):
+            extras.add(match[1])
+        elif comment == "slow":
+            is_slow = True
+        else:
+            assert comment.startswith("TODO "), f"{name}.md has an unknown comment: {comment}"
+    return Recipe(page, reasons, codes, frozenset(extras), is_slow)
 
 
 def selected(name: str) -> Any:
@@ -100,6 +106,7 @@ def run_recipe(
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("COLUMNS", "120")
     namespace: dict[str, Any] = {"__name__": "example"}
     for block in recipe.blocks:
         if block.file:
