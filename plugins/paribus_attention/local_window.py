@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from paribus import Context, ScoreFunctions, Visibility, visibility_mask, with_order
+from paribus import Context, ScoreFunctions, Visibility
 
 
 def local_scoring(centre: Tensor, ctx: Context, reach: int, *, gaussian: bool) -> ScoreFunctions:
@@ -27,7 +27,7 @@ def local_scoring(centre: Tensor, ctx: Context, reach: int, *, gaussian: bool) -
 
 def visible_key_counts(ctx: Context, visibility: Visibility) -> Tensor:
     """Return how many keys each query sees, (B|1, T|1)."""
-    mask = visibility_mask(visibility, with_order(ctx.layout, ctx.past), with_order(ctx.key_layout))
+    mask = ctx.mask(visibility)
     if mask is None:
         return torch.full_like(ctx.layout.positions[:, :1], ctx.key_layout.positions.shape[-1])
     return mask.squeeze(1).sum(-1)

@@ -243,6 +243,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "position_hooks": lambda value: f"lets a position {', '.join(value)}" if value else "does not use a position",
     "reads_keys": lambda value: "" if value == "all" else f"a token attends to {value} of the others",
     "normalized": lambda value: f"the weights of a query {'sum to at most 1' if value else 'have any sum'}",
+    "bidirectional": lambda value: "" if value else "is valid in causal stacks only",
     "content_based": lambda value: "" if value else "the weights of a token do not depend on its content",
     "final_norm": lambda value: f"{'a' if value else 'no'} norm follows the last layer",
     "needs": lambda value: f"needs {', '.join(value)}" if value else "",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from paribus.parts.batch import TokenLayout
 from paribus.parts.shape import Cost, Load
-from paribus.parts.visibility import Visibility
+from paribus.parts.visibility import Visibility, visibility_mask, with_order
 
 State = dict[str, Tensor]
 """Decoding state of one sublayer, batch first; updated in place."""
@@ -211,6 +211,18 @@ class Context(NamedTuple):
     carry: dict[str, Tensor] | None = None  # values of early layers for later ones; new in each forward pass
     captured: dict[str, Tensor] | None = None  # receives the attention weights; forces the eager kernel
     captured_heads: dict[str, Tensor] | None = None  # receives q, k and v
+
+    def mask(self, visibility: Visibility) -> Tensor | None:
+        """Return which keys each query sees, (B or 1, 1, T, S) bool, for an attention without `Attend`.
+
+        None if all queries see all keys. A padding query may see no key.
+        """
+        queries = self.layout
+        if queries.order is not None and self.memory is None:
+            visibility = visibility._replace(causal=True)  # an explicit order is causal
+        by_index = queries.documents is None or queries.index_positions is not None
+        keys = with_order(self.key_layout)
+        return visibility_mask(visibility, with_order(queries, self.past), keys, window_by_index=by_index)
 
 
 @dataclass

@@ -21,6 +21,7 @@ class AttentionTraits(Traits, total=False):
 
     position_hooks: list[str]  # hooks of a position that it calls: rotate, bias, mix; `read`: a bias may read its heads
     causal: bool  # can be made causal
+    bidirectional: bool  # can read later tokens; default: True (False: valid in causal stacks only)
     cross: bool  # can attend to a memory
     documents: bool  # separates documents that are packed into one sequence, and ignores padding
     padding: bool  # ignores padding; implied by `documents`

@@ -81,6 +81,16 @@ def attention_is_causal(facts: SpecView) -> Iterator[Violation]:
                 yield Violation("does-not-fit", mixing.attention.keys, message, facts.names_with("attention", "causal"))
 
 
+def attention_is_bidirectional(facts: SpecView) -> Iterator[Violation]:
+    """Reject an attention that is always causal in a bidirectional stack."""
+    fitting = [entry.name for entry in facts.entries("attention") if entry.traits.get("bidirectional", True)]
+    for stack in facts.stacks:
+        for mixing in stack.self_attention:
+            if not stack.part.causal and not mixing.attention.entry.traits.get("bidirectional", True):
+                message = f"the {stack.part.name} is bidirectional, but {mixing.attention} is always causal"
+                yield Violation("does-not-fit", mixing.attention.keys, message, join_names(fitting))
+
+
 def attention_crosses(facts: SpecView) -> Iterator[Violation]:
     """Require that a cross-attention can attend to a memory."""
     for stack in facts.stacks:

@@ -36,6 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
     attention_rules.position_fits,
     attention_rules.position_sees_the_past,
     attention_rules.attention_is_causal,
+    attention_rules.attention_is_bidirectional,
     attention_rules.attention_crosses,
     attention_rules.attention_keeps_documents_apart,
     data_rules.objective_packs,

@@ -130,7 +130,7 @@ class Case:
             overrides["position"] = {"name": NO_POSITION}
         parts = self.registry.index.entries["topology"][base_spec["topology"]["name"]].parts
         for part in parts if len(parts) > 1 else ():
-            if part.causal and not self.entry.traits.get("causal"):
+            if not self.entry.traits.get(*(("causal", False) if part.causal else ("bidirectional", True))):
                 overrides[f"parts.{part.name}.attention"] = base_spec["attention"]
             if part.cross:
                 crosses = self.entry.traits.get("cross")

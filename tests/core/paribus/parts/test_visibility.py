@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from paribus import PADDING, BlockPattern, TokenLayout, Visibility
+from paribus import PADDING, BlockPattern, Context, TokenLayout, Visibility
 from paribus.parts.visibility import visibility_mask, with_order
 
 POSITIONS = torch.tensor([[0, 1, 2, 0, 1, 2], [4, 5, 6, 7, 9, 10]])
@@ -89,6 +89,27 @@ def test_the_order_continues_after_a_cache() -> None:
     mask = visibility_mask(Visibility(causal=True), q, k)
     assert mask is not None
     assert mask[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "past", "expected"),
+    [
+        (TokenLayout(torch.arange(2)[None]), TokenLayout(torch.arange(2)[None]), 0, [[1, 0], [1, 1]]),
+        (TokenLayout(torch.tensor([[2]])), TokenLayout(torch.arange(3)[None]), 2, [[1, 1, 1]]),  # a step of decoding
+    ],
+)
+def test_a_context_masks_keys(queries: TokenLayout, keys: TokenLayout, past: int, expected: list[list[int]]) -> None:
+    mask = Context((), queries, keys, past=past).mask(Visibility(causal=True))
+    assert mask is not None
+    assert mask[0, 0].int().tolist() == expected
+
+
+def test_a_context_with_an_order_masks_keys_of_a_later_order_except_in_cross_attention() -> None:
+    layout = TokenLayout(torch.arange(3)[None], order=torch.tensor([[2, 0, 1]]))
+    mask = Context((), layout, layout).mask(Visibility())
+    assert mask is not None
+    assert mask[0, 0].int().tolist() == [[1, 1, 1], [0, 1, 0], [0, 1, 1]]
+    assert Context((), layout, layout, memory=torch.zeros(1, 3, 4)).mask(Visibility()) is None
 
 
 def test_a_given_order_is_unchanged() -> None:

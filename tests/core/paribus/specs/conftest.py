@@ -63,6 +63,7 @@ ENTRIES = (
         traits={**SOFTMAX, "cross": False},
     ),
     entry("attention", "zigzag", traits={**SOFTMAX, "order": False}),
+    entry("attention", "zipped", traits={**SOFTMAX, "bidirectional": False}),
     entry("attention", "fourier", traits={"residual": True}),
     entry("attention", "short", traits={"residual": True, "padding": True}),
     entry("attention", "wide", traits={**SOFTMAX, "residual": False}),

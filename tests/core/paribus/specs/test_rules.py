@@ -48,6 +48,11 @@ def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]
             "`fourier` has no causal mask; valid: gqa, mha, wide, window",
         ),
         (
+            "base",
+            ["attention=zipped"],
+            "the encoder is bidirectional, but attention `zipped` is always causal; valid: fourier, gqa, mha, short",
+        ),
+        (
             "seq",
             ["attention=window", "attention.window=4"],
             "attention `window` cannot attend to another stack, as parts.decoder.cross.attention "

@@ -60,6 +60,18 @@ def test_bidirectional_attention_is_used_in_encoder_and_cross_attention(
     assert decoder["attention"]["name"] == "mha"
 
 
+def test_causal_attention_is_used_in_decoders_only(components: Registry, attention: Callable[..., Any]) -> None:
+    always_causal = attention(traits={**SOFTMAX_TRAITS, "bidirectional": False, "cross": False})
+    models = models_of(
+        components.with_components(attention={"always-causal": always_causal}), "attention", "always-causal"
+    )
+    assert "gpt-tiny" in models
+    assert "encoder-tiny" not in models
+    spec: Any = models["seq2seq-tiny"].spec
+    assert spec["parts"]["encoder"]["attention"]["name"] == "mha"
+    assert spec["attention"]["name"] == "always-causal"
+
+
 @pytest.mark.parametrize(("name", "model_names"), [("mlm", {"encoder-tiny"}), ("span-corruption", {"seq2seq-tiny"})])
 def test_models_that_a_rule_rejects_are_skipped_with_the_reason(
     name: str, model_names: set[str], components: Registry
