@@ -95,6 +95,8 @@ def _learned(validator: Validator, learned: Any, resolved: Mapping[str, Any], ke
         return {}
     nodes = {
         slot: validator.read_component(slot, learned[slot], (key, "learned", slot), resolved["dims"])
+        if slot == "tokenizer" or learned[slot] is not None  # a model of own batches has no corpus
+        else None
         for slot in ("corpus", "tokenizer")
     }
     size = learned["vocabulary"]

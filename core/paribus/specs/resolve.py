@@ -68,15 +68,18 @@ NO_DIMS: Final[Mapping[str, Any]] = {}  # for values that depend on no sizes
 def spec(name_or_path: Source, *overrides: str, registry: Registry | Index | None = None) -> DictConfig:
     """Return a validated, resolved, read-only spec from a preset's name, a path or a mapping, with overrides.
 
-    `paribus.spec("bert-tiny", "attention=gqa", "attention.kv_heads=2")`
+    `paribus.spec("bert-tiny", "attention=gqa", "attention.kv_heads=2")`. With `corpus=null`, it is the spec of a model
+    for batches of your own.
     """
-    return freeze(resolved(name_or_path, *overrides, registry=registry))
+    return freeze(resolved(name_or_path, *overrides, registry=registry, optional=("corpus",)))
 
 
-def resolved(source: Source, *overrides: str, registry: Registry | Index | None = None) -> dict[str, Any]:
-    """Return a resolved spec as plain dicts and lists, for the engine."""
+def resolved(
+    source: Source, *overrides: str, registry: Registry | Index | None = None, optional: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return a resolved spec as plain dicts and lists, for the engine. The slots in `optional` may be null."""
     index = index_of(registry)
-    return check(load(source, overrides, index), index)
+    return check(load(source, overrides, index), index, optional=optional)
 
 
 def freeze(resolved: Mapping[str, Any]) -> DictConfig:
@@ -111,10 +114,13 @@ def _plain(spec: Any) -> Any:
     return OmegaConf.to_container(spec, resolve=True)
 
 
-def check(tree: Tree, index: Index, cache: ReadingCache | None = None) -> dict[str, Any]:
+def check(
+    tree: Tree, index: Index, cache: ReadingCache | None = None, *, optional: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the resolved spec, plain values with every default, or raise one error with every problem.
 
-    `cache` caches earlier checks with this index. Specs may share values: none is changed.
+    The slots in `optional` may be null. `cache` caches earlier checks with this index. Specs may share values: none is
+    changed.
     """
     cache = cache or ReadingCache()
     if cache.contains(tree.data, _has_reference):
@@ -128,7 +134,7 @@ def check(tree: Tree, index: Index, cache: ReadingCache | None = None) -> dict[s
     for key in data:
         if key not in KEYS and key not in META:
             validator.add_unknown_key(key, (key,), KEYS)
-    resolved = _resolve_keys(validator, data, cache)
+    resolved = _resolve_keys(validator, data, cache, optional)
     topology = _entry(validator, resolved)
     if topology is not None:
         visible = {key: value for key, value in resolved.items() if key not in UNSEEN}
@@ -146,14 +152,18 @@ def _judge(validator: Validator, topology: Entry, spec: Mapping[str, Any]) -> li
     return [problem for rule in RULES for problem in rule(view)]
 
 
-def _resolve_keys(validator: Validator, data: Mapping[str, Any], cache: ReadingCache) -> dict[str, Any]:
+def _resolve_keys(
+    validator: Validator, data: Mapping[str, Any], cache: ReadingCache, optional: Sequence[str]
+) -> dict[str, Any]:
     dims = cache.read(validator, ("dims",), data.get("dims"), NO_DIMS, partial(_dims, validator, data))
     read_value = partial(_topology, validator, data, dims)
     resolved: dict[str, Any] = {"dims": dims}
     resolved["topology"] = cache.read(validator, ("topology",), data.get("topology"), dims, read_value)
     topology = _entry(validator, resolved)
     for slot in (*ARCHITECTURE, *ALWAYS):
-        if _is_read(validator, data, slot, topology):
+        if slot in optional and slot in data and data[slot] is None:
+            resolved[slot] = None
+        elif _is_read(validator, data, slot, topology):
             read_value = partial(resolve_components, validator, slot, data[slot], (slot,), dims)
             resolved[slot] = cache.read(validator, (slot,), data[slot], dims, read_value)
     for option in (DROPOUT, SEED):

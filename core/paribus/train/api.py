@@ -11,7 +11,7 @@ from paribus.specs import resolved
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import MODEL, WEIGHTS, read_model
 from paribus.train.adapt import initial_model
-from paribus.train.assemble import build_data, load_corpus, load_model
+from paribus.train.assemble import build_data, load_corpus, load_model, model_without_corpus
 from paribus.train.checkpoint import save_weights
 from paribus.train.data import Data
 from paribus.train.lightning_module import Model
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 def assemble(spec: DictConfig | Mapping[str, Any], *, registry: Registry | None = None) -> Model:
     """Return the LightningModule of a spec with its initial weights, for any Lightning `Trainer`.
 
-    `model = paribus.assemble(paribus.spec("gpt-tiny", "position=rope"))`
+    `model = paribus.assemble(paribus.spec("gpt-tiny", "position=rope"))`. A spec with `corpus: null` reads no data:
+    `model.batch(tokens)` makes batches of your own tensors.
     """
     classes = registry or installed()
-    plain = resolved(spec, registry=classes)
+    plain = resolved(spec, registry=classes, optional=("corpus",))
+    if plain["corpus"] is None:
+        return model_without_corpus(plain, classes)
     text = load_corpus(plain, classes)
     return initial_model(plain, classes, text, measured=False)[0]
 

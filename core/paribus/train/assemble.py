@@ -112,6 +112,24 @@ def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
     return model
 
 
+def model_without_corpus(spec: Spec, classes: Classes) -> Model:
+    """Return the model of a spec without a corpus, with its initial weights."""
+    tokenizer = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer)
+    if not tokenizer.traits.get("fixed", False):
+        message = f"the tokenizer `{spec['tokenizer']['name']}` is trained on a corpus, but `corpus` is null"
+        valid = "a corpus, or a tokenizer without training, such as {name: ids, size: 50257}"
+        raise SpecError(Problem(code="missing", path="corpus", message=message, valid=valid))
+    for key in ("from", "teacher"):
+        if spec.get(key) is not None:
+            message = f"`{key}` needs a corpus, but `corpus` is null"
+            raise SpecError(Problem(code="missing", path="corpus", message=message, valid="a corpus, or paribus.load"))
+    model = build_model(spec, classes, expected_vocabulary(spec, classes))
+    model.text = TextCodec(tokenizer)
+    model.tokenizer = model.text.fingerprint
+    model.flops = 0
+    return model
+
+
 def training_module(parts: ModelParts, spec: Spec, classes: Classes) -> Model:
     """Return the module that trains a model as its spec says."""
     trained = [node["name"] for node in as_list(spec["objective"])]
@@ -226,7 +244,7 @@ def _check_heads(parts: ModelParts, trained: list[str], evaluated: list[str]) ->
 def load_model(saved: SavedModel, classes: Registry, vocabulary: Vocabulary | None = None) -> Model:
     """Return the model of a folder. Its corpus is read where the folder has no tokenizer, as in trials of earlier
     versions, and `vocabulary` is None."""
-    spec = resolved(unbound(saved.spec), registry=classes)
+    spec = resolved(unbound(saved.spec), registry=classes, optional=("corpus",))
     text = read_text(saved, spec, classes)
     if text is None and vocabulary is None and saved.is_trial:
         read = load_corpus(spec, classes)

@@ -67,12 +67,8 @@ class Examples:
     def batch(self, draw: Draw, length: int | None = None) -> Batch:
         """Return the examples `draw.index`, padded to `length` tokens."""
         formed = self.form(draw, length or self.length)
-        streams = formed.streams
-        targets: dict[str, Mapping[str, Tensor]] = {self.former: formed.targets} if self.former else {}
-        # Objectives that corrupt the input come first, so that the others use the corrupted input.
-        for name, objective in sorted(self.objectives.items(), key=lambda item: not item[1].traits.get("corrupts")):
-            streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
-        return Batch(streams, targets, draw.index, self._counts(targets))
+        targets = {self.former: formed.targets} if self.former else {}
+        return corrupt(formed.streams, targets, self.objectives, draw)
 
     def batches(self, draw: Draw, size: int) -> list[Batch]:
         """Return the examples `draw.index` in batches of `size`, made at once."""
@@ -85,7 +81,7 @@ class Examples:
             for name, stream in whole.streams.items()
         }
         targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in whole.targets.items()}
-        return Batch(streams, targets, whole.index[rows], self._counts(targets))
+        return Batch(streams, targets, whole.index[rows], _counts(targets, self.objectives))
 
     def form(self, draw: Draw, length: int) -> TrainingExamples:
         """Return the examples `draw.index` before any corruption, with the targets of the objective that forms them."""
@@ -97,12 +93,27 @@ class Examples:
         assert self._flow is not None
         return TrainingExamples({"body": self._flow.examples(index, self.raw)}, {})
 
-    def _counts(self, targets: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        return {
-            f"{name}/{term}": (targets[name][label] != IGNORED).sum()
-            for name, objective in self.objectives.items()
-            for term, label in objective.terms.items()
-        }
+
+def corrupt(
+    streams: Mapping[str, Stream],
+    targets: Mapping[str, Mapping[str, Tensor]],
+    objectives: Mapping[str, Objective],
+    draw: Draw,
+) -> Batch:
+    """Return a batch of formed examples, as the objectives corrupt them."""
+    targets = dict(targets)
+    # Objectives that corrupt the input come first, so that the others use the corrupted input.
+    for name, objective in sorted(objectives.items(), key=lambda item: not item[1].traits.get("corrupts")):
+        streams, targets[name] = objective.corrupt(streams, targets.get(name, {}), draw)
+    return Batch(streams, targets, draw.index, _counts(targets, objectives))
+
+
+def _counts(targets: Mapping[str, Mapping[str, Tensor]], objectives: Mapping[str, Objective]) -> dict[str, Tensor]:
+    return {
+        f"{name}/{term}": (targets[name][label] != IGNORED).sum()
+        for name, objective in objectives.items()
+        for term, label in objective.terms.items()
+    }
 
 
 def _equal_lengths(objective: str) -> SpecError:

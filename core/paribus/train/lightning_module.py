@@ -14,9 +14,11 @@ from torchmetrics import Metric
 
 from paribus.assembly.build import ModelParts
 from paribus.assembly.forward_pass import BatchForward
+from paribus.errors import Problem, SpecError
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.chunked_loss import LossCall
 from paribus.parts.context import Capture, States, merge_captures
+from paribus.parts.random_draws import Draw
 from paribus.parts.stack import Output
 from paribus.random_keys import key32
 from paribus.slots.initialisation import ParameterInfo
@@ -25,6 +27,7 @@ from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
 from paribus.train.distributed import is_sharded, shard
+from paribus.train.examples import corrupt
 from paribus.train.optimizer_schedule import factor_by_step, factor_by_time, scheduled_optimizer
 from paribus.train.training_clock import TrainingClock
 
@@ -173,6 +176,26 @@ class Model(LightningModule):
         """Return the loss terms of the named objectives: `mlm/loss`, `nsp/loss`."""
         return {f"{name}/{term}": value for name in names for term, value in self.objective(name)(run.of(name)).items()}
 
+    def batch(self, tokens: Tensor | Stream, *, step: int = 0) -> Batch:
+        """Return a batch of your own token ids for `loss`, (B, T), as the objectives form and corrupt it in training.
+
+        `clm` predicts each token but the first. Masks and other draws depend on the seed of the spec and on `step`. A
+        `Stream` has more than ids: documents (or padding), positions, segments.
+        """
+        stream = tokens if isinstance(tokens, Stream) else Stream(tokens)
+        objectives = {name: self.objective(name) for name in self.trained}
+        for name, objective in objectives.items():
+            needs_sentences = "sentences" in objective.traits.get("needs", []) and stream.sentences is None
+            if objective.traits.get("example_kind") or needs_sentences:
+                raise SpecError(_needs_documents(name))
+        count = len(stream.tokens)
+        index = torch.arange(step * count, (step + 1) * count)
+        draw = Draw(self.seed, 0, index, min(1.0, step / self.steps) if self.steps else 0.0)
+        on_cpu = Stream(*(None if vector is None else vector.cpu() for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        formed = corrupt({"body": on_cpu}, {}, objectives, draw)
+        batch: Batch = self.transfer_batch_to_device(formed, self.device, 0)
+        return batch
+
     def loss(self, batch: Batch) -> Tensor:
         """Return the training loss: the sum of each term over its count in the whole step."""
         return self.loss_and_counts(batch)[0]
@@ -294,6 +317,12 @@ class Model(LightningModule):
 
 # Lightning inspects the signature at each step, and Python builds it each time, which takes 60 µs.
 Model.training_step.__signature__ = inspect.signature(Model.training_step)  # type: ignore[attr-defined]  # mypy knows functions without it
+
+
+def _needs_documents(objective: str) -> Problem:
+    message = f"the objective `{objective}` forms its examples from documents, not from (B, T) token ids"
+    valid = "a `paribus.Batch` with its streams and targets, or the batches of `paribus.data(spec)`"
+    return Problem(code="does-not-fit", path="objective", message=message, valid=valid)
 
 
 def seed_draws(seed: int, device: torch.device) -> None:

@@ -7,14 +7,14 @@ from typing import Any, final
 import pytest
 import torch
 
-from paribus import SpecError, StoreError, Tokenizer, Vocabulary
+from paribus import IGNORED, PADDING, SpecError, StoreError, Stream, Tokenizer, Vocabulary
 from paribus.registry import Registry
 from paribus.specs import resolved, spec
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.train.api import assemble as assemble_spec
 from paribus.train.api import data as data_of_spec
-from paribus.train.api import load
+from paribus.train.api import load, save
 from paribus.train.assemble import load_corpus, meta_model
 from paribus.train.checkpoint import save_weights
 from paribus.train.lightning_module import Model
@@ -189,3 +189,76 @@ def test_a_diverged_trial_has_no_weights(trial: Callable[..., Any], components: 
     folder, _ = trial("diverged", weights=False)
     with pytest.raises(StoreError, match=r"error\[missing-weights\] \(.*\): this trial has no weights: it diverged"):
         load(folder, registry=components)
+
+
+OWN = ("corpus=null", "tokenizer={name: ids, size: 300, mask: 299}", "position=rope", "dropout=0")
+
+
+@pytest.fixture
+def no_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a corpus is read."""
+    monkeypatch.setattr("paribus.train.api.load_corpus", None)
+    monkeypatch.setattr("paribus.train.assemble.load_corpus", None)
+
+
+@pytest.mark.usefixtures("no_corpus")
+def test_a_model_without_a_corpus_has_the_loss_of_its_logits_on_own_tokens(
+    tmp_path: Path, components: Registry
+) -> None:
+    model = assemble_spec(spec("gpt-tiny", *OWN, registry=components), registry=components)
+    tokens = torch.randint(300, (3, 17))
+    logits = model(tokens[:, :-1])[0].flatten(0, 1)
+    expected = torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
+    torch.testing.assert_close(model.loss(model.batch(tokens)), expected)
+    save(model, tmp_path)
+    loaded = load(tmp_path, registry=components)
+    assert torch.equal(loaded.loss(loaded.batch(tokens)), model.loss(model.batch(tokens)))
+
+
+@pytest.mark.usefixtures("no_corpus")
+def test_masks_of_own_batches_depend_on_the_step_and_leave_padding(components: Registry) -> None:
+    model = assemble_spec(spec("encoder-tiny", *OWN, registry=components), registry=components)
+    tokens = torch.randint(299, (4, 64))
+    documents = torch.zeros_like(tokens)
+    documents[:, 32:] = PADDING
+    first, again, second = (model.batch(Stream(tokens, documents), step=step).targets["mlm"] for step in (0, 0, 1))
+    labels = first["labels"]
+    assert torch.equal(labels, again["labels"])
+    assert not torch.equal(labels, second["labels"])
+    assert (labels[:, :32] != IGNORED).any()
+    assert (labels[:, 32:] == IGNORED).all()
+
+
+def test_own_batches_need_an_objective_that_forms_none(components: Registry) -> None:
+    model = assemble_spec(spec("bert-tiny", registry=components), registry=components)
+    with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective: the objective `nsp`"):
+        model.batch(torch.randint(200, (4, 64)))
+
+
+@pytest.fixture
+def own(tmp_path: Path, components: Registry) -> Path:
+    """Return the folder of a model without a corpus."""
+    save(assemble_spec(spec("gpt-tiny", *SMALL, "corpus=null", registry=components), registry=components), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("overrides", [("tokenizer=bpe", "dims.vocabulary=300"), ("from={}",)])
+def test_a_model_without_a_corpus_has_a_fixed_vocabulary_and_new_weights(
+    overrides: tuple[str, ...], own: Path, components: Registry
+) -> None:
+    wrong = spec("gpt-tiny", "corpus=null", *(override.format(own) for override in overrides), registry=components)
+    with pytest.raises(SpecError, match=r"error\[missing\] corpus: "):
+        assemble_spec(wrong, registry=components)
+
+
+def test_a_model_of_own_batches_can_be_trained_on_a_corpus_later(own: Path, files: str, components: Registry) -> None:
+    saved = load(own, registry=components)
+    model = assemble_spec(spec("gpt-tiny", *SMALL, f"from={own}", files, registry=components), registry=components)
+    assert all(torch.equal(saved.get_parameter(name), value) for name, value in model.named_parameters())
+
+
+def test_training_needs_a_corpus(components: Registry) -> None:
+    with pytest.raises(SpecError, match=r"error\[missing\] corpus"):
+        data_of_spec(spec("gpt-tiny", "corpus=null", registry=components), registry=components)
+    with pytest.raises(SpecError, match=r"error\[missing\] corpus"):
+        resolved("gpt-tiny", "corpus=null", registry=components)
