@@ -24,7 +24,10 @@ from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_head_latent import MultiHeadLatent as mla
 from paribus_attention.multi_layer_perceptron_score import MultiLayerPerceptronScore as mlp_score
 from paribus_attention.multi_query import MultiQuery as mqa
+from paribus_attention.rectified_linear_unit import RectifiedLinearUnit as relu
 from paribus_attention.restricted import Restricted as restricted
+from paribus_attention.sigmoid import Sigmoid as sigmoid
+from paribus_attention.sparsemax import Sparsemax as sparsemax
 from paribus_attention.talking_heads import TalkingHeads as talking_heads
 from paribus_attention.uniform import Uniform as uniform
 

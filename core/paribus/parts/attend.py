@@ -1,4 +1,4 @@
-"""Softmax attention from projected heads to a kernel: rotation, cache, scores.
+"""Attention from projected heads to a kernel: rotation, cache, scores, weights.
 
 `attention_weights` computes the weights as in the papers: the reference for every kernel.
 """
@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from paribus.parts.context import (
     AttentionPlan,
@@ -83,30 +84,41 @@ def attention_weights(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerS
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
     if scoring.map_scores is not None:
         scores = scoring.map_scores(scores)
-    if dense.seen is not None:
-        # Finite, not -inf: a query without visible keys would be 0/0, and its gradient NaN.
-        scores = scores.masked_fill(~dense.seen, torch.finfo(scores.dtype).min)
-    weights = _softmax(scores, content.sinks if content is not None else None)
-    if dense.seen is not None:
-        weights = weights * dense.seen
+    weights = _normalize_visible(scores, dense.seen, content.sinks if content is not None else None, scoring.normalize)
     return weights if scoring.map_weights is None else scoring.map_weights(weights)
 
 
-def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Softmax over the keys, and over a sink if there is one, whose share is dropped."""
-    if sinks is None:
-        return scores.softmax(-1)
-    sink = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)  # (H,) -> (B, H, T, 1)
-    return torch.cat([scores, sink], dim=-1).softmax(-1)[..., :-1]
+def _normalize_visible(
+    scores: Tensor, seen: Tensor | None, sinks: Tensor | None, normalize: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return the weights of visible keys, without the share of a sink; those of hidden keys are 0, with gradient 0."""
+    keys = scores.shape[-1]
+    if seen is None:
+        visible = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=scores.device)
+    else:
+        visible = seen | ~seen.any(-1, keepdim=True)  # no function has to handle a query without visible keys
+        # Finite, not -inf: a function may subtract scores, or sum them.
+        scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    if sinks is not None:
+        sink = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)  # (H,) -> (B, H, T, 1)
+        scores, visible = torch.cat([scores, sink], dim=-1), functional.pad(visible, (0, 1), value=True)
+    weights = normalize(scores, visible)
+    if weights.shape != scores.shape:
+        raise ValueError(
+            f"expected weights of shape {tuple(scores.shape)} from `normalize`, got {tuple(weights.shape)}"
+        )
+    weights = weights if sinks is None else weights[..., :keys]
+    return weights if seen is None else weights.masked_fill(~seen, 0.0)
 
 
 @final
 class Attend(nn.Module):
-    """Softmax attention over the heads of a caller. The plan of the stack chooses the kernel; a variant never does.
+    """Attention over the heads of a caller. The plan of the stack chooses the kernel; a variant never does.
 
     The heads are an argument of each call, not an attribute: a module that is registered twice has two paths. `scored`:
-    each call passes `ScoreFunctions`. `rotary`: number of columns that the position rotates, if not all; a head then
-    has these columns after its own, and a position whose bias reads content receives only its own columns.
+    each call passes `ScoreFunctions`, which replace the score or the softmax. `rotary`: number of columns that the
+    position rotates, if not all; a head then has these columns after its own, and a position whose bias reads content
+    receives only its own columns.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias"}
@@ -216,6 +228,8 @@ class Attend(nn.Module):
 
     def layer_scoring(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
         """Return the inputs of the kernel that belong to this layer, or None if there are none."""
+        if scoring is not None and not self.has_score_functions:  # the kernel was chosen without them
+            raise ValueError("expected `Attend(…, scored=True)` for an attention with score functions")
         if not (self.reads_content or self.has_score_functions or self.sinks is not None):
             return None
         position = self.position

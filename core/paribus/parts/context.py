@@ -29,7 +29,7 @@ class KernelRequest(NamedTuple):
     soft_cap: bool = False
     has_mix: bool = False  # the position adds a term to the output
     has_sinks: bool = False  # each head has a score for attending to nothing
-    has_score_functions: bool = False  # the attention replaces the score or changes scores or weights
+    has_score_functions: bool = False  # the attention replaces the score or the softmax, or changes scores or weights
     needs_weights: bool = False  # attention weights are captured
     has_order: bool = False  # the layout has an explicit order
     window_by_index: bool = True  # windows may be measured on indices instead of positions
@@ -63,14 +63,29 @@ def scaled_dot_product(q: Tensor, k: Tensor, scale: float) -> Tensor:
     return q @ k.transpose(-1, -2) * scale
 
 
+def softmax(scores: Tensor, visible: Tensor) -> Tensor:
+    """Return the softmax over the keys: (B, H, T, S) -> (B, H, T, S)."""
+    return scores.softmax(-1)
+
+
 class ScoreFunctions(NamedTuple):
-    """Replacements for the score, and functions of scores and weights, all (B, H, T, S)."""
+    """Functions that replace steps of attention, in the order of the steps; each returns (B, H, T, S).
+
+    `normalize` turns scores into weights, by default with a softmax. It receives the scores and the keys that each
+    query sees, (B|1, 1, T|1, S) bool, and needs no mask of its own: a hidden key has the lowest finite score, and its
+    weight is set to 0 afterwards. `visible.sum(-1, keepdim=True, dtype=scores.dtype)` is the number of visible keys,
+    never 0: the weights of a query that sees no key are computed as if it saw all keys, and then set to 0. With the
+    option `sinks`, the last column is the score of attending to nothing.
+
+    Sigmoid attention is `ScoreFunctions(normalize=lambda scores, visible: scores.sigmoid())`.
+    """
 
     compare: Callable[[Tensor, Tensor, float], Tensor] = (
-        scaled_dot_product  # of queries and keys with all heads, and the scale
+        scaled_dot_product  # scores of queries and keys with all heads, and the scale
     )
-    map_scores: Callable[[Tensor], Tensor] | None = None  # applied to scores, before the softmax
-    map_weights: Callable[[Tensor], Tensor] | None = None  # applied to weights, after the softmax
+    map_scores: Callable[[Tensor], Tensor] | None = None  # applied to scores, after biases and the soft cap
+    normalize: Callable[[Tensor, Tensor], Tensor] = softmax  # weights of scores and visible keys
+    map_weights: Callable[[Tensor], Tensor] | None = None  # applied to weights, before dropout
 
 
 class LayerScoring(NamedTuple):

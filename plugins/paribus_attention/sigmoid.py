@@ -1,0 +1,62 @@
+"""Sigmoid attention (`sigmoid`)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from paribus import (
+    SOFTMAX_TRAITS,
+    Attend,
+    Attention,
+    AttentionTraits,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    ScoreFunctions,
+    ScoreOptions,
+    Shape,
+    State,
+    empty_cache,
+    softmax_cost,
+    visibility_of,
+)
+
+
+@final
+class Sigmoid(Attention):
+    """Sigmoid attention, sigmoid(score - log n) instead of a softmax (Ramapuram et al. 2024).
+
+    "Theory, Analysis, and Best Practices for Sigmoid Self-Attention". The keys of a query do not compete for weight: a
+    weight depends on its own score, and the weights of a query have any sum up to n. Here n is the number of keys that
+    the query sees, so that neither padding nor later tokens change a weight; in the paper, n is the length of the
+    sequence. Scores of 0 give weights of 1 / (n + 1). There are no sinks (`scores.sinks`), as no weight is shared.
+    """
+
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "normalized": False}
+
+    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
+        super().__init__()
+        if scores.sinks:
+            raise ValueError("expected scores.sinks to be false: the weights of a query share nothing with a sink")
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias)
+        self.attend = Attend(shape, visibility_of(shape), scores, scored=True)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        return self.heads.merge(self.attend(self.heads, x, ctx, ScoreFunctions(normalize=sigmoid_weights)))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, self.shape.heads, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, self.shape.heads, self.attend.visibility, load)
+
+
+def sigmoid_weights(scores: Tensor, visible: Tensor) -> Tensor:
+    """Return sigmoid(score - log n) for n visible keys: (B, H, T, S) -> (B, H, T, S)."""
+    keys = visible.sum(-1, keepdim=True, dtype=scores.dtype)  # (B|1, 1, T|1, 1)
+    return (scores - keys.log()).sigmoid()
