@@ -12,9 +12,10 @@ from paribus.parts.batch import Stream
 from paribus.parts.stack import Layer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import changed_choices
-from paribus.testing.small_model import SmallModel, noise
+from paribus.testing.small_model import SmallModel, noise, tokens
 
 LENGTH: Final = 12
+MANY_TOKENS: Final = 64  # enough for a unit that only some tokens use
 STEPS: Final = (1e-6, 1e-5, 1e-8)  # a mismatch at some steps only is due to rounding, or to kinks nearby
 GRADIENT_TOLERANCE: Final = 1e-4
 UNIT_ROLES: Final = frozenset({"query", "key", "value", "inner", "residual"})
@@ -107,16 +108,17 @@ def living_units(case: Case, host: HostModel) -> Verdict:
 
 
 def _projection_gradients(case: Case, model: SmallModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield the gradients of the projections of the component: of feed-forwards by themselves, on many tokens."""
+    """Yield the gradients of the projections of the component on many tokens: of feed-forwards by themselves."""
+    length = min(MANY_TOKENS, *(model.topology.stage(part.path).shape.length for part in model.topology.parts))
     for layer_path, layer in model.topology.named_modules():
         if not isinstance(layer, Layer) or getattr(layer, case.entry.slot) is None:
             continue
         with torch.enable_grad():
             if layer.feedforward is not None and case.entry.slot == "feedforward":
-                x = noise("rows", 8, 64, model.stack(layer_path.partition(".")[0]).shape.width)
+                x = noise("rows", 8, MANY_TOKENS, model.stack(layer_path.partition(".")[0]).shape.width)
                 y = layer.feedforward(x)[0]
             else:
-                y = model.hidden(model.tokens(2, LENGTH))
+                y = model.hidden(model.tokens(2, length), source=tokens(2, length, "source"))
             named = {
                 f"{layer_path}.{path}": parameter
                 for path, parameter in layer.named_parameters()
