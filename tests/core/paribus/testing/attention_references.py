@@ -20,6 +20,7 @@ Options = Mapping[str, Any]
 Positions = tuple[Tensor, Tensor]
 First = tuple[Any, Tensor]
 Score = Callable[[Any, int, Tensor, Tensor], Tensor]
+Weigh = Callable[[Any, int, Tensor, Tensor, Options], Tensor]
 Output = tuple[Tensor, Tensor]
 
 
@@ -70,13 +71,15 @@ def scale(options: Options, width: int) -> float:
     return 1 / math.sqrt(width) if options["scores"]["scaled"] else 1.0
 
 
+def capped(scores: Tensor, options: Options) -> Tensor:
+    cap = options["scores"]["soft_cap"]
+    return scores if cap is None else cap * torch.tanh(scores / cap)
+
+
 def softmax(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
     """Weights of one head, (T, S): a softmax over the visible keys and the sink, which has a share and no value."""
-    cap, sinks = options["scores"]["soft_cap"], options["scores"]["sinks"]
-    if cap is not None:
-        scores = cap * torch.tanh(scores / cap)
-    scores = scores.masked_fill(~visible, -math.inf)
-    if sinks:
+    scores = capped(scores, options).masked_fill(~visible, -math.inf)
+    if options["scores"]["sinks"]:
         scores = torch.cat([scores, module.attend.sinks[head].expand(len(scores), 1)], -1)
     weights = scores.softmax(-1)[:, : visible.shape[1]]
     return weights.masked_fill(~visible, 0.0)  # 0/0 for a query that sees no key
@@ -108,12 +111,13 @@ def attention(
     options: Options,
     first: First,
     score: Score = dot_product,
+    weigh: Weigh = softmax,
 ) -> Output:
     """softmax(q k / sqrt(K)) v in each head (Vaswani et al. 2017); groups of heads may share k and v."""
     outputs, weights = [], []
     for head, (q, k, v) in enumerate(projected_heads(module, x, source, options, first)):
         scores = score(module, head, q, k) * scale(options, module.shape.head_width)
-        weights.append(softmax(module, head, scores, visible, options))
+        weights.append(weigh(module, head, scores, visible, options))
         outputs.append(weights[-1] @ v)
     return merged_heads(module, outputs, options), torch.stack(weights)
 
@@ -193,6 +197,50 @@ def multi_head_latent(
         weights.append(softmax(module, head, scores, visible, options))
         outputs.append(weights[-1] @ value)
     return heads.o(torch.cat(outputs, -1)), torch.stack(weights)
+
+
+# ---- another function than the softmax
+
+
+def sigmoid(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """1 / (1 + n exp(-score)), the sigmoid of score - log n (Ramapuram et al. 2024), for n visible keys."""
+
+    def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+        odds = visible.sum(1, keepdim=True) * torch.exp(-capped(scores, options))
+        return (1 / (1 + odds)).masked_fill(~visible, 0.0)
+
+    return attention(module, x, source, visible, options, first, weigh=weigh)
+
+
+def rectified_linear_unit(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First
+) -> Output:
+    """max(score, 0) / n (Wortsman et al. 2023), for n visible keys."""
+
+    def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+        positive = capped(scores, options).clamp(min=0).masked_fill(~visible, 0.0)
+        return positive / visible.sum(1, keepdim=True).clamp(min=1)
+
+    return attention(module, x, source, visible, options, first, weigh=weigh)
+
+
+def sparsemax(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """max(score - tau, 0), which sum to 1 (Martins & Astudillo 2016): keys below tau are dropped until none is."""
+
+    def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+        weights = torch.zeros_like(scores)
+        for row, (query_scores, keys) in enumerate(zip(capped(scores, options), visible, strict=True)):
+            sinks = [module.attend.sinks[head]] if options["scores"]["sinks"] else []
+            support = [*query_scores[keys], *sinks] if keys.any() else []
+            while support:
+                tau = (sum(support) - 1) / len(support)
+                if all(score > tau for score in support):
+                    weights[row] = (query_scores - tau).clamp(min=0).masked_fill(~keys, 0.0)
+                    break
+                support = [score for score in support if score > tau]
+        return weights
+
+    return attention(module, x, source, visible, options, first, weigh=weigh)
 
 
 # ---- softmax attention over some of the visible keys
@@ -336,7 +384,10 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.mla": multi_head_latent,
     "attention.mlp-score": perceptron,
     "attention.mqa": attention,
+    "attention.relu": rectified_linear_unit,
     "attention.restricted": restricted,
+    "attention.sigmoid": sigmoid,
+    "attention.sparsemax": sparsemax,
     "attention.talking-heads": talking_heads,
     "attention.uniform": uniform,
 }

@@ -313,16 +313,16 @@ FAULTS = (
     ),
     (
         "the share of the first key is dropped in place of that of the sink",
-        "paribus.parts.attend:_softmax",
-        "softmax(-1)[..., :-1]",
-        "softmax(-1)[..., 1:]",
+        "paribus.parts.attend:_normalize_visible",
+        "weights[..., :keys]",
+        "weights[..., 1:]",
         "attention.mha",
     ),
     (
         "a query without visible keys averages hidden ones",
-        "paribus.parts.attend:attention_weights",
-        "weights = weights * dense.seen",
-        "pass",
+        "paribus.parts.attend:_normalize_visible",
+        "weights if seen is None else weights.masked_fill(~seen, 0.0)",
+        "weights",
         "attention.additive",
     ),
     (
