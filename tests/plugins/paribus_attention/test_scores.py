@@ -25,7 +25,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     **PLAIN,
-    **{name: {"name": name} for name in ("talking-heads", "differential", "mla", "additive", "mlp-score")},
+    **{name: {"name": name} for name in ("talking-heads", "differential", "mla", "additive", "mlp-score", "sparsemax")},
     "differential, shared": {"name": "differential", "kv_heads": 2},
     "dot": {"name": "dot", "width": 16},
     "bilinear": {"name": "bilinear", "width": 16},

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from paribus import BlockPattern, ScoreFunctions, TokenLayout, Visibility
 from paribus.kernels import KERNELS
+from paribus.parts.attend import attention_weights
 from paribus.parts.context import AttentionPlan, Kernel, KernelRequest, LayerScoring, Pair
 
 Planned = Callable[..., AttentionPlan]
@@ -192,8 +193,8 @@ def test_score_functions_replace_scores_and_weights(planned: Planned, rows: Kind
     )
     scoring = ScoreFunctions(
         lambda q, k, scale: -(q.unsqueeze(3) - k.unsqueeze(2)).square().sum(-1) * scale,
-        lambda scores: scores.flip(1),
-        lambda weights: weights * 2,
+        map_scores=lambda scores: scores.flip(1),
+        map_weights=lambda weights: weights * 2,
     )
     mixed = EAGER(q, k, v, plan, LayerScoring(None, lambda table: (table, table), functions=scoring), 0.0)
     spread = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
@@ -206,6 +207,60 @@ def test_score_functions_replace_scores_and_weights(planned: Planned, rows: Kind
             (-0.7 * away).softmax(0).unsqueeze(-1) * torch.stack([spread[1][b, h, s] for s in visible_keys])
         ).sum(0)
         assert torch.allclose(mixed[b, h, t], expected, rtol=0, atol=TOLERANCE)
+
+
+def scored(normalize: Callable[[Tensor, Tensor], Tensor], sinks: Tensor | None = None) -> LayerScoring:
+    """Return the scoring of a layer that replaces the softmax."""
+    functions = ScoreFunctions(normalize=normalize)
+    return LayerScoring(None, lambda table: (table, table), sinks=sinks, functions=functions)
+
+
+@pytest.mark.parametrize("sight", [Visibility(), Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "right", "left", "packed", "nothing", "order"])
+def test_a_normalization_receives_visible_keys_and_no_empty_row(
+    kind: str, sight: Visibility, planned: Planned, rows: Kinds
+) -> None:
+    q, k, v = random_heads(9)
+    plan = planned(EAGER, sight, rows(kind, 9), like=like(9))
+    seen = plan.kernel_data.seen
+    seen = torch.ones(1, 1, 9, 9, dtype=torch.bool) if seen is None else seen
+    is_empty = ~seen.any(-1, keepdim=True)
+
+    def count_keys(scores: Tensor, visible: Tensor) -> Tensor:
+        assert torch.equal(visible.expand_as(seen), seen | is_empty)
+        lowest = torch.finfo(scores.dtype).min
+        assert torch.equal(scores == lowest, ~visible.expand_as(scores))
+        # Undefined at hidden keys, and where no key is visible.
+        return (scores - lowest).log() * 0 + visible.sum(-1, keepdim=True, dtype=scores.dtype).pow(-1)
+
+    weights = attention_weights(q, k, plan, scored(count_keys))
+    shares = seen.double() / seen.sum(-1, keepdim=True).clamp(min=1)
+    assert torch.allclose(weights, shares.expand_as(weights), rtol=0, atol=TOLERANCE)
+    assert (weights[~seen.expand_as(weights)] == 0).all()
+    mixed = EAGER(q, k, v, plan, scored(count_keys), 0.0)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(mixed.sin().sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "nothing"])
+def test_a_sink_is_the_last_column_of_a_normalization(kind: str, planned: Planned, rows: Kinds) -> None:
+    q, k, _ = random_heads(6)
+    plan, sinks = planned(EAGER, Visibility(causal=True), rows(kind, 6), like=like(6)), torch.arange(4.0).double()
+
+    def shares(scores: Tensor, visible: Tensor) -> Tensor:
+        assert torch.equal(scores[..., -1], sinks.view(1, 4, 1).expand(2, 4, 6))
+        assert bool(visible[..., -1].all())
+        return visible.double() / visible.sum(-1, keepdim=True) + 0 * scores
+
+    weights = attention_weights(q, k, plan, scored(shares, sinks))
+    keys = torch.arange(1, 7, dtype=torch.float64)
+    assert torch.allclose(weights[0, 0].sum(-1), keys / (keys + 1), rtol=0, atol=TOLERANCE)
+
+
+def test_weights_of_another_shape_are_an_error(planned: Planned, rows: Kinds) -> None:
+    q, k, _ = random_heads(6)
+    plan = planned(EAGER, Visibility(causal=True), rows("plain", 6), like=like(6))
+    with pytest.raises(ValueError, match=r"shape \(2, 4, 6, 6\) from `normalize`, got \(2, 4, 6, 1\)"):
+        attention_weights(q, k, plan, scored(lambda scores, visible: scores.sum(-1, keepdim=True)))
 
 
 @faster(KernelRequest(Visibility(), "content"))

@@ -274,6 +274,15 @@ def test_sinks_and_score_functions_are_passed_to_the_kernel() -> None:
     assert kernel.arguments["content"].functions is scoring
 
 
+def test_score_functions_without_a_declaration_are_an_error() -> None:
+    scoring = ScoreFunctions(normalize=lambda scores, visible: scores.sigmoid())
+    for scores in (ScoreOptions(), ScoreOptions(sinks=True)):
+        with pytest.raises(ValueError, match="scored=True"):
+            bound_attend(scores=scores)(
+                heads_of(), torch.randn(2, 3, 6), context_of(plan_of(RecordingKernel(), 3, 3)), scoring
+            )
+
+
 @pytest.mark.parametrize(
     "scores", [ScoreOptions(qk_norm=True), ScoreOptions(sinks=True), ScoreOptions(value_residual=True)], ids=str
 )

@@ -1,0 +1,132 @@
+"""Attentions that replace the softmax: sigmoid, relu and sparsemax."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from paribus import PADDING, Memory, ScoreOptions, Shape, Stack, TokenLayout
+from paribus.errors import SpecError
+from paribus.specs import resolved
+from paribus_attention import attention
+from paribus_attention.sparsemax import sparsemax
+
+BuildStack = Callable[..., Stack]
+Randn = Callable[..., Tensor]
+NAMES = ("relu", "sigmoid", "sparsemax")
+names = pytest.mark.parametrize("name", NAMES)
+LOWEST = torch.finfo(torch.float64).min
+
+
+def sparsemax_by_bisection(row: Tensor) -> Tensor:
+    """Find the threshold for which max(score - tau, 0) sums to 1, between the largest score less 1 and itself."""
+    low, high = float(row.max()) - 1, float(row.max())
+    for _ in range(100):
+        tau = (low + high) / 2
+        low, high = (tau, high) if float((row - tau).clamp(min=0).sum()) > 1 else (low, tau)
+    return (row - low).clamp(min=0)
+
+
+def weights_of(stack: Stack, x: Tensor, layout: TokenLayout) -> Tensor:
+    captured = stack(x, layout, capture=True).captured[0]["weights"]
+    assert isinstance(captured, Tensor)
+    return captured
+
+
+def scores_of(stack: Stack, x: Tensor) -> Tensor:
+    layer: Any = stack.layers[0]
+    heads = layer.attention.heads
+    return (heads.queries(x) @ heads.keys(x).transpose(-1, -2)) / heads.head_width**0.5
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
+def test_weights_match_the_formulas(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
+    x, layout = randn(2, 7, 12), TokenLayout(torch.arange(7).unsqueeze(0))
+    visible = torch.ones(7, 7, dtype=torch.bool).tril() if causal else torch.ones(7, 7, dtype=torch.bool)
+    keys = visible.sum(1).double().unsqueeze(1)
+    for name, formula in (
+        ("sigmoid", lambda scores: 1 / (1 + keys * (-scores).exp())),
+        ("relu", lambda scores: scores.clamp(min=0) / keys),
+    ):
+        stack = build_stack(name, causal=causal)
+        expected = formula(scores_of(stack, x)) * visible
+        assert torch.allclose(weights_of(stack, x, layout), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [0.0, 0.5], ids=["all keys", "half of the keys"])
+def test_sparsemax_is_the_projection_onto_the_simplex(hidden: float, randn: Randn) -> None:
+    scores = 2 * randn(3, 2, 5, 9)
+    scores = scores.masked_fill(randn(3, 2, 5, 9, seed=1).abs() < hidden, LOWEST)
+    expected = torch.stack([sparsemax_by_bisection(row) for row in scores.view(-1, 9)]).view_as(scores)
+    weights = sparsemax(scores, scores > LOWEST)
+    assert torch.allclose(weights, expected, rtol=0, atol=1e-12)
+    assert 0.2 < (weights == 0).double().mean() < 0.9
+    assert torch.autograd.gradcheck(lambda x: sparsemax(x, x > LOWEST), randn(2, 1, 4, 6, seed=2).requires_grad_())
+
+
+def test_sparsemax_of_equal_or_distant_scores() -> None:
+    scores = torch.tensor([[3.0, 3.0, 3.0, 3.0], [1e6, 0.0, 0.0, 0.0], [0.0, LOWEST, LOWEST, -0.5]])
+    expected = torch.tensor([[0.25] * 4, [1.0, 0.0, 0.0, 0.0], [0.75, 0.0, 0.0, 0.25]])
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        weights = sparsemax(scores.to(dtype).clamp(min=torch.finfo(dtype).min), scores > LOWEST)
+        assert weights.dtype == dtype
+        assert torch.equal(weights.float(), expected)
+
+
+@names
+def test_padding_has_no_weight_and_a_sequence_of_padding_a_finite_gradient(
+    name: str, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack, x = build_stack(name, "alibi", causal=False, layers=2, residual=True), randn(2, 8, 12)
+    documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 8])
+    layout = TokenLayout(torch.arange(8).unsqueeze(0), documents)
+    weights = weights_of(stack, x, layout)
+    assert (weights[0, ..., 5:] == 0).all()
+    assert (weights[1] == 0).all()
+    alone = stack(x[:1, :5], TokenLayout(torch.arange(5).unsqueeze(0))).hidden
+    hidden = stack(x, layout).hidden
+    assert torch.allclose(hidden[:1, :5], alone, rtol=0, atol=1e-12)
+    gradients = torch.autograd.grad(hidden.sin().sum(), list(stack.parameters()), allow_unused=True)
+    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
+
+
+@names
+def test_decoding_and_cross_attention_equal_one_pass(name: str, build_stack: BuildStack, randn: Randn) -> None:
+    stack = build_stack(name, "rope", layers=2, residual=True, memory_width=10)
+    x, layout = randn(2, 9, 12), TokenLayout(torch.arange(9).unsqueeze(0))
+    memory = Memory(
+        randn(2, 5, 10, seed=1), TokenLayout(torch.arange(5).unsqueeze(0), torch.tensor([[0, 0, 0, 0, -1]]))
+    )
+    expected, states, start = stack(x, layout, memory).hidden, stack.start(2, 9), 0
+    for size in (4, 1, 3, 1):
+        part = TokenLayout(layout.positions[:, start : start + size])
+        output = stack(x[:, start : start + size], part, memory, states=states).hidden
+        assert torch.allclose(output, expected[:, start : start + size], rtol=0, atol=1e-12)
+        start += size
+
+
+@names
+def test_only_the_reference_kernel_runs(name: str, build_stack: BuildStack) -> None:
+    assert build_stack(name).kernels() == ("eager",)
+
+
+@names
+def test_initial_weights_equal_those_of_multi_head_attention(name: str) -> None:
+    shape = Shape(12, 4, 4, 64, 11, 1)
+    paths = {path: tuple(parameter.shape) for path, parameter in attention()[name](shape).named_parameters()}
+    assert paths == {path: tuple(parameter.shape) for path, parameter in attention()["mha"](shape).named_parameters()}
+
+
+@pytest.mark.parametrize("name", ["relu", "sigmoid"])
+def test_weights_that_share_nothing_have_no_sink(name: str) -> None:
+    with pytest.raises(ValueError, match=r"scores\.sinks"):
+        attention()[name](Shape(12, 4, 4, 64, 11, 1), scores=ScoreOptions(sinks=True))
+    assert attention()[name].traits["normalized"] is False
+
+
+def test_measures_of_shares_accept_sparsemax_only() -> None:
+    resolved("gpt-tiny", "attention=sparsemax", "measure=entropy")
+    with pytest.raises(SpecError, match=r"weights that sum to 1, but those of attention `sigmoid` may not"):
+        resolved("gpt-tiny", "attention=sigmoid", "measure=entropy")
