@@ -24,6 +24,7 @@ from paribus import cli
 from paribus.cli.console import Session, note, out_json
 from paribus.errors import (
     EXIT_BUG,
+    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_PLUGIN,
@@ -189,7 +190,13 @@ def _report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
 
 
 def _unexpected(error: BaseException) -> int:
-    """Report an unexpected exception as a failure of a third-party plugin or as a bug of Paribus."""
+    """Report an unexpected exception: too little memory, a failure of a third-party plugin, or a bug of Paribus."""
+    from paribus.runner.outcomes import describe_failure
+
+    failure = describe_failure(error)
+    if failure.state == "out-of-memory":
+        note(str(Problem(code=failure.state, message=failure.reason)))
+        return EXIT_FAILED
     last_frame = traceback.extract_tb(error.__traceback__)[-1]
     plugin_frame = _third_party_frame(error)
     frame = plugin_frame or last_frame

@@ -17,6 +17,7 @@ from paribus.cli import main as entrance
 from paribus.cli.console import Session, note, table, terminal_columns
 from paribus.errors import (
     EXIT_BUG,
+    EXIT_FAILED,
     EXIT_PLUGIN,
     EXIT_STORE,
     DataError,
@@ -146,6 +147,17 @@ def test_an_unexpected_error_asks_for_a_bug_report(cli: Cli, monkeypatch: pytest
     assert result.err.startswith("error[bug]: ZeroDivisionError: by (")
     assert result.err.endswith("this is a bug in paribus; please report it with the output of --debug\n")
     assert result.err.count("\n") == 1
+
+
+def test_too_little_memory_is_not_reported_as_a_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def index(self: Session) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 570425344 bytes")
+
+    monkeypatch.setattr(Session, "index", index)
+    result = cli("list")
+    assert result.code == EXIT_FAILED
+    assert result.err.startswith("error[out-of-memory]")
+    assert "570425344 bytes" in result.err
 
 
 @pytest.mark.parametrize("words", [["--debug", "list"], ["list", "--debug"]])
