@@ -100,7 +100,7 @@ def component_page(case: Case, picture: str, presets: list[str]) -> str:
         "Traits": "\n".join(f"- {cell(line)}" for line in describe_traits(entry.traits)),
         "Presets": ", ".join(f"`{name}`" for name in presets),
         "Tests": f"`paribus conform {case.topic}` runs the [checks of this slot](README.md#checks).",
-        "Source": source_of(entry),
+        "Source { data-search-exclude }": source_of(entry),
     }
     texts = [f"## {title}\n\n{text}" if title else text for title, text in sections.items() if text]
     return "\n\n".join([f"# {case.topic}", *texts]) + "\n"

@@ -16,6 +16,8 @@ from string import Template
 from typing import Any, Final
 
 import component_pages
+import site_checks
+import torch
 import yaml
 
 import paribus
@@ -38,13 +40,17 @@ def main() -> int:
     for pattern in (*PAGES, *OTHERS):
         for path in sorted(ROOT.glob(pattern)):
             copy(path.relative_to(ROOT))
+    torch.set_num_threads(1)  # models of pictures are small: threads would only wait for each other
     components = component_pages.write(SOURCES, paribus.installed(no_plugins=True))
     settings = read_settings()
-    settings |= {"nav": list(navigation(components)), "docs_dir": SOURCES.name, "site_dir": "site"}
+    settings |= {"nav": [section for section in navigation(components) if all(section.values())], "docs_dir": SOURCES.name, "site_dir": "site"}
     path = BUILD / "mkdocs.yml"
     path.write_text(yaml.dump(settings, sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", str(path)]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    faults = list(site_checks.problems(BUILD / "site")) if code == 0 else []
+    print("\n".join(faults), end="\n" * bool(faults))
+    return code or bool(faults)
 
 
 def copy(path: Path) -> None:
@@ -62,6 +68,16 @@ def copy(path: Path) -> None:
         linked = (ROOT / path.parent / link).resolve().relative_to(ROOT)
         if (ROOT / linked).is_file():
             copy(linked)
+        elif (ROOT / linked).is_dir():
+            write_index(linked)
+
+
+def write_index(folder: Path) -> None:
+    """Write the page of a folder, which on the site has none: a list of the pages in it."""
+    lines = [f"- [{title(path)}]({path.relative_to(folder).as_posix()})" for path in pages(f"{folder}/**")]
+    target = SOURCES / folder / "README.md"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("\n".join([f"# {folder.name}", "", *lines, ""]), encoding="utf-8")
 
 
 def site_text(path: Path, text: str) -> str:

@@ -209,3 +209,38 @@ def test_every_page_of_the_guide_and_every_decision_is_listed() -> None:
     table = (DOCS / "decisions" / "README.md").read_text()
     pages = [page for page in (DOCS / "decisions").glob("0*.md") if f"]({page.name})" not in table]
     assert pages == []
+
+
+SOURCES = [path for folder in ("core", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))]
+MIN_FRAGMENT = 8  # characters of a message's fixed part
+FOREIGN = re.compile(r"(?<=failed to load: )\w+Error: .*|(?<=accepted no job: ).*")  # reasons of other programs
+MIN_SHARE = 0.4  # of a quoted message that the fixed parts must cover
+
+
+def test_every_message_of_the_troubleshooting_page_exists_in_the_code() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    code = "\n".join(path.read_text() for path in SOURCES)
+    codes = set(re.findall(r"error\[([\w-]+)\]", page))
+    assert len(codes) > 10
+    assert [name for name in sorted(codes) if f'"{name}"' not in code] == []
+    fragments = sorted(set(fixed_parts()), key=len, reverse=True)
+    quotes = [line for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(quotes) > 20
+    assert [quote for quote in quotes if covered_share(quote, fragments) < MIN_SHARE] == []
+
+
+def fixed_parts() -> Iterator[str]:
+    """Yield the strings of the code, and the fixed parts of its f-strings."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= MIN_FRAGMENT:
+                yield node.value.strip()
+
+
+def covered_share(quote: str, fragments: list[str]) -> float:
+    """Return the share of the characters of a quoted message that are fixed parts of messages in the code."""
+    text = re.sub(r"^error\[[\w-]+\][^:]*: ", "", FOREIGN.sub("", quote))
+    rest = text
+    for fragment in fragments:
+        rest = rest.replace(fragment, "\0")
+    return 1 - len(rest.replace("\0", "")) / len(text)
