@@ -176,6 +176,11 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) < 900
 
 
+def test_the_readme_has_the_number_of_components() -> None:
+    count = sum(map(len, paribus.installed(no_plugins=True).index.entries.values()))
+    assert f"| {count} components |" in (ROOT / "README.md").read_text()
+
+
 def test_every_public_name_is_in_the_reference_once() -> None:
     shown = [
         name
