@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, Final, final
 
 from paribus.analysis.api import compare as compare_records
-from paribus.analysis.api import skipped_trials, stopping_decision
-from paribus.analysis.table import Table
-from paribus.errors import escape_unprintable
-from paribus.planning.api import PlannedStudy, study
+from paribus.analysis.api import stopping_decision
+from paribus.analysis.table import Columns, Table
+from paribus.planning.api import PlannedStudy, data_frame, study
 from paribus.registry import Registry
 from paribus.report.markdown import markdown
+from paribus.report.table_views import study_grid, to_csv
 from paribus.report.terminal import table_text
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions, make_launcher
 from paribus.runner.match_time import match_on_time, measure_in_job
 from paribus.runner.progress import Event, OnEvent, ignore_event
-from paribus.runner.progress_bar import StudyProgress
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest, catch_signals
 from paribus.runner.timing import run_timing, timing_plan
 from paribus.slots.launcher import Plugins
 from paribus.storage.store import Trial
 from paribus.train.trial_options import TrialOptions
+
+if TYPE_CHECKING:
+    from altair import LayerChart
+    from pandas import DataFrame
+
+PLOT_WIDTH: Final = 480  # pixels of a chart in a notebook
 
 
 def run(
@@ -35,10 +39,9 @@ def run(
     jobs: int = 1,
     registry: Registry | None = None,
     plugins: Plugins | None = None,
-    on_event: OnEvent | None = None,
+    on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
-    progress: bool | None = None,
 ) -> PlannedStudy:
     """Run the trials of a study that have no record yet, one process per trial, and return the study for `compare`.
 
@@ -47,18 +50,10 @@ def run(
     Classes that exist only in this process (`registry.with_components`) cannot be sent to another one: such a study
     runs in this process, trial by trial. `registry` is by default the one that the study was planned with. `resume` is
     the command that an interrupted run shows to the user. `timing` controls the timing of training steps after the
-    study; None times them where that is short compared with the study. `progress` shows a bar, or a line for each trial
-    where the output is a file; None shows it in a terminal or a notebook only. With `on_event`, nothing is shown.
+    study; None times them where that is short compared with the study.
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned, registry=registry)
-    if on_event is None:
-        if progress or (progress is None and _is_interactive()):
-            with StudyProgress(planned, pending_trials(planned), jobs, _print_line) as shown:
-                return run(
-                    planned, jobs=jobs, registry=registry, plugins=plugins, on_event=shown.on_event, timing=timing
-                )
-        on_event = ignore_event
     if registry is None and isinstance(planned.classes, Registry):
         registry = planned.classes
     store, stop = planned.store, StopRequest()
@@ -93,28 +88,6 @@ def run(
             return planned
     finally:
         launcher.close()
-
-
-def pending_trials(planned: PlannedStudy) -> list[Trial]:
-    """Return the trials of a study that have no record and are needed for a verdict."""
-    skipped = skipped_trials(planned)
-    return [
-        trial
-        for trial in planned.plan.trials
-        if trial.identity not in skipped and planned.store.state(trial.identity) not in ("done", "diverged")
-    ]
-
-
-def _is_interactive() -> bool:
-    """Return whether someone watches the output: in a terminal, or in a notebook."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console.is_interactive or console.is_jupyter
-
-
-def _print_line(text: str) -> None:
-    print(escape_unprintable(text), file=sys.stderr)  # noqa: T201  # a message for the user, as the bar is
 
 
 def _run_planned(planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent) -> PlannedStudy:
@@ -156,13 +129,34 @@ def _run_looks(planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None
 
 @final
 class TableRenderer:
-    """Prints a table as in a terminal, and shows it as Markdown in a notebook."""
+    """Prints a table as in a terminal, and shows it in a notebook, a paper, a data frame."""
 
     def text(self, table: Table, width: int) -> str:
         return table_text(table, width)
 
-    def markdown(self, table: Table) -> str:
-        return markdown(table)
+    def markdown(self, table: Table, columns: Columns) -> str:
+        return markdown(table, columns=columns)
+
+    def latex(self, table: Table, columns: Columns) -> str:
+        from paribus.report.latex import latex
+
+        return latex(study_grid(table, columns), table.study)
+
+    def csv(self, table: Table, columns: Columns) -> str:
+        return to_csv(study_grid(table).records, columns)
+
+    def dataframe(self, table: Table) -> DataFrame:
+        return data_frame(study_grid(table).records, "to_dataframe")
+
+    def html(self, table: Table) -> str:
+        from paribus.report.notebook import notebook_html
+
+        return notebook_html(table)
+
+    def plot(self, table: Table) -> LayerChart:
+        from paribus.report.charts import forest_chart
+
+        return forest_chart(table).properties(width=PLOT_WIDTH)
 
 
 def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = (), strict: bool = False) -> Table:

@@ -32,7 +32,6 @@ def caption_lines(
     `family` is the number of verdicts that are corrected together, where other settings have verdicts too. `families`
     are other claims on the page, each with the same error rate.
     """
-    corrected = f"{family} verdicts, in all settings" if family else plural(len(rows), "variant")
     meant = (
         f"; a difference below {question.margin:g} either way counts as equivalent"
         if question.margin is not None
@@ -47,7 +46,7 @@ def caption_lines(
     yield (
         f"All verdicts{' of variants' if families else ''} together {holding(rows)} with {percent(1 - question.alpha)} "
         f"confidence{_with_families(question, families)}: Student-t on paired differences, "
-        f"Holm over {corrected}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
+        f"{correction(rows, family)}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
     )
     if family and levels:  # which may not be those of the other settings
         yield f"{levels[0].upper()}{levels[1:]}."
@@ -71,6 +70,11 @@ def caption_lines(
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
         yield f"Each trial starts from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from _pairing_gain(rows)
+
+
+def correction(rows: Sequence[Row], family: int = 0) -> str:
+    """Return how the verdicts of these rows, or of all settings together, are corrected."""
+    return f"Holm over {f'{family} verdicts, in all settings' if family else plural(len(rows), 'variant')}"
 
 
 def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:

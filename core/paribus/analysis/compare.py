@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from paribus.analysis.captions import across_machines, caption_lines, warning_lines
+from paribus.analysis.captions import across_machines, caption_lines, correction, warning_lines
 from paribus.analysis.early_stopping import (
     RowInput,
     VariantState,
@@ -211,6 +211,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
         seeds=question.seeds,
         baseline=baseline,
         rows=rows,
+        correction=correction(rows, family),
         caption=tuple(caption_lines(question, rows, every, family, families)),
         warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, paired)),
         notes=(*dropped, *skipped_notes(counts, question), *selection.notes),

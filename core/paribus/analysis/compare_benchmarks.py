@@ -74,7 +74,7 @@ class BenchmarkComparison:
             Column("benchmark", wrap="name"),
             Column("before", align_right=True),
             Column("after", align_right=True),
-            Column("after / before"),
+            Column("after / before", key="ratio"),
             Column("A/A", align_right=True),
             Column("verdict", wrap="verdict"),
         )

@@ -75,7 +75,11 @@ class RunComparison:
 
     def grid(self) -> Grid:
         heads = [Column("variant", wrap="name"), Column("n", align_right=True), Column("before", align_right=True)]
-        heads += [Column("after", align_right=True), Column("after - before"), Column("verdict", wrap="verdict")]
+        heads += [
+            Column("after", align_right=True),
+            Column("after - before", key="difference"),
+            Column("verdict", wrap="verdict"),
+        ]
         return Grid(
             title=f"{clean(self.metric)}, {self.better} is better",
             columns=heads,
@@ -278,10 +282,10 @@ class TrialDiff:
         return Grid(
             title="two trials",
             columns=[
-                Column("", wrap="name"),
+                Column("", wrap="name", key="metric"),
                 Column("before", align_right=True),
                 Column("after", align_right=True),
-                Column("after - before", align_right=True),
+                Column("after - before", align_right=True, key="difference"),
             ],
             rows=[_number_cells(*row) for row in self.rows],
             header=self.header,

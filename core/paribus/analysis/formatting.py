@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple, final
 
 from paribus.analysis.table import Row, Table
-from paribus.errors import escape_unprintable
+from paribus.errors import Problem, SpecError, closest_match, escape_unprintable, join_names
 
 NO_VALUE: Final = "-"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -65,11 +65,17 @@ def compact(value: float, step: int, units: str) -> str:
 
 @final
 class Column(NamedTuple):
-    """A column: its name, its alignment, and how its cells may be wrapped."""
+    """A column: its heading, its alignment, how its cells may be wrapped, and its name in `--columns`, CSV and JSON."""
 
     name: str
     align_right: bool = False
     wrap: Literal["", "name", "verdict"] = ""
+    key: str = ""  # empty if it is the heading
+
+    @property
+    def id(self) -> str:
+        """The name by which it is chosen."""
+        return self.key or self.name
 
 
 @final
@@ -78,6 +84,7 @@ class Cell(NamedTuple):
 
     text: str
     kind: str = ""
+    note: str = ""  # the letter of a note in LaTeX
 
 
 @final
@@ -94,13 +101,18 @@ class Grid:
     remarks: Sequence[tuple[str, Sequence[str]]] = ()  # lines below the table, by their mark
     records: Sequence[Mapping[str, Any]] = ()  # the same rows as plain numbers
     extra: Sequence[Grid] = ()  # separate tables in LaTeX
+    caption: str = ""  # a short one for a paper; by default the title and the first remarks
+    full_page: bool = False  # whether LaTeX may use both columns of a page
 
     @property
     def stacked(self) -> Sequence[Sequence[Cell]]:
         """Each row as a name with lines below it."""
         names = [column.name for column in self.columns[1:]]
         return self.narrow_rows or [
-            [name, *(Cell(f"{label}: {text}", kind) for label, (text, kind) in zip(names, cells, strict=True) if text)]
+            [
+                name,
+                *(Cell(f"{label}: {text}", kind) for label, (text, kind, _) in zip(names, cells, strict=True) if text),
+            ]
             for name, *cells in self.rows
         ]
 
@@ -115,11 +127,48 @@ class Grid:
             replace(self, columns=[self.columns[0], *self.columns[index:]], rows=costs, cost_columns=0),
         )
 
+    def select(self, names: Sequence[str] | None, *, others: bool = False) -> Grid:
+        """Return the table with these columns, in this order, by key or heading; None stands for all.
+
+        With `others`, unknown columns are ignored and the names of rows stay: for tables beside the main one.
+        """
+        if names is None:
+            return self
+        index_of = {name: index for index, column in enumerate(self.columns) for name in (column.name, column.id)}
+        if not others:
+            refuse_unknown_columns(names, [column.id for column in self.columns], index_of)
+        indices = [index for index, column in enumerate(self.columns) if others and column.wrap == "name"]
+        indices = list(dict.fromkeys([*indices, *(index_of[name] for name in names if name in index_of)]))
+        return replace(
+            self,
+            columns=[self.columns[index] for index in indices],
+            rows=[[row[index] for index in indices] for row in self.rows],
+            narrow_rows=(),
+            cost_columns=0,
+        )
+
     def with_column(self, column: Column, cells: Sequence[Cell]) -> Grid:
         """Return the table with one more column before the verdict."""
         index = len(self.columns) - self.cost_columns - 1
         rows = [[*row[:index], cell, *row[index:]] for row, cell in zip(self.rows, cells, strict=True)]
         return replace(self, columns=[*self.columns[:index], column, *self.columns[index:]], rows=rows)
+
+
+def refuse_unknown_columns(names: Sequence[str], valid: Sequence[str], known: Collection[str] = ()) -> None:
+    """Raise one error for all names that are neither valid nor known by another name, or if there are none."""
+    messages = {f'unknown column "{name}"': name for name in names if name not in valid and name not in known}
+    problems = [
+        Problem(
+            code="unknown-column",
+            path="columns",
+            message=message,
+            suggestion=closest_match(name, [*valid, *known]),
+            valid=join_names(valid, limit=40),
+        )
+        for message, name in (messages if names else {"no column is chosen": ""}).items()
+    ]
+    if problems:
+        raise SpecError(*problems)
 
 
 def row_cells(texts: Sequence[str], kind: str = "") -> list[Cell]:

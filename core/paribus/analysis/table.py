@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, final
 
 from paribus.analysis.certificates import Certificate
 from paribus.analysis.costs import Cost
 from paribus.analysis.verdicts import Better, Kind, Verdict
+
+if TYPE_CHECKING:
+    from altair import LayerChart
+    from pandas import DataFrame
 
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
 TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs", "needs_range")
@@ -150,17 +154,33 @@ class Section:
     ok: bool = True  # whether all is there that the study plans
 
 
+Columns: TypeAlias = Sequence[str] | None  # their names, or None for the usual ones
 TEXT_WIDTH: Final = 80  # of a printed table, in columns
 
 
 class Renderer(Protocol):
-    """Output formats of a table. `paribus.compare` hands one in, so that `print(table)` works."""
+    """Output formats of a table. `paribus.compare` hands one in, so that `print(table)` and the others work."""
 
     def text(self, table: Table, width: int) -> str:
         """Return the table as plain text."""
 
-    def markdown(self, table: Table) -> str:
+    def markdown(self, table: Table, columns: Columns) -> str:
         """Return the table as Markdown."""
+
+    def latex(self, table: Table, columns: Columns) -> str:
+        """Return the table as LaTeX."""
+
+    def csv(self, table: Table, columns: Columns) -> str:
+        """Return the rows as CSV."""
+
+    def dataframe(self, table: Table) -> DataFrame:
+        """Return the rows as a data frame of pandas."""
+
+    def html(self, table: Table) -> str:
+        """Return the table for a notebook."""
+
+    def plot(self, table: Table) -> LayerChart:
+        """Return the chart of the differences."""
 
 
 @final
@@ -180,6 +200,7 @@ class Table:
     warnings: tuple[str, ...]  # what weakens it
     notes: tuple[str, ...]  # trials that are not in it, and why
     certificates: Mapping[str, Certificate]
+    correction: str = ""  # of its verdicts: `Holm over 4 variants`
     stage: str = ""  # at whose end the metric is measured, of a study with several
     families: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
     setting: str = ""  # in which it was held, of a study with several
@@ -213,12 +234,37 @@ class Table:
     def __str__(self) -> str:
         return repr(self) if self.renderer is None else self.renderer.text(self, TEXT_WIDTH).rstrip()
 
-    def to_markdown(self) -> str:
-        """Return the table for a README or a pull request."""
-        return repr(self) if self.renderer is None else self.renderer.markdown(self)
+    def to_markdown(self, columns: Columns = None) -> str:
+        """Return the table for a README or a pull request, with these columns or all."""
+        return repr(self) if self.renderer is None else self.renderer.markdown(self, columns)
+
+    def to_latex(self, columns: Columns = None) -> str:
+        """Return a table for one column of a paper, and one of the costs for a page; or one with these columns."""
+        return self._render.latex(self, columns)
+
+    def to_csv(self, columns: Columns = None) -> str:
+        """Return the rows as CSV, numbers unrounded, with these columns or all."""
+        return self._render.csv(self, columns)
+
+    def to_dataframe(self) -> DataFrame:
+        """Return the rows as a data frame: those of `to_csv`. This needs the extra `pandas`."""
+        return self._render.dataframe(self)
+
+    def plot(self) -> LayerChart:
+        """Return the differences with their intervals as an Altair chart, of the first of several settings."""
+        return self._render.plot(self)
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
+
+    def _repr_html_(self) -> str | None:
+        return None if self.renderer is None else self.renderer.html(self)
+
+    @property
+    def _render(self) -> Renderer:
+        if self.renderer is None:
+            raise ValueError("this table has no renderer; `paribus.compare` returns one that has.")
+        return self.renderer
 
     def to_json(self) -> dict[str, Any]:
         """Return valid JSON: every number is finite, or null."""

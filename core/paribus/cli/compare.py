@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 _VALID: Final = (
     "two trials (folders or identities), two folders of trials, NAME@CODE of the store, or two benchmark reports"
 )
+
+
+Columns: TypeAlias = tuple[str, ...] | None
+
+
+def _column_names(context: click.Context, parameter: click.Parameter, text: str | None) -> Columns:
+    """Return the names that commas separate; None without the option."""
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @click.command("compare")
@@ -62,13 +71,19 @@ _VALID: Final = (
     "--json", "shape", flag_value="json", help="Print JSON rows of variant, metric, n, difference, low, high, verdict."
 )
 @click.option(
+    "--columns",
+    callback=_column_names,
+    metavar="NAMES",
+    help="Columns of the table, Markdown, LaTeX or CSV, in order: variant,n,difference,verdict,parameters.",
+)
+@click.option(
     "--results",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
     help="Write the table and the metrics of each trial to FOLDER.",
 )
 @click.pass_obj
-def verb(
+def verb(  # noqa: PLR0913, PLR0917  # one parameter for each option
     session: Session,
     study: str,
     other: str | None,
@@ -78,6 +93,7 @@ def verb(
     machines: str | None,
     fail_if: tuple[str, ...],
     shape: str | None,
+    columns: Columns,
     results: Path | None,
 ) -> int:
     """Print the verdict of each variant of a study.
@@ -92,11 +108,13 @@ def verb(
     from paribus.analysis.gates import check_study, parse_gates
 
     gates, shape = parse_gates(fail_if), shape or "text"
-    ended = _compare_reports(study, other, gates, shape, across=machines == "any")
+    if shape == "json" and columns is not None:
+        raise _usage_error("--json has all columns", "--columns with --markdown, --latex, --csv or none of them")
+    ended = _compare_reports(study, other, gates, shape, columns, across=machines == "any")
     if ended is not None:
         return ended
     if other is not None:
-        return _compare_sides(study, other, store, gates, shape, metric=metric, machines=machines)
+        return _compare_sides(study, other, store, gates, shape, columns, metric=metric, machines=machines)
     from paribus.analysis.api import compare
     from paribus.planning.api import study as planned_of
     from paribus.report.markdown import markdown
@@ -110,8 +128,12 @@ def verb(
     if results is not None:
         _write_results(session, study, planned, table, results)
     gate_results = check_study(gates, table)
-    renderers = {"text": lambda: show_table(table), "markdown": lambda: out(markdown(table))}
-    _print_table(shape, renderers, lambda: study_grid(table), table.to_json, planned.name, gate_results)
+    renderers = {
+        "text": lambda: show_table(table, columns=columns),
+        "markdown": lambda: out(markdown(table, columns=columns)),
+    }
+    grid = partial(study_grid, table, columns if shape == "latex" else None)  # CSV chooses among numbers
+    _print_table(shape, renderers, grid, table.to_json, planned.name, columns, gate_results)
     return EXIT_OK if table.ok and not _any_tripped(gate_results) else EXIT_FAILED
 
 
@@ -124,7 +146,7 @@ def _write_results(session: Session, study: str, planned: PlannedStudy, table: T
 
 
 def _compare_reports(
-    baseline_path: str, path: str | None, gates: Sequence[Gate], shape: str, *, across: bool
+    baseline_path: str, path: str | None, gates: Sequence[Gate], shape: str, columns: Columns, *, across: bool
 ) -> int | None:
     """Compare two benchmark reports or folders of them; return the exit code, or None if neither is a report."""
     from paribus.analysis.benchmark_reports import is_report, read_both_sides
@@ -140,8 +162,7 @@ def _compare_reports(
         return None
     table = compare_benchmarks(*sides, across=across)
     results = check_benchmarks(gates, table)
-    grid = table.grid()
-    _print_grid(shape, grid, table.to_json, "benchmarks", results)
+    _print_grid(shape, table.grid(), table.to_json, "benchmarks", columns, results)
     return EXIT_FAILED if _any_tripped(results) else EXIT_OK
 
 
@@ -151,6 +172,7 @@ def _print_table(
     grid: Callable[[], Grid],
     document: Callable[[], dict[str, Any]],
     name: str,
+    columns: Columns,
     results: Sequence[GateResult] = (),
 ) -> None:
     """Print a table in the requested format, and the results of the gates."""
@@ -159,7 +181,7 @@ def _print_table(
     elif shape == "csv":
         from paribus.report.table_views import to_csv
 
-        out(to_csv(grid().records).removesuffix("\n"))
+        out(to_csv(grid().records, columns).removesuffix("\n"))
     elif shape == "latex":
         from paribus.report.latex import latex
 
@@ -184,6 +206,7 @@ def _compare_sides(
     store: Path,
     gates: Sequence[Gate],
     shape: str,
+    columns: Columns,
     *,
     metric: str,
     machines: str | None,
@@ -200,11 +223,11 @@ def _compare_sides(
             valid = "two folders of trials, with several seeds each"
             raise NotComparableError(Problem(code="missing-interval", path="--fail-if", message=message, valid=valid))
         comparison = compare_trials(baseline_side, variant_side, elsewhere=across, strict=strict)
-        _print_grid(shape, comparison.grid(), comparison.to_json, "trials")
+        _print_grid(shape, comparison.grid(), comparison.to_json, "trials", columns)
         return EXIT_OK
     table = compare_runs(baseline_side, variant_side, metric=metric, elsewhere=across, strict=strict)
     results = check_table(gates, table)
-    _print_grid(shape, table.grid(), table.to_json, "trials", results)
+    _print_grid(shape, table.grid(), table.to_json, "trials", columns, results)
     return EXIT_OK if table.ok and not _any_tripped(results) else EXIT_FAILED
 
 
@@ -218,10 +241,16 @@ def _side(text: str, store: Path) -> TrialSet:
 
 
 def _print_grid(
-    shape: str, grid: Grid, document: Callable[[], dict[str, Any]], name: str, results: Sequence[GateResult] = ()
+    shape: str,
+    grid: Grid,
+    document: Callable[[], dict[str, Any]],
+    name: str,
+    columns: Columns,
+    results: Sequence[GateResult] = (),
 ) -> None:
     from paribus.report.markdown import grid_markdown
     from paribus.report.terminal import show_grid
 
-    renderers = {"text": lambda: show_grid(grid), "markdown": lambda: out(grid_markdown(grid))}
-    _print_table(shape, renderers, lambda: grid, document, name, results)
+    chosen = grid if shape == "csv" else grid.select(columns)
+    renderers = {"text": lambda: show_grid(chosen), "markdown": lambda: out(grid_markdown(chosen))}
+    _print_table(shape, renderers, lambda: chosen, document, name, columns, results)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from paribus.assembly.components import Classes, make
-from paribus.errors import Problem, StoreError
+from paribus.errors import Problem, SpecError, StoreError, missing_package
 from paribus.planning.comparability import EvaluationPreview
 from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
@@ -22,6 +22,9 @@ from paribus.storage.atomic import cache_folder, digest_json
 from paribus.storage.store import STORE, Store, Trial
 from paribus.studies.budgets import FlopsPerStep
 from paribus.studies.study import Study, default_name, locate_study, read_study
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
@@ -55,6 +58,10 @@ class PlannedStudy:
     def name(self) -> str:
         """Name of the study, and of its folder in the store."""
         return self.plan.study.name
+
+    def records_dataframe(self) -> DataFrame:
+        """Return `paribus.records` of the study as a data frame. This needs the extra `pandas`."""
+        return data_frame(records(self), "records_dataframe")
 
     def check_shapes(self, spec: Mapping[str, Any]) -> None:
         """Assemble a resolved spec on the meta device, to raise the errors that only its components can find."""
@@ -131,6 +138,15 @@ def records(planned: PlannedStudy | str | Path) -> list[dict[str, Any]]:
     shared = [trial for setting in planned.plan.settings for trials in setting.trials.values() for trial in trials]
     unique = {(trial.setting, trial.identity): trial for trial in (*planned.plan.trials, *shared)}
     return [row for trial in unique.values() for row in _rows(trial, planned.store.record(trial.identity))]
+
+
+def data_frame(rows: Sequence[Mapping[str, Any]], caller: str) -> DataFrame:
+    """Return rows as a data frame of pandas."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise SpecError(missing_package("pandas", "pandas", f"`{caller}`", path=caller)) from error
+    return pd.DataFrame.from_records(list(rows))
 
 
 def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:

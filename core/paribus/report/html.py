@@ -258,7 +258,7 @@ def _table(grid: Grid) -> str:
     kinds = ["right" if head.align_right else "folds" if head.wrap else "" for head in grid.columns]
     heads = "".join(cell("th", head.name, align) for head, align in zip(grid.columns, kinds, strict=True))
     rows = (
-        "".join(cell("td", text, align, kind) for (text, kind), align in zip(row, kinds, strict=True))
+        "".join(cell("td", text, align, kind) for (text, kind, _), align in zip(row, kinds, strict=True))
         for row in grid.rows
     )
     return f'<div class="wide"><table>{"".join(f"<tr>{row}</tr>" for row in (heads, *rows))}</table></div>'

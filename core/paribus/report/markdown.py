@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from paribus.analysis.formatting import Cell, Column, Grid, clean
-from paribus.analysis.table import Table
+from paribus.analysis.table import Columns, Table
 from paribus.report import table_views
 from paribus.report.provenance import TrialRun, git_commit, provenance_lines
 from paribus.storage.atomic import FILES, Files, make_folder, write_bytes
@@ -21,7 +21,6 @@ from paribus.storage.store import Trial
 if TYPE_CHECKING:
     from paribus.planning.api import PlannedStudy  # numpy, which comparing two reports does not need
 
-CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
 RESULTS: Final = "RESULTS.md"
 RECORDS: Final = "records.jsonl"
@@ -45,9 +44,9 @@ KEPT: Final = (
 )
 
 
-def markdown(table: Table, *, heading: int = 2) -> str:
+def markdown(table: Table, *, heading: int = 2, columns: Columns = None) -> str:
     """Return the whole table with its certificates, warnings and captions, under a heading of this level."""
-    return "\n".join([*_lines(table, heading), ""])
+    return "\n".join([*_lines(table, heading, columns), ""])
 
 
 def grid_markdown(grid: Grid) -> str:
@@ -56,7 +55,7 @@ def grid_markdown(grid: Grid) -> str:
     return "\n".join([f"## {escaped(grid.title)}", "", *header, "", *_bars(grid), *_remarks(grid.remarks), ""])
 
 
-def _lines(table: Table, heading: int) -> Iterator[str]:
+def _lines(table: Table, heading: int, columns: Columns) -> Iterator[str]:
     yield f"{'#' * heading} {escaped(table_views.table_title(table))}"
     yield ""
     if table.other_settings:
@@ -67,25 +66,25 @@ def _lines(table: Table, heading: int) -> Iterator[str]:
         yield from (f"- {escaped(line)}" for line in section.lines)
         yield ""
     if not table.other_settings:
-        yield from _body(table, heading + 1)
+        yield from _body(table, heading + 1, columns)
         return
     common, tables = table_views.split_notes(table)
     for setting in tables:
         yield from (f"{'#' * (heading + 1)} {escaped(setting.setting)}", "")
-        yield from _body(setting, heading + 2)
+        yield from _body(setting, heading + 2, columns)
         yield ""
     yield f"{'#' * (heading + 1)} all of them"
     yield from _remarks(table_views.table_remarks(common))
 
 
-def _body(table: Table, heading: int) -> Iterator[str]:
+def _body(table: Table, heading: int, columns: Columns) -> Iterator[str]:
     """Yield the rows, the certificates, other families, and the remarks."""
-    yield from _bars(table_views.verdict_grid(table))
+    yield from _bars(table_views.chosen_grid(table, columns))
     yield ""
     yield from _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:
         yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
-        yield from _bars(table_views.family_grid(family))
+        yield from _bars(table_views.family_grid(family).select(columns, others=True))
         yield ""
         yield from _certificates(table_views.family_certificate_lines(family))
         yield from ("",) if family.certificates else ()
@@ -105,7 +104,7 @@ def _cell(head: Column, cell: Cell) -> str:
     if head.wrap == "name":
         return code(cell.text, cell=True)
     text = escaped(cell.text) if head.wrap else cell.text
-    return f"**{text}**" if cell.kind in CLAIMED else text
+    return f"**{text}**" if cell.kind in table_views.CLAIMED else text
 
 
 def _line(texts: Sequence[str]) -> str:

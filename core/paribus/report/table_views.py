@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from paribus.analysis.captions import holding
 from paribus.analysis.certificates import Certificate
 from paribus.analysis.costs import LABELS, Cost
 from paribus.analysis.formatting import (
@@ -28,15 +29,22 @@ from paribus.analysis.formatting import (
     format_count,
     format_difference,
     format_number,
+    percent,
+    refuse_unknown_columns,
     row_cells,
     row_decimals,
+    span,
     table_decimals,
 )
-from paribus.analysis.table import Family, Row, Table
+from paribus.analysis.table import Columns, Family, Row, Table
 
 WORDS: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # what is not broken while there is room
 PARTS: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
 BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
+CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")  # kinds of verdicts that are decided
+SETTING: Final = "setting"
+COUNT: Final = " (n = "  # in a title, where all rows have one number of seeds
+VERDICT_COLUMNS: Final = ("variant", "n", "mean", "difference", "verdict")
 FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text
 
 
@@ -133,15 +141,22 @@ def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
         columns=[
             Column("variant", wrap="name"),
             Column("n", align_right=True),
-            Column(clean(table.metric.rpartition("/")[2]), align_right=True),
+            Column(clean(table.metric.rpartition("/")[2]), align_right=True, key="mean"),
             Column("difference"),
             Column("verdict", wrap="verdict"),
-            *(Column(LABELS[name], align_right=True) for name in costs),
+            *(Column(LABELS[name], align_right=True, key=name) for name in costs),
         ],
         rows=[_verdict(row, digits[row.variant], costs) for row in rows],
         narrow_rows=[_lines(row, digits[row.variant], clean(table.metric), costs) for row in rows],
         cost_columns=len(costs),
     )
+
+
+def chosen_grid(table: Table, columns: Columns) -> Grid:
+    """Return the rows of one setting with these columns, by default all that any row has."""
+    if columns is None:
+        return verdict_grid(table)
+    return verdict_grid(table, list(LABELS)).select([name for name in columns if name != SETTING])
 
 
 def family_grid(family: Family) -> Grid:
@@ -232,28 +247,70 @@ def _overview(row: Row, decimals: int) -> str:
     return f"{format_bare_difference(row, decimals)} {row.kind}".strip()
 
 
-def study_grid(table: Table) -> Grid:
-    """Return the variants of all settings as one grid, for LaTeX and CSV."""
-    costs = shown_costs(table)
-    every = [verdict_grid(setting, costs) for setting in table.settings]
-    several = bool(table.other_settings)
-    return replace(
-        every[0],
-        columns=[*([Column("setting")] if several else []), *every[0].columns],
-        rows=[
-            [*([Cell(clean(setting.setting))] if several else []), *row]
-            for setting, grid in zip(table.settings, every, strict=True)
-            for row in grid.rows
-        ],
-        narrow_rows=(),
-        cost_columns=0,
-        remarks=_remarks(table),
-        records=[*_records(table)],
-        extra=[_family(setting, family) for setting in table.settings for family in setting.families],
+def study_grid(table: Table, columns: Columns = None) -> Grid:
+    """Return the variants of all settings as one grid, for LaTeX and CSV, with a grid for each family.
+
+    By default the costs are a grid of their own, for a full page. `columns` chooses others; settings are always there.
+    """
+    families = [(part, family) for part in table.settings for family in part.families]
+    extra = [without_shared_count(_family(part, family)).select(columns, others=True) for part, family in families]
+    if columns is not None:
+        grid = _all_settings(table, columns)
+    else:
+        grid = without_shared_count(_all_settings(table, VERDICT_COLUMNS))
+        costs = [name for name in LABELS if any(name in shown_costs(part) for part in table.settings)]
+        extra = [*([_cost_grid(table, costs)] if costs else []), *extra]
+    records = list(table_records(table))
+    return replace(grid, caption=short_caption(table), remarks=_remarks(table), records=records, extra=extra)
+
+
+def _all_settings(table: Table, columns: Sequence[str]) -> Grid:
+    """Return these columns of the rows of all settings, after the name of the setting where there are several."""
+    grids = [chosen_grid(part, columns) for part in table.settings]
+    rows = [row for grid in grids for row in grid.rows]
+    if not table.other_settings:
+        return replace(grids[0], rows=rows)
+    names = [Cell(clean(part.setting)) for part, grid in zip(table.settings, grids, strict=True) for _ in grid.rows]
+    rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    return replace(grids[0], columns=[Column(SETTING), *grids[0].columns], rows=rows)
+
+
+def _cost_grid(table: Table, costs: Sequence[str]) -> Grid:
+    """Return the costs of all settings beside the metric."""
+    title = f"{clean(table.study)}: {clean(table.metric)} and costs"
+    rows = [row for part in table.settings for row in (part.baseline, *part.rows)]
+    rough = any(row.costs[name].rough for row in rows for name in costs)
+    caption = (
+        f"{title}: of the baseline, and of each variant as multiples of the baseline's"
+        + ("; brackets are intervals" if any(row.costs[name].low is not None for row in rows for name in costs) else "")
+        + ("; ~ is approximate, as trials shared a machine" if rough else "")
+        + "."
+    )
+    return replace(_all_settings(table, ["variant", "mean", *costs]), title="costs", caption=caption, full_page=True)
+
+
+def without_shared_count(grid: Grid) -> Grid:
+    """Return a grid without the column n, if n is the same in all rows; the title then has it."""
+    index = next((index for index, column in enumerate(grid.columns) if column.id == "n"), None)
+    counts = {row[index].text for row in grid.rows} if index is not None else set()
+    if len(counts) != 1:
+        return grid
+    chosen = [column.id for column in grid.columns if column.id != "n"]
+    return replace(grid.select(chosen), title=f"{grid.title}{COUNT}{counts.pop()})")
+
+
+def short_caption(table: Table) -> str:
+    """Return a caption for a paper, in fewer than 60 words: what is compared, n, confidence, correction and margin."""
+    rows = [row for part in table.settings for row in part.rows]
+    margin = "" if table.margin is None else f" A difference within ±{table.margin:g} counts as equivalent."
+    return (
+        f"{table_title(table)}. Differences are variant minus baseline on the same seed (n = "
+        f"{span([row.n for row in rows])}), with confidence intervals. All verdicts together {holding(rows)} with "
+        f"{percent(1 - table.alpha)} confidence (Student-t, {table.correction}).{margin}"
     )
 
 
-def _records(table: Table) -> Iterator[dict[str, Any]]:
+def table_records(table: Table) -> Iterator[dict[str, Any]]:
     """Yield the rows as plain numbers, then steps and effects with the `family` that they belong to."""
     settings = [
         ({"setting": setting_table.setting} if table.other_settings else {}, setting_table)
@@ -304,9 +361,12 @@ def _alike(lines_of_settings: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(line for line in lines_of_settings[0] if all(line in lines for lines in lines_of_settings))
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV: unknown values are empty, and no text is a formula."""
+def to_csv(rows: Sequence[Mapping[str, Any]], columns: Columns = None) -> str:
+    """Return rows as CSV, with these columns or all: unknown values are empty, and no text is a formula."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
+    if columns is not None:
+        refuse_unknown_columns(columns, heads)
+        heads = list(dict.fromkeys(columns))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(heads)

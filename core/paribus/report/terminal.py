@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from paribus.analysis.formatting import TIMES, Cell, Column, Grid, clean
-from paribus.analysis.table import Table
+from paribus.analysis.table import Columns, Table
 from paribus.report import table_views
 from paribus.report.plots import MIN_WIDTH, Forest
 
@@ -144,7 +144,7 @@ class Pen:
 
         for name, *lines in grid.stacked:
             yield Text(self.plain(name.text), style="bold")
-            for text, kind in lines:
+            for text, kind, _ in lines:
                 line = Text(self.plain(text), style=STYLES.get(kind, ""), overflow="fold")
                 yield Padding(line, (0, 0, 0, 2))
 
@@ -198,9 +198,9 @@ def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
     return file.getvalue()
 
 
-def show_table(table: Table, console: Console | None = None) -> None:
-    """Print a table."""
-    print_parts(partial(_parts, table), console)
+def show_table(table: Table, console: Console | None = None, columns: Columns = None) -> None:
+    """Print a table, with these columns or all and a plot."""
+    print_parts(partial(_parts, table, columns=columns), console)
 
 
 def table_text(table: Table, width: int, *, color: bool = False) -> str:
@@ -208,7 +208,7 @@ def table_text(table: Table, width: int, *, color: bool = False) -> str:
     return parts_as_text(partial(_parts, table), width, color=color)
 
 
-def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
+def _parts(table: Table, pen: Pen, columns: Columns = None) -> Iterator[RenderableType]:
     """Yield a table, or all settings of a study: an overview, sections, and each in full."""
     yield pen.title(table_views.table_title(table))
     yield ""
@@ -219,24 +219,24 @@ def _parts(table: Table, pen: Pen) -> Iterator[RenderableType]:
         yield pen.marked([("-", clean(line)) for line in section.lines])
     if not table.other_settings:
         yield from ("",) if table.sections else ()
-        yield from _body(table, pen)
+        yield from _body(table, pen, columns)
         return
     common, tables = table_views.split_notes(table)
     for setting in tables:
         yield from ("", pen.title(clean(setting.setting)), "")
-        yield from _body(setting, pen)
+        yield from _body(setting, pen, columns)
     yield from pen.remarks(table_views.table_remarks(common))
 
 
-def _body(table: Table, pen: Pen) -> Iterator[RenderableType]:
+def _body(table: Table, pen: Pen, columns: Columns) -> Iterator[RenderableType]:
     """Yield verdicts and costs, certificates, other families, and remarks."""
-    yield from pen.grid(table_views.verdict_grid(table), partial(_picture, table))
+    yield from pen.grid(table_views.chosen_grid(table, columns), partial(_picture, table) if columns is None else None)
     yield ""
     if certificates := table_views.certificate_lines(table.certificates):
         yield pen.marked([(mark, f"{name}: {text}") for mark, name, text in certificates])
     for family in table.families:
         yield from ("", pen.title(clean(family.title)))
-        yield from pen.grid(table_views.family_grid(family))
+        yield from pen.grid(table_views.family_grid(family).select(columns, others=True))
         lines = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]
         yield pen.marked([*lines, *(("·", clean(line)) for line in family.caption)])
     yield from pen.remarks(table_views.table_remarks(table))

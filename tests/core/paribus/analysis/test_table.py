@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.api import TableRenderer
+from paribus.errors import SpecError
 from paribus.report.markdown import markdown
 from paribus.report.terminal import table_text
 
+Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
 
@@ -38,3 +42,46 @@ def test_the_repr_of_a_table_lists_its_verdicts(table: Table) -> None:
     assert len(repr(table)) < 200
     for row in table.rows:
         assert f"{row.variant}: {row.verdict}" in repr(table)
+
+
+def test_a_notebook_shows_html_with_a_picture_of_each_interval(table: Table) -> None:
+    html = table._repr_html_()
+    assert html is not None
+    assert html.count("<svg") == len(table.rows)
+    assert "<script" not in html
+    assert all(row.verdict in html for row in table.rows)
+
+
+def test_names_in_html_are_text(make: Make, ask: Ask, study: Study) -> None:
+    entries = study(baseline=[2.0, 2.1, 1.9])
+    entries += [make("<script>x</script>", seed, varied={"norm": "rmsnorm"}, loss=1.9) for seed in range(3)]
+    html = compare(entries, ask(entries)).with_renderer(TableRenderer())._repr_html_()
+    assert html is not None
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_a_data_frame_has_a_row_for_each_variant(table: Table) -> None:
+    frame = table.to_dataframe()
+    assert list(frame["variant"]) == ["baseline", "mqa", "gqa"]
+    assert frame["difference"].iloc[1] == pytest.approx(0.5)
+    assert np.isnan(frame["difference"].iloc[0])
+
+
+def test_a_data_frame_without_pandas_names_the_extra(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SpecError, match=r"paribus\[pandas\]"):
+        table.to_dataframe()
+
+
+def test_the_plot_is_a_chart_of_the_differences(table: Table) -> None:
+    document = table.plot().to_dict()
+    assert document["width"] == 480
+    assert "mqa" in str(document["datasets"])
+
+
+def test_latex_and_csv_have_the_chosen_columns(table: Table) -> None:
+    assert table.to_csv(["variant", "n"]).splitlines()[1] == "baseline,3"
+    assert "variant & verdict" in table.to_latex(["variant", "verdict"])
+    assert r"\begin{table*}" in table.to_latex()
+    assert "| variant | verdict |" in table.to_markdown(["variant", "verdict"])

@@ -53,6 +53,30 @@ def test_two_reports_are_compared_in_every_format(cli: Callable[..., Any], repor
     assert "| `test_a` |" in cli("compare", "a.json", "b.json", "--markdown").out
 
 
+def test_columns_are_chosen_in_every_format(cli: Callable[..., Any], report: Callable[..., None]) -> None:
+    report("a.json")
+    report("b.json", 1.3, seed=1)
+    chosen = ("--columns", "verdict, benchmark")
+    assert "| **slower** | `test_a` |" in cli("compare", "a.json", "b.json", "--markdown", *chosen).out.splitlines()
+    assert "verdict & benchmark" in cli("compare", "a.json", "b.json", "--latex", *chosen).out
+    assert ["slower", "test_a"] in [
+        line.split() for line in cli("compare", "a.json", "b.json", *chosen).out.splitlines()
+    ]
+    csv_text = cli("compare", "a.json", "b.json", "--csv", "--columns", "benchmark,ratio").out
+    assert csv_text.splitlines()[0] == "benchmark,ratio"
+
+
+def test_an_unknown_column_is_one_clear_line(cli: Callable[..., Any], report: Callable[..., None]) -> None:
+    report("a.json")
+    for shape in (["--markdown"], ["--latex"], ["--csv"], []):
+        result = cli("compare", "a.json", "a.json", *shape, "--columns", "benchmark,verdct")
+        assert (result.code, result.out) == (EXIT_SPEC, "")
+        assert 'unknown column "verdct"; did you mean "verdict"? valid: benchmark, ' in result.err
+        assert result.err.count("\n") == 1
+    result = cli("compare", "a.json", "a.json", "--json", "--columns", "verdict")
+    assert result.code == EXIT_SPEC
+
+
 def test_a_tripped_gate_exits_with_1_and_a_reason(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.analysis.compare import compare
-from paribus.analysis.formatting import clean
+from paribus.analysis.formatting import Cell, Column, Grid, clean
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.report.latex import LETTERS, escaped, latex
+from paribus.errors import SpecError
+from paribus.report.latex import latex
+from paribus.report.latex_text import LETTERS, escaped
 from paribus.report.table_views import study_grid, to_csv
 
 Make = Callable[..., TrialEntry]
@@ -82,24 +84,66 @@ def test_braces_and_environments_are_closed(source: str) -> None:
         assert depth >= 0
     assert depth == 0
     assert bare.count("$") % 2 == 0
-    opened = re.findall(r"\\begin\{(\w+)\}", source)
-    assert opened == ["table", "tabular"]
-    assert re.findall(r"\\end\{(\w+)\}", source) == opened[::-1]
+    opened = re.findall(r"\\begin\{([\w*]+)\}", source)
+    assert opened == ["table", "tabular", "minipage", "table*", "tabular"]
+    assert sorted(re.findall(r"\\end\{([\w*]+)\}", source)) == sorted(opened)
 
 
 def test_every_row_has_as_many_cells_as_there_are_columns(source: str) -> None:
-    columns = re.search(r"\\begin\{tabular\}\{(\w+)\}", source)
+    main = source.partition("table*")[0]
+    columns = re.search(r"\\begin\{tabular\}\{@\{\}(.+)@\{\}\}", main)
     assert columns is not None
-    rows = [line for line in source.splitlines() if line.startswith("    ") and line.endswith(r"\\")]
+    rows = [line for line in main.splitlines() if line.startswith("    ") and line.endswith(r"\\")]
     assert len(rows) == 6  # the header, the baseline, four variants
-    assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {len(columns[1])}
+    count = len(re.sub(r"p\{\d+pt\}", "p", columns[1]))
+    assert {len(re.findall(r"(?<!\\)&", row)) + 1 for row in rows} == {count}
     assert not any(re.match(r"\s*[\[*]", row) for row in rows)  # the row before would take it for an argument
 
 
-def test_the_caption_states_n_budget_interval_and_correction(source: str) -> None:
-    (caption,) = re.findall(r"\\caption\{(.*)\}", source)
-    for words in (r"95 \% confidence", "Holm over 4 variants", "n = 5", "100 steps", "Student-t"):
+def test_the_caption_is_short_and_states_n_confidence_and_correction(source: str) -> None:
+    caption = next(line for line in source.splitlines() if r"\caption" in line)
+    for words in (r"95 \% confidence", "Holm over 4 variants", "n = 5", "Student-t"):
         assert words in caption
+    assert len(caption.split("]{")[1].split()) < 60
+    comments = " ".join(line.removeprefix("%   ") for line in source.splitlines() if line.startswith("%"))
+    assert "100 steps" in comments  # what else there is to say stands above the table
+
+
+def test_a_long_verdict_is_short_with_a_note() -> None:
+    grid = Grid(
+        title="s: loss",
+        columns=[Column("variant", wrap="name"), Column("verdict", wrap="verdict")],
+        rows=[
+            [Cell("mqa"), Cell("inconclusive (needs n ≥ ~9 [6, 42])", "inconclusive")],
+            [Cell("gqa"), Cell("better, 1/5 failed, did not learn", "better")],
+            [Cell("mla"), Cell("inconclusive (needs n ≥ ~9 [6, 42])", "inconclusive")],
+        ],
+    )
+    source = latex(grid, "s")
+    assert source.count(r"inconclusive\textsuperscript{a}") == 2
+    assert r"\textbf{better}\textsuperscript{b}" in source
+    assert r"\textsuperscript{b}\,1/5 failed, did not learn" in source
+
+
+def test_columns_are_chosen_by_key_or_heading_in_order(make: Make, ask: Ask, study: Study) -> None:
+    entries = study(baseline=[2.0, 2.1, 1.9], mqa=[2.2, 2.3, 2.1])
+    table = compare(entries, ask(entries))
+    assert "verdict & n & params \\\\" in latex(study_grid(table, ["verdict", "n", "params"]), "s")
+    assert [column.id for column in study_grid(table, ["loss", "parameters"]).columns] == ["mean", "parameters"]
+    csv_text = to_csv(study_grid(table).records, ["difference", "variant"])
+    assert csv_text.splitlines()[:2] == ["difference,variant", ",baseline"]
+    for call in (
+        lambda: study_grid(table, ["varient", "x"]),
+        lambda: to_csv(study_grid(table).records, ["varient", "x"]),
+    ):
+        with pytest.raises(SpecError, match="unknown column") as error:
+            call()
+        assert [(problem.code, problem.suggestion) for problem in error.value.problems] == [
+            ("unknown-column", "variant"),
+            ("unknown-column", ""),
+        ]
+    with pytest.raises(SpecError, match="no column"):
+        study_grid(table, [])
 
 
 def test_minus_signs_and_hyphens_differ(source: str) -> None:

@@ -197,7 +197,7 @@ def test_grids_fit_the_width_without_losing_text(width: int, costs: int) -> None
     grid = grid_of(costs)
     lines = drawn(grid, width)
     assert max(map(len, lines)) <= width
-    cells = "".join(text for row in grid.rows for text, _ in row if text)
+    cells = "".join(cell.text for row in grid.rows for cell in row)
     assert Counter(cells.replace(" ", "")) - Counter("".join(lines)) == Counter()
 
 

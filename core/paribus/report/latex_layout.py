@@ -1,0 +1,127 @@
+"""Widths of a LaTeX table: the largest font and the fewest broken lines with which it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from paribus.analysis.formatting import Cell, Column, Grid
+from paribus.report.latex_text import SIGN, breakable, escaped, pieces, text_width
+from paribus.report.table_views import CLAIMED
+
+COLUMN: Final = 225.0  # points of a column, and of a page, in the narrowest two-column styles
+PAGE: Final = 460.0
+SLACK: Final = 2.0  # of a column whose cells wrap: widths are estimates
+GAP: Final = 6.0  # between two columns of a table
+NARROW_NAME: Final = 56.0  # a name in less room is hard to read
+SIZES: Final = ((8.0, False), (7.0, False), (8.0, True), (7.0, True), (6.0, True))  # of the font; whether cells wrap
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The sizes of a table that fits."""
+
+    grid: Grid
+    size: float  # of the font, in points
+    widths: Sequence[float]  # of the columns
+    wrapped: Sequence[bool]  # whether cells may have several lines
+    full_page: bool
+
+    @property
+    def width(self) -> float:
+        return sum(self.widths) + GAP * (len(self.widths) - 1)
+
+    @property
+    def alignments(self) -> list[str]:
+        plain = ("r" if column.align_right else "l" for column in self.grid.columns)
+        return [
+            f"p{{{width:.0f}pt}}" if wraps else letter
+            for letter, width, wraps in zip(plain, self.widths, self.wrapped, strict=True)
+        ]
+
+    @property
+    def row_end(self) -> str:
+        return r"\tabularnewline" if self.wrapped[-1] else r"\\"
+
+    def heading(self, index: int) -> str:
+        """Return a heading, in several lines if it is wider than its column."""
+        column = self.grid.columns[index]
+        lines = [""]
+        for piece in pieces(column.name):
+            if lines[-1] and text_width((lines[-1] + piece).rstrip(), self.size) > self.widths[index]:
+                lines.append("")
+            lines[-1] += piece
+        text = r"\\".join(escaped(line.rstrip()) for line in lines)
+        return rf"\shortstack[{'r' if column.align_right else 'l'}]{{{text}}}" if len(lines) > 1 else text
+
+    def cell(self, index: int, cell: Cell) -> str:
+        """Return a cell; a leading `[` or `*` would be taken for an argument of the row before."""
+        column = self.grid.columns[index]
+        if self.wrapped[index]:
+            indent = r"\hangindent=1em" if column.wrap == "name" else ""
+            text = rf"\raggedright{indent} {breakable(cell.text)}" if cell.text else ""
+        else:
+            text = SIGN.sub("$-$", escaped(cell.text))
+            text = f"{{}}{text}" if cell.text.startswith(("[", "*")) else text
+        text = rf"\textbf{{{text}}}" if cell.kind in CLAIMED else text
+        return rf"{text}\textsuperscript{{{cell.note}}}" if cell.note else text
+
+
+def fit(grid: Grid, *, narrow: bool) -> Layout:
+    """Return the first layout that fits into a column, if `narrow`, or else into a page; or the smallest one."""
+    for limit in (COLUMN, PAGE) if narrow else (PAGE,):
+        for size, wrap in SIZES:
+            layout = _layout(grid, size, limit, wrap=wrap, full_page=limit == PAGE)
+            if layout.width <= limit:
+                return layout
+    return layout
+
+
+def _layout(grid: Grid, size: float, limit: float, *, wrap: bool, full_page: bool) -> Layout:
+    """Return a layout whose columns are as narrow as the limit needs, and names rather than other columns."""
+    natural = [_natural(grid, index, size) for index in range(len(grid.columns))]
+    least = [_least(grid, index, size, wrap=wrap) for index in range(len(grid.columns))]
+    if sum(natural) + GAP * (len(natural) - 1) <= limit:
+        least = natural
+    is_name = [column.wrap == "name" for column in grid.columns]
+    widths = [width if name else lowest for width, lowest, name in zip(natural, least, is_name, strict=True)]
+    over = sum(widths) + GAP * (len(widths) - 1) - limit
+    while over > 0 and any(widths[index] > least[index] for index in range(len(widths))):
+        index = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
+        step = min(over, 1.0, widths[index] - least[index])
+        widths[index], over = widths[index] - step, over - step
+    wrapped = [
+        not column.align_right and width < max(_texts(grid, index, size))
+        for index, (column, width) in enumerate(zip(grid.columns, widths, strict=True))
+    ]
+    return Layout(grid=grid, size=size, widths=widths, wrapped=wrapped, full_page=full_page)
+
+
+def _texts(grid: Grid, index: int, size: float) -> list[float]:
+    """Return the widths of the cells of a column."""
+    return [_cell_width(row[index], size) for row in grid.rows] or [0.0]
+
+
+def _cell_width(cell: Cell, size: float) -> float:
+    bold = 1.16 if cell.kind in CLAIMED else 1.0
+    return bold * text_width(cell.text, size) + size * 0.45 * len(cell.note)
+
+
+def _natural(grid: Grid, index: int, size: float) -> float:
+    return max([text_width(grid.columns[index].name, size), *_texts(grid, index, size)])
+
+
+def _least(grid: Grid, index: int, size: float, *, wrap: bool) -> float:
+    """Return the least width of a column: of its widest piece where it may wrap, else of its widest cell."""
+    column: Column = grid.columns[index]
+    heading = max((text_width(piece.rstrip(), size) for piece in pieces(column.name)), default=0.0)
+    cells = _texts(grid, index, size)
+    if column.wrap == "name" or (wrap and not column.align_right):
+        parts = [row[index]._replace(text=piece.rstrip()) for row in grid.rows for piece in pieces(row[index].text)]
+        indent = size if column.wrap == "name" else 0.0
+        widest = indent + SLACK + max((_cell_width(part, size) for part in parts), default=0.0)
+        floor = 0.0 if wrap else NARROW_NAME
+        cells = [min(max(cells), max(widest, floor))]
+    return max(heading, *cells)
