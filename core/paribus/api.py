@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 from paribus.analysis.api import compare as compare_records
-from paribus.analysis.api import stopping_decision
+from paribus.analysis.api import pending_trials, stopping_decision
 from paribus.analysis.table import Columns, Table
 from paribus.planning.api import PlannedStudy, data_frame, study
 from paribus.registry import Registry
@@ -19,6 +19,7 @@ from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions, make_launcher
 from paribus.runner.match_time import match_on_time, measure_in_job
 from paribus.runner.progress import Event, OnEvent, ignore_event
+from paribus.runner.progress_bar import StudyProgress, can_show_live
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest, catch_signals
 from paribus.runner.timing import run_timing, timing_plan
@@ -42,6 +43,7 @@ def run(
     on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
+    progress: bool | None = None,
 ) -> PlannedStudy:
     """Run the trials of a study that have no record yet, one process per trial, and return the study for `compare`.
 
@@ -50,10 +52,26 @@ def run(
     Classes that exist only in this process (`registry.with_components`) cannot be sent to another one: such a study
     runs in this process, trial by trial. `registry` is by default the one that the study was planned with. `resume` is
     the command that an interrupted run shows to the user. `timing` controls the timing of training steps after the
-    study; None times them where that is short compared with the study.
+    study; None times them where that is short compared with the study. `progress` shows a live bar on stderr: by
+    default in a terminal or a notebook, unless `on_event` receives the events. True also prints a line per trial
+    elsewhere, and False prints nothing.
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned, registry=registry)
+    if progress or (progress is None and on_event is ignore_event and can_show_live()):
+        pending = pending_trials(planned)
+        if pending or not planned.plan.is_complete:
+            with StudyProgress(planned, pending, jobs) as bar:
+                return run(
+                    planned,
+                    jobs=jobs,
+                    registry=registry,
+                    plugins=plugins,
+                    on_event=_both(on_event, bar.on_event),
+                    resume=resume,
+                    timing=timing,
+                    progress=False,
+                )
     if registry is None and isinstance(planned.classes, Registry):
         registry = planned.classes
     store, stop = planned.store, StopRequest()
@@ -88,6 +106,14 @@ def run(
             return planned
     finally:
         launcher.close()
+
+
+def _both(first: OnEvent, second: OnEvent) -> OnEvent:
+    def on_event(event: Event) -> None:
+        first(event)
+        second(event)
+
+    return on_event
 
 
 def _run_planned(planned: PlannedStudy, run_some: Callable[[Sequence[Trial]], None], on_event: OnEvent) -> PlannedStudy:

@@ -71,6 +71,10 @@ class ParibusError(Exception):
         )
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show: the problems, without frames of this package."""
+        return [f"{type(self).__name__}: {line}" for line in str(self).split("\n")]
+
     def __reduce__(self) -> tuple[type[ParibusError], tuple[Problem, ...]]:
         return type(self), self.problems
 

@@ -20,7 +20,7 @@ from paribus.planning.settings import Setting
 from paribus.runner.match_time import unsolved_matches
 from paribus.runner.timing import timing_document
 from paribus.storage.atomic import digest_json
-from paribus.storage.store import Trial
+from paribus.storage.store import FINISHED, Trial
 from paribus.studies.designs import BASELINE, describe_design
 
 UNRECORDED: Final = (
@@ -131,6 +131,16 @@ def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
 def skipped_trials(planned: PlannedStudy) -> frozenset[str]:
     """Return the identities of trials that are not needed because earlier records decided their variant."""
     return stopping_decision(planned).skipped if planned.plan.study.looks else frozenset()
+
+
+def pending_trials(planned: PlannedStudy) -> list[Trial]:
+    """Return the trials that need to run: without a record, and not skipped."""
+    skipped = skipped_trials(planned)
+    return [
+        trial
+        for trial in planned.plan.trials
+        if trial.identity not in skipped and planned.store.state(trial.identity) not in FINISHED
+    ]
 
 
 def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:

@@ -111,7 +111,7 @@ def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, 
     if remaining or not part.plan.is_complete:
         jobs = jobs or default_jobs(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with StudyProgress(part, remaining, jobs, note) as progress:
+        with StudyProgress(part, remaining, jobs) as progress:
             run(part, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event)
 
 

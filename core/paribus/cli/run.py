@@ -67,7 +67,8 @@ def verb(
     STUDY is the name of an installed study or a path. Trials that have a record are not run again, and interrupted ones
     resume from their checkpoints.
     """
-    from paribus.api import pending_trials, run
+    from paribus.analysis.api import pending_trials
+    from paribus.api import run
     from paribus.planning.api import study as planned_of
     from paribus.runner.jobs import default_jobs
     from paribus.runner.match_time import earlier_measurements
@@ -93,7 +94,7 @@ def verb(
     if pending or not planned.plan.is_complete or (timing and timing_plan(planned, requested=True)):
         resume_command = session.command("run", study, *options, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
-        with StudyProgress(planned, pending, jobs, note) as progress:
+        with StudyProgress(planned, pending, jobs) as progress:
             planned = run(
                 planned, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event, timing=timing
             )

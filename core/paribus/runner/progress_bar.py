@@ -1,11 +1,16 @@
-"""Progress of a running study: a live bar in a terminal or a notebook, one line per trial in a log."""
+"""Progress of a running study: a live bar in a terminal or a notebook, one line per trial in a log, on stderr."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from html import escape
 from typing import TYPE_CHECKING, Any, Final, final
+
+from paribus.errors import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -15,8 +20,6 @@ if TYPE_CHECKING:
     from paribus.storage.store import Trial
 
 REFRESH_SECONDS: Final = 0.1
-NOTEBOOK_SECONDS: Final = 0.5  # between two updates of an output cell
-CELLS: Final = 30  # of the bar in a notebook
 
 
 def duration(seconds: float) -> str:
@@ -24,6 +27,30 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def can_show_live() -> bool:
+    """Return whether stderr is a terminal, or this process a notebook: what only one line may change in."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_interactive or console.is_jupyter
+
+
+@final
+class NotebookBar:
+    """Bar below a cell of a notebook, which needs no widgets."""
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display  # type: ignore[import-not-found]  # only in a notebook
+
+        self._html: Any = HTML
+        self._handle: Any = display(HTML(""), display_id=True)
+
+    def show(self, share: float, text: str) -> None:
+        """Show the finished share of a study and a text."""
+        bar = f'<progress value="{share:.4f}" max="1"></progress> <code>{escape(escape_unprintable(text))}</code>'
+        self._handle.update(self._html(bar))
 
 
 @final
@@ -34,21 +61,18 @@ class StudyProgress:
     the locks of a thread that it does not have.
     """
 
-    def __init__(
-        self, planned: PlannedStudy, trials: Sequence[Trial], jobs: int, print_line: Callable[[str], None]
-    ) -> None:
-        """`print_line` prints a message where there is no bar."""
+    def __init__(self, planned: PlannedStudy, trials: Sequence[Trial], jobs: int) -> None:
         from paribus.runner.progress import RemainingTime
 
         self.planned = planned
-        self.print_line = print_line
         self.total = len(trials)
         self.remaining_time = RemainingTime(trials, jobs)
         self.running: dict[str, float] = {}  # identity -> finished share of its steps
         self.ended: Counter[str] = Counter()
         self._bar: Progress | None = None
+        self._notebook: NotebookBar | None = None
         self._task: TaskID | None = None
-        self._cell: Any = None  # handle of the output in a notebook
+        self._start = time.monotonic()
         self._last_refresh = 0.0
         self._has_shown_loss = False
 
@@ -56,12 +80,10 @@ class StudyProgress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.print_line(f"{self.planned.name}: {self.total} of {len(self.planned.plan.trials)} trials to run")
+        note(f"{self.planned.name}: {self.total} of {len(self.planned.plan.trials)} trials to run")
         console = Console(stderr=True)
         if console.is_jupyter:
-            from IPython.display import display
-
-            self._cell = display({"text/plain": "starting"}, raw=True, display_id=True)
+            self._notebook = NotebookBar()
         elif console.is_interactive:
             self._bar = Progress(
                 TextColumn("{task.fields[done]}/{task.fields[trials]} trials"),
@@ -82,13 +104,13 @@ class StudyProgress:
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-        if self._cell is not None:
-            self._update_cell()
+        if self._notebook is not None:
+            seconds = time.monotonic() - self._start
+            self._notebook.show(self._share, f"{self.done}/{self.total} trials in {duration(seconds)}")
 
     @property
-    def has_bar(self) -> bool:
-        """Whether a bar is shown, in place of a line for each trial."""
-        return self._bar is not None or self._cell is not None
+    def _share(self) -> float:
+        return min((self.done + sum(self.running.values())) / self.total, 1.0) if self.total else 1.0
 
     def on_event(self, event: Event) -> None:
         """Show one event."""
@@ -116,17 +138,17 @@ class StudyProgress:
 
     def _print_first_loss(self, event: Event) -> None:
         """Print one loss to a log, which shows that training has started."""
-        if event.loss is not None and not self._has_shown_loss and not self.has_bar:
+        if event.loss is not None and not self._has_shown_loss and self._is_log:
             self._has_shown_loss = True
-            self.print_line(f"step {event.step} of {event.steps}: loss {event.loss:.3f}")
+            note(f"step {event.step} of {event.steps}: loss {event.loss:.3f}")
 
     def _print_end(self, trial: Trial, event: Event) -> None:
         if event.state != "done":
             log = "" if event.state in ("interrupted", "diverged") else self.planned.store.log_hint(trial.identity)
             self._print(f"{trial.label}: {event.state}: {event.text or self._divergence(trial)}{log}")
-        elif not self.has_bar:
+        elif self._is_log:
             remaining = self._remaining()
-            self.print_line(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")
+            note(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")
 
     def _remaining(self) -> str:
         seconds = self.remaining_time.seconds()
@@ -147,15 +169,23 @@ class StudyProgress:
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
-            self.print_line(text)
+            note(text)
+
+    @property
+    def _is_log(self) -> bool:
+        return self._bar is None and self._notebook is None
 
     def _draw(self, event: Event) -> None:
-        if self._cell is not None and time.monotonic() - self._last_refresh >= NOTEBOOK_SECONDS:
-            self._last_refresh = time.monotonic()
-            self._update_cell("" if event.trial is None else event.trial.label)
+        if event.kind == "progress" and time.monotonic() - self._last_refresh < REFRESH_SECONDS:
+            return
+        self._last_refresh = time.monotonic()
+        loss = "" if event.loss is None else f" loss {event.loss:.3f}"
+        label = None if event.trial is None else f"{event.trial.label}{loss}"
+        if self._notebook is not None:
+            texts = (f"{self.done}/{self.total} trials", self._remaining(), label or "")
+            self._notebook.show(self._share, " · ".join(filter(None, texts)))
         if self._bar is None or self._task is None:
             return
-        loss = "" if event.loss is None else f" loss {event.loss:.3f}"
         self._bar.update(
             self._task,
             total=float(self.total),
@@ -163,15 +193,13 @@ class StudyProgress:
             done=self.done,
             trials=self.total,
             remaining=self._remaining(),
-            description=None if event.trial is None else f"{event.trial.label}{loss}",
+            description=label,
         )
-        if event.kind != "progress" or time.monotonic() - self._last_refresh >= REFRESH_SECONDS:
-            self._last_refresh = time.monotonic()
-            self._bar.refresh()
+        self._bar.refresh()
 
-    def _update_cell(self, label: str = "") -> None:
-        """Write the state of the study into the output of a notebook."""
-        share = (self.done + sum(self.running.values())) / max(self.total, 1)
-        cells = round(CELLS * min(share, 1.0))
-        parts = (f"{self.done}/{self.total} trials {'█' * cells}{'░' * (CELLS - cells)}", self._remaining(), label)
-        self._cell.update({"text/plain": "  ".join(filter(None, parts))}, raw=True)
+
+def note(text: str) -> None:
+    """Print a line to stderr. A failure to write is ignored."""
+    with suppress(OSError):
+        sys.stderr.write(f"{escape_unprintable(text)}\n")
+        sys.stderr.flush()

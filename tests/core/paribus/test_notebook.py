@@ -27,8 +27,9 @@ def test_a_study_in_a_notebook(tmp_path: Path) -> None:
     )
     client.execute()
     ran, compared, failed = (cell.outputs for cell in notebook.cells)
-    (bar,) = (output["data"]["text/plain"] for output in ran if output.output_type == "display_data")
-    assert bar.startswith("4/4 trials █")
+    (bar,) = (output["data"]["text/html"] for output in ran if output.output_type == "display_data")
+    assert bar.startswith('<progress value="1.0000" max="1">')
+    assert "4/4 trials" in bar
     assert ".." not in "".join(text_of(output) for output in ran)  # no line for each step or trial
     (table,) = compared
     assert "position=rope" in str(table["data"])

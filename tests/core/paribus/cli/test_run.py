@@ -18,7 +18,7 @@ from typing import Any, final
 import pytest
 
 import paribus
-from paribus.cli.console import Session, note
+from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh_seeds
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
@@ -221,7 +221,7 @@ class Terminal:
 def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[str], swap: Mapping[str, Any]) -> None:
     planned: PlannedStudy = paribus.study(swap)
     done_trial, interrupted_trial, *_ = planned.plan.trials
-    with StudyProgress(planned, planned.plan.trials[:4], 1, note) as progress:
+    with StudyProgress(planned, planned.plan.trials[:4], 1) as progress:
         progress.on_event(Event(kind="ended", trial=done_trial, state="done"))
         progress.on_event(Event(kind="ended", trial=interrupted_trial, state="interrupted"))
         assert progress.done == 1
@@ -229,7 +229,7 @@ def test_interrupted_trials_do_not_count_as_done(capsys: pytest.CaptureFixture[s
 
 def show_study(planned: PlannedStudy) -> StudyProgress:
     trial_a, trial_b, *removed = planned.plan.trials
-    with StudyProgress(planned, planned.plan.trials, 1, note) as progress:
+    with StudyProgress(planned, planned.plan.trials, 1) as progress:
         threads = [thread.name for thread in threading.enumerate()]
         for trial in (trial_a, trial_b):
             progress.on_event(Event(kind="started", trial=trial))
