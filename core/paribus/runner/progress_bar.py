@@ -42,7 +42,7 @@ class NotebookBar:
     """Bar below a cell of a notebook, which needs no widgets."""
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display  # type: ignore[import-not-found]  # only in a notebook
+        from IPython.display import HTML, display  # there is none elsewhere
 
         self._html: Any = HTML
         self._handle: Any = display(HTML(""), display_id=True)
