@@ -1,12 +1,14 @@
-"""Write components.md from the installed components: `python docs/components.py`, or `make docs`."""
+"""Write components.md from the registry and traits.md from the slots: `python docs/components.py`, or `make docs`."""
 
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from paribus.cli.explain import describe_option
+from paribus.cli.slot_contract import TRAITS_DOC, trait_tables
 from paribus.hookspecs import SLOTS
 from paribus.registry import Entry, Index
 from paribus.registry import index as load_index
@@ -22,6 +24,30 @@ All components that come with Paribus, by slot. `paribus list` also lists those 
 `paribus explain attention.gqa` shows one in full. Below the components of a slot are the checks that `paribus conform`
 runs for them, after two that every slot has: the schema is valid, and models can be built.
 """
+
+
+TRAITS_HEAD = f"""\
+<!-- Written by docs/components.py from core/paribus/slots; run `make docs` to update it. -->
+# Traits
+
+{textwrap.fill(TRAITS_DOC, 120)}
+
+A component that does not declare a trait has the default. `paribus explain traits.attention` prints the traits of one
+slot, and [Components](components.md) lists the checks.
+"""
+
+
+def traits_page() -> str:
+    """Return the page of the traits of every slot."""
+    lines = [TRAITS_HEAD]
+    for title, fields in trait_tables().items():
+        lines += [f"## {title}\n", "| trait | type | default | meaning |", "|---|---|---|---|"]
+        lines += [
+            f"| `{field.name}` | `{_cell(field.kind)}` | {_cell(field.default)} | {_cell(field.meaning)} |"
+            for field in fields
+        ]
+        lines.append("")
+    return "\n".join(lines)
 
 
 def page(index: Index) -> str:
@@ -80,3 +106,4 @@ def cell(text: str) -> str:
 
 if __name__ == "__main__":
     Path(__file__).with_suffix(".md").write_text(page(load_index(no_plugins=True)))
+    Path(__file__).with_name("traits.md").write_text(traits_page())

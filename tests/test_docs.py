@@ -208,6 +208,11 @@ def test_the_table_of_components_is_current() -> None:
     assert committed_page == page(paribus.installed(no_plugins=True).index), "run `make docs`"
 
 
+def test_the_table_of_traits_is_current() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "components.py"))["traits_page"]()
+    assert (ROOT / "docs" / "traits.md").read_text() == page, "run `make docs`"
+
+
 def test_every_page_of_the_guide_and_every_decision_is_listed() -> None:
     start = (DOCS / "README.md").read_text()
     assert [page for page in PAGES if page.startswith("guide/") and f"({page})" not in start] == []

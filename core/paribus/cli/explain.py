@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from paribus.cli.console import Session, out, out_json, table, terminal_columns, wrapped
-from paribus.cli.slot_contract import Contract, name_contract, public_names, slot_contract
+from paribus.cli.slot_contract import (
+    ALL_SLOTS,
+    TRAITS_DOC,
+    Contract,
+    describe_trait_field,
+    name_contract,
+    public_names,
+    slot_contract,
+    trait_tables,
+)
 from paribus.errors import EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.schema import AtLeast, AtMost, Divides, Limit, Option, to_json
@@ -27,8 +36,8 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
 
     `paribus explain attention.gqa`
 
-    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), or a name
-    of `from paribus import …` (Shape).
+    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), a name of
+    `from paribus import …` (Shape), `masks`, `softmax`, or `traits`: those of all slots, or of one (traits.attention).
     """
     from paribus.specs import fields
 
@@ -39,13 +48,42 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
         return _key(topic, as_json)
     index = session.index()
     slot, dot, name = topic.partition(".")
+    if slot == TRAITS:
+        return _traits(name if dot else None, as_json)
+    topic = _ALIASES.get(topic, topic)
     if slot not in SLOTS:
         if topic in public_names() and not any(topic in index.entries[other] for other in SLOTS):
             return _name(topic, as_json)
-        slot, name = _bare(index, topic, [*SLOTS, *sections, *_KEYS])
+        slot, name = _bare(index, topic, [*SLOTS, *sections, *_KEYS, TRAITS, *_ALIASES])
     if name or dot:
         return _component(index.find(slot, name), as_json)
     return _slot(index, slot, as_json)
+
+
+def _traits(slot: str | None, as_json: bool) -> int:
+    """Print the traits of all slots, or of one slot; those that all components have come last."""
+    if slot is not None and slot not in SLOTS:
+        message, valid = f'unknown slot "{slot}"', join_names(SLOTS, limit=len(SLOTS))
+        raise SpecError(
+            Problem(code="unknown-topic", message=message, valid=valid, suggestion=closest_match(slot, SLOTS))
+        )
+    tables = trait_tables()
+    shown = {title: fields for title, fields in tables.items() if slot in (None, title) or title == ALL_SLOTS}
+    if as_json:
+        out_json({title: [field._asdict() for field in fields] for title, fields in shown.items()})
+        return EXIT_OK
+    out(f"{TRAITS}\n")
+    _print_doc(TRAITS_DOC)
+    for title, fields in shown.items():
+        out(title)
+        for line in table([(field.name, describe_trait_field(field)) for field in fields], indent=2):
+            out(line)
+        out("")
+    return EXIT_OK
+
+
+TRAITS: Final = "traits"
+_ALIASES: Final[Mapping[str, str]] = {"masks": "Visibility", "softmax": "ScoreFunctions"}  # other words for names
 
 
 def _bare(index: Index, topic: str, topics: list[str]) -> tuple[str, str]:

@@ -22,6 +22,12 @@ _OTHER: Final = (
 _LIBRARY: Final = ("parts", "slots", "schema.py", "random_keys.py")  # modules with names that components use
 _INJECTED: Final = {"shape": "Shape", "norm": "Norms", "vocabulary": "Vocabulary", "build": "Builder", "width": "int"}
 _LINT: Final = ("type: ignore", "noqa")
+ALL_SLOTS: Final = "all slots"
+TRAITS_DOC: Final = (
+    "A component declares in `traits` what it needs, what it can do and what it cannot be combined with. The rules of "
+    "specs read traits before a model is built, and `paribus conform` compares them with its behaviour. Values are "
+    "literals; attentions that consist of `Heads` and `Attend` extend `SOFTMAX_TRAITS`."
+)
 
 
 class Member(NamedTuple):
@@ -30,6 +36,15 @@ class Member(NamedTuple):
     name: str
     signature: str
     summary: str
+
+
+class TraitField(NamedTuple):
+    """Trait of a slot, with its type, the value of a component that does not declare it, and its meaning."""
+
+    name: str
+    kind: str  # bool, list[str], …
+    default: str  # False, [], …; `required` if there is none
+    meaning: str
 
 
 class Contract(NamedTuple):
@@ -52,11 +67,43 @@ def slot_contract(slot: str) -> Contract:
     injected = _injected(classes[slot])
     arguments = ", ".join(["self", *(f"{name}: {kind}" for name, kind in injected.items()), "*", "OPTIONS"])
     names = tuple(name for name in public_names() if name in contract.names or name in injected.values())
-    component_file = _PACKAGE / "slots" / "component.py"
-    common = next(node for node in _classes(component_file) if node.name == "Traits")
-    own = classes.get(f"{slot}traits")
-    traits = (*(_members(own, file) if own is not None else ()), *_members(common, component_file))
+    traits = (*_trait_members(slot), *_trait_members("component"))
     return contract._replace(definition=f"__init__({arguments})", traits=traits, names=names)
+
+
+def trait_tables() -> dict[str, tuple[TraitField, ...]]:
+    """Return the traits of each slot that has some, then those that all components have."""
+    tables = {slot: _trait_fields(slot) for slot in SLOTS}
+    return {**{slot: fields for slot, fields in tables.items() if fields}, ALL_SLOTS: _trait_fields("component")}
+
+
+def describe_trait_field(field: TraitField) -> str:
+    """Describe a trait: its meaning, type and default."""
+    default = field.default if field.default == "required" else f"default {field.default}"
+    return f"{field.meaning} ({field.kind}; {default})"
+
+
+def _trait_fields(slot: str) -> tuple[TraitField, ...]:
+    """Return the traits that only the components of a slot have; of `component`, those that all components have."""
+    return tuple(_trait_field(member) for member in _trait_members(slot))
+
+
+def _trait_members(slot: str) -> tuple[Member, ...]:
+    """Return the members of the typed dictionary of a slot's traits, if it has one."""
+    file = _PACKAGE / "slots" / f"{slot}.py"
+    name = "traits" if slot == "component" else f"{slot}traits"
+    return tuple(member for node in _classes(file) if node.name.lower() == name for member in _members(node, file))
+
+
+def _trait_field(member: Member) -> TraitField:
+    """Split a trait into its type, its default and its meaning; a default may be in the comment: `; default: True`."""
+    is_required, kind = member.signature.endswith(", required"), member.signature.removesuffix(", required")
+    stated = re.search(r"; default: ([^;(]+?)(?= \(|;|$)", member.summary)
+    if stated is None:
+        implied = {"bool": "False", "list": "[]", "dict": "{}"}.get(kind.partition("[")[0], "none")
+        return TraitField(member.name, kind, "required" if is_required else implied, member.summary)
+    meaning = (member.summary[: stated.start()] + member.summary[stated.end() :]).strip()
+    return TraitField(member.name, kind, stated[1], meaning)
 
 
 def _injected(node: ast.ClassDef) -> dict[str, str]:

@@ -37,7 +37,22 @@ class BlockPattern(NamedTuple):
 
 
 class Visibility(NamedTuple):
-    """Visibility that an attention declares, independent of a batch."""
+    """Keys that each query sees, as an attention declares it; an `Attend` masks the others.
+
+    `Attend(shape, visibility_of(shape), scores)` sees all keys, or the earlier ones in a causal stack, and
+    `visibility_of(shape, window)` those nearby. Other patterns set more fields:
+
+        visibility_of(shape)._replace(window=64, global_tokens=1)
+
+    Padding, other documents, and tokens that are later in an explicit order (`TokenLayout.order`) are masked in
+    addition, whatever an attention declares. The mask of a declaration is (B|1, 1, T, S) bool, or None if every key is
+    visible:
+
+        visibility_mask(visibility, with_order(ctx.layout, ctx.past), with_order(ctx.key_layout))
+
+    An attention needs this mask only if it has no `Attend`. A pattern that depends on the content of a query is a
+    `map_scores` of `ScoreFunctions`.
+    """
 
     causal: bool = False  # a query sees keys of at most its own order
     window: int | None = None  # |i - j| < window; causal: 0 <= i - j < window

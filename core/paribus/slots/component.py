@@ -18,7 +18,7 @@ class Traits(TypedDict, total=False):
     stores them as JSON, so that specs are checked without an import of torch.
     """
 
-    compiles: bool  # runs under torch.compile
+    compiles: bool  # runs under torch.compile; default: True
     exact_gradients: bool  # gradients are those of the output; default: True (False: straight-through estimators)
     exact_conversions: bool  # weights that are converted to more parameters keep the output; default: True
     stochastic: bool  # draws noise in training, also with a dropout of 0; default: False

@@ -71,7 +71,7 @@ class CorpusTraits(Traits, total=False):
     provides: list[str]  # sentences, documents, pairs, labels, scores, tags, answers; `longer`: `longer_documents`
     provides_if: dict[str, str]  # content -> option, null or false, without which the corpus does not provide it
     document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
-    modality: Literal["text", "images", "ids"]  # default: text; ids: `token_shards`
+    modality: Literal["text", "images", "ids"]  # documents that it has; ids: `token_shards`; default: text
 
 
 class Corpus(Component, ABC):

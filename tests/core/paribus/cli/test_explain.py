@@ -1,15 +1,17 @@
 """`paribus explain` of slots, components, topologies and other keys of a spec."""
 
+import ast
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import paribus
 from paribus.cli import explain
-from paribus.cli.slot_contract import name_contract, public_names, slot_contract
+from paribus.cli.slot_contract import name_contract, public_names, slot_contract, trait_tables
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
 from paribus.registry.class_reader import slot_class
@@ -177,6 +179,52 @@ def test_every_trait_has_words() -> None:
     assert {*explain._CAPABILITIES, *explain._DESCRIPTIONS} == {
         trait for kind in kinds for trait in get_type_hints(kind)
     }
+
+
+def test_traits_are_explained_with_their_type_default_and_meaning(cli: Cli) -> None:
+    everything = cli("explain", "traits").out
+    assert (
+        "content_based   the keys that a query reads depend on the query's content (bool; default True)" in everything
+    )
+    assert "hooks          methods that it overrides: embed, rotate, bias, mix (list[str]; required)" in everything
+    one = json.loads(cli("explain", "traits.attention", "--json").out)
+    assert [*one] == ["attention", "all slots"]
+    assert {"name": "causal", "kind": "bool", "default": "False", "meaning": "can be made causal"} in one["attention"]
+    assert [*json.loads(cli("explain", "traits.norm", "--json").out)] == ["all slots"]  # it has none of its own
+    unknown = cli("explain", "traits.atention")
+    assert (unknown.code, 'did you mean "attention"?' in unknown.err) == (2, True)
+
+
+def test_every_trait_is_explained_once_with_a_meaning() -> None:
+    tables = trait_tables()
+    common = [field.name for field in tables["all slots"]]
+    for slot in SLOTS:
+        traits = get_type_hints(get_args(get_type_hints(slot_class(slot))["traits"])[0])
+        assert sorted([*common, *(field.name for field in tables.get(slot, ()))]) == sorted(traits)
+    assert all(field.meaning for fields in tables.values() for field in fields)
+
+
+def test_stated_defaults_of_traits_are_those_that_the_code_reads() -> None:
+    """Compare the table with each `traits.get("trait", default)` of the library."""
+    defaults: dict[str, set[str]] = {}
+    for field in (field for fields in trait_tables().values() for field in fields):
+        defaults.setdefault(field.name, set()).add(field.default)
+    compared = set()
+    for file in Path(paribus.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=value, attr="get"),
+                    args=[ast.Constant(value=str(name)), ast.Constant(value=bool() | str() as default)],
+                ) if name in defaults and "traits" in ast.unparse(value):
+                    compared.add(name)
+                    assert str(default) in defaults[name] or "required" in defaults[name], (file, ast.unparse(node))
+    assert {"compiles", "exact_gradients", "reads_keys", "weights"} <= compared
+
+
+@pytest.mark.parametrize(("word", "name"), [("masks", "Visibility"), ("softmax", "ScoreFunctions")])
+def test_another_word_for_a_public_name_is_explained(cli: Cli, word: str, name: str) -> None:
+    assert cli("explain", word).out == cli("explain", name).out
 
 
 def test_traits_with_default_values_are_not_described() -> None:
