@@ -43,6 +43,14 @@ What each token (row) reads of which others (columns) in an untrained layer: a c
 """
 
 
+class Costs(NamedTuple):
+    """Costs of a model or of a part of it, named as in a line of its summary."""
+
+    parameters: int
+    flops: int
+    state: int
+
+
 class Host(NamedTuple):
     """Preset that a component is part of, with what the component changes there."""
 
@@ -55,11 +63,11 @@ def write(folder: Path, registry: Registry) -> list[dict[str, Any]]:
     """Write all pages below `folder`, and return their place in the navigation."""
     users = preset_users(registry)
     navigation: list[dict[str, Any]] = [{"Overview": f"{FOLDER}.md"}]
-    overview = []
+    overview: list[str] = []
     for slot in SLOTS:
         target = folder / FOLDER / slot
         target.mkdir(parents=True, exist_ok=True)
-        cases = [Case(registry, entry, reference_specs(registry)) for entry in shipped(registry.index, slot)]
+        cases = cases_of(registry, slot)
         figures = {case.entry.name: pictures(case) for case in cases}
         for case in cases:
             text = component_page(case, figures[case.entry.name], users[slot, case.entry.name])
@@ -72,6 +80,11 @@ def write(folder: Path, registry: Registry) -> list[dict[str, Any]]:
         navigation.append({slot: [f"{FOLDER}/{slot}/README.md", *({n: f"{FOLDER}/{slot}/{n}.md"} for n in names)]})
     (folder / f"{FOLDER}.md").write_text("\n".join(overview), encoding="utf-8")
     return navigation
+
+
+def cases_of(registry: Registry, slot: str) -> list[Case]:
+    """Return the components of a slot, each with the models that it may be part of."""
+    return [Case(registry, entry, reference_specs(registry)) for entry in shipped(registry.index, slot)]
 
 
 def reference_specs(registry: Registry) -> dict[str, Mapping[str, Any]]:
@@ -120,7 +133,8 @@ def option_rows(entry: Entry) -> Iterator[str]:
         yield "| option | meaning | values |"
         yield "|---|---|---|"
     for name, option in rows:
-        yield f"| `{name}` | {cell(option.doc)} | {cell(describe_values(option))}; **{cell(describe_default(option))}** |"
+        values, default = cell(describe_values(option)), cell(describe_default(option))
+        yield f"| `{name}` | {cell(option.doc)} | {values}; **{default}** |"
 
 
 def cost_rows(case: Case) -> Iterator[str]:
@@ -130,19 +144,16 @@ def cost_rows(case: Case) -> Iterator[str]:
         return
     plain = model_cost(meta_model(case.resolved(host.preset, {}), case.registry), host.cost.length)
     words = " ".join(override_words(host.overrides))
-    yield f"In `{host.preset}`, at {host.cost.length:,} tokens: `paribus summary {host.preset} {words}`. FLOPs are of a forward"
-    yield "pass; the cache is what decoding stores, in float32.\n"
+    yield f"`paribus summary {host.preset} {words}`, at {host.cost.length:,} tokens. FLOPs are of a forward pass; the"
+    yield "cache is what decoding stores, in float32.\n"
     yield f"| in `{host.preset}` | parameters | FLOPs/token | cache B/token |"
     yield "|---|--:|--:|--:|"
-    name, default = f"with `{case.entry.name}`", default_label(case, host.preset)
-    for label, cost in {name: host.cost, default: plain}.items():
-        if label == name or cost != host.cost:
-            own = costs_of_slot(case.entry.slot, cost)
-            if own is not None:
-                yield f"| {case.entry.slot} {label} | {counts(*own, cost.length)} |"
-    for label, cost in {name: host.cost, default: plain}.items():
-        if label == name or cost != host.cost:
-            yield f"| whole model {label} | {counts(cost.parameters, cost.flops, cost.state, cost.length)} |"
+    models = {f"with `{case.entry.name}`": host.cost, default_label(case, host.preset): plain}
+    for part, select in ((case.entry.slot, costs_of_slot), ("whole model", whole_cost)):
+        for label, cost in models.items():
+            costs = select(case.entry.slot, cost)
+            if costs is not None:
+                yield f"| {part} {label} | {counts(costs, cost.length)} |"
 
 
 def default_label(case: Case, preset: str) -> str:
@@ -152,7 +163,9 @@ def default_label(case: Case, preset: str) -> str:
 
 
 def find_host(case: Case) -> Host | None:
-    """Return the first preset that the component is valid in; one with a teacher that must be trained has none."""
+    """Return the first preset that the component is valid in; one that needs a trained teacher has none."""
+    if "teacher" in case.entry.traits.get("needs", []):
+        return None
     for preset in case.base_specs:
         changes = case.component_overrides(preset, component_node(case))
         try:
@@ -167,23 +180,29 @@ def find_host(case: Case) -> Host | None:
 def override_words(overrides: Mapping[str, Any]) -> Iterator[str]:
     """Yield overrides as words of a command line."""
     for key, value in overrides.items():
-        if isinstance(value, Mapping):
-            yield from (f"{key}={value['name']}" if name == "name" else f"{key}.{name}={json.dumps(option)}" for name, option in value.items())
-        else:
+        if not isinstance(value, Mapping):
             yield f"{key}={'null' if value is None else value}"
+            continue
+        yield f"{key}={value['name']}"
+        yield from (f"{key}.{name}={json.dumps(option)}" for name, option in value.items() if name != "name")
 
 
-def costs_of_slot(slot: str, cost: ModelCost) -> tuple[int, int, int] | None:
-    """Return the parameters, FLOPs and state of the components of a slot, or None if they have no line of their own."""
-    names = {slot, f"{slot}s"}
-    lines = [line for line in cost.lines if names.intersection(line.path.split("."))]
+def whole_cost(slot: str, cost: ModelCost) -> Costs:
+    """Return the costs of a whole model."""
+    return Costs(cost.parameters, cost.flops, cost.state)
+
+
+def costs_of_slot(slot: str, cost: ModelCost) -> Costs | None:
+    """Return the costs of the components of a slot, or None if they have no line of their own."""
+    lines = [line for line in cost.lines if {slot, f"{slot}s"}.intersection(line.path.split("."))]
     if not lines:
         return None
-    return sum(line.parameters for line in lines), sum(line.flops for line in lines), sum(line.state for line in lines)
+    return Costs(*(sum(getattr(line, field) for line in lines) for field in Costs._fields))
 
 
-def counts(parameters: int, flops: int, state: int, length: int) -> str:
-    return f"{parameters:,} | {flops / length:,.0f} | {state * BYTES / length:,.0f}"
+def counts(costs: Costs, length: int) -> str:
+    """Return the cells of a row."""
+    return f"{costs.parameters:,} | {costs.flops / length:,.0f} | {costs.state * BYTES / length:,.0f}"
 
 
 def source_of(entry: Entry) -> str:
@@ -201,8 +220,8 @@ def slot_page(slot: str, cases: list[Case], figures: Mapping[str, str]) -> str:
     checks = "\n".join(check_lines(slot))
     return (
         f"# {slot}\n\n{definition(slot)}{reference}\n\n{table}\n\n{gallery(figures, '')}\n"
-        f"## Checks\n\n`paribus conform` runs these checks, after two that every slot has: the schema is valid, and models "
-        f"can be built.\n\n{checks}\n"
+        "## Checks\n\n`paribus conform` runs these checks, after two that every slot has: the schema is valid, and "
+        f"models can be built.\n\n{checks}\n"
     )
 
 

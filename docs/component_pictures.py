@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
 from drawings import curve, figure, heatmap
@@ -35,6 +35,7 @@ BASES: Final[Mapping[str, Mapping[str, Any]]] = {
     "causal": {"preset": "gpt-tiny", **SIZES},
     "bidirectional": {"preset": "encoder-tiny", **SIZES},
 }
+POSITIONS: Final = torch.arange(TOKENS).unsqueeze(0)
 NOISE: Final = 1e-9  # relative magnitude of a rounding error
 Drawings = list[tuple[str, str]]  # of one figure: each with its name
 
@@ -84,7 +85,9 @@ def _weights(model: SmallModel, case: Case) -> Tensor:
     def capture(module: torch.nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
         captured.extend([arguments[0], output])
 
-    with model.layers()[0].attention.register_forward_hook(capture):
+    attention = model.layers()[0].attention
+    assert isinstance(attention, torch.nn.Module), "every attention is one"
+    with attention.register_forward_hook(capture):
         model.hidden(tokens)
     x, y = captured
     rows = [torch.autograd.grad(y[0, token].abs().sum(), x, retain_graph=True)[0] for token in range(TOKENS)]
@@ -99,30 +102,34 @@ def _relative_to_row(weights: Tensor) -> list[list[float]]:
 
 
 def _position(case: Case) -> tuple[str, Drawings]:
+    """Draw the bias of a position, or what it rotates or adds; one that reads content has no picture."""
     name, model = next(_models(case))
     position = next(module for module in model.topology.modules() if isinstance(module, Position))
-    hooks, shape = position.traits["hooks"], model.stack().shape
-    indices = torch.arange(TOKENS).unsqueeze(0)
     signs = "The two colours are the two signs, and blank is 0."
     with torch.no_grad():
         if position.traits["bias"] == "positions":
-            pair = Pair(None, None, indices, indices, 1.0, HEADS, dtype=torch.float64)
-            bias = position.bias(pair)[0].expand(HEADS, -1, -1)
-            if name == "causal":
-                bias = bias.tril()
-            heads = [(heatmap(head.tolist(), f"{case.topic}, head {n}"), f"head {n}") for n, head in enumerate(bias, 1)]
-            return f"Bias of the scores with initial weights. Rows are queries, columns keys. {signs}", heads
-        if "rotate" in hooks:
-            x = torch.ones(1, 1, TOKENS, 2 * shape.head_width, dtype=torch.float64)
-            tables = position.tables(indices, x.shape[-1])
-            sides = [(side, position.rotate(x, tables, side)[0, 0].tolist()) for side in ("query", "key")]
-            drawings = [(heatmap(table, f"{case.topic}, {side}"), side) for side, table in sides]
-            return f"A vector of ones, rotated. Rows are positions, columns channels of a head. {signs}", drawings
-        if "embed" in hooks:
-            table = position.embed(torch.zeros(1, TOKENS, shape.embedding_width, dtype=torch.float64), indices)[0]
-            caption = f"Values that are added to the embeddings, with initial weights. Rows are positions, columns channels. {signs}"
-            return caption, [(heatmap(table.tolist(), case.topic), "")]
+            caption = "Bias of the scores with initial weights. Rows are queries, columns keys."
+            return f"{caption} {signs}", _bias(position, case, is_causal=name == "causal")
+        if "rotate" in position.traits["hooks"]:
+            x = torch.ones(1, 1, TOKENS, 2 * model.stack().shape.head_width, dtype=torch.float64)
+            tables = position.tables(POSITIONS, x.shape[-1])
+            caption = "A vector of ones, rotated. Rows are positions, columns channels of a head."
+            sides: tuple[Literal["query", "key"], ...] = ("query", "key")
+            rotated = [(side, position.rotate(x, tables, side)[0, 0].tolist()) for side in sides]
+            return f"{caption} {signs}", [(heatmap(table, f"{case.topic}, {side}"), side) for side, table in rotated]
+        if "embed" in position.traits["hooks"]:
+            embeddings = torch.zeros(1, TOKENS, model.stack().shape.embedding_width, dtype=torch.float64)
+            table = position.embed(embeddings, POSITIONS)[0].tolist()
+            caption = "Initial values that are added to the embeddings. Rows are positions, columns channels."
+            return f"{caption} {signs}", [(heatmap(table, case.topic), "")]
     return "", []
+
+
+def _bias(position: Position, case: Case, *, is_causal: bool) -> Drawings:
+    pair = Pair(None, None, POSITIONS, POSITIONS, 1.0, HEADS, dtype=torch.float64)
+    bias = position.bias(pair)[0].expand(HEADS, -1, -1)
+    heads = enumerate(bias.tril() if is_causal else bias, 1)
+    return [(heatmap(head.tolist(), f"{case.topic}, head {number}"), f"head {number}") for number, head in heads]
 
 
 def _schedule(case: Case) -> tuple[str, Drawings]:
@@ -135,18 +142,14 @@ def _schedule(case: Case) -> tuple[str, Drawings]:
 
 
 def _activations(case: Case) -> tuple[str, Drawings]:
-    """Draw every choice of the option `activation`."""
+    """Draw every choice of the option `activation`, by the functions of the component's module."""
     option = case.entry.option("activation")
-    module = inspect.getmodule(case.component)
-    functions = vars(module).get("ACTIVATIONS") if option is not None else None
-    if functions is None:
+    functions = vars(inspect.getmodule(case.component)).get("ACTIVATIONS")
+    if option is None or functions is None:
         return "", []
     xs = torch.linspace(-4, 4, 81)
-    drawings = [
-        (curve(list(zip(xs.tolist(), functions[name](xs).tolist(), strict=True)), name, "x"), name)
-        for name in option.kind.choices
-        if option is not None
-    ]
+    curves = {name: list(zip(xs.tolist(), functions[name](xs).tolist(), strict=True)) for name in option.kind.choices}
+    drawings = [(curve(points, name, "x"), name) for name, points in curves.items()]
     return "Values of the option <code>activation</code>.", drawings
 
 

@@ -23,8 +23,8 @@ def heatmap(matrix: Matrix, title: str, cell: int = 6) -> str:
             paths[level].append(f"M{x} {y}h{length}v1h-{length}z")
     width, height = len(matrix[0]), len(matrix)
     cells = "".join(
-        f'<path class="{"positive" if level > 0 else "negative"}" opacity="{abs(level) / LEVELS:g}" d="{"".join(runs)}"/>'
-        for level, runs in sorted(paths.items())
+        f'<path class="{"positive" if level > 0 else "negative"}" opacity="{abs(level) / LEVELS:g}" d="{d}"/>'
+        for level, d in sorted((level, "".join(runs)) for level, runs in paths.items())
     )
     ground = f'<rect class="ground" width="{width}" height="{height}"/>'
     return _svg(title, width, height, ground + cells, scale=cell, extra=' shape-rendering="crispEdges"')

@@ -55,5 +55,5 @@ def annotated_type(code: str) -> tuple[str, str] | None:
     if isinstance(annotation, ast.Subscript) and kind.startswith("Annotated["):
         assert isinstance(annotation.slice, ast.Tuple), "Annotated has several arguments"
         first, text, *_ = annotation.slice.elts
-        return ast.unparse(first), text.value if isinstance(text, ast.Constant) else ""
+        return ast.unparse(first), str(text.value) if isinstance(text, ast.Constant) else ""
     return None if kind.startswith("ClassVar") else (kind, "")

@@ -28,7 +28,9 @@ BUILD: Final = ROOT / "build"  # the site is in its folder `site`
 SOURCES: Final = BUILD / "pages"
 LINK: Final = re.compile(r"\]\((?!https?://|#)([^)\s#]+)")
 TEMPLATE: Final = re.compile(r"<!-- template: (\w+) -->")
-PICTURE: Final = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]*)" src="([^"]+)">\s*</picture>')
+PICTURE: Final = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]*)" src="([^"]+)">\s*</picture>'
+)
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 PAGES: Final = ("*.md", "ablations/*/*.md", "benchmarks/*.md", "docs/**/*.md")
 OTHERS: Final = ("LICENSE", "CITATION.cff", "pyproject.toml", "docs/images/*", "docs/site.css")
@@ -43,13 +45,17 @@ def main() -> int:
     torch.set_num_threads(1)  # models of pictures are small: threads would only wait for each other
     components = component_pages.write(SOURCES, paribus.installed(no_plugins=True))
     settings = read_settings()
-    settings |= {"nav": [section for section in navigation(components) if all(section.values())], "docs_dir": SOURCES.name, "site_dir": "site"}
+    settings |= {
+        "nav": [section for section in navigation(components) if all(section.values())],
+        "docs_dir": SOURCES.name,
+        "site_dir": "site",
+    }
     path = BUILD / "mkdocs.yml"
     path.write_text(yaml.dump(settings, sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", str(path)]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     faults = list(site_checks.problems(BUILD / "site")) if code == 0 else []
-    print("\n".join(faults), end="\n" * bool(faults))
+    sys.stderr.writelines(f"{fault}\n" for fault in faults)
     return code or bool(faults)
 
 

@@ -1,6 +1,7 @@
 """Documentation: examples run, signatures match the code, and tables are current."""
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -234,7 +235,7 @@ def test_every_message_of_the_troubleshooting_page_exists_in_the_code() -> None:
     assert len(codes) > 10
     assert [name for name in sorted(codes) if f'"{name}"' not in code] == []
     fragments = sorted(set(fixed_parts()), key=len, reverse=True)
-    quotes = [line for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    quotes = [line for block in re.findall(r"```message\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
     assert len(quotes) > 20
     assert [quote for quote in quotes if covered_share(quote, fragments) < MIN_SHARE] == []
 
@@ -254,3 +255,50 @@ def covered_share(quote: str, fragments: list[str]) -> float:
     for fragment in fragments:
         rest = rest.replace(fragment, "\0")
     return 1 - len(rest.replace("\0", "")) / len(text)
+
+
+@pytest.fixture
+def component_pages(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("component_pages")
+
+
+def test_the_site_has_a_page_for_every_component(component_pages: Any) -> None:
+    registry = paribus.installed(no_plugins=True)
+    for slot in component_pages.SLOTS:
+        cases = component_pages.cases_of(registry, slot)
+        assert [case.entry.name for case in cases] == list(registry.index.entries[slot])
+        for case in cases:
+            node = yaml.safe_load(component_pages.yaml_of(case))
+            assert (node if isinstance(node, str) else node["name"]) == case.entry.name
+            assert set(
+                re.findall(r"^\| `([\w.]+)`", "\n".join(component_pages.option_rows(case.entry)), re.MULTILINE)
+            ) == {name for name, _ in component_pages.flat_options(case.entry.options)}
+
+
+def test_the_page_of_a_component_has_its_mask_and_its_costs(component_pages: Any) -> None:
+    (case,) = (
+        case
+        for case in component_pages.cases_of(paribus.installed(no_plugins=True), "attention")
+        if case.entry.name == "restricted"
+    )
+    figure = component_pages.pictures(case)
+    causal, bidirectional = re.findall(r"<svg.*?</svg>", figure)
+    assert "M0 20h4v1h-4z" not in causal  # token 20 does not see token 0
+    assert "M13 20h8v1h-8z" in causal  # but the window of 8 tokens that ends with it
+    assert "M13 20h11v1h-11z" in bidirectional
+    page = component_pages.component_page(case, figure, ["gpt3"])
+    assert "paribus summary gpt2 attention=restricted attention.window=8" in page
+    assert "| attention with `restricted` | 28,348,416 | 56,918,016 | 73,728 |" in page
+    assert "attention: {name: restricted, window: 8}" in page
+
+
+@pytest.mark.slow
+def test_the_pages_of_all_components_can_be_written(component_pages: Any, tmp_path: Path) -> None:
+    registry = paribus.installed(no_plugins=True)
+    component_pages.write(tmp_path, registry)
+    for slot, entries in registry.index.entries.items():
+        for name in entries:
+            page = (tmp_path / "docs" / "components" / slot / f"{name}.md").read_text()
+            assert f"# {slot}.{name}" in page
+            assert ("<svg" in page) or slot != "attention"
