@@ -128,8 +128,11 @@ def _position(case: Case) -> tuple[str, Drawings]:
 def _bias(position: Position, case: Case, *, is_causal: bool) -> Drawings:
     pair = Pair(None, None, POSITIONS, POSITIONS, 1.0, HEADS, dtype=torch.float64)
     bias = position.bias(pair)[0].expand(HEADS, -1, -1)
-    heads = enumerate(bias.tril() if is_causal else bias, 1)
-    return [(heatmap(head.tolist(), f"{case.topic}, head {number}"), f"head {number}") for number, head in heads]
+    drawings = []
+    for number, head in enumerate(bias.tril() if is_causal else bias, 1):
+        extent = f"{head.min() + 0.0:.3g} to {head.max() + 0.0:.3g}"  # -0.0 + 0.0 is 0.0
+        drawings.append((heatmap(head.tolist(), f"{case.topic}, head {number}"), f"head {number}: {extent}"))
+    return drawings
 
 
 def _schedule(case: Case) -> tuple[str, Drawings]:
@@ -149,7 +152,7 @@ def _activations(case: Case) -> tuple[str, Drawings]:
         return "", []
     xs = torch.linspace(-4, 4, 81)
     curves = {name: list(zip(xs.tolist(), functions[name](xs).tolist(), strict=True)) for name in option.kind.choices}
-    drawings = [(curve(points, name, "x"), name) for name, points in curves.items()]
+    drawings = [(curve(points, name, "x", (140, 90)), name) for name, points in curves.items()]
     return "Values of the option <code>activation</code>.", drawings
 
 

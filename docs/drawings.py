@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 LEVELS = 8  # shades of a sign
-WIDTH, HEIGHT = 320, 140  # of the area of curves
+CELL = 6  # pixels of a cell of a heatmap
 Matrix = Sequence[Sequence[float]]
 
 
-def heatmap(matrix: Matrix, title: str, cell: int = 6) -> str:
+def heatmap(matrix: Matrix, title: str) -> str:
     """Return a heatmap; the shade of a cell is its magnitude, relative to the largest one."""
     largest = max((abs(value) for row in matrix for value in row), default=0.0) or 1.0
     paths: defaultdict[int, list[str]] = defaultdict(list)
@@ -27,29 +27,30 @@ def heatmap(matrix: Matrix, title: str, cell: int = 6) -> str:
         for level, d in sorted((level, "".join(runs)) for level, runs in paths.items())
     )
     ground = f'<rect class="ground" width="{width}" height="{height}"/>'
-    return _svg(title, width, height, ground + cells, scale=cell, extra=' shape-rendering="crispEdges"')
+    return _svg(title, width, height, ground + cells, scale=CELL, extra=' shape-rendering="crispEdges"')
 
 
-def curve(points: Sequence[tuple[float, float]], title: str, label: str) -> str:
-    """Return a curve with the ranges of its axes; `label` is the name of the x-axis."""
+def curve(points: Sequence[tuple[float, float]], title: str, label: str, size: tuple[int, int] = (320, 140)) -> str:
+    """Return a curve with the ranges of its axes; `label` is the name of the x-axis, and `size` that of its area."""
+    width, height = size
     xs, ys = zip(*points, strict=True)
     low, high = min(0.0, *ys), max(ys)
     left, right = min(xs), max(xs)
 
     def place(x: float, y: float) -> str:
-        return f"{40 + (x - left) / (right - left) * WIDTH:.1f},{10 + (high - y) / ((high - low) or 1) * HEIGHT:.1f}"
+        return f"{40 + (x - left) / (right - left) * width:.1f},{10 + (high - y) / ((high - low) or 1) * height:.1f}"
 
     bottom = place(left, low).partition(",")[2]
     line = f'<polyline class="curve" points="{" ".join(place(*point) for point in points)}"/>'
-    axes = f'<path class="axis" d="M40 10V{HEIGHT + 10}M40 {place(left, 0).partition(",")[2]}h{WIDTH}"/>'
+    axes = f'<path class="axis" d="M40 10V{height + 10}M40 {place(left, 0).partition(",")[2]}h{width}"/>'
     texts = [
         _text(34, 14, f"{high:.3g}", "end"),
         _text(34, float(bottom) + 4, f"{low:.3g}", "end"),
-        _text(40, HEIGHT + 28, f"{left:g}", "start"),
-        _text(40 + WIDTH, HEIGHT + 28, f"{right:g}", "end"),
-        _text(40 + WIDTH / 2, HEIGHT + 28, label, "middle"),
+        _text(40, height + 28, f"{left:g}", "start"),
+        _text(40 + width, height + 28, f"{right:g}", "end"),
+        _text(40 + width / 2, height + 28, label, "middle"),
     ]
-    return _svg(title, WIDTH + 50, HEIGHT + 36, axes + line + "".join(texts))
+    return _svg(title, width + 50, height + 36, axes + line + "".join(texts))
 
 
 def figure(drawings: Sequence[tuple[str, str]], caption: str) -> str:

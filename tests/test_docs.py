@@ -235,7 +235,7 @@ def test_every_message_of_the_troubleshooting_page_exists_in_the_code() -> None:
     assert len(codes) > 10
     assert [name for name in sorted(codes) if f'"{name}"' not in code] == []
     fragments = sorted(set(fixed_parts()), key=len, reverse=True)
-    quotes = [line for block in re.findall(r"```message\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    quotes = [line for block in re.findall(r"```output\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
     assert len(quotes) > 20
     assert [quote for quote in quotes if covered_share(quote, fragments) < MIN_SHARE] == []
 
@@ -302,3 +302,19 @@ def test_the_pages_of_all_components_can_be_written(component_pages: Any, tmp_pa
             page = (tmp_path / "docs" / "components" / slot / f"{name}.md").read_text()
             assert f"# {slot}.{name}" in page
             assert ("<svg" in page) or slot != "attention"
+
+
+def test_dead_links_and_outside_files_of_the_site_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    checks = importlib.import_module("site_checks")
+    (tmp_path / "guide").mkdir()
+    (tmp_path / "guide" / "index.html").write_text('<h2 id=run-it>Run it</h2><a href="../#top">up</a>')
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top">Site</h1><a href="guide/#run-it">a</a><a href="guide/#stop">b</a><a href="missing/">c</a>'
+        '<a href="https://example.org">d</a><script src="https://example.org/x.js"></script>'
+    )
+    assert sorted(checks.problems(tmp_path)) == [
+        "index.html links to guide/#stop, which does not exist",
+        "index.html links to missing/, which does not exist",
+        "index.html loads https://example.org/x.js",
+    ]
