@@ -66,7 +66,7 @@ def _attention(case: Case) -> tuple[str, Drawings]:
         caption = f"Attention weights of an untrained layer for {TOKENS} tokens, mean over its heads."
     else:
         caption = f"Gradient of an untrained layer's outputs with respect to its inputs, for {TOKENS} tokens."
-    shades = "Rows are queries, columns keys; the darkest key of a query has its largest weight, a blank one none."
+    shades = "Rows are queries, columns keys; the darkest key of a query has the largest value, a blank one 0."
     drawings = [
         (heatmap(_relative_to_row(_weights(model, case)), f"{case.topic}, {name}"), name)
         for name, model in _models(case)
@@ -102,14 +102,16 @@ def _relative_to_row(weights: Tensor) -> list[list[float]]:
 
 
 def _position(case: Case) -> tuple[str, Drawings]:
-    """Draw the bias of a position, or what it rotates or adds; one that reads content has no picture."""
+    """Draw the bias of a position, or else what it rotates or adds."""
     name, model = next(_models(case))
     position = next(module for module in model.topology.modules() if isinstance(module, Position))
     signs = "The two colours are the two signs, and blank is 0."
     with torch.no_grad():
-        if position.traits["bias"] == "positions":
-            caption = "Bias of the scores with initial weights. Rows are queries, columns keys."
-            return f"{caption} {signs}", _bias(position, case, is_causal=name == "causal")
+        if "bias" in position.traits["hooks"]:
+            content = " Every token is the same, so that positions alone make the difference."
+            caption = f"Bias of the scores with initial weights. Rows are queries, columns keys. {signs}"
+            is_content = position.traits["bias"] == "content"
+            return caption + content * is_content, _bias(model, position, case, is_causal=name == "causal")
         if "rotate" in position.traits["hooks"]:
             x = torch.ones(1, 1, TOKENS, 2 * model.stack().shape.head_width, dtype=torch.float64)
             tables = position.tables(POSITIONS, x.shape[-1])
@@ -125,12 +127,21 @@ def _position(case: Case) -> tuple[str, Drawings]:
     return "", []
 
 
-def _bias(position: Position, case: Case, *, is_causal: bool) -> Drawings:
-    pair = Pair(None, None, POSITIONS, POSITIONS, 1.0, HEADS, dtype=torch.float64)
-    bias = position.bias(pair)[0].expand(HEADS, -1, -1)
+def _bias(model: SmallModel, position: Position, case: Case, *, is_causal: bool) -> Drawings:
+    """Draw the bias that a pass over equal tokens reads, with its range in each head."""
+    biases: list[Tensor] = []
+    original_bias = position.bias
+
+    def record(pair: Pair) -> Tensor:
+        biases.append(original_bias(pair))
+        return biases[-1]
+
+    position.bias = record  # type: ignore[method-assign]  # of a model for this picture only
+    model.output(model.tokens(1, 1).repeat(1, TOKENS), capture=True)
+    bias = biases[0][0].expand(HEADS, -1, -1)
     drawings = []
     for number, head in enumerate(bias.tril() if is_causal else bias, 1):
-        extent = f"{head.min() + 0.0:.3g} to {head.max() + 0.0:.3g}"  # -0.0 + 0.0 is 0.0
+        extent = f"{head.min() + 0.0:.2g} to {head.max() + 0.0:.2g}"  # -0.0 + 0.0 is 0.0
         drawings.append((heatmap(head.tolist(), f"{case.topic}, head {number}"), f"head {number}: {extent}"))
     return drawings
 
