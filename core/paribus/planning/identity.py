@@ -5,7 +5,6 @@ A trial whose component changed has another identity. Its old record is stale, a
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -144,9 +143,10 @@ class ComponentCode:
         """Return one hash of the engine and of all components of a spec."""
         components = frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in _filled_slots(spec)))
         if components not in self._hashes:
-            files = [self._index.find(slot, name).file for slot, name in components]
-            is_known = all(files)
-            self._hashes[components] = code_of(map(Path, files), self._files) if is_known else unidentified()
+            entries = [self._index.find(slot, name) for slot, name in components]
+            code = code_of([Path(entry.file) for entry in entries if entry.file], self._files)
+            class_ids = sorted(entry.class_id for entry in entries if not entry.file)
+            self._hashes[components] = f"unidentified-{digest_json([code, *class_ids])}" if class_ids else code
         return self._hashes[components]
 
     def _in_slot(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
@@ -161,12 +161,6 @@ def code_of(files: Iterable[Path], hashes: CodeHashes | None = None) -> str:
     parts = sorted(map(hashes.hash, {path for file in files for path in closure(file)}))
     hashes.save()
     return digest_json([RECORD_VERSION, engine_hash(), *parts])
-
-
-@lru_cache(maxsize=1)
-def unidentified() -> str:
-    """Return the code of a class without a file, as in a notebook: it is never equal to that of another process."""
-    return f"unidentified-{secrets.token_hex(16)}"
 
 
 @lru_cache(maxsize=1)

@@ -10,11 +10,12 @@ import dis
 import importlib
 import inspect
 import json
+import secrets
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
 
@@ -224,17 +225,19 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
     options = schema_of(component, base.injects)
     _check_options(options, class_name)
     is_topology = slot == "topology"
+    file = _file(component)
     return Entry(
         slot=slot,
         name=name,
         source=source,
         doc=doc,
-        file=_file(component),
+        file=file,
         options=options,
         traits=_traits(cls, base, class_name),
         parts=_parts(cls, class_name) if is_topology else (),
         reads=_reads(cls, class_name) if is_topology else (),
         terms=tuple(cls.terms) if slot == "objective" else (),
+        class_id="" if file else _class_id(component),
     )
 
 
@@ -245,6 +248,12 @@ def _file(component: type) -> str:
     except (OSError, TypeError):
         return ""
     return file if Path(file).is_file() else ""
+
+
+@cache  # keeps the class alive
+def _class_id(component: type) -> str:
+    """Return a random identity of a class without a file. Its source would not do: helpers may be in other cells."""
+    return secrets.token_hex(16)
 
 
 def _traits(component: Any, base: type, class_name: str) -> Mapping[str, Any]:

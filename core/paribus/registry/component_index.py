@@ -84,12 +84,13 @@ class Entry:
     name: str
     source: PluginSource
     doc: str
-    file: str
+    file: str  # "" for a class without one, as in a notebook
     options: tuple[Option, ...] = ()
     traits: Mapping[str, JSON] = dataclasses.field(default_factory=dict)
     parts: tuple[Part, ...] = ()  # of a topology
     reads: tuple[str, ...] = ()  # of a topology
     terms: tuple[str, ...] = ()  # of an objective: the summands of its loss
+    class_id: str = ""  # of a class without a file: differs from that of any other class, in any process
 
     @property
     def summary(self) -> str:

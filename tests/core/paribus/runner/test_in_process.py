@@ -167,3 +167,34 @@ def test_threads_and_random_state_of_the_caller_are_restored(
     record = store.record("mine-0")
     assert record is not None
     assert record["provenance"]["machine"]["threads"] == "1"
+
+
+CELL = """
+from paribus import Norm
+
+class Cell(Norm):
+    '''A norm of a notebook.'''
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, x):
+        return x * 1.0
+"""
+
+
+def test_a_class_of_a_notebook_that_is_defined_again_has_other_trials(registry: Registry, tmp_path: Path) -> None:
+    def identities(component: type[Norm]) -> dict[str, str]:
+        cells = registry.with_components(norm={"cell": component})
+        base = {"preset": "encoder-tiny", "norm": "layernorm"}
+        document = {"base": base, "vary": {"norm": ["cell"]}, "seeds": 1, "metric": METRIC}
+        study = paribus.study(document, registry=cells, store=tmp_path)
+        return {trial.variant: trial.identity for trial in study.plan.trials}
+
+    first, again = dict[str, Any](), dict[str, Any]()
+    for namespace in (first, again):
+        exec(compile(CELL, "<cell>", "exec"), namespace)
+    assert identities(first["Cell"]) == identities(first["Cell"])
+    before, after = identities(first["Cell"]), identities(again["Cell"])
+    assert before.pop("baseline") == after.pop("baseline")
+    assert set(before.values()).isdisjoint(after.values())
