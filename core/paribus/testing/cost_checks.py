@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from paribus.assembly.components import make
+from paribus.complexity.counting import flop_counter, has_window
 from paribus.errors import SpecError
 from paribus.kernels import KERNELS
-from paribus.parts.attend import Attend
 from paribus.parts.attention_planner import CrossAttention
 from paribus.parts.batch import Stream, TokenLayout
 from paribus.parts.context import Memory
@@ -30,21 +28,6 @@ LENGTH: Final = 12
 MEMORY_LENGTH: Final = 7
 PAIRS: Final = ((12, 12), (5, 12), (1, 12), (12, 7))  # numbers of queries and keys; more queries than keys: extra ones
 _SUBLAYERS: Final = {"attention": ("attention", "cross"), "feedforward": ("feedforward",)}
-
-
-def flop_counter() -> FlopCounterMode:
-    """Return torch's FLOP counter, extended with Fourier transforms."""
-    return FlopCounterMode(display=False, custom_mapping=dict.fromkeys(_TRANSFORMS, _fft_flops))
-
-
-_TRANSFORMS = (torch.ops.aten._fft_c2c, torch.ops.aten._fft_r2c, torch.ops.aten._fft_c2r)
-
-
-def _fft_flops(shape: Any, dims: list[int], *_: Any, out_shape: Any = None, **__: Any) -> int:
-    """FLOPs of Fourier transforms: 5 N log2 N for a transform of N numbers, as FFTW counts them."""
-    size: int = math.prod(shape[dim] for dim in dims)
-    transforms: int = math.prod(shape) // size
-    return round(transforms * 5 * size * math.log2(size))
 
 
 def cost(case: Case, host: HostModel) -> Verdict:
@@ -90,7 +73,7 @@ def _sublayer_fault(model: SmallModel, path: str, name: str, load: Load, counted
 
 def _flops_fault(name: str, component: nn.Module, declared: int, counted: int, load: Load) -> str:
     size = f"{load.queries} tokens" + (f" and a memory of {load.memory}" if load.memory else "")
-    if _windowed(component):
+    if has_window(component):
         if declared > counted:
             return (
                 f"`cost` of an attention with a window declares {declared:,} FLOPs for {size}; expected "
@@ -99,11 +82,6 @@ def _flops_fault(name: str, component: nn.Module, declared: int, counted: int, l
     elif declared != counted:
         return f"`cost` of `{name}` declares {declared:,} FLOPs for {size}, but torch counts {counted:,}"
     return HOLDS
-
-
-def _windowed(component: nn.Module) -> bool:
-    visibilities = (module.visibility for module in component.modules() if isinstance(module, Attend))
-    return any(visibility.window is not None or visibility.blocks is not None for visibility in visibilities)
 
 
 def _count_flops(model: SmallModel, path: str) -> dict[str, int]:

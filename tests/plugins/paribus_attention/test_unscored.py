@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import PADDING, Load, Memory, Stack, TokenLayout
-from paribus.testing.cost_checks import flop_counter
+from paribus.complexity.counting import flop_counter
 from paribus_attention import attention
 
 BuildStack = Callable[..., Stack]

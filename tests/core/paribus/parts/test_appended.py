@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from paribus import PADDING, Capture, Load, TokenLayout, append_copies
+from paribus.complexity.counting import flop_counter
 from paribus.kernels import KERNELS
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.testing.cost_checks import flop_counter
 from paribus.testing.small_model import SmallModel, max_difference, noise
 
 TINY = ("dims={width: 16, layers: 2, heads: 4, length: 32}", "placement=post")

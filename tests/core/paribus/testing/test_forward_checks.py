@@ -23,9 +23,9 @@ from paribus import (
     empty_cache,
     visibility_of,
 )
+from paribus.complexity.counting import flop_counter
 from paribus.registry import Registry
 from paribus.testing import examine
-from paribus.testing.cost_checks import flop_counter
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]
