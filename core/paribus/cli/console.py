@@ -124,6 +124,19 @@ def refuse_full(folder: Path) -> None:
         raise StoreError(Problem(code="not-empty", location=str(folder), message=message, valid="a new folder"))
 
 
+def refuse_other_file(path: Path) -> None:
+    """Raise an error if the file of a page exists and is no page of Paribus."""
+    from paribus.report.html import MADE
+
+    try:
+        if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):
+            message = "this file was not written by `paribus report`, and other files are never overwritten"
+            raise StoreError(Problem(code="not-empty", location=str(path), message=message, valid="a new file"))
+    except OSError as error:
+        message = f"cannot read this file: {error.strerror or error}"
+        raise StoreError(Problem(code="cannot-read", location=str(path), message=message)) from error
+
+
 def terminal_columns() -> int:
     """Return the width of the terminal; output to a file is not wrapped."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else 10_000

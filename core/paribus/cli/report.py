@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import Session, note, out, store_option
-from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, StoreError
+from paribus.cli.console import Session, note, out, refuse_other_file, store_option
+from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.analysis.trials import TrialEntry
@@ -58,7 +58,7 @@ def verb(
 
     planned = planned_of(study, registry=session.index(), store=store)
     path = output or Path(f"{planned.name}.html")
-    _refuse(path)
+    refuse_other_file(path)
     table = compare(planned, accept_code=accept_code)
     for line in planned.store.messages:
         note(line)
@@ -87,16 +87,3 @@ def _attention(
     from paribus.report.attention_section import attention_section
 
     return attention_section(text, trials, planned.store, session.registry())
-
-
-def _refuse(path: Path) -> None:
-    """Raise an error if the file exists and was not written by this command."""
-    from paribus.report.html import MADE
-
-    try:
-        if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):
-            message = "this file was not written by `paribus report`, and other files are never overwritten"
-            raise StoreError(Problem(code="not-empty", location=str(path), message=message, valid="a new file"))
-    except OSError as error:
-        message = f"cannot read this file: {error.strerror or error}"
-        raise StoreError(Problem(code="cannot-read", location=str(path), message=message)) from error

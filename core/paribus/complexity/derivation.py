@@ -90,9 +90,9 @@ class _Fit:
         small = {option.name: _values(option)[0][0] for option in varied}
         node = node_of(registry, candidate.with_options(**small), COUNT_SIZE._replace(causal=causal))
         first, second = (
-            count_flops(registry, node, COUNT_SIZE._replace(length=n, causal=causal)).linear_tokens for n in (256, 512)
+            count_flops(registry, node, COUNT_SIZE._replace(length=n, causal=causal)).linear_tokens for n in (64, 128)
         )
-        self.tokens = {path: ((second[path] - first[path]) / 256, 2 * first[path] - second[path]) for path in first}
+        self.tokens = {path: ((second[path] - first[path]) / 64, 2 * first[path] - second[path]) for path in first}
 
         @cache
         def costs(length: int, width: int, heads: int, *options: int) -> tuple[int, int]:

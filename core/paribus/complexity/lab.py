@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
+
+import torch
 
 from paribus.complexity.counting import count_flops, has_window
 from paribus.complexity.derivation import ClosedForm, Growth, closed_form, path, sequential
@@ -280,8 +281,6 @@ class _FirstPasses:
 
     def _excess(self, needed: int, times: Sequence[tuple[Size, float]], size: Size) -> str:
         """Return why a size is not run, or ""."""
-        import torch
-
         free = free_memory(torch.device(self.settings.device))
         if needed > MEMORY_SHARE * free:
             return f"a pass needs {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
@@ -299,15 +298,5 @@ def predicted_seconds(times: Sequence[tuple[int, float]], size: int) -> float:
     if len(times) > 1:
         (before, earlier), (last, later) = times[-2:]
         slope = max(1.0, math.log(later / earlier) / math.log(last / before))
-    return times[-1][1] * (size / times[-1][0]) ** slope
-
-
-def pairs(values: Mapping[Size, Any], sizes: Sequence[Size]) -> list[tuple[Size, Any]]:
-    """Return the values of those sizes that have one."""
-    return [(size, values[size]) for size in sizes if size in values]
-
-
-def doublings(sizes: Sequence[Size], axis: str) -> float:
-    """Return the number of doublings from the smallest to the largest size."""
-    numbers = [getattr(size, axis) for size in sizes]
-    return sum(math.log2(after / before) for before, after in itertools.pairwise(numbers))
+    growth: float = (size / times[-1][0]) ** slope
+    return times[-1][1] * growth

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paribus.analysis.formatting import NO_VALUE, Grid, clean
 from paribus.analysis.table import Table
@@ -31,13 +31,42 @@ def html_page(
     table: Table, trials: Trials, questions: Questions, commit: str = "", attention: AttentionSection | None = None
 ) -> str:
     """Return the results of a study as one HTML document that loads nothing."""
-    return "\n".join([*_lines(table, trials, questions, commit, attention), ""])
+    return _page(table_views.table_title(table), _lines(table, trials, questions, commit, attention))
 
 
-def _lines(
-    table: Table, trials: Trials, questions: Questions, commit: str, attention: AttentionSection | None
-) -> Iterator[str]:
-    title = escape(table_views.table_title(table))
+class Section(NamedTuple):
+    """Section of a page: a heading, charts, a table and lines below it."""
+
+    title: str
+    figures: Sequence[Figure] = ()
+    grid: Grid | None = None
+    lines: Sequence[str] = ()
+
+
+def sections_page(title: str, series: Mapping[str, tuple[str, bool]], sections: Iterable[Section]) -> str:
+    """Return sections as one HTML document that loads nothing.
+
+    `series` maps each name in the charts to its mark, as SVG, and to whether it is drawn at first.
+    """
+    boxes = (
+        f'<label><input type="checkbox" value="{_text(name)}"{" checked" * drawn}> {mark} {_text(name)}</label>'
+        for name, (mark, drawn) in series.items()
+    )
+    body = [f'<fieldset class="controls"><legend>In the charts</legend>{"".join(boxes)}</fieldset>']
+    for section in sections:
+        body.append(f"<h2>{_text(section.title)}</h2>")
+        body += [_charts(section.figures, "")] if section.figures else []
+        body += [_table(section.grid)] if section.grid is not None else []
+        body += [_list(section.lines, "small")] if section.lines else []
+    return _page(title, body)
+
+
+def _page(title: str, body: Iterable[str]) -> str:
+    """Return a document with the style and the scripts of a page, which allows no other scripts."""
+    return "\n".join([*_document(escape(title), body), ""])
+
+
+def _document(title: str, body: Iterable[str]) -> Iterator[str]:
     scripts = [_file("vega.js"), _file("page.js")]
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     yield "<!doctype html>"
@@ -47,6 +76,15 @@ def _lines(
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield f"<title>{title}</title><style>{_file('page.css')}</style></head><body>"
     yield f"<h1>{title}</h1>"
+    yield from body
+    yield "<noscript><p class=warning>The charts need JavaScript; the tables have all their numbers.</p></noscript>"
+    yield from (f"<script>{script}</script>" for script in scripts)
+    yield "</body></html>"
+
+
+def _lines(
+    table: Table, trials: Trials, questions: Questions, commit: str, attention: AttentionSection | None
+) -> Iterator[str]:
     if table.other_settings:
         yield from _all_settings(table, trials, questions)
     else:
@@ -59,9 +97,6 @@ def _lines(
     yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned, commit)], "small")
     yield "<h2>Reproduce it</h2>"
     yield f"<pre>paribus run {_text(table.study)}\nparibus report {_text(table.study)}</pre>"
-    yield "<noscript><p class=warning>The charts need JavaScript; the tables have all their numbers.</p></noscript>"
-    yield from (f"<script>{script}</script>" for script in scripts)
-    yield "</body></html>"
 
 
 @cache

@@ -39,7 +39,19 @@ MARKS: Final[Mapping[str, tuple[str, str]]] = {  # how a mark is shown, and how 
 }
 PLAIN: Final = str.maketrans(
     {TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
-    | {"✓": "+", "✗": "x", "·": "-", "…": "...", "→": "->", "±": "+-", "µ": "u"}
+    | {
+        "✓": "+",
+        "✗": "x",
+        "·": "-",
+        "…": "...",
+        "→": "->",
+        "±": "+-",
+        "µ": "u",
+        "²": "^2",
+        "³": "^3",
+        "∞": "inf",
+        "≈": "~",
+    }
 )
 WIDEST: Final = 41  # places of a picture
 NAMES: Final = range(30, 13, -1)  # places that names may be folded to, the best first
