@@ -135,20 +135,19 @@ def _print(result: Complexity, shape: str) -> None:
 
 
 def _write_page(session: Session, result: Complexity, attentions: tuple[str, ...], path: Path) -> None:
-    import platform
-
     import torch
 
     from paribus.report.complexity_page import complexity_page
     from paribus.report.provenance import git_commit
     from paribus.storage.atomic import write_bytes
+    from paribus.train.provenance import processor_name
 
     settings = result.settings
-    device = torch.cuda.get_device_name(settings.device) if settings.device != "cpu" else platform.processor()
+    device = torch.cuda.get_device_name(settings.device) if settings.device != "cpu" else processor_name()
     command = session.command("bench", "complexity", *attentions)
     about = [
         f"command: {command}",
-        f"device: {device or platform.machine()}, one thread, float32; torch {torch.__version__}",
+        f"device: {device}, one thread, float32; torch {torch.__version__}",
         f"measured in {result.seconds:.0f} s",
         *([f"commit: {commit}"] if (commit := git_commit()) else []),
     ]

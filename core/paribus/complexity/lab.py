@@ -77,7 +77,7 @@ class Profile:
     sequential: Growth
     path: Growth
     flops: Mapping[Size, int]  # by `cost`
-    counted: int | None  # by torch, at the reference size; None if it cannot be counted
+    counted: Mapping[Size, int]  # by torch, at the smallest size that fits
     windowed: bool  # torch counts the pairs that a kernel computes besides those in the window
     crossover: int | None  # tokens from which it has fewer FLOPs than the reference; None: never
     seconds: Mapping[Size, Sequence[float]] = field(default_factory=dict)  # of each round
@@ -87,12 +87,12 @@ class Profile:
     @property
     def mismatch(self) -> str:
         """The difference between declared and counted FLOPs, or "" if they agree."""
-        if self.counted is None or not self.flops:
-            return ""
-        declared = next(iter(self.flops.values()))
-        if declared == self.counted or (self.windowed and declared < self.counted):
-            return ""
-        return f"`cost` declares {declared:,} FLOPs, torch counts {self.counted:,}"
+        for size, counted in self.counted.items():
+            declared = self.flops[size]
+            if declared > counted or (declared < counted and not self.windowed):
+                place = f"n = {size.length}, d = {size.width}"
+                return f"`cost` declares {declared:,} FLOPs at {place}, but torch counts {counted:,}"
+        return ""
 
 
 @final
@@ -142,8 +142,9 @@ def _reason(error: Exception) -> str:
 def _count(registry: Registry, candidate: Candidate, settings: Settings) -> Profile:
     skipped: dict[Size, str] = {}
     flops: dict[Size, int] = {}
-    reference, counted, windowed, crossover = settings.reference, None, False, None
-    for size in sorted(settings.sizes, key=lambda size: size != reference):
+    counted: dict[Size, int] = {}
+    windowed, crossover = False, None
+    for size in settings.sizes:
         try:
             node = node_of(registry, candidate, size)
             attention = attention_of(registry, node, size)
@@ -151,8 +152,10 @@ def _count(registry: Registry, candidate: Candidate, settings: Settings) -> Prof
             skipped[size] = _reason(error)
             continue
         flops[size] = attention.cost(Load(size.length, size.length)).flops
-        if size == reference:
-            counted, windowed = count_flops(registry, node, size).flops, has_window(attention)
+        if not counted:
+            counted[size] = count_flops(registry, node, size).flops
+        if size == settings.reference:
+            windowed = has_window(attention)
             crossover = flops_crossover(attention, attention_of(registry, node_of_reference(registry, size), size))
     if not flops:
         raise ValueError(next(iter(skipped.values())))

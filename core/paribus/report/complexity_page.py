@@ -29,15 +29,13 @@ def complexity_page(result: Complexity, about: Sequence[str]) -> str:
     drawn = first_drawn(result.profiles)
     series = {clean(name): (_mark(style), name in drawn) for name, style in styles(result.profiles).items()}
     overview, growth, forms = complexity_grid(result), growth_grid(result), form_grid(result)
-    note = "At first, one attention of each closed form is drawn; the boxes add the others."
+    notes = ["At first, one attention of each closed form is drawn; the boxes add the others."]
     return sections_page(
         overview.title,
         series,
         [
             Section("Complexity", grid=overview, lines=[*overview.header, *_lines(overview.remarks)]),
-            Section(
-                "Growth with length and width", list(figures(result)), lines=[note] if len(drawn) < len(series) else []
-            ),
+            Section("Growth with length and width", list(figures(result)), lines=notes * (len(drawn) < len(series))),
             Section(growth.title, grid=growth, lines=[*growth.header, *_lines(growth.remarks)]),
             Section(forms.title, grid=forms, lines=_lines(forms.remarks)),
             Section("Provenance", lines=about),

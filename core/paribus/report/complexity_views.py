@@ -225,24 +225,21 @@ def _omissions(result: Complexity) -> Iterator[str]:
 
 def form_grid(result: Complexity) -> Grid:
     """Return the FLOPs of a forward pass, declared as a closed form and counted by torch."""
-    rows = [
-        [
-            Cell(clean(profile.label)),
-            Cell(profile.form.text or NO_VALUE),
-            Cell(f"{profile.flops[result.settings.reference]:,}" if result.settings.reference in profile.flops else ""),
-            Cell(NO_VALUE if profile.counted is None else f"{profile.counted:,}", "worse" if profile.mismatch else ""),
-        ]
-        for profile in result.profiles
-    ]
+    rows: list[list[Cell]] = []
+    for profile in result.profiles:
+        size, counted = next(iter(profile.counted.items()))
+        place = f"{size.length}, {size.width}"
+        texts = (clean(profile.label), profile.form.text or NO_VALUE, place, f"{profile.flops[size]:,}")
+        rows.append([*map(Cell, texts), Cell(f"{counted:,}", "worse" if profile.mismatch else "")])
     windowed = [clean(profile.label) for profile in result.profiles if profile.windowed]
     note = f"torch also counts pairs that a kernel computes outside of the window: {', '.join(windowed)}"
+    names = ("at n, d", "declared", "torch counts")
     return Grid(
         title="FLOPs of a forward pass",
         columns=[
             Column("attention", wrap="name"),
             Column("closed form"),
-            Column("declared", align_right=True),
-            Column("torch counts", align_right=True),
+            *(Column(name, align_right=True) for name in names),
         ],
         rows=rows,
         remarks=[("·", [note] if windowed else [])],
@@ -300,7 +297,10 @@ def _profile_json(result: Complexity, profile: Profile) -> dict[str, Any]:
         "sequential": profile.sequential.order,
         "path": profile.path.order,
         "flops": profile.flops.get(settings.reference),
-        "counted_flops": profile.counted,
+        "counted_flops": [
+            {"n": size.length, "d": size.width, "declared": profile.flops[size], "counted": counted}
+            for size, counted in profile.counted.items()
+        ],
         "mismatch": profile.mismatch or None,
         "exponents": {name: None if value is None else vars(value) for name, value in estimates.items()},
         "local_slopes": {
