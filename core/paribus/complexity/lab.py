@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 import torch
 
-from paribus.complexity.counting import count_flops, has_window
+from paribus.complexity.counting import Node, count_flops, has_window
 from paribus.complexity.derivation import ClosedForm, Growth, closed_form, path, sequential
 from paribus.complexity.measuring import clock, make_pass, one_thread, peak_bytes, repeated
 from paribus.complexity.rounds import Rounds
@@ -24,6 +24,7 @@ from paribus.train.step_memory import free_memory
 REFERENCE: Final = "mha"
 TWIN: Final = "twin"  # the reference once more: how far equal programs differ
 MEMORY_SHARE: Final = 0.5  # of the free memory that a pass may need
+SLOW_TRACE: Final = 1.0  # CPU seconds of a pass without data, after which longer ones run with data
 FURTHEST: Final = 1 << 20  # tokens up to which a crossover of FLOPs is searched
 
 Report = Callable[[str], None]
@@ -256,6 +257,7 @@ class _FirstPasses:
         self.memory: dict[Size, int] = {}
         self.skipped: dict[Size, str] = {}
         self.passes: dict[Size, tuple[Callable[[], object], int]] = {}
+        self._with_data = False  # each of thousands of small operations takes longer without data than with it
         for sizes in (settings.by_length, settings.by_width):
             self._run(sizes)
 
@@ -266,7 +268,7 @@ class _FirstPasses:
                 continue
             try:
                 node = node_of(self.registry, self.candidate, size)
-                needed = peak_bytes(self.registry, node, size, self.settings.device, backward=self.settings.backward)
+                needed = self._peak_bytes(node, size)
             except (ParibusError, RuntimeError) as error:
                 self.skipped[size] = _reason(error)
                 continue
@@ -281,6 +283,15 @@ class _FirstPasses:
             seconds = measure_pass(run)
             times.append((size, seconds))
             self.passes[size] = repeated(run, seconds)
+
+    def _peak_bytes(self, node: Node, size: Size) -> int:
+        started = time.process_time()
+        settings = self.settings
+        needed = peak_bytes(
+            self.registry, node, size, settings.device, backward=settings.backward, with_data=self._with_data
+        )
+        self._with_data |= time.process_time() - started > SLOW_TRACE
+        return needed
 
     def _excess(self, needed: int, times: Sequence[tuple[Size, float]], size: Size) -> str:
         """Return why a size is not run, or ""."""

@@ -80,16 +80,20 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def peak_bytes(registry: Registry, node: Node, size: Size, device: str, *, backward: bool) -> int:
+def peak_bytes(
+    registry: Registry, node: Node, size: Size, device: str, *, backward: bool, with_data: bool = False
+) -> int:
     """Return the most bytes that the tensors of a pass occupy at once: input, activations, gradients, no parameters.
 
-    On a CPU the pass runs on tensors without data, whose storages are counted while they live, or on real ones if it
-    needs their values; on CUDA it is what torch's allocator has given out.
+    On a CPU the storages of tensors are counted while they live: of tensors without data, unless the pass needs their
+    values or `with_data` is set; on CUDA it is what torch's allocator has given out.
     """
     if torch.device(device).type == "cuda":
         return _cuda_peak(registry, node, size, device, backward=backward)
     with suppress(Exception):  # any, of any component: a pass that needs values runs with them
-        return _live_peak(registry, node, size, FakeTensorMode(allow_non_fake_inputs=True), backward=backward)
+        if not with_data:
+            fake = FakeTensorMode(allow_non_fake_inputs=True)
+            return _live_peak(registry, node, size, fake, backward=backward)
     return _live_peak(registry, node, size, None, backward=backward)
 
 
