@@ -66,7 +66,7 @@ docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
 	$(BIN)/python docs/components.py
 
 site: $(VENV)/.installed-docs  ## build the documentation site in build/site; a warning fails it
-	$(BIN)/python docs/site.py
+	$(BIN)/python docs/build_site.py
 
 parity: $(VENV)/.installed-test  ## compare converted models with transformers, and write docs/parity.md
 	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/hf_parity $(ARGS)

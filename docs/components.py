@@ -43,7 +43,7 @@ def traits_page() -> str:
     for title, fields in trait_tables().items():
         lines += [f"## {title}\n", "| trait | type | default | meaning |", "|---|---|---|---|"]
         lines += [
-            f"| `{field.name}` | `{_cell(field.kind)}` | {_cell(field.default)} | {_cell(field.meaning)} |"
+            f"| `{field.name}` | `{cell(field.kind)}` | {cell(field.default)} | {cell(field.meaning)} |"
             for field in fields
         ]
         lines.append("")

@@ -38,7 +38,8 @@ def weights_of(stack: Stack, x: Tensor, layout: TokenLayout) -> Tensor:
 def scores_of(stack: Stack, x: Tensor) -> Tensor:
     layer: Any = stack.layers[0]
     heads = layer.attention.heads
-    return (heads.queries(x) @ heads.keys(x).transpose(-1, -2)) / heads.head_width**0.5
+    scores: Tensor = (heads.queries(x) @ heads.keys(x).transpose(-1, -2)) / heads.head_width**0.5
+    return scores
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
@@ -46,10 +47,11 @@ def test_weights_match_the_formulas(causal: bool, build_stack: BuildStack, randn
     x, layout = randn(2, 7, 12), TokenLayout(torch.arange(7).unsqueeze(0))
     visible = torch.ones(7, 7, dtype=torch.bool).tril() if causal else torch.ones(7, 7, dtype=torch.bool)
     keys = visible.sum(1).double().unsqueeze(1)
-    for name, formula in (
-        ("sigmoid", lambda scores: 1 / (1 + keys * (-scores).exp())),
-        ("relu", lambda scores: scores.clamp(min=0) / keys),
-    ):
+    formulas: dict[str, Callable[[Tensor], Tensor]] = {
+        "sigmoid": lambda scores: 1 / (1 + keys * (-scores).exp()),
+        "relu": lambda scores: scores.clamp(min=0) / keys,
+    }
+    for name, formula in formulas.items():
         stack = build_stack(name, causal=causal)
         expected = formula(scores_of(stack, x)) * visible
         assert torch.allclose(weights_of(stack, x, layout), expected, rtol=0, atol=1e-12)

@@ -11,8 +11,8 @@ from torch import Tensor
 import paribus
 from paribus import Output, SpecError, StepInput, Stream, memory_of
 from paribus.assembly.cost import model_cost, tokens_per_part
+from paribus.complexity.counting import flop_counter
 from paribus.registry import installed
-from paribus.testing.cost_checks import flop_counter
 from paribus.train.assemble import meta_model
 from paribus.train.lightning_module import Model
 
