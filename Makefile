@@ -62,7 +62,7 @@ format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed  ## write docs/components.md anew from the registry
+docs: $(VENV)/.installed  ## write docs/components.md and docs/traits.md anew
 	$(BIN)/python docs/components.py
 
 site: $(VENV)/.installed-docs  ## build the documentation site in build/site; a warning fails it
