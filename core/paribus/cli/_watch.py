@@ -33,6 +33,7 @@ STYLES: Final = {"done": "green", "running": "cyan", "pending": "dim", "interrup
 LEVELS: Final = "▁▂▃▄▅▆▇█"
 ASCII_LEVELS: Final = "_.-=+*%#"
 BINS: Final = 24  # of a sparkline
+RANGE_SHARE: Final = 0.9  # of the losses that are within the range of bars: the first ones are much higher
 MAX_POINTS: Final = 512  # kept of the losses of a trial
 MIN_SECONDS: Final = 1.0  # between two looks at the store
 LOOK_SHARE: Final = 0.1  # of the time that looks at the store may take
@@ -234,13 +235,13 @@ def watch_table(study: StudyWatch, console: Console) -> Table:
 
 
 def sparkline(values: Sequence[float | None], known: Sequence[float], levels: str = LEVELS) -> str:
-    """Return values as bars on the range of all known ones; a value that is not known is blank."""
-    finite = [value for value in known if math.isfinite(value)]
-    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    """Return values as bars on the range of most known ones; a value that is not known is blank."""
+    finite = sorted(value for value in known if math.isfinite(value)) or [0.0]
+    low, high = finite[0], finite[int(RANGE_SHARE * (len(finite) - 1))]
     size = (high - low) or 1.0
     top = len(levels) - 1
     return "".join(
-        " " if value is None or not math.isfinite(value) else levels[round(top * (value - low) / size)]
+        " " if value is None or not math.isfinite(value) else levels[round(top * min((value - low) / size, 1.0))]
         for value in values
     )
 

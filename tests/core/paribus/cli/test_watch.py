@@ -50,7 +50,8 @@ def test_a_long_history_is_thinned_out(tmp_path: Path) -> None:
 
 
 def test_bars_are_on_one_range_and_unknown_values_are_blank() -> None:
-    assert sparkline([3.0, 2.0, None, 1.0], [3.0, 1.0]) == "█▅ ▁"
+    known = [1.0, *[2.0] * 8, 3.0, 3.0, 50.0]  # the first loss is far above the others
+    assert sparkline([50.0, 3.0, 2.0, None, 1.0], known) == "██▅ ▁"
     assert sparkline([2.0, 2.0], [2.0, 2.0]) == "▁▁"
     assert sparkline([None, float("nan")], []) == "  "
 
