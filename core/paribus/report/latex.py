@@ -15,7 +15,7 @@ from paribus.report.latex_text import breakable, escaped
 from paribus.report.table_views import COUNT, SETTING
 
 WORDS: Final = 60  # of a caption
-SHORT: Final = {"name": 45, "verdict": 14}  # letters of a cell without a note
+SHORT: Final = {"name": 30, "verdict": 14}  # letters of a cell without a note
 QUALIFIED: Final = re.compile(r"(?P<head>[^(,]+?)(?: (?=\()|, )(?P<rest>.+)")
 
 

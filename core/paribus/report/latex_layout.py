@@ -10,10 +10,10 @@ from paribus.analysis.formatting import Cell, Column, Grid
 from paribus.report.latex_text import SIGN, breakable, escaped, pieces, text_width
 from paribus.report.table_views import CLAIMED
 
-COLUMN: Final = 225.0  # points of a column, and of a page, in the narrowest two-column styles
-PAGE: Final = 460.0
+COLUMN: Final = 219.0  # points of a column, and of a page, in the narrowest two-column styles
+PAGE: Final = 455.0
 SLACK: Final = 2.0  # of a column whose cells wrap: widths are estimates
-GAP: Final = 6.0  # between two columns of a table
+GAP: Final = 5.0  # between two columns of a table
 NARROW_NAME: Final = 56.0  # a name in less room is hard to read
 SIZES: Final = ((8.0, False), (7.0, False), (8.0, True), (7.0, True), (6.0, True))  # of the font; whether cells wrap
 
