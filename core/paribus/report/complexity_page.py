@@ -53,7 +53,8 @@ def first_drawn(profiles: Sequence[Profile]) -> set[str]:
         return {profile.label for profile in profiles}
     by_form: dict[str, str] = {}
     for profile in profiles:
-        by_form.setdefault(profile.form.order, profile.label)
+        if profile.form.order not in ("", "0"):
+            by_form.setdefault(profile.form.order, profile.label)
     return set(list(by_form.values())[: len(COLORS)])
 
 

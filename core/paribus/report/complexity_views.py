@@ -14,6 +14,7 @@ from paribus.complexity.rounds import Estimate, estimate, exponent, local_slopes
 from paribus.complexity.sublayer import Size
 
 MIN_SIZES: Final = 3  # of an exponent
+PARTIAL: Final = "*"  # an exponent over fewer sizes than the others
 Values = Mapping[Size, Any]
 
 
@@ -80,6 +81,8 @@ def _explanations(result: Complexity) -> Iterator[str]:
         "FLOPs, time and memory: exponents of the whole sublayer in n and in d, the time in n with a 95 % interval; "
         "memory is that of the tensors of a pass, without parameters"
     )
+    if any(len(profile.seconds) < len(result.settings.sizes) for profile in result.profiles):
+        yield f"{PARTIAL}: an exponent over fewer sizes than the others; the next table lists those that were skipped"
     if any(not profile.path.is_connected for profile in result.profiles):
         yield "∞: some tokens never reach one another, however many layers (measured at initial weights)"
 
@@ -102,7 +105,9 @@ def exponent_text(values: Values, sizes: Sequence[Size], *, interval: bool = Fal
     result = exponent_of(values, sizes)
     if result is None:
         return NO_VALUE
-    return result.rounded() if interval else f"{result.figure:.2f}"
+    mark = "" if all(size in values for size in sizes) else PARTIAL
+    text = result.rounded() if interval else f"{result.figure:.2f}".replace("-0.00", "0.00")
+    return mark + text
 
 
 def exponent_of(values: Values, sizes: Sequence[Size]) -> Estimate | None:
@@ -220,7 +225,8 @@ def _omissions(result: Complexity) -> Iterator[str]:
             reasons.setdefault(reason.partition(" about ")[0], []).append(size)
         for sizes in reasons.values():
             places = ", ".join(f"n {size.length} d {size.width}" for size in sizes)
-            yield f"{clean(profile.label)} is not measured at {places}: {profile.skipped[sizes[0]]}"
+            first = " (the first of these)" * (len(sizes) > 1)
+            yield f"{clean(profile.label)} is not measured at {places}: {profile.skipped[sizes[0]]}{first}"
 
 
 def form_grid(result: Complexity) -> Grid:

@@ -52,7 +52,7 @@ def sections_page(title: str, series: Mapping[str, tuple[str, bool]], sections: 
         f'<label><input type="checkbox" value="{_text(name)}"{" checked" * drawn}> {mark} {_text(name)}</label>'
         for name, (mark, drawn) in series.items()
     )
-    body = [f'<fieldset class="controls"><legend>In the charts</legend>{"".join(boxes)}</fieldset>']
+    body = [f'<fieldset class="controls key"><legend>In the charts</legend>{"".join(boxes)}</fieldset>']
     for section in sections:
         body.append(f"<h2>{_text(section.title)}</h2>")
         body += [_charts(section.figures, "")] if section.figures else []

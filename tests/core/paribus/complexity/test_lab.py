@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from paribus import Attention, AttentionTraits, Context, Cost, Load, Registry, Shape, State
 from paribus.complexity.derivation import ClosedForm, Growth
 from paribus.complexity.lab import Complexity, Profile, Settings, flops_crossover, measure, predicted_seconds
-from paribus.complexity.sublayer import Size, candidates
+from paribus.complexity.measuring import peak_bytes
+from paribus.complexity.sublayer import Size, candidates, node_of
 from paribus.errors import SpecError
 from paribus.registry import installed
 from paribus.report.complexity_views import exponent_of, grids, records, time_crossover, to_json
@@ -150,3 +151,12 @@ def test_the_document_has_the_numbers_of_the_table(measured: Complexity) -> None
 def test_an_unknown_attention_is_an_error() -> None:
     with pytest.raises(SpecError, match="restricted"):
         candidates(installed(), ["restrictd"])
+
+
+@pytest.mark.parametrize("name", ["mha", "restricted", "block-sparse", "conv", "fourier"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_without_data_is_that_with_data(name: str, backward: bool) -> None:
+    registry, size = installed(), Size(256, 32, 4)
+    node = node_of(registry, candidates(registry, [name])[0], size)
+    traced, run = (peak_bytes(registry, node, size, "cpu", backward=backward, with_data=data) for data in (False, True))
+    assert traced == run > 0
