@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple
 
 import torch
 from benchmarks import gpu_setup
 from torch import Tensor
 
-from paribus import Cost, FeedForward, Load, Placement, PlacementTraits, Position, Shape, Stack, Sublayer, TokenLayout
+from paribus import Position, Stack, TokenLayout
 from paribus.assembly.components import make
+from paribus.complexity.sublayer import Candidate, Size, node_of
 from paribus.kernels import KERNELS
 from paribus.kernels.sdpa import Sdpa
 from paribus.parts.context import AttentionPlan, Kernel
 from paribus.parts.stack import Layer
 from paribus.registry import Registry
 from paribus.slots.attention import Attention
-from paribus.specs import resolved
+from paribus.specs.fields import NO_POSITION
 
 WIDTH, HEADS = 128, 2  # heads of 64, as in most models
 
@@ -36,27 +37,6 @@ class Job(NamedTuple):
     masked: bool = False  # use a mask of all pairs, as without a kernel for windows
 
 
-@final
-class AttentionOnly(Placement):
-    """Placement with only the attention."""
-
-    traits: ClassVar[PlacementTraits] = {"final_norm": False}
-
-    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        return sublayers["attention"](x)
-
-
-@final
-class UnusedFeedForward(FeedForward):
-    """Feed-forward that is never called."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        return x, None
-
-    def cost(self, load: Load) -> Cost:
-        return Cost()
-
-
 def sample(registry: Registry, name: str) -> dict[str, Any]:
     """Return sample values of the required options of an attention."""
     options = registry.index.find("attention", name).options
@@ -67,19 +47,17 @@ def stack_of(
     registry: Registry, job: Job, *, width: int = WIDTH, heads: int = HEADS, kernels: Sequence[Kernel] = KERNELS
 ) -> Stack:
     """Return a stack of one layer with only an attention."""
-    attention = {"name": job.attention, **job.options}
-    spec = resolved("encoder-tiny", "position=none", f"dims.width={width}", f"dims.heads={heads}", registry=registry)
-    spec = resolved({**spec, "dims": {**spec["dims"], "length": job.rows}, "attention": attention}, registry=registry)
-    shape = Shape(width, heads, width // heads, job.rows, vocabulary=2, layers=1, layer=0)
+    size = Size(job.rows, width, heads)
+    node = node_of(registry, Candidate(job.attention, job.attention, job.options), size)
     torch.manual_seed(0)
     layer = Layer(
-        attention=make(registry, "attention", spec["attention"], shape, kind=Attention),
-        feedforward=UnusedFeedForward(),
-        placement=AttentionOnly(),
+        attention=make(registry, "attention", node, size.shape, kind=Attention),
+        feedforward=None,
+        placement=None,
         dropout=0.0,
     )
-    position = make(registry, "position", spec["position"], shape, kind=Position)
-    return Stack(shape, [layer], [position], [(position, None)], None, (Sdpa(),) if job.masked else kernels)
+    position = make(registry, "position", {"name": NO_POSITION}, size.shape, kind=Position)
+    return Stack(size.shape, [layer], [position], [(position, None)], None, (Sdpa(),) if job.masked else kernels)
 
 
 def mixer(registry: Registry, job: Job, *, heads: int = HEADS) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
