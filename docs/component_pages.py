@@ -105,12 +105,13 @@ def preset_users(registry: Registry) -> Mapping[tuple[str, str], list[str]]:
 def component_page(case: Case, picture: str, presets: list[str]) -> str:
     """Return the page of one component."""
     entry = case.entry
+    traits = "\n".join(f"- {cell(line)}" for line in describe_traits(entry.traits))
     sections = {
         "": f"{entry.doc}\n\n{picture}",
         "In a study" if entry.slot == "launcher" else "In a spec": f"```yaml\n{entry.slot}: {yaml_of(case)}\n```",
         "Options": "\n".join(option_rows(entry)),
         "Cost": "\n".join(cost_rows(case)) if entry.slot in PRICED else "",
-        "Traits": "\n".join(f"- {cell(line)}" for line in describe_traits(entry.traits)),
+        "Traits": f"{traits}\n\n[All traits](../../traits.md) of every slot." if traits else "",
         "Presets": ", ".join(f"`{name}`" for name in presets),
         "Tests": f"`paribus conform {case.topic}` runs the [checks of this slot](README.md#checks).",
         "Source { data-search-exclude }": source_of(entry),
