@@ -1,4 +1,4 @@
-"""Extension of mkdocstrings: the fields of named tuples, data classes and traits, each with the comment beside it."""
+"""Extension of mkdocstrings: fields of named tuples, data classes and traits, and constants, with their comments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ COMMENT = re.compile(r"#\s*(?!\s|noqa|type:|fmt:)(.+)$", re.MULTILINE)
 
 @final
 class FieldDocs(griffe.Extension):
-    """Add a section `Attributes` to the docstring of each class with annotated fields."""
+    """Add a section `Attributes` to the docstring of each class with annotated fields, and comments of constants."""
+
+    def on_attribute(self, *, attr: griffe.Attribute, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
+        """Use the comment beside a constant as its docstring."""
+        comment = COMMENT.search(attr.source) if attr.docstring is None else None
+        if comment and attr.parent is not None and attr.parent.is_module:
+            attr.docstring = griffe.Docstring(f"{comment[1][0].upper()}{comment[1][1:]}.", parent=attr)
 
     def on_class(self, *, cls: griffe.Class, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
         """Add the section."""

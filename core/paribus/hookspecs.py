@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 hookspec = pluggy.HookspecMarker("paribus")
-hookimpl = pluggy.HookimplMarker("paribus")
+hookimpl = pluggy.HookimplMarker("paribus")  # decorator of the hooks of a plugin
 
 C = TypeVar("C")
 

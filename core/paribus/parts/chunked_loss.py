@@ -40,6 +40,7 @@ def head_loss(head: Head, hidden: Tensor, labels: Tensor, smoothing: float) -> T
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
+    """Return a tensor in float32, or in its own dtype if that is wider."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-Split = Literal["train", "val"]
+Split = Literal["train", "val"]  # part of a corpus, for training or for validation
 
 Ints: TypeAlias = "np.ndarray[tuple[int], np.dtype[Any]]"  # a string, since commands without data import no numpy
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
-Pixels: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"
+Pixels: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]"  # values of images, 0 to 255
 
 
 class TokenShard(NamedTuple):

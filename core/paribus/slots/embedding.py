@@ -13,13 +13,15 @@ from paribus.parts.shape import Cost, Load, Shape
 from paribus.slots.component import Component, Traits
 from paribus.slots.norm import Norms
 
-AddPositions = Callable[[Tensor, Tensor], Tensor]
+AddPositions = Callable[[Tensor, Tensor], Tensor]  # of embeddings and positions: (B, T, E), (B|1, T) -> (B, T, E)
 
 
 class Unembed(Protocol):
     """Function that scores hidden states against the vocabulary: a bound `unembed` of the embedding."""
 
-    def __call__(self, h: Tensor, bias: Tensor | None = None) -> Tensor: ...
+    def __call__(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the scores: (…, D) -> (…, V)."""
+        ...
 
 
 class EmbeddingTraits(Traits, total=False):

@@ -54,7 +54,7 @@ class LauncherMessage(NamedTuple):
     text: str
 
 
-LauncherEvent: TypeAlias = JobStarted | JobEnded | LauncherMessage
+LauncherEvent: TypeAlias = JobStarted | JobEnded | LauncherMessage  # what `Launcher.poll` returns
 
 
 class Launcher(Component, ABC):

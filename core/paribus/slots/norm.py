@@ -23,4 +23,6 @@ class Norm(Component, nn.Module, ABC):
 class Norms(Protocol):
     """Factory of norms that components receive: `norm()` has the width of the stream, `norm(width)` another."""
 
-    def __call__(self, width: int | None = None) -> Norm: ...
+    def __call__(self, width: int | None = None) -> Norm:
+        """Return a new norm."""
+        ...

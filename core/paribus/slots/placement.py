@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from paribus.parts.shape import Role
 from paribus.slots.component import Component, Traits
 
-Sublayer = Callable[[Tensor], Tensor]
+Sublayer = Callable[[Tensor], Tensor]  # (B, T, D) -> (B, T, D): attention, cross-attention or feed-forward
 
 
 class PlacementTraits(Traits, total=False):
