@@ -24,7 +24,8 @@ def parse_budget(validator: Validator, value: Any, keys: Keys) -> dict[str, floa
     """Return a budget as it is written; empty for None."""
     if value is None:
         return {}
-    budget = validator.as_mapping(value, keys, join_names(BUDGETS)) or {}
+    written = validator.as_mapping(value, keys, join_names(BUDGETS)) or {}
+    budget = {unit: _as_whole(amount) if unit in WHOLE else amount for unit, amount in written.items()}
     for unit, amount in budget.items():
         if unit not in BUDGETS:
             validator.add_unknown_key(unit, (*keys, unit), BUDGETS)
@@ -35,7 +36,12 @@ def parse_budget(validator: Validator, value: Any, keys: Keys) -> dict[str, floa
     if len(budget) > 1:
         message = f"expected a budget in one unit, got {join_names(budget)}"
         validator.add_error("too-many", keys, message, join_names(BUDGETS))
-    return dict(budget)
+    return budget
+
+
+def _as_whole(amount: Any) -> Any:
+    """Return a float without a fraction as a whole number: YAML reads 2.5e9 as a float."""
+    return int(amount) if isinstance(amount, float) and amount.is_integer() else amount
 
 
 def budget_changes(budget: Budget, data: Mapping[str, Any], steps: int | None) -> list[tuple[str, Any]]:

@@ -56,6 +56,12 @@ def test_a_record_meets_a_budget_of_flops_to_half_a_step(
     assert len({record["result"]["steps"] for _, record in records}) > 1
 
 
+@pytest.mark.parametrize("unit", ["steps", "tokens"])
+def test_a_whole_budget_may_be_written_as_a_float(unit: str, tiny: MakeSpec, registry: Registry) -> None:
+    whole, written_as_float = (planned(tiny, registry, {unit: amount}).plan for amount in (2000, 2e3))
+    assert [trial.identity for trial in written_as_float.trials] == [trial.identity for trial in whole.trials]
+
+
 def test_each_trial_has_the_steps_of_a_budget_of_flops(tiny: MakeSpec, registry: Registry) -> None:
     result = planned(tiny, registry, {"flops": FLOPS}).plan
     for variant in result.variants:
