@@ -195,6 +195,6 @@ def test_a_class_of_a_notebook_that_is_defined_again_has_other_trials(registry: 
     for namespace in (first, again):
         exec(compile(CELL, "<cell>", "exec"), namespace)
     assert identities(first["Cell"]) == identities(first["Cell"])
-    before, after = identities(first["Cell"]), identities(again["Cell"])
-    assert before.pop("baseline") == after.pop("baseline")
-    assert set(before.values()).isdisjoint(after.values())
+    trials, new_trials = identities(first["Cell"]), identities(again["Cell"])
+    assert trials.pop("baseline") == new_trials.pop("baseline")
+    assert set(trials.values()).isdisjoint(new_trials.values())
