@@ -40,6 +40,7 @@ class Recipe:
     """A page in small: its text with the substitutions of the test, and what its comments say."""
 
     text: str
+    full_files: dict[str, str]  # the text of each YAML file before the substitutions
     reasons: dict[str, str]  # of commands that are not run
     codes: dict[str, int]  # of commands that do not end with 0
     extras: frozenset[str]
@@ -59,6 +60,7 @@ class Recipe:
 def read_recipe(name: str) -> Recipe:
     text = (RECIPES / f"{name}.md").read_text()
     page = re.sub(r"<!-- (?!extra: ).*? -->", "", text, flags=re.DOTALL)
+    full_files = {block.file: block.text for block in blocks_of(page) if block.file.endswith(".yaml")}
     reasons, codes, extras, is_slow = {}, {}, set(), False
     for comment in re.findall(r"<!-- (.*?) -->", text, flags=re.DOTALL):
         if match := re.fullmatch(r"test: (.*?)\s+=>\s+(.*)", comment, flags=re.DOTALL):
@@ -74,7 +76,7 @@ def read_recipe(name: str) -> Recipe:
             is_slow = True
         else:
             assert comment.startswith("TODO "), f"{name}.md has an unknown comment: {comment}"
-    return Recipe(page, reasons, codes, frozenset(extras), is_slow)
+    return Recipe(page, full_files, reasons, codes, frozenset(extras), is_slow)
 
 
 def selected(name: str) -> Any:
@@ -110,8 +112,7 @@ def run_recipe(
     namespace: dict[str, Any] = {"__name__": "example"}
     for block in recipe.blocks:
         if block.file:
-            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / block.file).write_text(block.text)
+            write_file(block, recipe, folder, capfd)
             importlib.invalidate_caches()
         elif block.language == "python":
             exec(compile(block.text, "page", "exec"), namespace)
@@ -123,6 +124,23 @@ def run_recipe(
                     check_output(command, output, output_lines)
     for module in [name for name, value in sys.modules.items() if str(folder) in str(getattr(value, "__file__", ""))]:
         monkeypatch.delitem(sys.modules, module)
+
+
+def write_file(block: Block, recipe: Recipe, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Write the file of a block; if it is a study or spec that the test makes smaller, check the full one first."""
+    path = folder / block.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    full_text = recipe.full_files.get(block.file, block.text)
+    if full_text != block.text:
+        path.write_text(full_text)
+        plugins = [
+            f"--plugin={it.file}"
+            for it in recipe.blocks
+            if it.file and "@hookimpl" in it.text and Path(it.file).exists()
+        ]
+        code, output = run_command(shlex.join(["paribus", "check", block.file, *plugins]), capfd)
+        assert code == 0, f"the full {block.file} is not valid\n{output}"
+    path.write_text(block.text)
 
 
 def run_command(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
