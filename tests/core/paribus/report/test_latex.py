@@ -85,7 +85,7 @@ def test_braces_and_environments_are_closed(source: str) -> None:
     assert depth == 0
     assert bare.count("$") % 2 == 0
     opened = re.findall(r"\\begin\{([\w*]+)\}", source)
-    assert opened == ["table", "tabular", "minipage", "table*", "tabular"]
+    assert opened == ["table", "tabular", "minipage", "table*", "tabular", "minipage"]
     assert sorted(re.findall(r"\\end\{([\w*]+)\}", source)) == sorted(opened)
 
 
