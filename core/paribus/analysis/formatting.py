@@ -139,6 +139,10 @@ class Grid:
             refuse_unknown_columns(names, [column.id for column in self.columns], index_of)
         indices = [index for index, column in enumerate(self.columns) if others and column.wrap == "name"]
         indices = list(dict.fromkeys([*indices, *(index_of[name] for name in names if name in index_of)]))
+        return self.pick(indices)
+
+    def pick(self, indices: Sequence[int]) -> Grid:
+        """Return the table with the columns of these indices, in this order."""
         return replace(
             self,
             columns=[self.columns[index] for index in indices],

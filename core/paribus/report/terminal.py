@@ -80,7 +80,7 @@ class Pen:
         return Text(self.plain(text), style="bold")
 
     def grid(self, grid: Grid, picture: Picture | None = None) -> Iterator[RenderableType]:
-        """Yield the first arrangement that fits: one table, two, two without a plot, or a list."""
+        """Yield the first arrangement that fits: one table, costs in tables of their own, no plot, or a list."""
         main, costs = grid.split_costs()
         free = self._left(grid, {})
         if free >= (MIN_WIDTH if picture else -GAP):
@@ -91,15 +91,32 @@ class Pen:
             for name in NAMES:
                 folds = {"name": name, "verdict": verdict}
                 free = self._left(main, folds)
-                if free < room or (costs is not None and self._left(costs, folds) < -GAP):
+                cost_tables = self._cost_tables(costs, folds)
+                if free < room or cost_tables is None:
                     continue
                 pictured = main.with_column(*picture(min(free, WIDEST))) if picture and room > 0 else main
                 verdict_width = self._needed(main, len(main.columns) - 1, folds)  # which may be less than it may have
                 wider = verdict_width + (max(free - WIDEST, 0) if room > 0 else free + GAP)
                 yield self._table(pictured, {**folds, "verdict": wider})
-                yield from ("", self._table(costs, folds)) if costs is not None else ()
+                for cost_table in cost_tables:
+                    yield from ("", self._table(cost_table, folds))
                 return
         yield from self._stacked(grid)
+
+    def _cost_tables(self, costs: Grid | None, folds: Folds) -> list[Grid] | None:
+        """Return the costs in as few tables as the width allows; None if it has no room for a single column."""
+        tables: list[Grid] = []
+        indices: list[int] = []
+        for index in range(1, len(costs.columns) if costs is not None else 0):
+            assert costs is not None, "it has columns"
+            if indices and self._left(costs.pick([0, *indices, index]), folds) >= -GAP:
+                indices.append(index)
+                continue
+            if self._left(costs.pick([0, index]), folds) < -GAP:
+                return None
+            tables += [costs.pick([0, *indices])] if indices else []
+            indices = [index]
+        return [*tables, costs.pick([0, *indices])] if costs is not None and indices else tables
 
     def marked(self, lines: Sequence[tuple[str, str]]) -> RenderableType:
         """Return lines with a mark before them, folded beside it."""
