@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from paribus.cli.console import note, out
-from paribus.runner.progress import ProgressReader
+from paribus.runner.progress import MIN_PROGRESS, ProgressReader
 from paribus.runner.progress_bar import duration
 from paribus.storage.lock import LOCK
 from paribus.storage.saved_model import RECORD
@@ -139,6 +139,7 @@ class StudyWatch:
         running = [trial for trial in self.planned.plan.trials if self.states[trial.identity] == "running"]
         waiting = self.counts["pending"] + self.counts["interrupted"]
         seconds = [value for trial in self.planned.plan.trials if (value := self._duration(trial)) is not None]
+        seconds = seconds or [value for trial in running if (value := self._expected_duration(trial)) is not None]
         if not running or not seconds:
             return None
         mean = fmean(seconds)
@@ -153,6 +154,16 @@ class StudyWatch:
         try:
             return max(0.0, (folder / RECORD).stat().st_mtime - (folder / LOCK).stat().st_mtime)
         except OSError:  # a store that was copied without its locks
+            return None
+
+    def _expected_duration(self, trial: Trial) -> float | None:
+        """Return the time of a running trial by its finished share: too little if it was resumed, None at its start."""
+        share = self.share(trial)
+        if share < MIN_PROGRESS:
+            return None
+        try:
+            return max(0.0, time.time() - (self.planned.store.folder(trial.identity) / LOCK).stat().st_mtime) / share
+        except OSError:
             return None
 
     def _history(self, trial: Trial) -> LossHistory:

@@ -87,6 +87,23 @@ def test_the_time_left_follows_from_finished_trials(cli: Cli, write_study: Write
     assert study.seconds_left() == pytest.approx(20.0)  # one more trial, one at a time
 
 
+def test_before_a_trial_has_finished_the_time_left_follows_from_its_steps(cli: Cli, write_study: WriteStudy) -> None:
+    study = StudyWatch(paribus.study(write_study()), trial_states)
+    first, *others = study.planned.plan.trials
+    folder = study.planned.store.create_folder(first)
+    steps = first.spec["trainer"]["max_steps"]
+    (folder / "lock").touch()
+    os.utime(folder / "lock", (time.time() - 30,) * 2)
+    study.look()
+    study.states = {first.identity: "running", **{trial.identity: "pending" for trial in others}}
+    assert study.seconds_left() is None
+    study = StudyWatch(study.planned, lambda _: {first.identity: "running", **{t.identity: "pending" for t in others}})
+    write_steps(folder / "progress.jsonl", steps // 2)
+    study.look()
+    half = 30.0 * steps / (steps // 2)
+    assert study.seconds_left() == pytest.approx(half * (len(others) + 1) - 30.0, rel=0.1)
+
+
 def test_ctrl_c_leaves_a_running_study_alone(cli: Cli, write_study: WriteStudy) -> None:
     path = str(write_study())
     assert cli("status", path).code == 0
