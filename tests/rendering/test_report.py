@@ -100,15 +100,14 @@ class Page:
         return self.page
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_chart_is_drawn_and_readable(browser: Any, report: Path, width: int, theme: str) -> None:
-    opened = Page(browser, report, width, theme)
+def assert_readable(browser: Any, path: Path, width: int, theme: str) -> None:
+    """Assert that a page draws every chart, sends no request, prints no message, and that its text can be read."""
+    opened = Page(browser, path, width, theme)
     page = opened.drawn()
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(SCREENSHOTS / f"{report.stem}-{theme}-{width}.png"), full_page=True)
+    page.screenshot(path=str(SCREENSHOTS / f"{path.stem}-{theme}-{width}.png"), full_page=True)
     assert opened.messages == []
-    assert [url for url in opened.requests if url != report.as_uri()] == []
+    assert [url for url in opened.requests if url != path.as_uri()] == []
     marks = page.evaluate(
         "() => [...document.querySelectorAll('figure')].map((figure) => "
         "[figure.id, figure.querySelectorAll('svg [role=graphics-symbol], svg .mark-rect path').length])"
@@ -118,6 +117,22 @@ def test_every_chart_is_drawn_and_readable(browser: Any, report: Path, width: in
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     assert page.evaluate(UNREADABLE) == []
     page.close()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_chart_is_drawn_and_readable(browser: Any, report: Path, width: int, theme: str) -> None:
+    assert_readable(browser, report, width, theme)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_page_of_complexities_is_drawn_and_readable(browser: Any, folder: Path, theme: str) -> None:
+    path = folder / "complexity.html"
+    sizes = ["--lengths", "32,64,128", "--widths", "16,32,64", "--rounds", "2"]
+    if not path.exists():
+        assert main(["bench", "complexity", "restricted", "linear", *sizes, "-o", str(path)]) == 0
+    for width in WIDTHS:
+        assert_readable(browser, path, width, theme)
 
 
 def test_a_report_has_the_charts_of_its_design(browser: Any, report: Path) -> None:
