@@ -5,9 +5,11 @@ Plugins add other loggers by `configure_trainer`.
 
 from __future__ import annotations
 
+import fcntl
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,7 +80,12 @@ def _mlflow(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     database = run.folder / "mlflow" / "mlflow.db"
     database.parent.mkdir(parents=True, exist_ok=True)
     defaults = {"experiment_name": run.study, "tracking_uri": f"sqlite:///{database.absolute()}"}
-    return MLFlowLogger(run_name=run.name, **{**defaults, **options})
+    with (database.parent / "lock").open("w") as lock:  # concurrent trials must not create the tables twice
+        with suppress(OSError):  # some network folders have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        logger = MLFlowLogger(run_name=run.name, **{**defaults, **options})
+        _ = logger.experiment
+    return logger
 
 
 def _wandb(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
