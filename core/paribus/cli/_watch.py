@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from paribus.planning.api import PlannedStudy
     from paribus.storage.store import Trial
 
-MARKS: Final = {"done": "●", "running": "◐", "pending": "·", "interrupted": "◌", "not needed": "–", "diverged": "∞"}  # noqa: RUF001
+MARKS: Final = {"done": "●", "running": "◐", "pending": "·", "interrupted": "◌", "not needed": "-", "diverged": "∞"}
 ASCII_MARKS: Final = {"done": "#", "running": "~", "pending": ".", "interrupted": "o", "not needed": "-"}
 FAILED_MARK: Final = "✗"
 STYLES: Final = {"done": "green", "running": "cyan", "pending": "dim", "interrupted": "yellow", "not needed": "dim"}

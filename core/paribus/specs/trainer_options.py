@@ -48,6 +48,18 @@ def check_max_time(validator: Validator, trainer: Mapping[str, Any]) -> None:
         )
 
 
+def check_objects(validator: Validator, trainer: Mapping[str, Any]) -> None:
+    """Report arguments that are objects of Lightning, which no text can be."""
+    for key, valid in (
+        ("logger", "the key `loggers:` of a study: [csv, wandb]"),
+        ("callbacks", "a Trainer of your own"),
+    ):
+        value = trainer.get(key)
+        if value is not None and not isinstance(value, bool) and value != []:
+            message = f"got {value_text(value)}; Lightning expects an object here, which a spec cannot have"
+            validator.add_error("wrong-type", ("trainer", key), message, valid)
+
+
 def _seconds(given: Any) -> float | None:
     if isinstance(given, str) and (clock := _CLOCK.fullmatch(given)):
         given = dict(zip(UNITS, map(int, clock.groups()), strict=True))
@@ -188,6 +200,7 @@ def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:
     if steps is not None:
         validator.read_option(STEPS, steps, ("trainer", "max_steps"), {})
     check_max_time(validator, options)
+    check_objects(validator, options)
     if uses_sharding(options) or (requested_processes(options) or 1) > 1 or options.get("num_nodes", 1) != 1:
         for key, message, valid in trainer_problems(options):
             validator.add_error("trainer-error", ("trainer", key), message, valid)

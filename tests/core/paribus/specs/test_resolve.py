@@ -146,6 +146,8 @@ def test_all_mistakes_are_reported_at_once_with_their_locations(
         ("data.documents=no", "error[misread] data.documents (override 1): YAML read `no` as a boolean (false); quote"),
         ("data.documents=apar", "got the text \"apar\"; did you mean \"apart\"?"),
         ("trainer=7", "error[wrong-type] trainer (override 1): expected a mapping, got the number 7"),
+        ("trainer.logger=wandb", "error[wrong-type] trainer.logger (override 1): got the text"),
+        ("trainer.callbacks=[x]", "error[wrong-type] trainer.callbacks (override 1): got a list"),
         ("trainer.max_steps=0", "`max_steps` must be ≥ 1"),
         ("trainer.max_steps=1.5", "expected a whole number, got the number 1.5"),
         ("trainer.Max=1", "error[unknown-key] trainer.Max (override 1): expected"),
