@@ -262,7 +262,8 @@ def quick_faults(model: SmallModel) -> list[str]:
         if not torch.isfinite(hidden).all():
             return ["the output is not finite"]
         full_output = hidden[-1:]
-        visibility_fault = _visibility_fault(model, relative_change(hidden[:-1], full_output))
+        reads_nothing = _queries_without_weights(model, token_ids)
+        visibility_fault = _visibility_fault(model, relative_change(hidden[:-1], full_output), reads_nothing)
         faults = [
             visibility_fault,
             weights_fault(model, token_ids, tokens(1, 6, "source")),
@@ -278,9 +279,23 @@ def _hidden(model: SmallModel, stream: Stream) -> Tensor:
     return model.hidden(stream, source=tokens(1, 6, "source").expand(stream.tokens.shape[0], -1))
 
 
-def _visibility_fault(model: SmallModel, changed: Tensor) -> str:
-    """Return a message if a position ignores its own token or reads one that it must not; input (token, position)."""
-    independent = [token for token in range(LENGTH) if float(changed[token, token]) <= TOLERANCE]
+def _queries_without_weights(model: SmallModel, token_ids: Tensor) -> set[int]:
+    """Return the positions whose weights are all 0 in some layer, as ReLU attention may give."""
+    if not any(attention.traits.get("weights", False) for attention in _attentions(model)):
+        return set()
+    captured = model.output(token_ids, source=tokens(1, 6, "source"), capture=True).captured
+    layers = [layer["weights"] for layer in captured if "weights" in layer]  # (B, H, T, S)
+    return {position for position in range(LENGTH) for weights in layers if not bool(weights[..., position, :].any())}
+
+
+def _visibility_fault(model: SmallModel, changed: Tensor, reads_nothing: set[int]) -> str:
+    """Return a message if a position ignores its own token or reads one that it must not; input (token, position).
+
+    Without a residual stream, a position that reads nothing does not depend on its own token.
+    """
+    independent = [
+        token for token in range(LENGTH) if float(changed[token, token]) <= TOLERANCE and token not in reads_nothing
+    ]
     if independent:
         return (
             f"in a sequence of {LENGTH} tokens, the output at position {independent[0]} does not depend on its own "
@@ -317,5 +332,8 @@ def _padding_fault(model: SmallModel, token_ids: Tensor, full_output: Tensor) ->
 
 def _all_attentions_declare(model: SmallModel, *traits: str) -> bool:
     """Return True if every attention of the model declares one of these traits."""
-    attentions = [module for module in model.topology.modules() if isinstance(module, Attention)]
-    return all(any(attention.traits.get(trait, False) for trait in traits) for attention in attentions)
+    return all(any(attention.traits.get(trait, False) for trait in traits) for attention in _attentions(model))
+
+
+def _attentions(model: SmallModel) -> list[Attention]:
+    return [module for module in model.topology.modules() if isinstance(module, Attention)]

@@ -250,9 +250,9 @@ FAULTS = (
     ),
     (
         "in decoding, visible keys are counted as if the chunk were the start of the sequence",
-        "paribus_attention.local_window:visible_key_counts",
-        "with_order(ctx.layout, ctx.past)",
-        "with_order(ctx.layout)",
+        "paribus.parts.context:Context.mask",
+        "with_order(queries, self.past)",
+        "with_order(queries)",
         "attention.local-p",
     ),
     (
