@@ -166,7 +166,8 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
     neutral = variant.provenance.get("neutral") or ()
     for path in neutral:
         yield "side effect", f"`{path}` has the same effect here as its default"
-    if checked := [path for path in variant.provenance.get("probed") or () if path not in neutral]:
+    without_effect = {*neutral, *(variant.provenance.get("ignored") or ())}
+    if checked := [path for path in variant.provenance.get("probed") or () if path not in without_effect]:
         yield "confirmed", f"{join_names(checked, MOST)} {'changes' if len(checked) == 1 else 'change'} the output"
 
 

@@ -25,6 +25,7 @@ from paribus.planning.problems import (
     draft_comparability_problems,
     draft_setting,
     in_file_order,
+    merge_metric_problems,
     name_settings,
     readable_part,
     tuning_problems,
@@ -168,7 +169,8 @@ def plan(
                 trials = _compared_trials(setting, tunings)
                 draft.problems.extend(comparability_problems(setting.study, trials, index, preview))
     if has_problems():
-        raise SpecError(*in_file_order(whole, [*problems, *too_many, *name_settings(drafts), *reported]))
+        found = merge_metric_problems([*problems, *too_many, *name_settings(drafts), *reported])
+        raise SpecError(*in_file_order(whole, found))
     return Plan(study, tuple(settings), tuple(_sort_trials(study, settings, tunings)), tuple(tunings))
 
 

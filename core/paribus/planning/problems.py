@@ -79,6 +79,21 @@ def name_settings(drafts: Sequence[Draft]) -> Iterator[Problem]:
             yield replace(problem, message=message)
 
 
+def merge_metric_problems(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the problems, of a metric without a valid name only one, which lists the names that could be measured."""
+    all_problems = list(problems)
+    at_metric = [problem for problem in all_problems if problem.path == "metric.name"]
+    unknown = [problem for problem in at_metric if problem.code == "unknown-metric"]
+    if len(unknown) == len(at_metric):
+        return all_problems
+    valid = {"valid": unknown[0].valid} if unknown else {}
+    return [
+        replace(problem, **valid) if problem in at_metric else problem
+        for problem in all_problems
+        if problem not in unknown
+    ]
+
+
 def _line(problem: Problem, study: Study) -> tuple[int, int]:
     """Return a sort key by line; problems without a line of the study's file come last."""
     files = {match[1] for mark in study.marks.values() if (match := _LINE.match(mark))}

@@ -163,8 +163,10 @@ def test_probed_options_are_reported(make: Make) -> None:
     assert certificate.ok
     assert "`norm.eps` has the same effect here as its default" in certificate.side_effects
     assert "attention.kv_heads changes the output" in certificate.confirmed
-    ignored = pair(make, varied, {"provenance/ignored": ["norm.eps"]})
+    edits = {"provenance/probed": ["attention.kv_heads", "norm.eps"], "provenance/ignored": ["norm.eps"]}
+    ignored = pair(make, varied, edits)
     assert ignored.failures == ("ignored option: `norm.eps` is 0.001 in it, but other values have the same effect",)
+    assert "attention.kv_heads changes the output" in ignored.confirmed
 
 
 def test_a_component_that_acts_as_the_baselines_fails_only_against_it(make: Make) -> None:

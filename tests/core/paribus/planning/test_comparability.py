@@ -84,6 +84,16 @@ def test_variants_that_are_not_comparable_are_refused(changes: dict[str, Any], c
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("metric", [None, "loss", {"margin": 1}], ids=["none", "no name of a metric", "a margin only"])
+def test_a_study_without_a_metric_gets_one_error_with_the_names(metric: Any) -> None:
+    with pytest.raises(SpecError) as caught:
+        paribus.study({**STUDY, "metric": metric})
+    (problem,) = caught.value.problems
+    assert problem.path == "metric.name"
+    assert "unknown" not in problem.code
+    assert problem.valid.startswith("val/mlm/loss, val/mlm/accuracy")
+
+
 def test_metrics_per_byte_are_comparable_across_tokenizers() -> None:
     study = {**STUDY, "base": "gpt-tiny", "vary": {"tokenizer": ["bpe"]}}
     assert paribus.study({**study, "metric": "val/clm/bits-per-byte"}).plan.trials
