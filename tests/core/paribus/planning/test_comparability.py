@@ -86,7 +86,7 @@ def test_variants_that_are_not_comparable_are_refused(changes: dict[str, Any], c
 
 @pytest.mark.parametrize("metric", [None, "loss", {"margin": 1}], ids=["none", "no name of a metric", "a margin only"])
 def test_a_study_without_a_metric_gets_one_error_with_the_names(metric: Any) -> None:
-    with pytest.raises(SpecError) as caught:
+    with pytest.raises(SpecError, match="valid: val/mlm/loss") as caught:
         paribus.study({**STUDY, "metric": metric})
     (problem,) = caught.value.problems
     assert problem.path == "metric.name"
