@@ -109,6 +109,7 @@ def run_recipe(
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # a user's pytest runs in no worker of ours
     namespace: dict[str, Any] = {"__name__": "example"}
     for block in recipe.blocks:
         if block.file:
