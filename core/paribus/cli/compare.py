@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 _VALID: Final = (
     "two trials (folders or identities), two folders of trials, NAME@CODE of the store, or two benchmark reports"
 )
-
+# What each of these options applies to; with anything else it would be ignored.
+_APPLIES_TO: Final = {
+    "--accept-code": ("a study",),
+    "--results": ("a study",),
+    "--metric": ("two folders of trials",),
+    "--across-machines": ("two trials", "two folders of trials", "two benchmark reports"),
+    "--strict": ("a study", "two trials", "two folders of trials"),
+}
 
 Columns: TypeAlias = tuple[str, ...] | None
 
@@ -108,13 +115,24 @@ def verb(  # noqa: PLR0913, PLR0917  # one parameter for each option
     from paribus.analysis.gates import check_study, parse_gates
 
     gates, shape = parse_gates(fail_if), shape or "text"
+    given = {
+        "--accept-code": bool(accept_code),
+        "--results": results is not None,
+        "--metric": bool(metric),
+        "--across-machines": machines == "any",
+        "--strict": machines == "same",
+    }
+    refuse_unused = partial(_refuse_unused, [option for option, is_given in given.items() if is_given])
     if shape == "json" and columns is not None:
         raise _usage_error("--json has all columns", "--columns with --markdown, --latex, --csv or none of them")
-    ended = _compare_reports(study, other, gates, shape, columns, across=machines == "any")
+    ended = _compare_reports(study, other, gates, shape, columns, refuse_unused, across=machines == "any")
     if ended is not None:
         return ended
     if other is not None:
-        return _compare_sides(study, other, store, gates, shape, columns, metric=metric, machines=machines)
+        return _compare_sides(
+            study, other, store, gates, shape, columns, refuse_unused, metric=metric, machines=machines
+        )
+    refuse_unused("a study")
     from paribus.analysis.api import compare
     from paribus.planning.api import study as planned_of
     from paribus.report.markdown import markdown
@@ -137,6 +155,14 @@ def verb(  # noqa: PLR0913, PLR0917  # one parameter for each option
     return EXIT_OK if table.ok and not _any_tripped(gate_results) else EXIT_FAILED
 
 
+def _refuse_unused(given: Sequence[str], compared: str) -> None:
+    """Raise an error for the first option that has no effect on what is compared."""
+    for option in given:
+        if compared not in _APPLIES_TO[option]:
+            valid = f"{option} with {' or '.join(_APPLIES_TO[option])}"
+            raise _usage_error(f"{option} has no effect on {compared}", valid)
+
+
 def _write_results(session: Session, study: str, planned: PlannedStudy, table: Table, results: Path) -> None:
     from paribus.report.markdown import leading_comment, write_results
     from paribus.studies.study import locate_study
@@ -146,7 +172,14 @@ def _write_results(session: Session, study: str, planned: PlannedStudy, table: T
 
 
 def _compare_reports(
-    baseline_path: str, path: str | None, gates: Sequence[Gate], shape: str, columns: Columns, *, across: bool
+    baseline_path: str,
+    path: str | None,
+    gates: Sequence[Gate],
+    shape: str,
+    columns: Columns,
+    refuse_unused: Callable[[str], None],
+    *,
+    across: bool,
 ) -> int | None:
     """Compare two benchmark reports or folders of them; return the exit code, or None if neither is a report."""
     from paribus.analysis.benchmark_reports import is_report, read_both_sides
@@ -160,6 +193,7 @@ def _compare_reports(
     sides = read_both_sides(Path(baseline_path), Path(path))
     if sides is None:
         return None
+    refuse_unused("two benchmark reports")
     table = compare_benchmarks(*sides, across=across)
     results = check_benchmarks(gates, table)
     _print_grid(shape, table.grid(), table.to_json, "benchmarks", columns, results)
@@ -207,6 +241,7 @@ def _compare_sides(
     gates: Sequence[Gate],
     shape: str,
     columns: Columns,
+    refuse_unused: Callable[[str], None],
     *,
     metric: str,
     machines: str | None,
@@ -217,7 +252,9 @@ def _compare_sides(
     from paribus.analysis.gates import check_table
 
     baseline_side, variant_side = (_side(text, store) for text in (baseline_text, variant_text))
-    if baseline_side.is_single and variant_side.is_single:
+    is_one_pair = baseline_side.is_single and variant_side.is_single
+    refuse_unused("two trials" if is_one_pair else "two folders of trials")
+    if is_one_pair:
         if gates:
             message = "two single trials have no interval, so no gate can fail"
             valid = "two folders of trials, with several seeds each"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paribus.cli.console import Session, note, out, refuse_other_file, store_option
-from paribus.errors import EXIT_FAILED, EXIT_OK
+from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 
 if TYPE_CHECKING:
     from paribus.analysis.trials import TrialEntry
@@ -84,6 +84,10 @@ def _attention(
 ) -> AttentionSection | None:
     if text is None:
         return None
+    if not text.strip():
+        raise SpecError(
+            Problem(code="usage", path="--attend", message="the text is empty", valid="a text of a few words")
+        )
     from paribus.report.attention_section import attention_section
 
     return attention_section(text, trials, planned.store, session.registry())

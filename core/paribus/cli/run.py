@@ -46,7 +46,8 @@ PLAN_COLUMNS: Final = (
 @click.option(
     "--timing/--no-timing",
     default=None,
-    help="Time the training steps of all variants in turns after the study; default: if that takes little time.",
+    help="Time the training steps of all variants in turns after the study; default: if that takes little time. "
+    "A plan without timing has costs only.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts, or the plan, as JSON.")
 @click.pass_obj
@@ -83,7 +84,7 @@ def verb(
     )
     jobs = jobs or default_jobs(planned)
     if only_plan:
-        return _show_plan(planned, session, jobs, as_json)
+        return _show_plan(planned, session, jobs, as_json, timed=timing is not False)
     pending = pending_trials(planned)
     for line in dict.fromkeys(earlier_measurements(planned)):
         note(line)
@@ -132,7 +133,7 @@ def _fresh_seeds(verdicts: Table) -> str:
     )
 
 
-def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool) -> int:
+def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool, *, timed: bool) -> int:
     """Print the plan of a study, with costs estimated from a few steps of each variant; write no record."""
     from paribus.planning.estimate import estimate
     from paribus.planning.tuning import pending_notes
@@ -142,10 +143,12 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     states = {trial.identity: planned.store.state(trial.identity) for trial in planned.plan.trials}
     registry = session.registry()
     loading_seconds = time.process_time()  # the fork server loads it once, too
-    rows = estimate(planned.plan, registry, states)
+    if timed:
+        note("timing five steps of each variant; --no-timing omits it …")
+    rows = estimate(planned.plan, registry, states, timed=timed)
     pending = sum(row.pending for row in rows)
     unknown = [*unsolved_matches(planned), *pending_notes(planned.plan.tuned)]
-    seconds = loading_seconds + sum(row.seconds for row in rows if not row.free_bytes) / jobs if pending else 0.0
+    seconds = loading_seconds + sum(row.seconds for row in rows if row.is_timed) / jobs if pending else 0.0
     untimed = [
         f"not timed: {', '.join(filter(None, (row.variant, row.setting, row.stage)))}: "
         f"{memory_warning(row.peak_bytes, row.free_bytes)}"
@@ -155,7 +158,13 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     if as_json:
         excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
         variants = [_row_json(row) for row in rows]
-        document = {"variants": variants, "excluded": excluded, "loading_seconds": loading_seconds, "seconds": seconds}
+        is_known = not pending or any(row.is_timed for row in rows if row.pending)
+        document = {
+            "variants": variants,
+            "excluded": excluded,
+            "loading_seconds": loading_seconds,
+            "seconds": seconds if is_known else None,
+        }
         unknown += untimed
         out_json({**document, **({"not_known": unknown} if unknown else {}), "jobs": jobs})
         return EXIT_OK
@@ -170,19 +179,21 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
         out(line)
     out(f"study {planned.name}; records in {planned.store.root}")
     out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: {_time_text(rows, seconds)}")
-    for line in wrapped(
+    measured = (
         "The time includes start and evaluation, and is estimated from five steps of each variant on one thread. "
-        "Memory is the maximum of this process. No trial was run, and no file was written."
-    ):
+        "Memory is the maximum of this process."
+    )
+    explanation = measured if timed else "No steps were timed. Memory is predicted, for the tensors of one step."
+    for line in wrapped(f"{explanation} No trial was run, and no file was written."):
         out(line)
     return EXIT_OK
 
 
 def _time_text(rows: Sequence[Row], seconds: float) -> str:
     """Return the estimated time; of a plan with variants that were not timed, that of the others."""
-    if all(row.free_bytes for row in rows if row.pending) and any(row.pending for row in rows):
+    if not any(row.is_timed for row in rows if row.pending) and any(row.pending for row in rows):
         return "the time is not known"
-    rest = ", and the time of the variants that were not timed" if any(row.free_bytes for row in rows) else ""
+    rest = ", and the time of the variants that were not timed" if not all(row.is_timed for row in rows) else ""
     return f"about {duration(seconds)}{rest}"
 
 

@@ -20,7 +20,7 @@ from paribus.train.assemble import meta_model
 from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.provenance import peak_memory, reset_peak_memory
 from paribus.train.spec_costs import TimedSteps, training_device
-from paribus.train.step_memory import memory_shortage
+from paribus.train.step_memory import Shortage, memory_shortage, step_memory
 from paribus.train.trial import DEFAULT_STEPS
 
 TIMED: Final = 5
@@ -37,13 +37,18 @@ class Row(NamedTuple):
     flops_per_token: float  # of a forward pass
     training_flops: float  # of a trial; nan where only time ends it
     cache_bytes_per_token: float
-    peak_bytes: int  # of this process during the timed steps; where none was timed, estimated
+    peak_bytes: int  # of this process during the timed steps; where none was timed, predicted for one
     startup_seconds: float  # of a trial: building model and data, compiling layers
     training_seconds: float
     evaluation_seconds: float
     matched: str
     setting: str = ""  # ends with `tuning` for tuning trials
     free_bytes: int = 0  # memory that was free, where a step needs more and none was timed
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether steps were timed: not where they would need more memory than is free."""
+        return not math.isnan(self.startup_seconds)
 
     @property
     def seconds_per_trial(self) -> float:
@@ -56,13 +61,16 @@ class Row(NamedTuple):
         return self.pending * self.seconds_per_trial
 
 
-def estimate(plan: Plan, registry: Registry, states: Mapping[str, str]) -> list[Row]:
-    """Return a row for each variant. Steps are timed on one thread, as in trials, on models that are thrown away."""
+def estimate(plan: Plan, registry: Registry, states: Mapping[str, str], *, timed: bool = True) -> list[Row]:
+    """Return a row for each variant.
+
+    Steps are timed on one thread, as in trials, on models that are thrown away; or not at all.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         rows = [
-            _row(setting, variant.name, stage.name, trials, registry, states)
+            _row(setting, variant.name, stage.name, trials, registry, states, timed=timed)
             for setting in plan.settings
             for stage in plan.study.stages
             for variant in setting.variants
@@ -95,9 +103,11 @@ def _row(
     trials: Sequence[Trial],
     registry: Registry,
     states: Mapping[str, str],
+    *,
+    timed: bool,
 ) -> Row:
     spec = trials[0].spec
-    sample = _sample(first_step(trials[0]).spec, registry)
+    sample = (_timed_sample if timed else _untimed_sample)(first_step(trials[0]).spec, registry)
     limit, steps = max_seconds(spec["trainer"]), spec["trainer"].get("max_steps")
     seconds = sample.step * (steps or DEFAULT_STEPS) if limit is None or steps else math.inf
     max_steps = None if limit and seconds > limit else steps or DEFAULT_STEPS
@@ -134,21 +144,19 @@ class Sample(NamedTuple):
     free_bytes: int = 0
 
 
-def _unfit_sample(spec: Mapping[str, Any], registry: Registry) -> Sample | None:
-    """Return the costs without timings if a step needs more memory than is free, else None."""
-    shortage = memory_shortage(spec, registry)
-    if shortage is None:
-        return None
+def _untimed_sample(spec: Mapping[str, Any], registry: Registry, shortage: Shortage | None = None) -> Sample:
+    """Return the costs without timings, and the predicted memory."""
+    needed, free = shortage or (step_memory(spec, registry).total, 0)
     model, length = meta_model(spec, registry), spec["dims"]["length"]
     flops = training_flops(model, length) if spec.get("teacher") is None else math.nan
-    return Sample(model_cost(model, length), flops, math.nan, math.nan, math.nan, *shortage)
+    return Sample(model_cost(model, length), flops, math.nan, math.nan, math.nan, needed, free)
 
 
-def _sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
+def _timed_sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
     """Build a model, take steps, evaluate a batch, and throw the model away; only costs where it would not fit."""
-    unfit = _unfit_sample(spec, registry)
-    if unfit is not None:
-        return unfit
+    shortage = memory_shortage(spec, registry)
+    if shortage is not None:
+        return _untimed_sample(spec, registry, shortage)
     device = training_device(spec)
     reset_peak_memory()
     start = time.perf_counter()

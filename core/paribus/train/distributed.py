@@ -28,7 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from paribus.errors import Problem, SpecError, join_names
+from paribus.errors import ParibusError, Problem, SpecError, join_names
 from paribus.parts.stack import Layer
 from paribus.specs.trainer_options import IN_PIECES, requested_processes, trainer_problems, uses_sharding
 from paribus.train.worker_pool import may_fork
@@ -155,14 +155,19 @@ def _wait(ranks: Mapping[int, int], seconds: float) -> dict[int, int]:
 
 
 def _raise_first_failure(codes: Mapping[int, int], error: BaseException) -> None:
-    """Raise the failure of another process that failed first: the error of this process is only its consequence."""
+    """Raise the failure of another process that failed first: the error of this process is only its consequence.
+
+    An error in the input is none: every process finds it by itself.
+    """
+    if isinstance(error, ParibusError):
+        return
     failed = {rank: code for rank, code in codes.items() if code}
     if not failed or not isinstance(error, Exception):
         return
     rank, code = next(iter(failed.items()))
     if code < 0:  # killed by a signal: so is the trial, which is then retried
         os.kill(os.getpid(), -code)
-    raise RuntimeError(f"process {rank} of the trial's failed first, see the log; here: {error}") from error
+    raise RuntimeError(f"process {rank} of the trial failed first, see the log; here: {error}") from error
 
 
 @contextmanager

@@ -115,6 +115,19 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
             EXIT_SPEC,
             "error[invalid-fail-condition] --fail-if: expected a gate, got `slower`",
         ),
+        (["a.json", "a.json", "--metric", "m"], EXIT_SPEC, "--metric has no effect on two benchmark reports"),
+        (
+            ["a.json", "a.json", "--strict"],
+            EXIT_SPEC,
+            "--strict has no effect on two benchmark reports; valid: --strict",
+        ),
+        (["a.json", "a.json", "--results", "r"], EXIT_SPEC, "--results has no effect on two benchmark reports"),
+        (
+            ["quickstart", "--metric", "val/clm/accuracy"],
+            EXIT_SPEC,
+            "--metric has no effect on a study; valid: --metric",
+        ),
+        (["quickstart", "--across-machines"], EXIT_SPEC, "--across-machines has no effect on a study; valid"),
     ],
 )
 def test_bad_input_is_one_clear_line(

@@ -22,6 +22,7 @@ from paribus.cli.console import Session
 from paribus.cli.main import main
 from paribus.cli.run import _fresh_seeds
 from paribus.errors import EXIT_NOT_COMPARABLE, EXIT_STORE
+from paribus.planning import estimate as plan_estimate
 from paribus.planning.api import PlannedStudy
 from paribus.runner.progress import Event
 from paribus.runner.progress_bar import StudyProgress
@@ -187,7 +188,26 @@ def test_the_plan_of_a_step_that_does_not_fit_says_so_and_times_nothing(
     assert "the time is not known" in result.out
     document = json.loads(cli("run", path, "--plan", "--json").out)
     assert document["variants"][0]["seconds_per_trial"] is None
+    assert document["seconds"] is None
     assert len(document["not_known"]) == len(document["variants"])
+
+
+def test_a_plan_without_timing_takes_no_step(cli: Cli, write_study: WriteStudy, monkeypatch: Patch) -> None:
+    path = str(write_study())
+    timed = json.loads(cli("run", path, "--plan", "--json").out)
+    assert timed["seconds"] > 0
+    monkeypatch.setattr(plan_estimate, "TimedSteps", None)
+    result = cli("run", path, "--plan", "--no-timing")
+    assert result.code == 0
+    assert "the time is not known" in result.out
+    assert "No steps were timed. Memory is predicted" in result.out
+    assert "timing five steps" not in result.err
+    untimed = json.loads(cli("run", path, "--plan", "--no-timing", "--json").out)
+    assert untimed["seconds"] is None
+    for row, timed_row in zip(untimed["variants"], timed["variants"], strict=True):
+        assert row["training_flops"] == timed_row["training_flops"]
+        assert 0 < row["peak_bytes"] < timed_row["peak_bytes"]  # of one step, not of the process
+        assert row["seconds_per_trial"] is None
 
 
 @final

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from paribus.errors import SpecError
+from paribus.errors import DataError, Problem, SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.storage.atomic import canonical_json, read_json
@@ -69,9 +69,18 @@ def test_the_first_failure_of_any_process_is_reported(capfd: pytest.CaptureFixtu
     def run(ranks: ProcessRank) -> None:
         raise ValueError("broken there" if ranks.rank else "connection closed by peer")
 
-    with pytest.raises(RuntimeError, match="process 1 of the trial's failed first, see the log; here: connection"):
+    with pytest.raises(RuntimeError, match="process 1 of the trial failed first, see the log; here: connection"):
         run_distributed(BOTH, run)
     assert "ValueError: broken there" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_an_error_that_every_process_finds_is_reported_as_it_is() -> None:
+    def run(ranks: ProcessRank) -> None:
+        raise DataError(Problem(code="too-little-data", message="68 examples"))
+
+    with pytest.raises(DataError, match=r"^error\[too-little-data\]: 68 examples$"):
+        run_distributed(BOTH, run)
 
 
 def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
