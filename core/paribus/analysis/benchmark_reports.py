@@ -254,12 +254,14 @@ def _facts(report: Report, names: re.Pattern[str]) -> Facts:
 
 
 def read_reports(path: Path) -> list[Report] | None:
-    """Return the report in a file, or those of a folder with no other JSON; None where there is none."""
+    """Return the report in a file, or those of a folder with no other JSON and no trials; None where there is none."""
     if is_report(path):
         return [read_report(path)]
     if not path.is_dir() or (path / "trial.json").exists():
         return None
     try:
+        if next(path.glob("*/trial.json"), None) is not None:  # beside them, a study keeps JSON of its own
+            return None
         files = sorted(file for file in path.glob("*.json") if file.is_file())
     except OSError:
         return None

@@ -227,7 +227,8 @@ def outlier_warning(rows: Sequence[Row]) -> Iterator[str]:
     if named:
         yield (
             f"Outliers among the differences: {join_names(named, MOST)}. Their intervals are widened by a sign-flip "
-            "test. If seeds fail now and then, other variants may have been lucky with few seeds."
+            "test; of fewer than six seeds they have no end. If seeds fail now and then, other variants may have been "
+            "lucky with few seeds."
         )
 
 

@@ -84,6 +84,8 @@ def _figure(variant: str, maps: AttentionMaps, limit: int, name: str) -> Figure:
             "first": "mean weight of the first token",
         },
         note=_note(maps, limit),
+        page_note="Layers and heads count from 0.",
+        print_note=f"Layer {max(head.layer for head in heads)} of {len(maps.layers)}, from 0; mean of its heads.",
     )
 
 
@@ -96,7 +98,7 @@ def _head_maps(maps: AttentionMaps) -> Iterator[HeadMap]:
 
 def _note(maps: AttentionMaps, limit: int) -> str:
     key, query = AXES[maps.kind]
-    lines = [f"A row is a {query}, a column a {key}. Layers and heads count from 0."]
+    lines = [f"A row is a {query}, a column a {key}."]
     if limit < max(len(maps.query_tokens), len(maps.key_tokens)):
         lines.append(f"Only the first {limit} tokens are drawn.")
     if absent := [str(layer) for layer, weights in enumerate(maps.layers) if weights is None]:

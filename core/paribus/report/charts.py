@@ -53,6 +53,8 @@ class Figure:
     x_choices: Mapping[str, str] | None = None  # fields that may be on the x-axis, with their titles
     log_choice: bool = False  # whether the y-axis may be logarithmic
     note: str = ""  # how to read it
+    page_note: str = ""  # what else holds in a page, where it has controls
+    print_note: str = ""  # what else holds in a file
     full: bool = False  # whether it takes the whole width of a page
 
 
@@ -163,12 +165,10 @@ def forest(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]]
 
 
 def _forest_domain(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the range of the differences: all intervals, and seeds unless they would hide the rest."""
+    """Return the range of the differences: of all intervals and all seeds."""
     low, high = plot_range(rows, table.margin)
-    width = high - low
     differences = [float(value["difference"]) for value in seeds]
-    low = min(low, max(min(differences, default=low), low - width))
-    high = max(high, min(max(differences, default=high), high + width))
+    low, high = min([low, *differences]), max([high, *differences])
     room = (high - low) * 0.05
     return [low - room, high + room]
 
@@ -204,7 +204,8 @@ def curve_figure(table: Table, entries: Iterable[TrialEntry]) -> Figure | None:
             "n": "n",
         },
         x_choices=fields,
-        note="Mean over seeds, with a 95 % t-interval at each evaluation. Drag to move, shift and scroll to zoom.",
+        note="Mean over seeds, with a 95 % t-interval at each evaluation.",
+        page_note="Drag to move, shift and scroll to zoom.",
         log_choice=all(value["low"] > 0 for value in values),
     )
 

@@ -36,7 +36,7 @@ def write_figures(figures: Iterable[tuple[str, Figure]], folder: Path, width: in
     captions = {
         name: {
             "title": clean(figure.title),
-            "caption": clean(figure.note),
+            "caption": clean(f"{figure.note} {figure.print_note}".strip()),
             "description": clean(figure.description),
         }
         for name, figure in named.items()

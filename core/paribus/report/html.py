@@ -148,9 +148,10 @@ def _chart(figure: Figure, place: str) -> str:
         f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in row)}</tr>"
         for row, tag in zip(grid, ["th", *["td"] * len(grid)], strict=False)
     )
+    note = _text(f"{figure.note} {figure.page_note}".strip())
     return (
         f'<figure id="{escape(place)}"{" class=full" if figure.full else ""}>'
-        f"<figcaption>{_text(figure.title)}<span>{_text(figure.note)}</span></figcaption>"
+        f"<figcaption>{_text(figure.title)}<span>{note}</span></figcaption>"
         f'{f"<div class=choices>{choices}</div>" if choices else ""}<div class="chart"></div>'
         f'<script type="application/json">{document}</script>'
         '<details><summary>Numbers of this chart</summary><div class="wide">'

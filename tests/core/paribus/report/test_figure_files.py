@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_a_figure_is_written_in_every_format_with_its_caption(figure: Figure, tm
     captions = json.loads((tmp_path / "figures" / "captions.json").read_text())
     assert captions["differences"]["caption"] == figure.note
     write_figures([("", figure)], tmp_path / "figures")  # later figures replace earlier ones
+
+
+def test_the_caption_of_a_file_names_no_control_of_a_page(figure: Figure, tmp_path: Path) -> None:
+    interactive = replace(figure, page_note="Drag to move.", print_note="Layer 1.")
+    write_figures([("", interactive)], tmp_path / "figures")
+    captions = json.loads((tmp_path / "figures" / "captions.json").read_text())
+    assert captions["differences"]["caption"] == f"{figure.note} Layer 1."
 
 
 def test_other_files_are_not_overwritten(figure: Figure, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from paribus.analysis.compare import compare
 from paribus.analysis.formatting import clean
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.report.charts import curve_figure, curve_values, forest_figure, pareto_front
+from paribus.report.charts import curve_figure, curve_values, forest_figure, pareto_front, seed_values
 from paribus.report.html import html_page
 from paribus.report.provenance import entry_runs
 
@@ -100,6 +100,22 @@ def test_names_are_escaped(page: Reader) -> None:
     assert "<script>alert(1)</script>" in page.text  # as text
     assert "\x1b" not in page.text
     assert "\u202e" not in page.text
+
+
+def test_every_dot_of_a_seed_is_inside_the_forest_plot(study: Study, ask: Ask) -> None:
+    """An outlier moves the mean and widens the interval, so that it must not be cut off."""
+    baseline = [2.0, 2.1, 1.9, 2.0, 2.05]
+    entries = study(baseline=baseline, mqa=[*(loss - 0.1 for loss in baseline[:4]), 0.5])
+    table = compare(entries, ask(entries))
+    chart = forest_figure(table).chart.to_dict()
+    (low, high) = next(
+        layer["encoding"]["x"]["scale"]["domain"]
+        for layer in chart["layer"]
+        if "scale" in layer["encoding"].get("x", {})
+    )
+    differences = [value["difference"] for value in seed_values(table)]
+    assert len(differences) == 5
+    assert low < min(differences) < max(differences) < high
 
 
 def test_the_forest_plot_has_the_numbers_of_the_table(table: Table) -> None:
