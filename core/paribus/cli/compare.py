@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -31,12 +31,27 @@ _APPLIES_TO: Final = {
     "--strict": ("a study", "two trials", "two folders of trials"),
 }
 
+_FORMAT: Final = "paribus.format"  # key of the context
+
 Columns: TypeAlias = tuple[str, ...] | None
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _column_names(context: click.Context, parameter: click.Parameter, text: str | None) -> Columns:
     """Return the names that commas separate; None without the option."""
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _choose_format(context: click.Context, parameter: click.Parameter, is_chosen: bool) -> None:
+    """Remember the format; two of them are an error."""
+    if is_chosen:
+        other = context.meta.setdefault(_FORMAT, parameter.name)
+        if other != parameter.name:
+            raise _usage_error(f"--{other} and --{parameter.name} are two formats", "one of them")
+
+
+def _format_option(name: str, text: str) -> Callable[[_Command], _Command]:
+    return click.option(f"--{name}", is_flag=True, expose_value=False, callback=_choose_format, help=text)
 
 
 @click.command("compare")
@@ -71,12 +86,10 @@ def _column_names(context: click.Context, parameter: click.Parameter, text: str 
     metavar="GATE",
     help="Exit with 1 if a variant is slower or worse than a limit: slower:5%, worse:0.01.",
 )
-@click.option("--markdown", "shape", flag_value="markdown", help="Print Markdown, for a README or a pull request.")
-@click.option("--latex", "shape", flag_value="latex", help="Print LaTeX with booktabs, for a paper.")
-@click.option("--csv", "shape", flag_value="csv", help="Print CSV, for a spreadsheet.")
-@click.option(
-    "--json", "shape", flag_value="json", help="Print JSON rows of variant, metric, n, difference, low, high, verdict."
-)
+@_format_option("markdown", "Print Markdown, for a README or a pull request.")
+@_format_option("latex", "Print LaTeX with booktabs, for a paper.")
+@_format_option("csv", "Print CSV, for a spreadsheet.")
+@_format_option("json", "Print JSON rows of variant, metric, n, difference, low, high, verdict.")
 @click.option(
     "--columns",
     callback=_column_names,
@@ -90,7 +103,7 @@ def _column_names(context: click.Context, parameter: click.Parameter, text: str 
     help="Write the table and the metrics of each trial to FOLDER.",
 )
 @click.pass_obj
-def verb(  # noqa: PLR0913, PLR0917  # one parameter for each option
+def verb(
     session: Session,
     study: str,
     other: str | None,
@@ -99,7 +112,6 @@ def verb(  # noqa: PLR0913, PLR0917  # one parameter for each option
     metric: str,
     machines: str | None,
     fail_if: tuple[str, ...],
-    shape: str | None,
     columns: Columns,
     results: Path | None,
 ) -> int:
@@ -114,7 +126,7 @@ def verb(  # noqa: PLR0913, PLR0917  # one parameter for each option
     """
     from paribus.analysis.gates import check_study, parse_gates
 
-    gates, shape = parse_gates(fail_if), shape or "text"
+    gates, shape = parse_gates(fail_if), click.get_current_context().meta.get(_FORMAT, "text")
     given = {
         "--accept-code": bool(accept_code),
         "--results": results is not None,

@@ -127,6 +127,7 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
             EXIT_SPEC,
             "--metric has no effect on a study; valid: --metric",
         ),
+        (["quickstart", "--csv", "--latex"], EXIT_SPEC, "--csv and --latex are two formats; valid: one of them"),
         (["quickstart", "--across-machines"], EXIT_SPEC, "--across-machines has no effect on a study; valid"),
     ],
 )
