@@ -29,6 +29,7 @@ SHAPES: Final = ("triangle-up", "triangle-down", "square", "circle", "cross")
 INK: Final = "currentColor"  # in a page, the colour of its text
 ROW: Final = 44  # pixels of a row of a forest plot: a name above an interval
 HEIGHT: Final = 260
+PADDING: Final = {"left": 5, "top": 5, "right": 16, "bottom": 5}  # right: half of the last label of an axis
 HIDDEN: Final = "hidden"  # the parameter of a page: the variants that its reader does not want to see
 SEED_TOOLTIP: Final = ("variant:N", "seed:O", "difference:Q")
 X_OF_CURVES: Final[Mapping[str, str]] = {
@@ -64,10 +65,11 @@ def with_theme(chart: Any, *, ink: str = INK, font_size: int = 12) -> Any:
     axis = {**text, "gridColor": ink, "gridOpacity": 0.13, "domainColor": ink, "tickColor": ink, "titleFontWeight": 500}
     legend = {**text, "orient": "bottom", "columns": 2, "labelLimit": 400, "symbolLimit": 60, "symbolOpacity": 1}
     return (
-        chart.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+        chart.properties(autosize=alt.AutoSizeParams(type="fit-x", contains="padding"), padding=PADDING)
         .configure(background="transparent", font="system-ui, sans-serif")
         .configure_view(stroke=None)
         .configure_axis(**axis)
+        .configure_axisXQuantitative(labelBound=PADDING["right"] - 1)  # a label that the edge would cut is omitted
         .configure_legend(**legend, title=None)
         .configure_title(color=ink, fontSize=font_size)
         .configure_text(color=ink, fontSize=font_size)
