@@ -29,6 +29,7 @@ from .inference.generate import generate as generate
 from .inference.generate import measure as measure
 from .parts.attend import Attend as Attend
 from .parts.attention_planner import CrossAttention as CrossAttention
+from .parts.autocast_operation import AutocastOperation as AutocastOperation
 from .parts.batch import IGNORED as IGNORED
 from .parts.batch import PADDING as PADDING
 from .parts.batch import Batch as Batch
@@ -40,6 +41,7 @@ from .parts.batch import append_copies as append_copies
 from .parts.batch import token_layout as token_layout
 from .parts.chunked_loss import at_least_float32 as at_least_float32
 from .parts.chunked_loss import map_in_chunks as map_in_chunks
+from .parts.constant_tensor import ConstantTensor as ConstantTensor
 from .parts.context import AttentionPlan as AttentionPlan
 from .parts.context import Capture as Capture
 from .parts.context import Context as Context

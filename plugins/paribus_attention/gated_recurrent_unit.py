@@ -29,6 +29,7 @@ class GatedRecurrentUnit(Attention):
         "weights": False,
         "decodes": True,
         "compiles": False,
+        "waits": True,  # for the lengths of documents
     }
 
     def __init__(self, shape: Shape) -> None:

@@ -60,8 +60,19 @@ def sparsemax(scores: Tensor, visible: Tensor) -> Tensor:
     z = at_least_float32(scores)
     z = z - z.amax(-1, keepdim=True).detach()  # the same weights, and thresholds near 0
     ranked = z.sort(-1, descending=True).values
-    sums = ranked.cumsum(-1)
+    sums = running_sums(ranked)
     rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
     size = (1 + rank * ranked > sums).sum(-1, keepdim=True)  # of the support: keys with weights above 0
     tau = (sums.gather(-1, size - 1) - 1) / size
     return (z - tau).relu().to(scores.dtype)
+
+
+def running_sums(values: Tensor) -> Tensor:
+    """Return the sums of the first one, two … values of each row: (…, S) -> (…, S).
+
+    On CUDA, `cumsum` is not deterministic, and an error where only deterministic operations are allowed.
+    """
+    if not torch.are_deterministic_algorithms_enabled() or values.device.type == "cpu":
+        return values.cumsum(-1)
+    size = values.shape[-1]
+    return values @ torch.ones(size, size, dtype=values.dtype, device=values.device).triu()

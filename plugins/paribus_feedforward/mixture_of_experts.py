@@ -21,7 +21,7 @@ class MixtureOfExperts(FeedForward):
     here. (B, T, D) -> (B, T, D), and a scalar.
     """
 
-    traits: ClassVar[Traits] = {"compiles": False}
+    traits: ClassVar[Traits] = {"compiles": False, "waits": True}
     roles: ClassVar[Mapping[str, Role]] = {"router.weight": "weight"}
 
     def __init__(
@@ -55,7 +55,7 @@ class MixtureOfExperts(FeedForward):
         top_scores, chosen = scores.topk(self.top, dim=-1)  # (N, top)
         probabilities = scores.softmax(-1)
         weights = top_scores.softmax(-1) if self.softmax == "chosen" else probabilities.gather(-1, chosen)
-        counts = chosen.flatten().bincount(minlength=len(self.experts))
+        counts = tokens_of_experts(chosen, len(self.experts))
         outputs, losses = self._run_experts(tokens, chosen, counts)
         y = (outputs * weights.to(outputs.dtype).unsqueeze(-1)).sum(-2)
         if self.balance:
@@ -80,6 +80,12 @@ class MixtureOfExperts(FeedForward):
         router = Cost(flops=2 * load.queries * self.width * len(self.experts))
         expert = cast("FeedForward", self.experts[0])
         return router + expert.cost(load._replace(queries=load.queries * self.top))
+
+
+def tokens_of_experts(chosen: Tensor, experts: int) -> Tensor:
+    """Return how many tokens chose each expert; unlike `bincount`, it does not wait for the device."""
+    counts = torch.zeros(experts, dtype=torch.long, device=chosen.device)
+    return counts.scatter_add(0, chosen.flatten(), torch.ones_like(chosen.flatten()))
 
 
 def balance_loss(probabilities: Tensor, counts: Tensor) -> Tensor:

@@ -47,7 +47,8 @@ def visible_tokens(batch: Batch, length: int, *, causal: bool) -> VisibleTokens:
     if body.tokens.shape[1] == length:
         layout = with_order(token_layout(body))
     else:  # an image, whose patches are not its tokens
-        layout = TokenLayout(torch.arange(length, device=body.tokens.device)[None], order=torch.arange(length)[None])
+        index = torch.arange(length, device=body.tokens.device)[None]
+        layout = TokenLayout(index, order=index)
     mask = visibility_mask(Visibility(causal=causal or body.order is not None), layout, layout)  # (B|1, 1, T, T)
     if mask is None:
         mask = torch.ones(1, 1, length, length, dtype=torch.bool, device=body.tokens.device)

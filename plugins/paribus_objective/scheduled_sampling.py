@@ -53,6 +53,7 @@ class ScheduledSampling(Objective):
         "segments": False,
         "needs": ["pairs", "eos", "feedback"],
         "options_from_corpus": {"languages": "least"},
+        "waits": True,  # for the positions of predictions
     }
     example_count = pair_objective.example_count
     example_lengths = pair_objective.example_lengths

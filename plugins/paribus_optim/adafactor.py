@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, OptimizerTraits, Range
 from paribus_optim.parameter_groups import decay_groups
 
 
@@ -20,6 +20,8 @@ class Adafactor(Optimizer):
     relative to the tensor's size. The rate at step t is at most 1/√t: with 0.01 and a constant schedule it is T5's
     1/√max(t, 10 000).
     """
+
+    traits: ClassVar[OptimizerTraits] = {"waits": True}  # for the size of each tensor, in torch's implementation
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ class Disentangled(Position):
         if self.buckets is not None:
             half = self.buckets // 2
             log_distance = (distances.abs().clamp(min=half).double() / half).log()
-            log_limit = torch.tensor((self.distance - 1) / half, dtype=torch.float64, device=distances.device).log()
+            log_limit = torch.full((), (self.distance - 1) / half, dtype=torch.float64, device=distances.device).log()
             bucket = (
                 log_distance / log_limit * (half - 1)
             ).ceil().long() + half  # both in float64, so that the largest distance is in the last bucket

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Pair, Position, PositionTraits, Shape
+from paribus import ConstantTensor, Pair, Position, PositionTraits, Shape
 
 
 @final
@@ -23,13 +23,13 @@ class LinearBiases(Position):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.slopes = ConstantTensor(slopes(shape.heads), torch.float64)
 
     def bias(self, pair: Pair) -> Tensor:
         """(B|1, H, T, S)."""
         dtype = torch.promote_types(pair.dtype, torch.float32)
         distance = (pair.q_positions.unsqueeze(-1) - pair.k_positions.unsqueeze(-2)).abs()  # (B|1, T, S)
-        negative_slopes = torch.tensor(slopes(pair.heads), dtype=dtype, device=distance.device).neg()
-        return negative_slopes[:, None, None] * distance.unsqueeze(1).to(dtype)
+        return self.slopes.like(distance, dtype).neg()[:, None, None] * distance.unsqueeze(1).to(dtype)
 
     def position_limit(self) -> int | None:
         return None

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Pair, Position, PositionTraits, Range, Role, Shape
+from paribus import ConstantTensor, Pair, Position, PositionTraits, Range, Role, Shape
 
 
 @final
@@ -42,14 +42,14 @@ class RelativeBuckets(Position):
         future = [0] * distance if shape.causal else [side_buckets + bucket for bucket in past[1:]]
         self.distance = distance
         # From the most distant key before the query to the most distant one after it.
-        self.buckets = [*reversed(past), *future]
+        self.buckets = ConstantTensor([*reversed(past), *future], torch.long)
         self.table = nn.Embedding(buckets, shape.heads)
 
     def bias(self, pair: Pair) -> Tensor:
         """(B|1, H, T, S)."""
         offset = pair.k_positions.unsqueeze(-2) - pair.q_positions.unsqueeze(-1)  # (B|1, T, S)
         index = offset.clamp(-self.distance, self.distance) + self.distance
-        by_offset: Tensor = self.table(torch.tensor(self.buckets, device=index.device)).t()  # (H, 2 * distance + 1)
+        by_offset: Tensor = self.table(self.buckets.like(index)).t()  # (H, 2 * distance + 1)
         biases = by_offset.contiguous().index_select(1, index.flatten())
         return biases.view(-1, *index.shape).transpose(0, 1)
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Shape
+from paribus import ConstantTensor, Cost, Load, Pair, Position, PositionTraits, Range, Shape
 from paribus_position.position_cache import PositionCache, materialise
 
 
@@ -40,7 +40,7 @@ class TransformerXL(Position):
         self.untied = untied
         self.pairs = -(-shape.width // 2)  # rounded up for an odd width
         exponents = [2 * pair / shape.width for pair in range(self.pairs)]
-        self.frequencies = [base**-exponent for exponent in exponents]
+        self.frequencies = ConstantTensor([base**-exponent for exponent in exponents], torch.float64)
         self.segments = segments
         self.leanings = None if untied else QueryBiases(shape, segments=segments)
         self._q_waves, self._k_waves = (PositionCache[Tensor]() for _ in range(2))
@@ -102,8 +102,7 @@ class TransformerXL(Position):
         return cache(positions, dtype, lambda: self._waves(positions, dtype))
 
     def _waves(self, positions: Tensor, dtype: torch.dtype) -> Tensor:
-        frequencies = torch.tensor(self.frequencies, dtype=torch.float64, device=positions.device)
-        angles = positions.unsqueeze(-1) * frequencies
+        angles = positions.unsqueeze(-1) * self.frequencies.like(positions)
         return materialise(torch.cat([angles.sin(), angles.cos()], dim=-1).to(dtype))
 
     def _shift_flops(self, queries: int, keys: int) -> int:

@@ -92,7 +92,7 @@ class Gathered:
     ) -> GatheredBlocks:
         visibility, length = plan.request.visibility, like.shape[1]
         layout = layout_of(visibility)
-        index = gathered_indices(visibility, layout, length, like.device)
+        index = gathered_indices(visibility, layout, length, like)
         q, k = _select(plan.q, layout.own(length, like.device)), _select(plan.k, index)
         # Every key of a random block is visible; a key within the window of one query may be outside that of another.
         visible = visibility_mask(
@@ -162,15 +162,14 @@ def pair_count(visibility: Visibility, length: int) -> int:
     return layout.count(length) * layout.stride * layout.size * width + global_pairs
 
 
-def gathered_indices(visibility: Visibility, layout: BlockLayout, length: int, device: torch.device) -> Tensor:
+def gathered_indices(visibility: Visibility, layout: BlockLayout, length: int, like: Tensor) -> Tensor:
     """Return the sorted indices of the keys of each block: (N, W); may be out of range, or appear twice."""
+    device = like.device
     pieces = [layout.own(length, device, left_context=layout.left, right_context=layout.right)]
     count = pieces[0].shape[0]
     if visibility.blocks is not None:
         skipped = layout.start // layout.size
-        blocks = visibility.blocks.random_block_table(device)[
-            skipped : skipped + count
-        ]  # -1: no block, so its indices are negative too
+        blocks = visibility.blocks.random_block_table(like)[skipped : skipped + count]  # -1: no block, negative indices
         inside = torch.arange(layout.size, device=device)
         pieces.append((blocks.unsqueeze(-1) * layout.size + inside).flatten(1))
     if visibility.global_tokens:

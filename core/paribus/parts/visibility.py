@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from paribus.parts.batch import TokenLayout
+from paribus.parts.constant_tensor import ConstantTensor
 
 
 class BlockPattern(NamedTuple):
@@ -23,17 +25,24 @@ class BlockPattern(NamedTuple):
         """Largest number of random blocks that a block sees."""
         return max((len(blocks) for blocks in self.random_blocks), default=0)
 
-    def random_block_table(self, device: torch.device) -> Tensor:
-        """Return `random_blocks` as (N, max_random_blocks) int64, padded with -1."""
-        columns = self.max_random_blocks
-        rows = [[*blocks, *[-1] * (columns - len(blocks))] for blocks in self.random_blocks]
-        return torch.tensor(rows, dtype=torch.long, device=device).view(len(self.random_blocks), columns)
+    def random_block_table(self, like: Tensor) -> Tensor:
+        """Return `random_blocks` as (N, max_random_blocks) int64 on the device of `like`, padded with -1."""
+        table = _table_of(self) if torch.compiler.is_compiling() else _cached_table(self)
+        return table.like(like).view(len(self.random_blocks), self.max_random_blocks)
 
-    def visible_blocks(self, device: torch.device) -> Tensor:
-        """Return which random blocks each block sees, (N, N) bool."""
-        count, table = len(self.random_blocks), self.random_block_table(device)
-        is_visible = torch.zeros(count, count + 1, dtype=torch.bool, device=device)  # -1 goes to the last column
+    def visible_blocks(self, like: Tensor) -> Tensor:
+        """Return which random blocks each block sees, (N, N) bool on the device of `like`."""
+        count, table = len(self.random_blocks), self.random_block_table(like)
+        is_visible = torch.zeros(count, count + 1, dtype=torch.bool, device=like.device)  # -1: in the last column
         return is_visible.scatter(1, table.where(table >= 0, count), value=True)[:, :count]
+
+
+def _table_of(pattern: BlockPattern) -> ConstantTensor:
+    columns = pattern.max_random_blocks
+    return ConstantTensor([[*blocks, *[-1] * (columns - len(blocks))] for blocks in pattern.random_blocks], torch.long)
+
+
+_cached_table = lru_cache(maxsize=256)(_table_of)  # torch.compile would warn that it ignores the cache
 
 
 class Visibility(NamedTuple):
@@ -135,7 +144,7 @@ def pair_conditions(
         conditions.append(PairCondition(*_order_of_both(q, k), lambda query, key: key <= query))
     if visibility.window is not None or visibility.blocks is not None:
         indices = _order_of_both(q, k) if window_by_index else (q.positions, k.positions)
-        random_blocks = None if visibility.blocks is None else visibility.blocks.visible_blocks(k.positions.device)
+        random_blocks = None if visibility.blocks is None else visibility.blocks.visible_blocks(k.positions)
         conditions.append(PairCondition(*indices, lambda query, key: _is_near(visibility, random_blocks, query, key)))
     if k.documents is not None:
         queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)

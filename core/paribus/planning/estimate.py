@@ -17,9 +17,10 @@ from paribus.registry import Registry
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
 from paribus.train.assemble import meta_model
+from paribus.train.devices import synchronize, training_device
 from paribus.train.evaluate import compute_metrics, evaluation_mode
 from paribus.train.provenance import peak_memory, reset_peak_memory
-from paribus.train.spec_costs import TimedSteps, training_device
+from paribus.train.spec_costs import TimedSteps
 from paribus.train.step_memory import Shortage, memory_shortage, step_memory
 from paribus.train.trial import DEFAULT_STEPS
 
@@ -158,23 +159,23 @@ def _timed_sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
     if shortage is not None:
         return _untimed_sample(spec, registry, shortage)
     device = training_device(spec)
-    reset_peak_memory()
+    reset_peak_memory(device)
     start = time.perf_counter()
     steps = TimedSteps(spec, registry, device)
     startup = time.perf_counter() - start
     if steps.compiled:  # each trial compiles again, with the code that the first time left in torch's cache
         steps.take(1)
         torch.compiler.reset()
-        startup += _clocked(partial(steps.take, 1))
-    seconds = sorted(_clocked(partial(steps.take, 1)) for _ in range(TIMED))
+        startup += _clocked(partial(steps.take, 1), device)
+    seconds = sorted(_clocked(partial(steps.take, 1), device) for _ in range(TIMED))
     batch = steps.data.validation_batch(0)
 
     def evaluated() -> None:
         with evaluation_mode(steps.model):
             compute_metrics(steps.model, [batch])
 
-    evaluation = min(_clocked(evaluated) for _ in range(2))
-    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
+    evaluation = min(_clocked(evaluated, device) for _ in range(2))
+    peak = peak_memory(device)
     model, length = steps.model, spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
     return Sample(
@@ -187,9 +188,11 @@ def _timed_sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
     )
 
 
-def _clocked(run: Callable[[], object]) -> float:
+def _clocked(run: Callable[[], object], device: torch.device) -> float:
+    synchronize(device)
     start = time.perf_counter()
     run()
+    synchronize(device)
     return time.perf_counter() - start
 
 

@@ -18,7 +18,7 @@ from paribus.planning.settings import Setting
 from paribus.runner.processes import plugin_arguments
 from paribus.runner.progress import Event, OnEvent
 from paribus.runner.signals import StopRequest
-from paribus.runner.worker import TIMING_FILE, WorkerRequest
+from paribus.runner.worker import TIMING_FILE, WorkerRequest, gpu_count
 from paribus.slots.launcher import Job, JobEnded, Launcher, Plugins
 from paribus.storage.atomic import DamagedError, make_folder, read_json
 from paribus.storage.store import Store, Trial
@@ -143,9 +143,18 @@ def _seconds(record: Mapping[str, Any] | None) -> float:
 
 
 def _setup_seconds(turns: Mapping[str, Any]) -> float:
-    """Return the time limit for building and compiling the models."""
-    compiled = sum(bool((spec["trainer"] or {}).get("compile")) for spec in turns["specs"].values())
+    """Return the time limit for building and compiling the models: those of each group, and a twin of its baseline."""
+    names = [name for group in turns["groups"] for name in (group[0], *group)]
+    compiled = sum(_may_compile(turns["specs"][name]["trainer"] or {}) for name in names)
     return float(turns.get("patience", SETUP_SECONDS)) + COMPILE_SECONDS * compiled
+
+
+def _may_compile(trainer: Mapping[str, Any]) -> bool:
+    """Return True if the steps of a spec are compiled here, as they are on a GPU unless the spec says otherwise."""
+    requested = trainer.get("compile")
+    if requested is None:
+        return gpu_count() > 0 and trainer.get("accelerator", "auto") != "cpu"
+    return requested is not False
 
 
 def _measured_seconds(turns: Mapping[str, Any]) -> float:

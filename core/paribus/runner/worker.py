@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 CUDA_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
 TIMING_FILE: Final = "timing.json"  # in the folder of a study
 NVIDIA: Final = Path("/proc/driver/nvidia/gpus")
+DEVICE_FILES: Final = Path("/dev")
 
 
 def gpu_count() -> int:
@@ -43,6 +47,19 @@ def gpu_count() -> int:
         return sum(device.strip() not in ("", "-1") for device in visible.split(","))
     with suppress(OSError):
         return len(list(NVIDIA.iterdir()))
+    files = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
+    return files or _listed_gpus()  # a container may have the devices without /proc, and Windows neither
+
+
+@cache
+def _listed_gpus() -> int:
+    """Return the number of GPUs that the driver's tool lists; 0 if it is not installed."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    with suppress(OSError, subprocess.SubprocessError):
+        listed = subprocess.run([tool, "--list-gpus"], capture_output=True, text=True, timeout=20, check=False)
+        return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
     return 0
 
 
@@ -222,8 +239,9 @@ def _measure_steps(
     """Measure the steps of a timing request, and write the results with the machine's description."""
     import torch
 
+    from paribus.train.devices import training_device
     from paribus.train.provenance import provenance
-    from paribus.train.spec_costs import time_groups, training_device, untimed_reason
+    from paribus.train.spec_costs import time_groups, untimed_reason
 
     specs = timing["specs"]
     untimed = {name: reason for name, spec in specs.items() if (reason := untimed_reason(spec))}

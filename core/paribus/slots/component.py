@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 from paribus.parts.shape import Role
 
 if TYPE_CHECKING:  # corpora and tokenizers need no torch
+    import torch
     from torch import Tensor
 
 
@@ -21,6 +22,7 @@ class Traits(TypedDict, total=False):
     compiles: bool  # runs under torch.compile; default: True
     exact_gradients: bool  # gradients are those of the output; default: True (False: straight-through estimators)
     exact_conversions: bool  # weights that are converted to more parameters keep the output; default: True
+    waits: bool  # in each step, the CPU waits for values from the device; default: False
     stochastic: bool  # draws noise in training, also with a dropout of 0; default: False
 
 
@@ -49,3 +51,10 @@ class Component:
 
     def prepare(self, keyed: KeyedDraws) -> None:
         """Make the buffers of the component. Called once, after all parameters are drawn."""
+
+    def float32_reason(self, device: torch.device, dtype: torch.dtype) -> str:
+        """Return why the component computes in float32 under autocast to `dtype`; empty if it does not.
+
+        `paribus summary` prints it. `AutocastOperation` returns it for an operation that this processor lacks.
+        """
+        return ""

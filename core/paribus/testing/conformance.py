@@ -20,6 +20,7 @@ from paribus.testing import (
     corpus_checks,
     cost_checks,
     data_checks,
+    device_checks,
     embedding_checks,
     example_checks,
     forward_checks,
@@ -156,6 +157,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "jobs end as they are reported": Check(launcher_checks.launched_jobs, ("launcher",), "once"),
     "stopped jobs end": Check(launcher_checks.stopped_jobs, ("launcher",), "once"),
     REFERENCE: Check(author_reference, REFERENCE_SLOTS, "everywhere"),
+    "training runs on an accelerator": Check(device_checks.accelerator, (*ARCHITECTURE, "objective", "optimizer")),
     "loss falls on one batch": Check(
         training_checks.training, (*ARCHITECTURE, "initialisation", "objective", "tokenizer", "optimizer", "schedule")
     ),

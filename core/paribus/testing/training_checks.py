@@ -15,6 +15,8 @@ from paribus.specs import resolved
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, draw_seed, max_difference
 from paribus.train.assemble import build_data, build_model
+from paribus.train.data import Data
+from paribus.train.lightning_module import Model
 from paribus.train.synthetic_corpus import encode_synthetic_corpus
 
 STEPS: Final = 8
@@ -25,18 +27,11 @@ OTHER_DRAWS: Final = 10_000  # seed of other noise in weights
 
 def training(case: Case, host: HostModel) -> Verdict:
     """In a few steps on one batch, the loss stays finite and falls."""
-    dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
-    spec = {**host.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
-    try:
-        text = encode_synthetic_corpus(spec, case.registry)
-    except DataError:  # the tokenizer reads a file that its example options do not have
+    built = model_and_data(case, host)
+    if built is None:
         return DOES_NOT_APPLY
-    model, data = build_model(spec, case.registry, text.vocabulary), build_data(spec, case.registry, text)
-    if spec.get("teacher") is not None:
-        model.set_teacher(build_model({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
-    optimizer = model.optimizer.build(matrices, vectors)
+    model, data = built
+    optimizer = optimizer_of(model)
     losses: list[float] = []
     batch = data.step(0)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -57,6 +52,26 @@ def training(case: Case, host: HostModel) -> Verdict:
             "step 0"
         )
     return HOLDS
+
+
+def model_and_data(case: Case, host: HostModel) -> tuple[Model, Data] | None:
+    """Return the model of a spec with its teacher, and synthetic data; None if the tokenizer lacks a file."""
+    dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
+    spec = {**host.spec, "dims": dims, "trainer": {"max_steps": STEPS}}
+    try:
+        text = encode_synthetic_corpus(spec, case.registry)
+    except DataError:  # the tokenizer reads a file that its example options do not have
+        return None
+    model, data = build_model(spec, case.registry, text.vocabulary), build_data(spec, case.registry, text)
+    if spec.get("teacher") is not None:
+        model.set_teacher(build_model({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
+    return model, data
+
+
+def optimizer_of(model: Model) -> torch.optim.Optimizer:
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    return model.optimizer.build(matrices, vectors)
 
 
 _CONSTANT_ROLES: Final = frozenset({"bias", "gain"})  # 0 and 1 for every seed

@@ -18,6 +18,7 @@ from paribus.parts.batch import Batch, Stream
 from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints, Tokens
 from paribus.slots.objective import Objective
+from paribus.train.devices import move_batch
 from paribus.train.examples import Examples, bucket_order, padded_length
 from paribus.train.token_store import EncodedCorpus
 
@@ -72,6 +73,7 @@ class Data(LightningDataModule):
         self._order: tuple[int, Ints] | None = None
         self._together = 0  # number of steps that are prepared at once; 0: not determined yet
         self._ahead: tuple[int, int, list[Batch]] | None = None  # epoch, first step, and batches
+        self.host_batch: Batch | None = None  # the micro-batch that was moved to the device last, on the CPU
         self._whole: tuple[int, Batch] | None = None  # the step that was divided last
         if self.train_examples.count < options.batch:
             raise DataError(_too_small("training", self.train_examples.count, options.batch, "data.batch"))
@@ -175,10 +177,8 @@ class Data(LightningDataModule):
         return self._loader(_Batches(self.validation_batch, count), _numbers(count), 0)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        if device.type == "cpu":  # batches are made on the CPU
-            return batch
-        device_batch: Batch = super().transfer_batch_to_device(batch, device, dataloader_idx)
-        return device_batch
+        self.host_batch = batch
+        return move_batch(batch, device)
 
     def _ordered(self, epoch: int) -> Ints:
         """Return the order of the examples in an epoch."""

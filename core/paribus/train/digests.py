@@ -11,16 +11,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paribus.assembly.cost import model_cost
 from paribus.hookspecs import SLOTS
 from paribus.parts.batch import Batch
 from paribus.parts.random_draws import Draw
 from paribus.storage.atomic import digest_json
-from paribus.train.data import VALIDATION, Data
+from paribus.train.data import VALIDATION, Data, share_of
 from paribus.train.evaluate import to_device
 from paribus.train.lightning_module import Model
 
 DIGEST_LENGTH = 16  # hexadecimal digits of a digest that is only compared for equality
 DIGESTED_EXAMPLES = 8  # validation examples in the digest
+MAX_DIGEST_FLOPS = 10**11  # of a forward pass; some seconds of one thread
+FEW_EXAMPLES = 2
 
 
 def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
@@ -93,7 +96,7 @@ def untrained_outputs_digest(model: Model, data: Data) -> str:
     model.eval()
     hashed = hashlib.sha256()
     with torch.no_grad():
-        run = model.run(to_device(data.validation_batch(0), model))
+        run = model.run(to_device(_digested_examples(model, data), model))
         for part in model.topology.parts:
             hashed.update(tensor_digest(run.output(part.path).hidden).encode())
         for name in model.evaluated:
@@ -101,6 +104,15 @@ def untrained_outputs_digest(model: Model, data: Data) -> str:
                 hashed.update(tensor_digest(term.total).encode())
     model.train(training)
     return hashed.hexdigest()
+
+
+def _digested_examples(model: Model, data: Data) -> Batch:
+    """Return the first validation batch, or two or three examples of it where a pass of one CPU thread takes long."""
+    batch = data.validation_batch(0)
+    flops = model_cost(model.assembled, model.spec["dims"]["length"]).flops * len(batch.index)
+    if flops <= MAX_DIGEST_FLOPS:
+        return batch
+    return share_of(batch, 0, max(1, len(batch.index) // FEW_EXAMPLES))._replace(counts=None, micro_batches=1)
 
 
 def validation_digest(data: Data) -> str:

@@ -24,6 +24,7 @@ from paribus.specs.trainer_options import uses_sharding
 from paribus.train.lightning_module import Model
 
 GRAPHS_PER_LAYER: Final = 8  # recompilations, which torch counts over all layers: lengths, document masks, dtypes
+CUDA_GRAPH_MODES: Final = ("reduce-overhead", "max-autotune")
 DISABLED: Final = "trainer.compile=false"
 _NO_COMPILER: Final = ("InvalidCxxCompiler", "No working C++ compiler", "Python.h", "Cannot find a working triton")
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -42,6 +43,16 @@ def is_compiled(trainer: Mapping[str, Any] | None, device: torch.device) -> bool
     options = trainer or {}
     requested = options.get("compile")
     return device.type == "cuda" and not uses_sharding(options) if requested is None else requested is not False
+
+
+def uses_cuda_graphs(trainer: Mapping[str, Any] | None) -> bool:
+    """Return True if the mode of compilation records CUDA graphs."""
+    options = (trainer or {}).get("compile")
+    return isinstance(options, Mapping) and options.get("mode") in CUDA_GRAPH_MODES
+
+
+def accumulated_batches(trainer: Mapping[str, Any] | None) -> int:
+    return int((trainer or {}).get("accumulate_grad_batches") or 1)
 
 
 def configure_layers(model: Model, trainer: Mapping[str, Any] | None, device: torch.device) -> ConfiguredLayers:
@@ -65,13 +76,20 @@ def configure_layers(model: Model, trainer: Mapping[str, Any] | None, device: to
         torch._inductor.config.compile_threads = 1
     limit = GRAPHS_PER_LAYER * max(1, len(chosen))
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, limit)
-    given = options if isinstance(options, Mapping) else {}
+    given = dict(options) if isinstance(options, Mapping) else {}
+    if uses_cuda_graphs(trainer):
+        # A graph writes its outputs to the same memory each time. Between the forward and the backward pass of the
+        # layers, the head runs a backward pass for each chunk; between two micro-batches, gradients are kept.
+        head_mode = {key: value for key, value in given.items() if key != "mode"}
+        given = head_mode if accumulated_batches(trainer) > 1 else given
+    else:
+        head_mode = given
     call: CompiledCall = torch.compile(call_layer, fullgraph=options is not None, **given)
     for layer in chosen:
         layer.compiled = call
     objectives = [name for name in model.trained if _compiles(model.objective(name))]
     if _compiles(model.topology.embedding):
-        loss: LossCall = torch.compile(head_loss, fullgraph=options is not None, **given)
+        loss: LossCall = torch.compile(head_loss, fullgraph=options is not None, **head_mode)
         model.compiled_losses = dict.fromkeys(objectives, loss)
     note = ""
     if options is not None and len(chosen) < len(layers):

@@ -26,6 +26,7 @@ from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
 from paribus.slots.topology import Topology, memory_of
+from paribus.train.devices import move_batch, seed_generators
 from paribus.train.distributed import is_sharded, shard
 from paribus.train.examples import corrupt
 from paribus.train.optimizer_schedule import factor_by_step, factor_by_time, scheduled_optimizer
@@ -223,6 +224,9 @@ class Model(LightningModule):
         else:
             super().__setattr__(name, value)
 
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        return move_batch(batch, device)
+
     def configure_model(self) -> None:
         strategy = self.trainer.strategy
         if isinstance(strategy, ModelParallelStrategy) and not is_sharded(self):
@@ -238,7 +242,7 @@ class Model(LightningModule):
             # Dropout of a step depends on (seed, step, rank) only: a swapped component shifts no later draw.
             step = self.completed_steps + trainer.global_step
             self.draw_seed = key32(self.seed, "step", step, trainer.global_rank)
-            seed_draws(self.draw_seed, self.device)
+            seed_generators(self.draw_seed, self.device)
             self.step_loss, self.step_counts = None, {}
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -323,13 +327,6 @@ def _needs_documents(objective: str) -> Problem:
     message = f"the objective `{objective}` forms its examples from documents, not from (B, T) token ids"
     valid = "a `paribus.Batch` with its streams and targets, or the batches of `paribus.data(spec)`"
     return Problem(code="does-not-fit", path="objective", message=message, valid=valid)
-
-
-def seed_draws(seed: int, device: torch.device) -> None:
-    """Seed the generators of a step. `torch.manual_seed` visits every device type, which takes 200 µs on a CPU."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
 
 
 @final

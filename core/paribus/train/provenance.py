@@ -15,17 +15,27 @@ if TYPE_CHECKING:
     import torch
 
 
+UNMEASURED: Final = ("cpu", "mps")  # devices whose module of torch reports neither memory nor a name
 PACKAGES: Final = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
 
 
-def reset_peak_memory() -> None:
-    """Reset the peak memory, which a forked process inherits."""
+def reset_peak_memory(device: torch.device | None = None) -> None:
+    """Reset the peak memory, which a forked process inherits, or that of a GPU, which earlier trials have used."""
+    if device is not None and device.type not in UNMEASURED:
+        import torch
+
+        torch.get_device_module(device).reset_peak_memory_stats()
+        return
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak_memory() -> int:
-    """Return the maximum resident memory since `reset_peak_memory`, in bytes."""
+def peak_memory(device: torch.device | None = None) -> int:
+    """Return the maximum memory of a GPU, or else the maximum resident memory, since it was reset, in bytes."""
+    if device is not None and device.type not in UNMEASURED:
+        import torch
+
+        return int(torch.get_device_module(device).max_memory_allocated())
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
@@ -34,15 +44,12 @@ def peak_memory() -> int:
 
 def provenance(started: float, training_seconds: float, contended: bool, device: torch.device) -> dict[str, Any]:
     """Return times, machine and versions."""
-    import torch
-
-    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else peak_memory()
     return {
         "started": started,
         "ended": time.time(),
         "training_seconds": training_seconds,
         "contended": contended,
-        "peak_bytes": memory,
+        "peak_bytes": peak_memory(device),
         "host": socket.gethostname(),
         "machine": machine(device),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
@@ -56,7 +63,7 @@ def machine(device: torch.device) -> dict[str, str]:
     """Return the hardware that speed depends on."""
     import torch
 
-    name = torch.cuda.get_device_name() if device.type == "cuda" else processor_name()
+    name = processor_name() if device.type in UNMEASURED else torch.get_device_module(device).get_device_name()
     return {"device": device.type, "name": name, "threads": str(torch.get_num_threads())}
 
 

@@ -21,6 +21,7 @@ from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, meta_model
+from paribus.train.devices import synchronize, training_device
 from paribus.train.layers import configure_layers, is_compiled_in_part, report_compile_errors
 from paribus.train.optimizer_schedule import build_optimizer
 from paribus.train.precision import BF16_MIXED, FLOAT32, matmul_precision, training_precision
@@ -96,11 +97,6 @@ def untimed_reason(spec: Spec) -> str:
     return f"its precision, {spec['trainer']['precision']}, is implemented by Lightning"
 
 
-def training_device(spec: Spec) -> torch.device:
-    accelerator = (spec["trainer"] or {}).get("accelerator", "auto")
-    return torch.device("cuda" if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu")
-
-
 def time_rounds(
     contestants: Mapping[str, TimedSteps],
     seconds: float,
@@ -136,7 +132,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
         return time.process_time
 
     def synchronized() -> float:
-        torch.cuda.synchronize(device)
+        synchronize(device)
         return time.perf_counter()
 
     return synchronized

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import pickle
 import random
 import threading
@@ -21,11 +20,12 @@ from torch import Tensor
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
 from paribus.train.data import share_of
+from paribus.train.devices import fork_generators, generator_state, seed_generators
 from paribus.train.digests import DIGEST_LENGTH, tensor_digest
 from paribus.train.distributed import is_sharded
 from paribus.train.evaluate import evaluation_mode
 from paribus.train.layers import configure_layers, is_compiled_in_part
-from paribus.train.lightning_module import Model, seed_draws
+from paribus.train.lightning_module import Model
 
 REPEATED_EXAMPLES: Final = 2  # of the first step, or 3: every n-th one
 TENSOR_DIGITS: Final = 8  # hexadecimal, of the digest of one gradient
@@ -99,7 +99,7 @@ class StepChecks:
         self.hooked |= hooked_paths(self.model)
         self._generators = None
 
-    def count_targets(self, step: int, counts: Mapping[str, Tensor], *, is_last: bool) -> None:
+    def count_targets(self, step: int, counts: Mapping[str, float], *, is_last: bool) -> None:
         """Add the targets of one step."""
         for name, count in counts.items():
             self._totals[name] = self._totals.get(name, 0) + _plain(count)
@@ -108,7 +108,7 @@ class StepChecks:
 
     def count_evaluated(self, counts: Mapping[str, Tensor]) -> None:
         """Set the targets of the last evaluation."""
-        self.evaluation = {name: _plain(count) for name, count in counts.items()}
+        self.evaluation = {name: _plain(float(count)) for name, count in counts.items()}
 
     def repeat(self, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> None:
         """Repeat the first step, unless the model cannot be copied."""
@@ -118,9 +118,8 @@ class StepChecks:
             self.first_step = {"unchecked": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
 
 
-def _plain(count: Tensor) -> float:
-    value = float(count)
-    return int(value) if value.is_integer() else value
+def _plain(count: float) -> float:
+    return int(count) if count.is_integer() else count
 
 
 def hooked_paths(model: torch.nn.Module) -> set[str]:
@@ -171,7 +170,7 @@ class _Step(NamedTuple):
 
     digests: Mapping[str, str]
     tensors: Mapping[str, str]  # digest of each gradient
-    values: Mapping[str, float]
+    values: Mapping[str, Tensor]  # numbers by which two steps on an accelerator are compared, by the name of the digest
     generators: frozenset[str]  # generators that are read or seeded where they must not be
     draws: bool  # the forward pass in training draws from torch's generator, which has a seed of its own at each step
 
@@ -193,11 +192,7 @@ def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContex
     if model.device.type == "cpu":
         unrepeatable = [name for name, digest in first.digests.items() if digest != second.digests[name]]
     else:
-        unrepeatable = [
-            name
-            for name, value in first.values.items()
-            if not math.isclose(value, second.values[name], rel_tol=RELATIVE_TOLERANCE)
-        ]
+        unrepeatable = [name for name in first.values if _differs(first.values[name], second.values[name])]
     return {
         **first.digests,
         "tensors": first.tensors,
@@ -238,7 +233,7 @@ def _run(
     replica, device = _copied(model), model.device
     configure_layers(replica, {"compile": False}, device)  # the components' own code is checked, for any batch
     seed = key32(model.seed, "step", 0, 0)
-    seed_draws(seed, device)
+    seed_generators(seed, device)
     before = _generators(device)
     with torch.enable_grad(), context():
         loss = replica.train().loss(batch)
@@ -260,9 +255,34 @@ def _run(
         "gradients": whole.hexdigest()[:DIGEST_LENGTH],
         "evaluation": tensor_digest(totals)[:DIGEST_LENGTH],
     }
-    values = {"loss": float(loss.detach()), "evaluation": float(totals.sum())}
+    values: dict[str, Tensor] = {"loss": loss.detach().double(), "evaluation": totals}
+    if device.type != "cpu":
+        values["gradients"] = gradient_projections(gradients, device)
     short = {name: digest[:TENSOR_DIGITS] for name, digest in tensors.items()}
     return _Step(digests, short, values, frozenset(used), before["torch"] != after["torch"])
+
+
+def _differs(one: Tensor, other: Tensor) -> bool:
+    """Return True if numbers differ by more than rounding, relative to the largest of their row."""
+    largest = torch.maximum(one.abs(), other.abs())
+    scale = largest.amax(-1, keepdim=True) if one.dim() == 2 else largest
+    return not bool(((one - other).abs() <= RELATIVE_TOLERANCE * scale).all())
+
+
+def gradient_projections(gradients: Gradients, device: torch.device) -> Tensor:
+    """Return the norm of each gradient, and its product with a vector of length 1 that is no multiple of it.
+
+    They are (number of gradients, 2), and near those of gradients that differ by rounding.
+    """
+    projections = []
+    for gradient in gradients.values():
+        if gradient is None:
+            projections.append(torch.zeros(2, dtype=torch.float64, device=device))
+            continue
+        values = (gradient.to_dense() if gradient.is_sparse else gradient).flatten().double()
+        weights = torch.arange(len(values), device=values.device, dtype=torch.float64).cos()
+        projections.append(torch.stack([values.norm(), values @ weights / weights.norm()]))
+    return torch.stack(projections)
 
 
 def _gradient_digest(gradient: Tensor | None) -> str:
@@ -288,10 +308,8 @@ def compile_step(model: Model, batch: Batch, context: Callable[[], AbstractConte
 
 def _generators(device: torch.device) -> dict[str, object]:
     """Return the states of the global generators, that of torch as a digest."""
-    torch_state = tensor_digest(torch.get_rng_state())
-    if device.type == "cuda":
-        torch_state += tensor_digest(torch.cuda.get_rng_state(device))
-    return {**_global_generators(), "torch": torch_state}
+    states = [torch.get_rng_state(), generator_state(device)]
+    return {**_global_generators(), "torch": "".join(tensor_digest(state) for state in states if state is not None)}
 
 
 def _global_generators() -> dict[str, object]:
@@ -304,7 +322,7 @@ def _global_generators() -> dict[str, object]:
 def process_state(seed: int, seconds: float, device: torch.device) -> Iterator[None]:
     """Seed the global generators and advance the clocks of this thread for the block, and restore all of them."""
     python, numpy = random.getstate(), np.random.get_state()  # as above
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), advanced_clocks(seconds):
+    with fork_generators(device), advanced_clocks(seconds):
         random.seed(seed)
         np.random.seed(seed)  # as above
         torch.manual_seed(seed)

@@ -29,11 +29,11 @@ from paribus.specs.trainer_options import requested_processes, uses_sharding
 from paribus.storage.saved_model import read_model, unbound
 from paribus.train.assemble import BYTES_PER_PARAMETER, build_data, meta_model, training_module
 from paribus.train.averaged_weights import average_type
+from paribus.train.devices import training_device
 from paribus.train.layers import configure_layers
 from paribus.train.lightning_module import Model
 from paribus.train.optimizer_schedule import build_optimizer
 from paribus.train.precision import Precision, training_precision
-from paribus.train.spec_costs import training_device
 from paribus.train.synthetic_corpus import COUNT, encode_synthetic_corpus
 
 Spec = Mapping[str, Any]

@@ -9,6 +9,8 @@ from typing import Final, final
 
 import torch
 
+from paribus.train.devices import synchronize
+
 SCHEDULE_STEPS: Final = 10_000  # steps that a schedule sees when the budget is a time
 
 
@@ -25,15 +27,20 @@ class TrainingClock:
         self.seconds = 0.0
         self.spent = 0.0
         self.clock = "cpu"
+        self._device = torch.device("cpu")
         self._started: tuple[float, float] | None = None  # wall and limited time; None while paused
 
     def start(self, device: torch.device) -> None:
+        """Start the clock when the device has done its work so far, which is not part of the training."""
+        synchronize(device)
+        self._device = device
         self.clock = "cpu" if device.type == "cpu" else "wall"
         self._started = self._now()
 
     def pause(self) -> None:
-        """Stop the clock until `start`."""
+        """Stop the clock until `start`, when the device has done the training steps that it was given."""
         if self._started is not None:
+            synchronize(self._device)
             wall, limited = self._now()
             self.seconds += wall - self._started[0]
             self.spent += limited - self._started[1]

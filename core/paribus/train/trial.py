@@ -126,25 +126,23 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     examples = dropped_summary({reason: count for reason, count in data.dropped.items() if reason not in text.dropped})
     if examples:
         context.on_message(f"dropped from the examples: {examples}")
-    checks = StepChecks(model)
-    checks.store_parameters()
-    initial = {
-        "tensors": initial_tensors(model),
-        "outputs": untrained_outputs_digest(model, data),
-        "validation": validation_digest(data),
-    }
-    checks.compare_parameters()
     _check_duration(data)
     measures = measure_runner(spec, classes, model, data, context.writer)
     callback = _trial_callback(model, data, steps, clock, context, measures)
-    callback.checks.changed |= checks.changed
     callbacks: list[Callback] = [callback]
     logger: LoggerCallback | None = None
     if context.logger_run is not None:
         logger = LoggerCallback(callback, spec, context.options.loggers, context.logger_run, context.on_message)
         callbacks.append(logger)
-    trainer = _trainer(spec, steps - callback.step if max_steps else -1, callbacks, context)
-    layers = configure_layers(model, spec["trainer"], trainer.strategy.root_device)
+    trainer = _trainer(spec, steps if max_steps else -1, callbacks, context)
+    device = trainer.strategy.root_device  # that of the model is the CPU before and after the training
+    reset_peak_memory(device)
+    _resume(callback, device, context)
+    if max_steps:
+        trainer.fit_loop.epoch_loop.max_steps = steps - callback.step  # Lightning counts the steps of this process
+    if not callback.initial and context.rank.is_first:
+        callback.initial = _initial_digests(model, data, callback.checks)
+    layers = configure_layers(model, spec["trainer"], device)
     if layers.note:
         context.on_message(layers.note)
     diverged = None if callback.step >= steps else _fit(spec, trainer, model, data, context, logger)
@@ -152,12 +150,12 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
         "identity": context.identity,
         "spec": dict(spec),
         "result": {
-            **_result(spec, model, data, callback, trainer, initial, diverged),
+            **_result(spec, model, data, callback, trainer, diverged),
             **_flops(model, callback.step * data.batch_size, previous_flops),
             **({} if adaptation is None else {"from": adaptation.to_json()}),
         },
         "provenance": {
-            **provenance(started, clock.seconds, context.options.contended, model.device),
+            **provenance(started, clock.seconds, context.options.contended, device),
             **({} if clock.limit is None else {"spent_seconds": clock.spent}),
             "compiled_layers": layers.compiled,
             "compiled_losses": layers.losses,
@@ -181,8 +179,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
 def _trial_callback(
     model: Model, data: Data, steps: int, clock: TrainingClock, context: TrialContext, measures: MeasureRunner | None
 ) -> TrialCallback:
-    """Return the callback of a trial, resumed from its latest checkpoint if there is one."""
-    fingerprint = environment_fingerprint(model.device)
+    """Return the callback of a trial, at its first step."""
     last_save = time.monotonic()
 
     def is_checkpoint_due(step: int) -> bool:
@@ -194,13 +191,13 @@ def _trial_callback(
         last_save = time.monotonic()
         return True
 
-    folder, evaluations = context.folder / CHECKPOINTS, data.options.evaluations
+    evaluations = data.options.evaluations
     callback = TrialCallback(
         model,
         data,
         steps=steps,
         evaluation_steps=[-(-steps * (index + 1) // evaluations) for index in range(evaluations)],
-        save_checkpoint=checkpoint_writer(folder, context.identity, fingerprint, context.files),
+        save_checkpoint=checkpoint_writer(context.folder / CHECKPOINTS, context.identity, context.files),
         is_checkpoint_due=is_checkpoint_due,
         should_stop=context.should_stop,
         on_step=context.on_step,
@@ -209,13 +206,30 @@ def _trial_callback(
     )
     callback.rank = context.rank
     callback.ema_decay = (model.spec["trainer"] or {}).get(EMA_DECAY.name)
-    checkpoint = load_latest(folder, context.identity, fingerprint, files=context.files)
+    return callback
+
+
+def _resume(callback: TrialCallback, device: torch.device, context: TrialContext) -> None:
+    """Resume from the latest checkpoint, if there is one."""
+    fingerprint = environment_fingerprint(device)
+    checkpoint = load_latest(context.folder / CHECKPOINTS, context.identity, fingerprint, files=context.files)
     if isinstance(checkpoint, (Checkpoint, UnusableCheckpoints)):
         for line in checkpoint.notes:
             context.on_message(line)
     if isinstance(checkpoint, Checkpoint):
         callback.resume(checkpoint)
-    return callback
+
+
+def _initial_digests(model: Model, data: Data, checks: StepChecks) -> dict[str, Any]:
+    """Return digests of the untrained model and of the validation examples, and check that they change no parameter."""
+    checks.store_parameters()
+    digests = {
+        "tensors": initial_tensors(model),
+        "outputs": untrained_outputs_digest(model, data),
+        "validation": validation_digest(data),
+    }
+    checks.compare_parameters()
+    return digests
 
 
 @final
@@ -306,7 +320,6 @@ def _result(
     data: Data,
     callback: TrialCallback,
     trainer: Trainer,
-    initial: Mapping[str, Any],
     diverged: DivergedError | None,
 ) -> dict[str, Any]:
     """Return the part of the record that must be bitwise equal when the trial is run again."""
@@ -337,7 +350,7 @@ def _result(
         },
         "objectives": [node["name"] for node in as_list(spec["objective"])],
         "certificate": {
-            **initial,
+            **callback.initial,
             "batches": callback.batches,
             "order": callback.order,
             "batch_digests": callback.batch_digests,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from paribus.parts.batch import Batch
 from paribus.storage.atomic import FILES, Files
 from paribus.train.averaged_weights import AveragedWeights
-from paribus.train.checkpoint import Checkpoint, restore, save
+from paribus.train.checkpoint import Checkpoint, environment_fingerprint, restore, save
 from paribus.train.data import Data, join_shares
 from paribus.train.digests import batch_digest, chain_digest, optimizer_options
 from paribus.train.distributed import ProcessRank, full_tensor, is_sharded, unsharded
@@ -64,6 +64,15 @@ class UnreadStep(NamedTuple):
     batches: str
     order: str
     is_last: bool
+
+
+def read_steps(steps: Sequence[UnreadStep]) -> tuple[list[float], list[dict[str, float]]]:
+    """Return losses and counts of targets, those of all steps copied from the device at once."""
+    if not steps:
+        return [], []
+    losses = torch.stack([step.loss.detach() for step in steps]).tolist()
+    counts = {name: torch.stack([step.counts[name] for step in steps]).tolist() for name in steps[0].counts}
+    return losses, [{name: float(values[index]) for name, values in counts.items()} for index in range(len(steps))]
 
 
 @final
@@ -116,6 +125,7 @@ class TrialCallback(Callback):
         self.batches = ""
         self.order = ""
         self.batch_digests: dict[str, str] = {}  # at each power of two: trials of different lengths share these
+        self.initial: dict[str, Any] = {}  # digests before the first step
         self.no_gradient: list[str] = []
         self.optimizer_options: dict[str, str] = {}
         self.checks = StepChecks(model)
@@ -135,6 +145,7 @@ class TrialCallback(Callback):
             "batches": self.batches,
             "order": self.order,
             "batch_digests": self.batch_digests,
+            "initial": self.initial,
             "no_gradient": self.no_gradient,
             "checks": self.checks.state(),
             "seconds": self.clock.seconds,
@@ -150,6 +161,7 @@ class TrialCallback(Callback):
         self.curve = list(checkpoint.extra["curve"])
         self.batches, self.order = checkpoint.extra["batches"], checkpoint.extra["order"]
         self.batch_digests = dict(checkpoint.extra["batch_digests"])
+        self.initial = dict(checkpoint.extra["initial"])
         self.no_gradient = list(checkpoint.extra["no_gradient"])
         self.checks.resume(checkpoint.extra["checks"])
         self.clock.seconds, self.clock.spent = checkpoint.extra["seconds"], checkpoint.extra["spent"]
@@ -178,7 +190,10 @@ class TrialCallback(Callback):
         if should_check_step(self.step, self.steps) and batch_idx % trainer.accumulate_grad_batches == 0:
             with self.clock.paused(self.model.device):
                 self.checks.begin_forward()
-        # The digest is of the whole step, so that it does not depend on how the step is divided.
+        # Of the batch on the CPU: a copy from an accelerator would wait for it. Of the whole step, so that the digest
+        # does not depend on how the step is divided.
+        assert self.data.host_batch is not None, "Lightning moves a batch to the device before it calls this"
+        batch = self.data.host_batch
         if self.rank.world_size > 1:
             if batch_idx % trainer.accumulate_grad_batches:
                 return
@@ -262,8 +277,9 @@ class TrialCallback(Callback):
 
     def read_losses(self) -> None:
         """Copy losses from the device, and raise `DivergedError` at the first one that is not finite."""
-        for loss, counts, step, batches, order, is_last in self._unread:
-            value = float(loss)
+        losses, counted = read_steps(self._unread)
+        for unread, value, counts in zip(self._unread, losses, counted, strict=True):
+            step, batches, order = unread.step, unread.batches, unread.order
             if not math.isfinite(value):
                 # Later steps must leave no trace: how many there were depends on when the losses are read.
                 self.step, self.batches, self.order = step, batches, order
@@ -271,7 +287,7 @@ class TrialCallback(Callback):
                 self.batch_digests = {key: digest for key, digest in self.batch_digests.items() if int(key) <= step}
                 raise DivergedError(step, self.losses[-1] if self.losses else None)
             self.losses.append(value)
-            self.checks.count_targets(step, counts, is_last=is_last)
+            self.checks.count_targets(step, counts, is_last=unread.is_last)
         self._unread.clear()
         with self.clock.paused(self.model.device):  # progress output is no part of a budget in seconds
             self.on_step(self.step, self.losses[-1])
@@ -294,9 +310,7 @@ class TrialCallback(Callback):
         self.clock.start(self.model.device)
 
 
-def checkpoint_writer(
-    folder: Path, identity: str, fingerprint: dict[str, str], files: Files = FILES
-) -> Callable[[TrialCallback, Trainer], None]:
+def checkpoint_writer(folder: Path, identity: str, files: Files = FILES) -> Callable[[TrialCallback, Trainer], None]:
     """Return a function that writes a checkpoint of a trial into `folder`."""
 
     def write(callback: TrialCallback, trainer: Trainer) -> None:
@@ -308,7 +322,7 @@ def checkpoint_writer(
             generators={"torch": torch.get_rng_state()},
             extra={**callback.state(), "precision": trainer.precision_plugin.state_dict()},
             identity=identity,
-            fingerprint=fingerprint,
+            fingerprint=environment_fingerprint(trainer.strategy.root_device),
             write=callback.rank.is_first,
             files=files,
         )

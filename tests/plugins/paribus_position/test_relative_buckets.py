@@ -41,7 +41,7 @@ def test_matches_t5_exactly(buckets: int, distance: int, causal: bool, shape: Sh
         actual.table.weight.copy_(reference.relative_attention_bias.weight)
     separate = torch.arange(-3 * distance, 3 * distance + 1)
     expected = reference._relative_position_bucket(separate, not causal, buckets, distance)
-    ids = torch.tensor(actual.buckets)[separate.clamp(-distance, distance) + distance]
+    ids = torch.tensor(actual.buckets.numbers)[separate.clamp(-distance, distance) + distance]
     assert torch.equal(ids, expected)
     positions = torch.arange(2 * distance + 40).unsqueeze(0)
     assert torch.equal(bias(actual, positions, positions), reference.compute_bias(2 * distance + 40, 2 * distance + 40))

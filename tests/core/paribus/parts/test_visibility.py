@@ -159,11 +159,11 @@ def test_the_number_of_pairs_is_summed_over_all_queries(causal: bool, global_tok
 
 
 def test_random_blocks_have_a_table_and_a_mask() -> None:
-    cpu = torch.device("cpu")
+    like = torch.empty(0)
     blocks = BlockPattern(4, 0, ((1, 2), (), (0,)))
-    assert blocks.random_block_table(cpu).tolist() == [[1, 2], [-1, -1], [0, -1]]
-    assert blocks.visible_blocks(cpu).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    assert blocks.random_block_table(like).tolist() == [[1, 2], [-1, -1], [0, -1]]
+    assert blocks.visible_blocks(like).int().tolist() == [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
     nothing = BlockPattern(4, 1, ((), ()))
     assert nothing.max_random_blocks == 0
-    assert nothing.random_block_table(cpu).shape == (2, 0)
-    assert not nothing.visible_blocks(cpu).any()
+    assert nothing.random_block_table(like).shape == (2, 0)
+    assert not nothing.visible_blocks(like).any()

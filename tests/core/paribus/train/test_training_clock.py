@@ -13,6 +13,7 @@ from paribus.errors import SpecError
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.specs.trainer_options import max_seconds
+from paribus.train import training_clock
 from paribus.train.training_clock import SCHEDULE_STEPS, TrainingClock, is_evaluation_due
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
@@ -70,14 +71,39 @@ def test_the_limit_counts_cpu_time_of_this_process(clocks: tuple[Clock, Clock]) 
     assert (clock.spent, clock.seconds) == (10, 1000)
 
 
-def test_the_limit_counts_wall_time_on_an_accelerator(clocks: tuple[Clock, Clock]) -> None:
+def test_the_limit_counts_wall_time_on_an_accelerator(
+    clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cpu, wall = clocks
+    monkeypatch.setattr(training_clock, "synchronize", lambda device: None)
     clock = TrainingClock(10)
     clock.start(torch.device("cuda"))
     cpu.now += 100  # a waiting thread
     assert not clock.is_over()
     wall.now += 10
     assert clock.is_over()
+
+
+def test_work_of_an_accelerator_counts_where_it_was_queued(
+    clocks: tuple[Clock, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, wall = clocks
+    queue = [5.0]  # seconds of work that the device has, first of an evaluation
+
+    def synchronize(device: torch.device) -> None:
+        wall.now += sum(queue)
+        queue.clear()
+
+    monkeypatch.setattr(training_clock, "synchronize", synchronize)
+    clock, device = TrainingClock(100), torch.device("cuda")
+    clock.start(device)
+    assert clock.seconds == 0
+    queue.append(10)  # training steps, which the CPU has queued in no time
+    with clock.paused(device):
+        queue.append(3)  # a check
+    queue.append(10)
+    clock.pause()
+    assert (clock.seconds, clock.spent) == (20, 20)
 
 
 def test_evaluations_are_evenly_spaced_in_time() -> None:
