@@ -48,6 +48,7 @@ def accelerator(case: Case, host: HostModel) -> Verdict:
     replica, batch, evaluated = copy.deepcopy(model), data.step(0), data.validation_batch(0)
     if model.teacher is not None:
         replica.set_teacher(copy.deepcopy(model.teacher))
+    replica.loss(batch)  # what a component caches on the CPU must not be used on another device
     expected = _results(model, batch, evaluated, decodes=decodes)
     with simulated_device() as device:
         results = _results(replica.to(NAME), batch, evaluated, decodes=decodes, device=device)

@@ -9,6 +9,7 @@ Not simulated: speed, memory, the kernels of a GPU, several devices.
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,6 +122,7 @@ class SimulatedDevice(TorchDispatchMode):
         self.waits: list[Wait] = []
         self.synchronizations = 0  # requested by name
         self.pinned = WeakIdKeyDictionary()  # tensors of the CPU in page-locked memory
+        self._pending: list[tuple[Tensor, Tensor]] = []  # copies to the CPU that are not complete, and their values
 
     @classmethod
     def current(cls) -> SimulatedDevice:
@@ -134,7 +136,7 @@ class SimulatedDevice(TorchDispatchMode):
         return self.run(operation, args, dict(kwargs or {}))
 
     def run(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operation on the values of its tensors."""
+        """Run an operation, on the values of its tensors if it has tensors of the device."""
         if operation is aten.is_pinned.default:
             return args[0] in self.pinned
         if operation is aten._pin_memory.default:
@@ -144,6 +146,9 @@ class SimulatedDevice(TorchDispatchMode):
         target = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
         if not simulated and target != NAME:
             return operation(*args, **kwargs)
+        if torch.is_inference_mode_enabled() and operation._can_decompose():
+            with self:  # without autograd, torch does not divide such an operation before it comes here
+                return operation.decompose(*args, **kwargs)
         _check_generator(kwargs.get("generator"))
         if target is None and operation not in simulated_operations.BETWEEN_DEVICES:
             _check_devices(operation, items)
@@ -152,22 +157,54 @@ class SimulatedDevice(TorchDispatchMode):
         reason = simulated_operations.wait_reason(operation, call)
         if reason:
             self.waits.append(Wait(str(operation).removesuffix(".default"), reason, place()))
-        plain_args = tuple(map(_values, args))
-        plain_kwargs = {name: _values(item) for name, item in kwargs.items()}
-        if target == NAME:
-            plain_kwargs["device"] = torch.device("cpu")
-        result = simulated_operations.run(operation, plain_args, plain_kwargs)
-        if torch.Tag.inplace_view in operation.tags:
-            with no_dispatch():  # the wrapper gets the new shape as well
-                operation(*args, **kwargs)
-        if operation is aten.copy_.default:
-            return args[0]
-        return result if target == "cpu" else _wrapped(result, {id(item.values): item for item in simulated})
+            self.complete_copies()
+        result = simulated_operations.run(operation, tuple(map(_values, args)), _on_cpu(kwargs))
+        if target == "cpu":
+            is_pending = operation is aten._to_copy.default and not reason
+            return self._incomplete(result) if is_pending else result
+        return _returned(operation, args, kwargs, result, simulated)
+
+    def complete_copies(self) -> None:
+        """Fill the tensors of the CPU that copies without waiting have not filled yet."""
+        for incomplete, values in self._pending:
+            incomplete.copy_(values)
+        self._pending.clear()
+
+    def _incomplete(self, values: Tensor) -> Tensor:
+        """Return the result of a copy without waiting: meaningless until the CPU waits for the device."""
+        incomplete = ~values if values.dtype == torch.bool else torch.full_like(values, _meaningless(values.dtype))
+        self._pending.append((incomplete, values))
+        return incomplete
 
     def _pin(self, tensor: Tensor) -> Tensor:
         pinned = tensor.clone()
         self.pinned[pinned] = True
         return pinned
+
+
+def _on_cpu(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments with values instead of tensors, and the CPU instead of the device."""
+    values = {name: _values(item) for name, item in kwargs.items()}
+    return values if values.get("device") is None else {**values, "device": torch.device("cpu")}
+
+
+def _returned(
+    operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, simulated: Sequence[SimulatedTensor]
+) -> Any:
+    """Return the result of an operation as tensors of the device, or its input where it changes that."""
+    if operation is aten.copy_.default:
+        return args[0]
+    if torch.Tag.inplace_view in operation.tags:
+        with no_dispatch():  # the wrapper gets the new shape as well
+            operation(*args, **kwargs)
+    # A view of a tensor that is not an inference tensor is none either.
+    is_inference = torch.is_inference_mode_enabled() and not (operation.is_view and not args[0].is_inference())
+    with torch.inference_mode(is_inference):
+        return _wrapped(result, {id(item.values): item for item in simulated})
+
+
+def _meaningless(dtype: torch.dtype) -> float:
+    return math.nan if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def _check_generator(generator: torch.Generator | None) -> None:
@@ -256,7 +293,9 @@ def _backend() -> ModuleType:
 
 
 def _synchronize(device: object = None) -> None:
-    SimulatedDevice.current().synchronizations += 1
+    current = SimulatedDevice.current()
+    current.synchronizations += 1
+    current.complete_copies()
 
 
 def _register() -> None:

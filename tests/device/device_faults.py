@@ -1,0 +1,230 @@
+"""Faults of components that a CPU hides: each works there, and fails or is slow on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from paribus import (
+    SOFTMAX_TRAITS,
+    Attend,
+    Attention,
+    Context,
+    Cost,
+    ForwardPass,
+    Heads,
+    KeyedDraws,
+    Load,
+    LossTerm,
+    Norm,
+    Optimizer,
+    Pair,
+    Position,
+    PositionTraits,
+    Role,
+    ScoreOptions,
+    Shape,
+    State,
+    empty_cache,
+    softmax_cost,
+    visibility_of,
+)
+from paribus_objective.causal_language_modelling import CausalLanguageModelling
+
+TWO_DEVICES: Final = "at least two devices"
+WAITS: Final = "waits for the device"
+DIFFERS: Final = "differ from those on a CPU"
+
+
+class PlainNorm(Norm):
+    """Root mean square norm, whose output a fault changes nowhere on a CPU."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.cache: dict[str, Tensor] = {}
+
+    def prepare(self, keyed: KeyedDraws) -> None:
+        self.ones = torch.ones(self.weight.shape, dtype=torch.float64)  # no buffer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.change(functional.rms_norm(x, self.weight.shape, self.weight, 1e-6))
+
+    def change(self, y: Tensor) -> Tensor:
+        return y
+
+
+def norm(change: Callable[[Any, Tensor], Tensor]) -> type[Norm]:
+    return final(
+        type("FaultyNorm", (PlainNorm,), {"change": change, "__doc__": "Faulty norm.", "__module__": __name__})
+    )
+
+
+def assign_by_mask(self: PlainNorm, y: Tensor) -> Tensor:
+    y = y.clone()
+    y[y > 9] = y[y > 9] + 1
+    return y
+
+
+def by_device(self: PlainNorm, y: Tensor) -> Tensor:
+    return y if y.device.type == "cpu" else 1.001 * y
+
+
+def draw_with_own_generator(self: PlainNorm, y: Tensor) -> Tensor:
+    return y + 0 * torch.rand(y.shape, device=y.device, generator=torch.Generator().manual_seed(0))
+
+
+NORMS: Final[Mapping[str, tuple[Callable[[Any, Tensor], Tensor], str]]] = {
+    "a tensor of the CPU": (lambda self, y: y * torch.ones(y.shape[-1]), TWO_DEVICES),
+    "a tensor that is no buffer": (lambda self, y: y * self.ones, TWO_DEVICES),
+    "a cache of the first device": (
+        lambda self, y: y * self.cache.setdefault("gain", torch.ones_like(y[0, 0]).detach()), TWO_DEVICES
+    ),
+    "a mask of the CPU": (lambda self, y: y.masked_fill(torch.zeros(y.shape[-1], dtype=torch.bool), 0), TWO_DEVICES),
+    "a generator of the CPU": (draw_with_own_generator, "device type for generator"),
+    "an item": (lambda self, y: y / max(1.0, y.detach().abs().amax().item() / 1e9), WAITS),
+    "a branch on a number": (lambda self, y: y if float(y.detach().mean()) < 9 else -y, WAITS),
+    "a branch on a mask": (lambda self, y: y if (y.detach().abs() < 1e9).all() else -y, WAITS),
+    "a list": (lambda self, y: y * float(any(y.detach()[0, 0].isfinite().flatten().tolist())), WAITS),
+    "an assignment by a mask": (assign_by_mask, WAITS),
+    "the positions of a mask": (lambda self, y: y + 0 * len(y.detach().isnan().nonzero()), WAITS),
+    "unique values": (lambda self, y: y + 0 * y.detach().sign().unique().sum(), WAITS),
+    "repeats of unknown number": (
+        lambda self, y: y[..., torch.arange(y.shape[-1], device=y.device).repeat_interleave(
+            torch.ones(y.shape[-1], dtype=torch.long, device=y.device)
+        )], WAITS
+    ),
+    "numbers copied in each pass": (lambda self, y: y * torch.tensor([1.0] * y.shape[-1], device=y.device), WAITS),
+    "an index of the CPU": (lambda self, y: y[..., torch.arange(y.shape[-1])], WAITS),
+    "a visit to the CPU": (lambda self, y: y.cpu().to(y.device), WAITS),
+    "a visit to numpy": (lambda self, y: y + 0 * float(y.numpy(force=True).mean()), WAITS),
+    "a comparison of two tensors": (lambda self, y: y if torch.equal(y.detach(), y.detach()) else -y, WAITS),
+    "another formula than on a CPU": (by_device, DIFFERS),
+    "a copy that is read too early": (
+        lambda self, y: y / y.detach().abs().amax().to("cpu", non_blocking=True).clamp(max=1, min=1), DIFFERS
+    ),
+}  # fmt: skip
+
+
+@final
+class OffsetsOfTheCpu(Position):
+    """Linear biases, whose distances are made on the CPU."""
+
+    traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "distance_bias": True, "owner": "stack"}
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+
+    def bias(self, pair: Pair) -> Tensor:
+        queries, keys = (torch.arange(positions.shape[-1]) for positions in (pair.q_positions, pair.k_positions))
+        distance = (queries[:, None] - keys).abs().to(pair.dtype)
+        return (0 * pair.q_positions[0, 0] - distance)[None, None].expand(-1, pair.heads, -1, -1)
+
+    def position_limit(self) -> int | None:
+        return None
+
+
+class PlainAttention(Attention):
+    """Multi-query attention."""
+
+    traits = SOFTMAX_TRAITS
+
+    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
+        super().__init__()
+        self.shape = shape
+        self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
+        self.attend = Attend(shape, visibility_of(shape), scores)
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return self.heads.merge(self.attend(self.heads, x, ctx))
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return empty_cache(self.shape, 1, batch, length, like)
+
+    def cost(self, load: Load) -> Cost:
+        return softmax_cost(self.shape, 1, self.attend.visibility, load)
+
+
+@final
+class CacheOfTheCpu(PlainAttention):
+    """Attention whose decoding state is on the CPU."""
+
+    def start(self, batch: int, length: int, like: Tensor) -> State:
+        return {name: value.cpu() for name, value in super().start(batch, length, like).items()}
+
+
+@final
+class ReadsTheLength(PlainAttention):
+    """Attention that reads the largest position in each pass."""
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        assert int(ctx.layout.positions.max()) >= 0
+        return super().forward(x, ctx)
+
+
+class Steps(torch.optim.Optimizer):
+    """Steps along the gradient, which `move` changes."""
+
+    def __init__(self, groups: Any, move: Callable[[Tensor], Tensor], lr: float) -> None:
+        super().__init__(groups, {"lr": lr})
+        self.move = move
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # torch overloads it
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.add_(self.move(parameter.grad), alpha=-group["lr"])
+
+
+@final
+class MeanOfTheCpu(Optimizer):
+    """Gradient descent whose state is on the CPU."""
+
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        return Steps([{"params": [*matrices, *vectors]}], lambda gradient: gradient + torch.zeros(gradient.shape), 1e-3)
+
+
+@final
+class ClipsByANumber(Optimizer):
+    """Gradient descent that reads the norm of each gradient."""
+
+    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        return Steps(
+            [{"params": [*matrices, *vectors]}], lambda gradient: gradient / max(1.0, float(gradient.norm())), 1e-3
+        )
+
+
+class WeightsOfTheCpu(CausalLanguageModelling):
+    """Causal language modelling with the weights of its examples on the CPU."""
+
+    def forward(self, run: ForwardPass) -> dict[str, LossTerm]:
+        terms = super().forward(run)
+        return {name: term._replace(total=(term.total * torch.ones(1)).sum()) for name, term in terms.items()}
+
+
+class CountsLabels(CausalLanguageModelling):
+    """Causal language modelling that counts its labels on the CPU."""
+
+    def forward(self, run: ForwardPass) -> dict[str, LossTerm]:
+        assert len(run.targets["labels"].flatten().nonzero()) >= 0
+        return super().forward(run)
+
+
+def faults() -> Iterator[tuple[str, type[Any], str]]:
+    """Yield the name of each fault, the component, and what its report says."""
+    for name, (change, message) in NORMS.items():
+        yield f"a norm with {name}", norm(change), message
+    yield "a position with offsets of the CPU", OffsetsOfTheCpu, TWO_DEVICES
+    yield "an attention with a cache on the CPU", CacheOfTheCpu, "the same device type"
+    yield "an attention that reads a position", ReadsTheLength, WAITS
+    yield "an optimizer with a mean on the CPU", MeanOfTheCpu, TWO_DEVICES
+    yield "an optimizer that reads norms", ClipsByANumber, WAITS
+    yield "an objective with weights of the CPU", WeightsOfTheCpu, TWO_DEVICES
+    yield "an objective that counts labels", CountsLabels, WAITS

@@ -1,0 +1,25 @@
+"""Faults that a CPU hides are found by the check of the conformance kit."""
+
+from typing import Any
+
+import pytest
+from tests.device.device_faults import PlainAttention, PlainNorm, faults
+
+from paribus.testing import examine
+
+pytestmark = pytest.mark.device
+CHECK = "training runs on an accelerator"
+
+
+@pytest.mark.parametrize(("component", "message"), [pytest.param(*fault, id=name) for name, *fault in faults()])
+def test_the_check_finds_the_fault(component: type[Any], message: str) -> None:
+    findings = examine(component, only=[CHECK]).findings
+    assert [finding.check for finding in findings] == [CHECK]
+    assert message in findings[0].message
+
+
+@pytest.mark.parametrize("component", [PlainNorm, PlainAttention])
+def test_the_components_pass_without_a_fault(component: type[Any]) -> None:
+    report = examine(component, only=[CHECK])
+    assert report.ok, report
+    assert CHECK in report.passed
