@@ -1,7 +1,9 @@
-"""Checks and measurements on a GPU, in parts of a few minutes: `python benchmarks/gpu.py --part NAME --output FILE`.
+"""Checks and measurements on a GPU, in parts of a few minutes: `python benchmarks/gpu.py --part NAME --output FOLDER`.
 
-It needs no test runner, no network and no installed paribus, and prints its table last. `--rehearse` runs the same code
-on a CPU with tiny sizes, so that a first run on a GPU does not end with a typo; it measures nothing.
+It needs no test runner, no network and no installed paribus. Each part writes its own file, FOLDER/NAME.json, after
+each of its results, so that a part that is killed keeps those it had. Several parts run in a process each: an error, or
+memory, of one does not affect the next. `--rehearse` runs the same code on a CPU with tiny sizes, so that a first run
+on a GPU does not end with a typo; it measures nothing.
 """
 
 from __future__ import annotations
@@ -11,26 +13,29 @@ import importlib.metadata
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+OUTPUT = Path(".benchmarks", "gpu")
+GRACE_SECONDS = 10  # for a part that is asked to end
+SHOWN_CHECKS = 30  # no more of those that held
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     make_importable()
     quiet()
-    from benchmarks import machine
     from benchmarks.gpu_checks import CHECKS
-    from benchmarks.gpu_setup import Bench
     from benchmarks.gpu_speed import MEASUREMENTS
 
     parts = {**CHECKS, **MEASUREMENTS}
@@ -39,27 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--part", nargs="+", choices=[*parts, "all"], default=["all"], help="default: all, in this order"
     )
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on a CPU")
-    parser.add_argument("--seconds", type=float, default=520, help="no part begins later than this; default: 520")
-    parser.add_argument("--output", type=Path, help="file for the results as JSON")
+    parser.add_argument("--seconds", type=float, default=520, help="several parts end after this time; default: 520")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help=f"folder for the results; default: {OUTPUT}")
     options = parser.parse_args(argv)
-    bench = Bench(rehearse=options.rehearse)
-    document: dict[str, Any] = {"machine": bench.machine(), "commit": machine.commit(), "date": machine.today()}
-    document["parts"] = {}
-    if options.rehearse:
-        document["rehearsal"] = True
-    started = time.perf_counter()
-    for name in parts if "all" in options.part else options.part:
-        if time.perf_counter() - started > options.seconds:
-            document["parts"][name] = {"error": "not begun: the time was over"}
-        else:
-            document["parts"][name] = run_part(parts[name], bench)
-        if options.output is not None:  # after each part: a later one may be cut off
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            options.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    names = list(parts) if "all" in options.part else options.part
+    if len(names) > 1:
+        return run_each(names, options.seconds, options.output, rehearse=options.rehearse)
+    document = run_part(names[0], parts[names[0]], options.output, rehearse=options.rehearse)
     print(table(document))
-    return int(
-        any(part.get("error") or any(not row["ok"] for row in part["checks"]) for part in document["parts"].values())
-    )
+    return int(bool(document["error"]) or not all(row["ok"] for row in document["checks"]))
 
 
 def make_importable() -> None:
@@ -87,16 +80,70 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def run_part(part: Any, bench: Any) -> dict[str, Any]:
-    """Run a part; an error ends only this part."""
-    bench.begin()
-    error = ""
+def run_each(names: Sequence[str], seconds: float, output: Path, *, rehearse: bool) -> int:
+    """Run each part in its own process, as long as there is time; return 1 if one of them failed."""
+    end = time.monotonic() + seconds
+    failed = False
+    for name in names:
+        remaining = end - time.monotonic()
+        if remaining <= 0:
+            print(f"{name}: not started, since the {seconds:g} s of --seconds are over", flush=True)
+            failed = True
+            continue
+        command = [sys.executable, str(HERE / "gpu.py"), "--part", name, "--output", str(output)]
+        process = subprocess.Popen([*command, "--rehearse"] if rehearse else command)
+        try:
+            failed |= process.wait(remaining) != 0
+        except subprocess.TimeoutExpired:
+            failed = True
+            process.terminate()
+            try:
+                process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    return int(failed)
+
+
+def run_part(name: str, part: Callable[[Any], None], output: Path, *, rehearse: bool) -> dict[str, Any]:
+    """Run a part, and return its document, which is written after each result."""
+    from benchmarks import machine
+    from benchmarks.gpu_setup import Bench
+
+    file = output / f"{name}.json"
+    bench = Bench(rehearse=rehearse, save=lambda: write(file, {**document, **bench.results()}))
+    document: dict[str, Any] = {
+        "part": name,
+        "rehearsal": rehearse,
+        "machine": bench.machine(),
+        "commit": machine.commit(),
+        "date": machine.today(),
+        "error": "it was killed",  # until it ends otherwise
+    }
+    bench.save()
+    signal.signal(signal.SIGTERM, end_part)
     try:
         part(bench)
-    except Exception as failure:  # of any kind: the other parts have a right to their minutes
+        document["error"] = ""
+    except Exception as failure:  # of any kind: it is reported with the results before it
         traceback.print_exc()
-        error = f"{type(failure).__name__}: {next(iter(str(failure).splitlines()), '')}"
-    return {**bench.end(), "error": error}
+        document["error"] = f"{type(failure).__name__}: {next(iter(str(failure).splitlines()), '')}"
+    finally:
+        bench.save()
+    return {**document, **bench.results()}
+
+
+def end_part(number: int, frame: object) -> NoReturn:
+    """End this process and those that it waits for."""
+    raise SystemExit(128 + number)
+
+
+def write(file: Path, document: dict[str, Any]) -> None:
+    """Replace a file of results at once, so that it is whole whenever this process is killed."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    new.replace(file)
 
 
 def table(document: dict[str, Any]) -> str:
@@ -104,22 +151,20 @@ def table(document: dict[str, Any]) -> str:
     from benchmarks.claims import from_json
     from benchmarks.report import GOAL_COLUMNS, OTHER_COLUMNS, columns, goal_row, other_row
 
+    checks = document["checks"]
+    failed = [row for row in checks if not row["ok"]]
     lines = [
         "",
         f"{document['machine']['device']}, torch {document['machine']['versions'].get('torch')}, "
-        f"commit {document['commit'][:8]}",
-        *(["REHEARSAL: no figure means anything"] if document.get("rehearsal") else []),
+        f"commit {document['commit']}",
+        *(["REHEARSAL: no figure means anything"] if document["rehearsal"] else []),
+        f"{document['part']}: {len(checks) - len(failed)} of {len(checks)} checks held, {document['seconds']:.0f} s"
+        + (f"; ERROR {document['error']}" if document["error"] else ""),
+        *(f"  FAILED {row['name']}: {row['detail']}" for row in failed),
     ]
-    claims = []
-    for name, part in document["parts"].items():
-        checks = part.get("checks", [])
-        failed = [row for row in checks if not row["ok"]]
-        lines.append(
-            f"{name}: {len(checks) - len(failed)} of {len(checks)} checks held, {part.get('seconds', 0):.0f} s"
-            + (f"; ERROR {part['error']}" if part.get("error") else "")
-        )
-        lines += [f"  FAILED {row['name']}: {row['detail']}" for row in failed[:20]]
-        claims += from_json(part.get("claims", []))
+    if len(checks) - len(failed) <= SHOWN_CHECKS:
+        lines += [f"  {row['name']}: {row['detail']}" for row in checks if row["ok"]]
+    claims = from_json(document["claims"])
     goals = [goal_row(claim) for claim in claims if claim.limit is not None]
     others = [other_row(claim) for claim in claims if claim.limit is None]
     for names, rows in ((GOAL_COLUMNS, goals), (OTHER_COLUMNS, others)):

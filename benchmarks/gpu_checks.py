@@ -1,26 +1,28 @@
-"""Correctness on a GPU: attention cells, fused kernels, compiled layers, resumed trials, one process of DDP."""
+"""Correctness on a GPU: installation, fused kernels, compiled layers, CUDA graphs, and attention cells."""
 
 from __future__ import annotations
 
 import copy
-import tempfile
-import warnings
+import importlib
+import importlib.metadata
+import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks import machine
 from benchmarks.gpu_setup import Bench, loss_and_gradients, model_and_data, registry, relative_error
+from benchmarks.gpu_trials import reduced_trial, steps, studies, trials
+from packaging.requirements import Requirement
 
 from paribus.errors import SpecError
 from paribus.specs import resolved
-from paribus.train.evaluate import to_device
 from paribus.train.layers import configure_layers
-from paribus.train.trial import TrialContext, run_trial
-from paribus.train.trial_callback import InterruptedTrialError
 
 SMALL = ("dims.width=64", "dims.layers=2", "dims.heads=4", "dims.length=128", "data.batch=4")
-FLOAT64, FLOAT32, BFLOAT16 = 1e-9, 2e-3, 6e-2  # relative errors of gradients
+FLOAT64, FLOAT32 = 1e-9, 2e-3  # relative errors of loss and gradients
+BFLOAT16 = 0.4  # on a CPU the median of all cells is 0.01; thresholds, as of sparsemax, give up to 0.17
+MODULES = {"pyyaml": "yaml"}  # names of modules that are not those of their packages
 FUSED: Mapping[str, tuple[str, ...]] = {
     "alibi": ("gpt-tiny", "position=alibi"),
     "t5": ("gpt-tiny", "position=t5"),
@@ -32,6 +34,7 @@ FUSED: Mapping[str, tuple[str, ...]] = {
     "documents apart": ("gpt-tiny", "position=rope", "data.documents=apart"),
     "packed documents": ("encoder-tiny", "position=alibi", "data.documents=packed"),
 }  # fmt: skip
+NOT_FUSED = ("documents apart",)  # the kernel `sdpa` computes it
 COMPILED: Mapping[str, tuple[str, ...]] = {
     "decoder": ("gpt-tiny",),
     "encoder": ("encoder-tiny",),
@@ -40,10 +43,76 @@ COMPILED: Mapping[str, tuple[str, ...]] = {
     "windows and full attention": ("gpt-tiny", "attention=[{name: restricted, window: 16}, mha]"),
     "rms norms, gated": ("gpt-tiny", "position=rope", "norm=rmsnorm", "feedforward=glu", "attention=gqa"),
 }
+WHOLE_MODELS: Mapping[str, tuple[str, ...]] = {
+    "decoder": ("gpt-tiny",),
+    "decoder, gated, documents apart": (
+        "gpt-tiny", "position=rope", "norm=rmsnorm", "feedforward=glu", "attention=gqa", "data.documents=apart",
+    ),
+    "bert": ("bert-tiny",),
+    "bert, sentence order, pre": ("bert-tiny", "objective=[mlm, sop]", "placement=pre"),
+    "disentangled, shared projections": (
+        "encoder-tiny", "position=disentangled", "position.separate_projections=false",
+    ),
+    "encoder-decoder": ("seq2seq-tiny",),
+}  # fmt: skip
+
+
+def device(bench: Bench) -> None:
+    """Check the device, the versions of the dependencies, the compiler and the components."""
+    described = bench.machine()
+    bench.check("device", True, ", ".join(f"{key} {value}" for key, value in described.items() if key != "versions"))
+    bench.check("versions", True, ", ".join(f"{name} {version}" for name, version in described["versions"].items()))
+    if not bench.rehearse:
+        free, total = torch.cuda.mem_get_info()
+        bench.check("at least 80 % of the memory is free", free > 0.8 * total, f"{free / 2**30:.1f} GiB")
+    project = tomllib.loads((machine.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in project["dependencies"]:
+        bench.attempt(line, lambda line=line: _dependency(line))  # type: ignore[misc]  # bound
+    bench.attempt("components", _components)
+    bench.check("products in float32 are exact", not torch.backends.cuda.matmul.allow_tf32, "TF32 is off by default")
+    bench.attempt("a loss and its gradients", lambda: _trained(bench))
+    bench.attempt("torch.compile", lambda: _compiler(bench))
+
+
+def _dependency(line: str) -> tuple[bool, str]:
+    requirement = Requirement(line)
+    version = importlib.metadata.version(requirement.name)
+    module = importlib.import_module(MODULES.get(requirement.name, requirement.name.replace("-", "_")))
+    return requirement.specifier.contains(version, prereleases=True), f"{version}, {module.__file__}"
+
+
+def _components() -> tuple[bool, str]:
+    entries = registry().index.entries
+    count = sum(map(len, entries.values()))
+    return count > 100, f"{count} components in {len(entries)} slots"
+
+
+def _trained(bench: Bench) -> tuple[bool, str]:
+    model, data = model_and_data("gpt-tiny", *SMALL)
+    loss, gradients = loss_and_gradients(model.to(bench.device), data.step(0))
+    return bool(loss.isfinite()) and len(gradients) > 10, f"loss {float(loss):.2f}, {len(gradients)} gradients"
+
+
+def _compiler(bench: Bench) -> tuple[bool, str]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 2).sum()
+
+    compiled: Any = torch.compile(function, backend=bench.pick("inductor", "aot_eager"))
+    x = torch.randn(1000, device=bench.device)
+    return torch.allclose(compiled(x), function(x), atol=1e-3), f"Triton {described_triton()}"
+
+
+def described_triton() -> str:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return "is not installed"
 
 
 def cells(bench: Bench) -> None:
-    """Compare every attention by position cell in float64 with the CPU, and in bfloat16 with float64."""
+    """Compare whole models, and every attention by position cell, in float64 with the CPU, and in bfloat16."""
+    for name, words in WHOLE_MODELS.items():
+        bench.attempt(name, lambda words=words: _cell(bench, (*words, *SMALL)))  # type: ignore[misc]  # bound
     index = registry().index
     attentions = list(index.entries["attention"].values())
     positions = list(index.entries["position"])
@@ -67,18 +136,19 @@ def _cell(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
     device_loss, device_gradients = loss_and_gradients(on_device, batch)
     error = relative_error({"loss": device_loss, **device_gradients}, {"loss": loss, **gradients})
     with bench.autocast():
-        half_loss, _ = loss_and_gradients(on_device.float(), batch)
-    half = relative_error({"loss": half_loss}, {"loss": loss})
-    return error < FLOAT64 and half < BFLOAT16, f"float64 {error:.1e}, loss in bfloat16 {half:.1e}"
+        half_loss, half_gradients = loss_and_gradients(on_device.float(), batch)
+    half = relative_error({"loss": half_loss, **half_gradients}, {"loss": loss, **gradients})
+    return error < FLOAT64 and half < BFLOAT16, f"float64 {error:.1e}, bfloat16 {half:.1e}"
 
 
 def fused(bench: Bench) -> None:
     """Compare FlexAttention, forward and backward, with float64 on the CPU."""
     for name, words in FUSED.items():
-        bench.attempt(name, lambda words=words: _fused(bench, (*words, *SMALL)))  # type: ignore[misc]  # bound
+        kernel = "sdpa" if name in NOT_FUSED else "flex"
+        bench.attempt(name, lambda words=words, kernel=kernel: _fused(bench, (*words, *SMALL), kernel))  # type: ignore[misc]  # bound
 
 
-def _fused(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
+def _fused(bench: Bench, words: tuple[str, ...], kernel: str) -> tuple[bool, str]:
     model, data = model_and_data(*words)
     body: Any = model.topology.get_submodule("body")
     kernels = set(body.kernels(device="cuda", queries=128))
@@ -86,103 +156,58 @@ def _fused(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
     loss, gradients = loss_and_gradients(copy.deepcopy(model).double(), batch)
     device_loss, device_gradients = loss_and_gradients(model.to(bench.device), batch)
     error = relative_error({"loss": device_loss, **device_gradients}, {"loss": loss, **gradients})
-    return error < FLOAT32, f"{error:.1e}, kernels {', '.join(sorted(kernels))}"
+    return error < FLOAT32 and kernels == {kernel}, f"{error:.1e}, kernels {', '.join(sorted(kernels))}"
 
 
 def compiled(bench: Bench) -> None:
     """Compare compiled layers with eager ones over three batches, and count the graphs."""
+    options = bench.pick(True, {"backend": "aot_eager"})
     for name, words in COMPILED.items():
-        bench.attempt(name, lambda words=words: _compiled(bench, (*words, *SMALL)))  # type: ignore[misc]  # bound
+        bench.attempt(name, lambda words=words: _compiled(bench, (*words, *SMALL), options))  # type: ignore[misc]  # bound
 
 
-def _compiled(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
+def reduce_overhead(bench: Bench) -> None:
+    """Compare layers in CUDA graphs with eager ones, with accumulated gradients and losses in chunks, and trials."""
+    options = bench.pick({"mode": "reduce-overhead"}, {"backend": "aot_eager"})
+    for name, words in COMPILED.items():
+        bench.attempt(name, lambda words=words: _compiled(bench, (*words, *SMALL), options, count=5))  # type: ignore[misc]  # bound
+    decoder = ("gpt-tiny", *SMALL)
+    bench.attempt("accumulated gradients", lambda: _compiled(bench, decoder, options, count=5, accumulated=2))
+    size, batch = bench.pick((32_768, 16), (4_096, 4))
+    chunks = (*decoder, "dims.length=512", f"data.batch={batch}")
+    bench.attempt("a loss in chunks", lambda: _compiled(bench, chunks, options, count=5, size=size))
+    for count in (1, 2):
+        bench.attempt(f"a trial, {count} batches a step", lambda count=count: reduced_trial(bench, options, count))  # type: ignore[misc]  # bound
+
+
+def _compiled(
+    bench: Bench, words: tuple[str, ...], options: Any, *, count: int = 3, accumulated: int = 1, size: int = 64
+) -> tuple[bool, str]:
     from torch._dynamo.utils import counters
 
     torch.compiler.reset()
-    model, data = model_and_data(*words)
+    model, data = model_and_data(*words, size=size)
     model = model.to(bench.device).train()
-    batches = [data.step(step) for step in range(3)]
-    expected = [loss_and_gradients(model, batch) for batch in batches]
+    groups = [[data.step(step * accumulated + part) for part in range(accumulated)] for step in range(count)]
+    expected = [loss_and_gradients(model, *batches) for batches in groups]
     counters.clear()
-    layers = configure_layers(model, {"compile": bench.pick(True, {"backend": "aot_eager"})}, bench.device)
+    layers = configure_layers(model, {"compile": options}, bench.device)
     errors = []
-    for batch, (loss, gradients) in zip(batches, expected, strict=True):
-        compiled_loss, compiled_gradients = loss_and_gradients(model, batch)
+    for batches, (loss, gradients) in zip(groups, expected, strict=True):
+        compiled_loss, compiled_gradients = loss_and_gradients(model, *batches)
         errors.append(relative_error({"loss": compiled_loss, **compiled_gradients}, {"loss": loss, **gradients}))
     graphs = int(counters["stats"]["unique_graphs"])
     detail = f"{max(errors):.1e}, {layers.compiled} layers, {graphs} graphs"
     return max(errors) < FLOAT32 and layers.compiled > 0 and graphs <= 2 * layers.compiled, detail
 
 
-def trials(bench: Bench) -> None:
-    """A trial that is interrupted and resumed has the same bits; DDP on one device has the same losses; no waiting."""
-    bench.attempt("an interrupted trial resumes bitwise", lambda: _resumed(bench, {"deterministic": True}))
-    bench.attempt(
-        "so does a compiled one", lambda: _resumed(bench, {"compile": bench.pick(True, {"backend": "eager"})})
-    )
-    bench.attempt("DDP on one device", lambda: _distributed(bench))
-    bench.attempt("a training step does not synchronize", lambda: _synchronizations(bench))
-
-
-def _trial(bench: Bench, trainer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    accelerator = "cpu" if bench.rehearse else "cuda"
-    options = {"max_steps": 8, "accelerator": accelerator, "devices": 1, **trainer}
-    words = ("gpt-tiny", *SMALL, "dims.width=32", "dropout=0.1", "corpus=copy", "tokenizer=symbols")
-    return {**resolved(*words, registry=registry()), "trainer": options, **changes}
-
-
-def _resumed(bench: Bench, trainer: Mapping[str, Any]) -> tuple[bool, str]:
-    spec = _trial(bench, trainer)
-    with tempfile.TemporaryDirectory() as root:
-        folders = [Path(root, name) for name in ("whole", "cut")]
-        for folder in folders:
-            folder.mkdir()
-        whole = run_trial(spec, registry(), TrialContext("trial", folders[0]))
-        steps = iter(range(20))
-        try:
-            run_trial(spec, registry(), TrialContext("trial", folders[1], should_stop=lambda: next(steps) == 3))
-        except InterruptedTrialError:
-            torch.compiler.reset()
-            resumed = run_trial(spec, registry(), TrialContext("trial", folders[1]))
-        else:
-            return False, "it was not interrupted"
-    differing = [key for key, value in whole["result"].items() if resumed["result"][key] != value]
-    device = resumed["provenance"]["machine"]["device"]
-    return not differing and device == bench.device.type, f"differing: {', '.join(differing) or 'nothing'}; on {device}"
-
-
-def _distributed(bench: Bench) -> tuple[bool, str]:
-    losses = []
-    for trainer in ({}, {"strategy": "ddp"}):
-        with tempfile.TemporaryDirectory() as folder:
-            record = run_trial(_trial(bench, trainer), registry(), TrialContext("trial", Path(folder)))
-        losses.append(record["result"]["losses"])
-    error = max(abs(one - other) / abs(one) for one, other in zip(*losses, strict=True))
-    return error < 1e-5, f"{error:.1e}"
-
-
-def _synchronizations(bench: Bench) -> tuple[bool, str]:
-    model, data = model_and_data("gpt-tiny", *SMALL, "dropout=0.1")
-    model = model.to(bench.device).train()
-    batch = to_device(data.step(0), model)
-    model.loss(batch).backward()
-    if bench.rehearse:
-        return True, "not applicable"
-    torch.cuda.synchronize()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            model.loss(batch).backward()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    count = sum("synchroniz" in str(warning.message) for warning in caught)
-    return not count, f"{count} synchronizations"
-
-
 CHECKS: Mapping[str, Callable[[Bench], None]] = {
+    "device": device,
     "trials": trials,
     "fused": fused,
     "compiled": compiled,
+    "steps": steps,
+    "reduce-overhead": reduce_overhead,
+    "studies": studies,
     "cells": cells,
 }

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -30,28 +31,26 @@ T = TypeVar("T")
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 FIRST_WORD = 16  # ids below are special tokens and sentinels
 NO_TOKENIZER: Any = None  # of random tokens
+SMALL_SHARE = 0.01  # of the norm of all gradients: smaller ones are not compared by themselves
 
 
 @final
 class Bench:
     """Device and results of a part: checks that hold or not, claims with figures, raw times."""
 
-    def __init__(self, *, rehearse: bool) -> None:
+    def __init__(self, *, rehearse: bool, save: Callable[[], None] = lambda: None) -> None:
         if not rehearse and not torch.cuda.is_available():
             raise SystemExit("no CUDA device: use --rehearse to run the same code on a CPU with tiny sizes")
         self.rehearse = rehearse
+        self.save = save  # called after each result
         self.device = torch.device("cpu" if rehearse else "cuda")
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin a part."""
         self._checks: list[dict[str, Any]] = []
         self._claims: list[Claim] = []
         self._times: dict[str, dict[str, list[float]]] = {}
         self._started = time.perf_counter()
 
-    def end(self) -> dict[str, Any]:
-        """Return the results since `begin`."""
+    def results(self) -> dict[str, Any]:
+        """Return the results so far."""
         return {
             "seconds": time.perf_counter() - self._started,
             "checks": self._checks,
@@ -66,6 +65,7 @@ class Bench:
     def check(self, name: str, ok: bool, detail: object = "") -> None:
         """Record a check."""
         self._checks.append({"name": name, "ok": bool(ok), "detail": str(detail)})
+        self.save()
 
     def attempt(self, name: str, run: Callable[[], tuple[bool, object]]) -> None:
         """Record the check that `run` returns; an error is a check that does not hold."""
@@ -78,6 +78,7 @@ class Bench:
     def claim(self, *claims: Claim) -> None:
         """Record claims; in a rehearsal without their goals, which its figures say nothing about."""
         self._claims += [replace(claim, limit=None) for claim in claims] if self.rehearse else claims
+        self.save()
 
     def rounds(
         self, name: str, contestants: Mapping[str, Callable[[], object]], *, count: int, warmup: int = 3
@@ -88,6 +89,7 @@ class Bench:
         for _ in range(self.pick(count, 2)):
             rounds()
         self._times[name] = rounds.times
+        self.save()
         return rounds.times
 
     def timed(self, run: Callable[[], object]) -> float:
@@ -111,6 +113,8 @@ class Bench:
         return {
             "device": properties.name,
             "memory": properties.total_memory,
+            "capability": f"{properties.major}.{properties.minor}",
+            "driver": machine.driver(),
             "cuda": torch.version.cuda,
             **machine.described(),
         }
@@ -156,25 +160,45 @@ def model_and_data(*words: str, size: int = 64, documents: int = 400, mean_lengt
     return model, build_data(spec, registry(), random_text(size, documents, mean_length))
 
 
-def loss_and_gradients(model: Model, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return loss and gradients in float64 on the CPU."""
+def random_tokens(folder: Path, size: int, count: int) -> tuple[str, ...]:
+    """Write random ids as the files of the corpus `tokens`, and return the overrides of a spec that reads them."""
+    rng = np.random.default_rng(0)
+    for name, length in (("train", count), ("validation", max(4096, count // 20))):
+        rng.integers(1, size, length, dtype=np.uint16).tofile(folder / f"{name}.bin")
+    return (
+        f"corpus={{name: tokens, path: ['{folder}/train.bin'], validation: ['{folder}/validation.bin']}}",
+        f"tokenizer={{name: ids, size: {size}, eos: 0}}",
+        f"dims.vocabulary={size}",
+    )
+
+
+def loss_and_gradients(model: Model, *batches: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the sum of the losses of batches and its gradients, accumulated batch by batch, in float64 on the CPU."""
     model.zero_grad()
     torch.manual_seed(0)
-    loss = model.loss(to_device(batch, model))
-    loss.backward()
+    total = torch.zeros((), dtype=torch.float64)
+    for batch in batches:
+        loss = model.loss(to_device(batch, model))
+        loss.backward()
+        total += loss.detach().cpu().double()
     gradients = {
         name: parameter.grad.detach().cpu().double()
         for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }
-    return loss.detach().cpu().double(), gradients
+    return total, gradients
 
 
 def relative_error(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """Return the norm of all differences over the norm of all expected values; infinite if a value is not finite."""
+    """Return the largest relative error of a tensor, by norms; infinite if a value is not finite.
+
+    A hundredth of the norm of all tensors is added to that of each: gradients that are zero but for rounding differ.
+    """
     if actual.keys() != expected.keys():
         return float("inf")
-    difference = sum(float((actual[name] - value).square().sum()) for name, value in expected.items())
-    norm = sum(float(value.square().sum()) for value in expected.values())
-    error = (difference / norm) ** 0.5 if norm else float(difference > 0)
+    norms = {name: float(value.norm()) for name, value in expected.items()}
+    floor = SMALL_SHARE * sum(norm**2 for norm in norms.values()) ** 0.5
+    error = max(
+        float((actual[name] - value).norm()) / ((norms[name] + floor) or 1.0) for name, value in expected.items()
+    )
     return error if np.isfinite(error) else float("inf")

@@ -97,6 +97,10 @@ def _compile(bench: Bench) -> dict[str, Any]:
     return {"compile": bench.pick(True, {"backend": "aot_eager"})}
 
 
+def _backend(bench: Bench) -> str:
+    return bench.pick("inductor", "aot_eager")
+
+
 def peak_memory(bench: Bench, step: Callable[[], object]) -> float:
     """Return the peak memory of a step in MiB; 0 in a rehearsal."""
     if bench.rehearse:
@@ -180,7 +184,7 @@ def _beside_peers(
     contestants = {"paribus": _step(bench, model, model.loss, batches)}
     if floor is not None:
         floor.to(bench.device).train()
-        contestants["floor"] = _step(bench, floor, torch.compile(floor, disable=bench.rehearse), batches)
+        contestants["floor"] = _step(bench, floor, torch.compile(floor, backend=_backend(bench)), batches)
     if hugging is not None:
         module, loss = hugging
         module.to(bench.device).train()
@@ -231,7 +235,7 @@ def _hugging_decoder(dims: Mapping[str, Any], size: int, bench: Bench) -> tuple[
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, attn_implementation="sdpa",
     )  # fmt: skip
     module = GPT2LMHeadModel(config)
-    compiled: Any = torch.compile(module, disable=bench.rehearse)
+    compiled: Any = torch.compile(module, backend=_backend(bench))
     return (
         module,
         lambda batch: compiled(input_ids=batch.streams["body"].tokens, labels=batch.streams["body"].tokens).loss,
@@ -249,7 +253,7 @@ def _hugging_encoder(dims: Mapping[str, Any], size: int, bench: Bench) -> tuple[
         attention_probs_dropout_prob=0.0, attn_implementation="sdpa",
     )  # fmt: skip
     module = BertForMaskedLM(config)
-    compiled: Any = torch.compile(module, disable=bench.rehearse)
+    compiled: Any = torch.compile(module, backend=_backend(bench))
 
     def loss(batch: Batch) -> Tensor:
         tokens, targets = batch.streams["body"].tokens, batch.targets["mlm"]
@@ -266,6 +270,7 @@ def windows(bench: Bench) -> None:
     kernels: dict[str, Kernel] = bench.pick({"flex": Flex(), "blocked": Blocked()}, {"blocked": Blocked()})
     times: dict[str, list[list[float]]] = {name: [] for name in (*kernels, "full")}
     for size in sizes:
+        torch.compiler.reset()  # too many sizes of one compiled kernel would end in eager products of all pairs
         contestants = {name: _mixing(bench, "restricted", size, (kernel, *KERNELS)) for name, kernel in kernels.items()}
         if size <= bench.pick(16_384, 512):
             contestants["full"] = _mixing(bench, "mha", size, KERNELS)
@@ -369,6 +374,7 @@ def small_trials(bench: Bench) -> None:
                 timeout=240,
             )
             seconds[count] = time.perf_counter() - started
+            bench.claim(Claim("", f"{2 * seeds} trials, {count} at a time", exactly(seconds[count]), "s"))
             records = len(list(Path(folder).rglob("record.json")))
             detail = f"{records} of {2 * seeds} records; {ended.stderr[-200:]}"
             bench.check(f"a study with {count} trials at a time", records == 2 * seeds, detail)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,8 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.rehearse:
         options.steps, options.megabytes = 4, 0.4
     text = options.work / "text"
-    if not any(text.glob("*.jsonl")):
-        write_text(text, int(options.megabytes * 1e6))
+    if not text.exists():
+        unfinished = options.work / "text.new"
+        write_text(unfinished, int(options.megabytes * 1e6))
+        unfinished.replace(text)  # all of it, so that a call that is killed leaves no part
     study = options.work / "gpt2-positions.yaml"
     document = json.dumps(study_document(text, options.steps, rehearse=options.rehearse), indent=1)
     study.write_text(document + "\n", encoding="utf-8")
@@ -86,7 +89,8 @@ def study_document(text: Path, steps: int, *, rehearse: bool) -> dict[str, Any]:
 
 def write_text(folder: Path, limit: int) -> None:
     """Write Python source files of this machine as JSON lines, each once, in the order of a hash of their text."""
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     size, shard, number = 0, [], 0
     for text in sorted(sources(), key=lambda text: hashlib.sha256(text.encode()).digest()):
         if size + len(text) > limit:
@@ -98,7 +102,7 @@ def write_text(folder: Path, limit: int) -> None:
             shard, number = [], number + 1
     if shard:
         write_shard(folder, number, shard)
-    print(f"{size / 1e6:.1f} MB of source code in {folder}")
+    print(f"{size / 1e6:.1f} MB of source code")
 
 
 def write_shard(folder: Path, number: int, lines: Sequence[str]) -> None:

@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
-    "paribus", "torch", "lightning", "numpy", "pytest-benchmark",
+    "paribus", "torch", "triton", "lightning", "numpy", "pytest-benchmark",
     "transformers", "accelerate", "x-transformers", "litgpt", "local-attention",
 )  # fmt: skip
 
@@ -49,11 +50,24 @@ def versions() -> dict[str, str]:
     return package_versions
 
 
+def driver() -> str:
+    """Return the version of the NVIDIA driver, or `unknown`."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    with suppress(OSError):
+        lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+        return next(iter(lines), "unknown").strip()
+    return "unknown"
+
+
 def commit() -> str:
-    """Return the commit of this checkout, or PARIBUS_COMMIT where it is a copy without history."""
+    """Return the commit of this checkout; of a copy without history, that in its file COMMIT or in PARIBUS_COMMIT."""
+    with suppress(OSError):
+        return (ROOT / "COMMIT").read_text(encoding="utf-8").strip()
     command = ["git", "rev-parse", "HEAD"]
-    git = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return git.stdout.strip() or os.environ.get("PARIBUS_COMMIT", "unknown")
+    with suppress(OSError):
+        if id_ := subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip():
+            return id_
+    return os.environ.get("PARIBUS_COMMIT", "unknown")
 
 
 def today() -> str:
