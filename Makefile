@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -116,6 +116,9 @@ peers: $(VENV)/.installed-test  ## measured against other libraries
 
 gpu: $(VENV)/.installed-test  ## the tests that need a CUDA device
 	$(PYTEST) -m gpu --timeout 1800 $(ARGS)
+
+gpu-bundle: $(VENV)/.installed-test  ## write dist/gpu, a folder for a GPU machine without a network; ARGS="--python 3.12"
+	$(BIN)/python benchmarks/gpu_bundle.py $(ARGS)
 
 constraints: $(VENV)/.installed-dev  ## write constraints.txt anew from .venv
 	$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip \
