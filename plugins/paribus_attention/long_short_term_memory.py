@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import torch
 from torch import Tensor
 
-from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
+from paribus import Attention, AttentionTraits, AutocastOperation, Context, Cost, Load, Shape, State
 from paribus_attention.recurrence import Hidden, directions, inner_width, run_recurrence
+
+
+def _smallest_lstm() -> tuple[Any, ...]:
+    """Return arguments of `torch.lstm`: one sequence of one token, one unit."""
+    x, state, weight, bias = torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), torch.zeros(4, 1), torch.zeros(4)
+    return x, (state, state), [weight, weight, bias, bias], True, 1, 0.0, True, False, True
+
+
+LSTM: Final = AutocastOperation("LSTM", torch.lstm, _smallest_lstm)
 
 
 @final
@@ -29,6 +38,7 @@ class LongShortTermMemory(Attention):
         "weights": False,
         "decodes": True,
         "compiles": False,
+        "waits": True,  # for the lengths of documents
     }
 
     def __init__(self, shape: Shape) -> None:
@@ -45,10 +55,14 @@ class LongShortTermMemory(Attention):
     ) -> tuple[Tensor, Hidden]:
         bidirectional = len(self.directions) == 2
         if batch_sizes is None:
-            y, *final = torch.lstm(x, initial, weights, True, 1, 0.0, self.training, bidirectional, True)
+            y, *final = LSTM(x, initial, weights, True, 1, 0.0, self.training, bidirectional, True)
         else:
+            # Packed sequences are run without oneDNN, token by token.
             y, *final = torch.lstm(x, batch_sizes, initial, weights, True, 1, 0.0, self.training, bidirectional)
         return y, tuple(final)
+
+    def float32_reason(self, device: torch.device, dtype: torch.dtype) -> str:
+        return LSTM.float32_reason(device, dtype)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return {name: like.new_zeros(batch, self.inner) for name in ("h", "c")}

@@ -6,10 +6,12 @@ N is the number of directions, G the width of all gates of a cell together.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+
+from paribus import AutocastOperation
 
 CellKind = Literal["gru", "gru-after", "lstm"]
 Hidden = tuple[Tensor, ...]
@@ -113,9 +115,18 @@ def fused_gru_after(x: Tensor, initial: Hidden, weights: list[Tensor], direction
     return y, (h,)
 
 
+def _smallest_lstm() -> tuple[Any, ...]:
+    """Return arguments of `torch.lstm`: one sequence of one token, one unit."""
+    x, state, weight, bias = torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), torch.zeros(4, 1), torch.zeros(4)
+    return x, (state, state), [weight, weight, bias, bias], True, 1, 0.0, False, False, True
+
+
+LSTM: Final = AutocastOperation("LSTM", torch.lstm, _smallest_lstm)
+
+
 def fused_lstm(x: Tensor, initial: Hidden, weights: list[Tensor], directions: int) -> tuple[Tensor, Hidden]:
     """Run `lstm_step` over all tokens, with torch's kernel."""
-    y, h, c = torch.lstm(x, initial, weights, True, 1, 0.0, False, directions == 2, True)
+    y, h, c = LSTM(x, initial, weights, True, 1, 0.0, False, directions == 2, True)
     return y, (h, c)
 
 

@@ -22,7 +22,7 @@ from paribus import (
     Topology,
     TopologyTraits,
 )
-from paribus_topology.cells import CellKind
+from paribus_topology.cells import LSTM, CellKind
 from paribus_topology.recurrent_decoder import DecoderOptions, RecurrentDecoder
 from paribus_topology.recurrent_encoder import RecurrentEncoder
 
@@ -42,7 +42,7 @@ class RecurrentEncoderDecoder(Topology):
         Part("encoder", "encoder", causal=False, recurrent=True),
     )
     reads: ClassVar[tuple[str, ...]] = ("embedding", "attention")
-    traits: ClassVar[TopologyTraits] = {"provides": ["feedback"]}
+    traits: ClassVar[TopologyTraits] = {"provides": ["feedback"], "waits": True}  # for the ends of documents
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class RecurrentEncoderDecoder(Topology):
         shared_embedding: Annotated[bool, "share one embedding table between source and target"] = True,
     ) -> None:
         super().__init__()
+        self.cell = cell
         self.embedding = build.embedding(width=embedding_width, scored=readout_width)
         shape, encoder_shape = build.shape_of("body"), build.shape_of("encoder")
         if shape.layers != encoder_shape.layers:
@@ -95,6 +96,10 @@ class RecurrentEncoderDecoder(Topology):
             input_width=input_width,
             directions=directions,
         )
+
+    def float32_reason(self, device: torch.device, dtype: torch.dtype) -> str:
+        reason = LSTM.float32_reason(device, dtype) if self.cell == "lstm" else ""
+        return f"{reason}; only its encoder does, for batches without padding" if reason else ""
 
     def run(
         self,
