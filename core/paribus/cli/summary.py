@@ -13,6 +13,7 @@ from paribus.errors import EXIT_OK
 from paribus.specs.fields import SUMMED
 
 if TYPE_CHECKING:
+    from paribus.assembly.build import ModelParts
     from paribus.assembly.cost import ModelCost
     from paribus.registry import Index, Registry
     from paribus.schema import Option
@@ -111,10 +112,34 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
         "cache_bytes_per_token": counted.cache_bytes_per_token(BYTES),
         "length": length,
         "kernels": kernels,
+        "float32": _float32_reasons(plain, model, registry),
         "teacher": _teacher(plain, registry),
         "lines": [line._asdict() for line in counted.lines],
         "spec": plain,
     }
+
+
+def _float32_reasons(spec: Mapping[str, Any], model: ModelParts, registry: Registry) -> dict[str, str]:
+    """Return the components that compute in float32 in spite of a mixed precision, with the reason."""
+    import torch
+
+    from paribus.planning.identity import components_of
+    from paribus.slots.component import Component
+    from paribus.train.precision import training_precision
+    from paribus.train.devices import training_device
+
+    precision, device = training_precision(spec["trainer"]), training_device(spec)
+    if precision is None or precision.autocast is None:
+        return {}
+    dtype = torch.bfloat16 if device.type == "cpu" else precision.autocast  # as Lightning replaces float16 on a CPU
+    names = {registry.get(slot, name): f"{slot}={name}" for slot, name in components_of(spec, registry.index)}
+    reasons = {
+        names[type(module)]: module.float32_reason(device, dtype)
+        for root in (model.topology, model.objectives)
+        for module in root.modules()
+        if isinstance(module, Component) and type(module) in names
+    }
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
@@ -140,6 +165,8 @@ def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | N
     lines += [*table([[*row, ""] for row in _aligned(rows)]), ""]
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         lines += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
+        for name, reason in summary["float32"].items():
+            lines += wrapped(f"{name}{side} computes in float32: {reason}")
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         if summary["teacher"] is not None:
             lines.append(f"teacher{side}: {summary['teacher']:,} parameters, frozen, not counted above")

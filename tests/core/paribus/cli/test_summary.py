@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from paribus import AutocastOperation
 from paribus.cli.main import main
 from paribus.cli.summary import format_value, spec_differences
 from paribus.registry import Index, installed
@@ -58,6 +59,28 @@ def test_the_memory_of_a_training_step_is_printed(capsys: pytest.CaptureFixture[
     assert "memory of a training step, 8 examples of a batch of 16 at a time: " in text
     assert main(["summary", "gpt-tiny", "feedforward=moe"]) == 0
     assert "by a simple rule" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("preset", "component"),
+    [
+        ("lstm-lm-tiny", "attention=lstm"),
+        ("luong-tiny", "topology=recurrent-encoder-decoder"),
+    ],
+)
+def test_what_computes_in_float32_is_printed_once(
+    preset: str, component: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: False)
+    for precision in ("bf16-mixed", "16-mixed"):  # on a CPU, Lightning takes bfloat16 for both
+        assert main(["summary", preset, "dims.layers=2", f"trainer.precision={precision}"]) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.count(f"{component} computes in float32: this processor has no LSTM in bfloat16") == 1
+    for precision in ("32", "bf16-true"):
+        assert not summary(capsys, preset, f"trainer.precision={precision}")["float32"]
+    assert not summary(capsys, "gpt-tiny", "trainer.precision=bf16-mixed")["float32"]
+    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: True)
+    assert not summary(capsys, preset, "trainer.precision=bf16-mixed")["float32"]
 
 
 def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFixture[str]) -> None:
