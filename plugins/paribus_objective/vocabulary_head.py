@@ -7,7 +7,7 @@ objective assigns the functions it shares in its class body: `forward = vocabula
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,6 @@ class HeadModules(NamedTuple):
     bias: nn.Parameter | None  # of each entry of the vocabulary
 
 
-@runtime_checkable
 class VocabularyHead(Protocol):
     """Module with the attributes of `HeadModules`."""
 
@@ -60,6 +59,15 @@ class VocabularyHead(Protocol):
 
     @property
     def bias(self) -> nn.Parameter | None: ...
+
+
+def has_vocabulary_head(module: object) -> TypeGuard[VocabularyHead]:
+    """Return True if a module has the attributes of a head.
+
+    From Python 3.12 on, `isinstance` with a protocol does not see modules and parameters, which are attributes by
+    `nn.Module.__getattr__`.
+    """
+    return all(hasattr(module, name) for name in HeadModules._fields)
 
 
 class TokenPredictor(Protocol):
@@ -108,7 +116,7 @@ def cost(head: VocabularyHead, load: Load) -> Cost:
 
 def convert_weights(head: VocabularyHead, other: nn.Module) -> Mapping[str, ConvertedTensor]:
     """Copy the biases of ids that both vocabularies have."""
-    if not isinstance(other, VocabularyHead) or head.bias is None or other.bias is None:
+    if not has_vocabulary_head(other) or head.bias is None or other.bias is None:
         return {}
     bias = copy_table_rows(head.bias, other.bias)
     return {} if bias is None else {"bias": bias}
