@@ -79,7 +79,7 @@ def test_a_decoding_step_copies_no_shared_head(planned: Planned, rows: Kinds) ->
     q = torch.randn(2, 4, 1, 6)
     query = TokenLayout(torch.tensor([[4095]]))
     plan = planned(SDPA, Visibility(causal=True), query, rows("shared", 4096), like=LIKE[:, :1], past=4095)
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         SDPA(q, cache, cache, plan, None, 0.0)
     allocated = sum(event.self_cpu_memory_usage for event in profile.events() if event.self_cpu_memory_usage > 0)
     assert allocated < cache.nbytes / 4
@@ -95,7 +95,7 @@ def cached(
 
 
 def operators(run: Callable[[], object]) -> set[str]:
-    with torch.profiler.profile() as profile:
+    with torch.profiler.profile(acc_events=True) as profile:
         run()
     return {event.name for event in profile.events()}
 
@@ -112,7 +112,7 @@ def test_four_heads_that_share_a_large_cache_are_products(
         planned(kernel, sight, query, rows("shared", 1200), like=like, past=1199) for kernel in (SDPA, EAGER)
     )
     assert torch.allclose(SDPA(q, k, v, plan, None, 0.0), EAGER(q, k, v, reference, None, 0.0), rtol=0, atol=tolerance)
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         SDPA(q, k, v, plan, None, 0.0)
     assert "aten::bmm" in {event.name for event in profile.events()}
     allocated = sum(event.self_cpu_memory_usage for event in profile.events() if event.self_cpu_memory_usage > 0)
