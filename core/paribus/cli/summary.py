@@ -125,8 +125,8 @@ def _float32_reasons(spec: Mapping[str, Any], model: ModelParts, registry: Regis
 
     from paribus.planning.identity import components_of
     from paribus.slots.component import Component
-    from paribus.train.precision import training_precision
     from paribus.train.devices import training_device
+    from paribus.train.precision import training_precision
 
     precision, device = training_precision(spec["trainer"]), training_device(spec)
     if precision is None or precision.autocast is None:

@@ -6,11 +6,12 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from paribus import AutocastOperation
 from paribus.cli.main import main
-from paribus.cli.summary import format_value, spec_differences
-from paribus.registry import Index, installed
+from paribus.cli.summary import _summary, format_value, spec_differences
+from paribus.registry import Index, Registry, installed
 from paribus.specs import resolved
 
 
@@ -61,26 +62,37 @@ def test_the_memory_of_a_training_step_is_printed(capsys: pytest.CaptureFixture[
     assert "by a simple rule" in " ".join(capsys.readouterr().out.split())
 
 
+def test_what_computes_in_float32_is_printed_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: False)
+    assert main(["summary", "lstm-lm-tiny", "dims.layers=2", "trainer.precision=bf16-mixed"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("attention=lstm computes in float32: this processor has no LSTM in bfloat16") == 1
+
+
 @pytest.mark.parametrize(
     ("preset", "component"),
     [
         ("lstm-lm-tiny", "attention=lstm"),
         ("luong-tiny", "topology=recurrent-encoder-decoder"),
+        ("gpt-tiny", None),
+        ("rnnsearch-tiny", None),
     ],
 )
-def test_what_computes_in_float32_is_printed_once(
-    preset: str, component: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_components_compute_in_float32_where_the_processor_lacks_their_operation(
+    preset: str, component: str | None, components: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: False)
+    def computing_in_float32(precision: str) -> list[str]:
+        return list(_summary(components, preset, (f"trainer.precision={precision}",))["float32"])
+
+    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: dtype != torch.bfloat16)
     for precision in ("bf16-mixed", "16-mixed"):  # on a CPU, Lightning takes bfloat16 for both
-        assert main(["summary", preset, "dims.layers=2", f"trainer.precision={precision}"]) == 0
-        text = " ".join(capsys.readouterr().out.split())
-        assert text.count(f"{component} computes in float32: this processor has no LSTM in bfloat16") == 1
+        assert computing_in_float32(precision) == ([component] if component else [])
     for precision in ("32", "bf16-true"):
-        assert not summary(capsys, preset, f"trainer.precision={precision}")["float32"]
-    assert not summary(capsys, "gpt-tiny", "trainer.precision=bf16-mixed")["float32"]
+        assert not computing_in_float32(precision)
     monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: True)
-    assert not summary(capsys, preset, "trainer.precision=bf16-mixed")["float32"]
+    assert not computing_in_float32("bf16-mixed")
 
 
 def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFixture[str]) -> None:
