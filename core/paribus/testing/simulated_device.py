@@ -63,7 +63,7 @@ def unavailable_reason() -> str:
 class SimulatedTensor(Tensor):
     """Tensor of the simulated device."""
 
-    values: Tensor  # on the CPU
+    host: Tensor  # its values, on the CPU
 
     @staticmethod
     def __new__(cls, values: Tensor) -> Self:
@@ -76,13 +76,13 @@ class SimulatedTensor(Tensor):
             layout=values.layout,
             device=torch.device(NAME, 0),
         )
-        tensor.values = values
+        tensor.host = values
         return tensor
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # as torch's subclasses do
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch's stub lacks the operation
         cls, operation: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         return SimulatedDevice.current().run(operation, args, dict(kwargs or {}))
@@ -95,19 +95,19 @@ class SimulatedTensor(Tensor):
             raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy; use Tensor.cpu() first")
         return self.detach().cpu().numpy(force=True)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return f"{self.values!r} on {NAME}"
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's stub is partial
+        return f"{self.host!r} on {NAME}"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if id(self) not in memo:
-            memo[id(self)] = _with_properties_of(self, SimulatedTensor(self.values.detach().clone()))
+            memo[id(self)] = _with_properties_of(self, SimulatedTensor(self.host.detach().clone()))
         copied: Tensor = memo[id(self)]
         return copied
 
 
 def _with_properties_of(original: Tensor, copied: Tensor) -> Tensor:
     if getattr(original, "_is_param", False):
-        copied._is_param = True  # type: ignore[attr-defined]  # what makes a subclass a parameter
+        copied._is_param = True  # what makes a subclass a parameter
     return copied.requires_grad_(original.requires_grad)
 
 
@@ -118,7 +118,7 @@ class SimulatedDevice(TorchDispatchMode):
     _current: SimulatedDevice | None = None
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.waits: list[Wait] = []
         self.synchronizations = 0  # requested by name
         self.pinned = WeakIdKeyDictionary()  # tensors of the CPU in page-locked memory
@@ -200,7 +200,7 @@ def _returned(
     # A view of a tensor that is not an inference tensor is none either.
     is_inference = torch.is_inference_mode_enabled() and not (operation.is_view and not args[0].is_inference())
     with torch.inference_mode(is_inference):
-        return _wrapped(result, {id(item.values): item for item in simulated})
+        return _wrapped(result, {id(item.host): item for item in simulated})
 
 
 def _meaningless(dtype: torch.dtype) -> float:
@@ -238,7 +238,7 @@ def _values(argument: Any) -> Any:
     """Replace tensors of the device by their values."""
     if isinstance(argument, (list, tuple)):
         return [_values(item) for item in argument]
-    return argument.values if isinstance(argument, SimulatedTensor) else argument
+    return argument.host if isinstance(argument, SimulatedTensor) else argument
 
 
 def is_simulated(tensor: Any) -> bool:
