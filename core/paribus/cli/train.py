@@ -117,12 +117,15 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from paribus.train.distributed import needs_process_group
     from paribus.train.step_memory import memory_shortage
 
     folder = store.create_folder(trial)
     registry = session.registry()
     _encode_corpus(registry, trial)
-    shortage = memory_shortage(trial.spec, registry)
+    # Free memory of a GPU is read in a CUDA context, after which the processes of a trial cannot be forked.
+    is_forked = needs_process_group(trial.spec["trainer"] or {})
+    shortage = None if is_forked else memory_shortage(trial.spec, registry)
     if shortage is not None:
         note(f"! {memory_warning(*shortage)}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

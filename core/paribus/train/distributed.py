@@ -78,6 +78,11 @@ def process_count(trainer: Mapping[str, Any]) -> int:
     return max(1, torch.cuda.device_count()) if trainer.get("accelerator", "auto") != "cpu" else 1
 
 
+def needs_process_group(trainer: Mapping[str, Any]) -> bool:
+    """Return True if a trial has several processes, or shards its parameters over its only one."""
+    return process_count(trainer) > 1 or uses_sharding(trainer)
+
+
 def validate_devices(trainer: Mapping[str, Any]) -> None:
     """Raise an error for options that do not work on several devices."""
     for key, message, valid in trainer_problems(trainer):
@@ -92,12 +97,14 @@ def lightning_strategy(trainer: Mapping[str, Any], count: int) -> Any:
 
 def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Record]) -> Record:
     """Call `run` in as many processes as the trainer needs, this one as rank 0, and return its result in this one."""
-    count = process_count(trainer)
-    if count == 1 and not uses_sharding(trainer):
+    if not needs_process_group(trainer):
         return run(ProcessRank())
+    count = process_count(trainer)
     validate_devices(trainer)
     if not may_fork():
-        message = f"{count} devices need one process each, and this process cannot be forked: it has threads"
+        message = (
+            f"{count} devices need one process each, and this process cannot be forked: it has threads or uses CUDA"
+        )
         raise _refused("devices", message, "1, or `paribus train` or a study, which run trials in single threads")
     with _process_group_environment(count):
         ranks = {_fork(ProcessRank(rank, count), run): rank for rank in range(1, count)}

@@ -31,14 +31,15 @@ _work: Callable[[int, Any], Any] | None = None  # of a worker process, set by it
 def may_fork() -> bool:
     """Return True if this process can fork safely: a lock that another thread holds would stay locked in the copy.
 
-    Torch's threads count where it may have started any: a forked process that calls torch would wait for them.
+    Torch's threads count where it may have started any: a forked process that calls torch would wait for them. A
+    forked process cannot use CUDA once this one has.
     """
     torch = sys.modules.get("torch")
     return (
         "fork" in multiprocessing.get_all_start_methods()
         and threading.active_count() == 1
         and not multiprocessing.current_process().daemon
-        and (torch is None or torch.get_num_threads() == 1)
+        and (torch is None or (torch.get_num_threads() == 1 and not torch.cuda.is_initialized()))
     )
 
 

@@ -17,6 +17,7 @@ from lightning import Trainer
 
 import paribus
 from paribus.cli.main import main
+from paribus.errors import SpecError
 from paribus.specs.trainer_options import OWN_ARGUMENTS, trainer_arguments
 
 SMALL = ["gpt-tiny", "position=rope", "dims.width=16", "dims.length=16", "trainer.max_steps=3", "data.validation=16"]
@@ -119,6 +120,33 @@ def test_a_model_too_large_for_any_memory_is_refused_before_it_is_built(
     words = ["gpt-tiny", "dims.width=1000000", "dims.layers=100", "--store", str(tmp_path / "runs")]
     assert main(["train", *words]) == 2
     assert "GiB with gradients and optimizer, where this machine has" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "calls"),
+    [
+        ((), 1),
+        (("trainer.devices=2", "trainer.strategy=ddp"), 0),
+        (("trainer.devices=1", "trainer.strategy=fsdp"), 0),
+    ],
+)
+def test_free_memory_is_not_read_before_the_processes_of_a_trial_are_forked(
+    words: tuple[str, ...],
+    calls: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shortages: list[Any] = []
+    monkeypatch.setattr("paribus.train.step_memory.memory_shortage", lambda spec, _: shortages.append(spec))
+
+    def stop(*arguments: Any) -> None:
+        raise SpecError("no training")
+
+    monkeypatch.setattr("paribus.train.trial.run_trial", stop)
+    assert main(["train", *SMALL, *words, "--store", str(tmp_path)]) == 2
+    assert "no training" in capsys.readouterr().err
+    assert len(shortages) == calls  # on a GPU this opens a CUDA context, which a forked process cannot use
 
 
 def test_a_trial_starts_from_another_by_its_identity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

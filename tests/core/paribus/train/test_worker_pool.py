@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from paribus.errors import DataError, StoreError
 from paribus.train.worker_pool import WorkerPool, may_fork
@@ -79,6 +80,12 @@ def test_a_process_with_threads_is_not_forked() -> None:
     finally:
         wait.set()
         thread.join()
+
+
+def test_a_process_that_uses_cuda_is_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert may_fork()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert not may_fork()
 
 
 def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
