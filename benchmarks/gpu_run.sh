@@ -14,7 +14,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-python3}
 results=${RESULTS:-$here/results}
 if [ ! -e "$here/site/.complete" ]; then
-    "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --upgrade \
+    PIP_ROOT_USER_ACTION=ignore "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --upgrade \
         --target "$here/site" "$here"/wheels/*.whl
     touch "$here/site/.complete"
 fi
