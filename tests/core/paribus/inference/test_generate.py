@@ -80,7 +80,7 @@ def test_a_prompt_may_be_a_text_or_token_ids(gpt: Model) -> None:
     ids = [gpt.text.encode(prompt) for prompt in PROMPTS]
     generated = paribus.generate(gpt, PROMPTS, tokens=5)
     assert paribus.generate(gpt, ids, tokens=5) == generated
-    assert paribus.generate(gpt, ids[0], tokens=5).results[0] == generated.results[0]
+    assert_same_texts(paribus.generate(gpt, ids[0], tokens=5).results[0], generated.results[0])  # another batch
     assert generated.prompts == tuple(map(tuple, ids))
     for lines in generated.results:
         assert lines[0].text == gpt.text.decode(lines[0].ids)
