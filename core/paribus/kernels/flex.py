@@ -27,6 +27,7 @@ Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 MIN_QUERIES: Final = 128  # size of a block; a mask of fewer queries is no larger than the blocks that flex would skip
 MIN_WIDTH: Final = 16  # smallest head width of the fused products
+COMPILED_KINDS: Final = 64  # kinds of masks and scores in a process; torch computes further ones unfused
 
 
 class ScoreAndMask(NamedTuple):
@@ -162,6 +163,9 @@ def _compiled_if_useful(function: Callable[..., Any], like: Tensor) -> Callable[
 
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function once, at the first call."""
+    """Compile a function once, at the first call; torch compiles it again for each kind of mask and score."""
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_KINDS)
     compiled: Callable[..., Any] = torch.compile(function)
     return compiled

@@ -1,7 +1,9 @@
 """Kernel `flex`: its mask and score functions as dense tensors, supported requests, and fused results on a GPU."""
 
+import functools
 import itertools
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -9,8 +11,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import create_mask
 
 from paribus import BlockPattern, Pair, TokenLayout, Visibility
-from paribus.kernels import KERNELS
-from paribus.kernels.flex import Flex, ScoreAndMask, distance_table, mask_function, score_function
+from paribus.kernels import KERNELS, flex
+from paribus.kernels.flex import Flex, ScoreAndMask, block_mask, distance_table, mask_function, score_function
 from paribus.parts.attention_planner import choose_kernel
 from paribus.parts.context import AttentionPlan, KernelRequest
 from paribus.parts.visibility import pair_conditions, visibility_mask, with_order
@@ -153,6 +155,31 @@ def test_unfused_flex_equals_eager_on_a_memory_and_a_query_stream(planned: Plann
 def test_full_attention_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     score_and_mask: ScoreAndMask = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
     assert score_and_mask == (None, None)
+
+
+@pytest.mark.filterwarnings("ignore:.* should not be instantiated:DeprecationWarning")  # torch's own, at compilation
+def test_more_kinds_of_masks_are_compiled_than_torch_allows_by_default(
+    planned: Planned, rows: Kinds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = 0
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        nonlocal graphs
+        graphs += 1
+        return graph.forward
+
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)  # torch's default
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=count))
+    like = Mock(is_cuda=True, device="cpu")
+    both = with_order(rows("packed", 29))
+    flex._compiled.cache_clear()
+    try:
+        for sight in SIGHTS[1:11]:
+            request = KernelRequest(sight, has_hidden_keys=True)
+            block_mask(AttentionPlan(FLEX, request, 1.0, None, both, both, None, None, None), 29, 29, like)
+    finally:
+        flex._compiled.cache_clear()
+    assert graphs == 10
 
 
 GPU_REQUEST = KernelRequest(Visibility(causal=True), device="cuda", queries=512)
