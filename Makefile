@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-device test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test-extras: $(VENV)/.installed-test-extras  ## the tests that need optional dep
 
 test-matrix: $(VENV)/.installed-test  ## every cell of attention × position × placement × norm × feedforward × topology
 	$(PYTEST) -n $(WORKERS) -m matrix --timeout 1800 $(ARGS)
+
+test-device: $(VENV)/.installed-test  ## train, evaluate and generate with every preset on a simulated accelerator
+	$(PYTEST) $(PARALLEL) -m device --forbid-skips tests/device $(ARGS)
 
 test-rendering: $(VENV)/.installed-test  ## open reports in Chromium, compile tables with LaTeX (Debian: installs both, as root)
 	tests/rendering/install.sh

@@ -53,8 +53,37 @@ def test_named_devices_are_counted(named: str, count: int, monkeypatch: pytest.M
 def test_without_names_the_driver_lists_the_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(CUDA_DEVICES, raising=False)
     monkeypatch.setattr(worker, "NVIDIA", tmp_path / "none")
+    monkeypatch.setattr(worker, "DEVICE_FILES", tmp_path / "none")
+    monkeypatch.setenv("PATH", "")
+    worker._listed_gpus.cache_clear()
     assert gpu_count() == 0
     monkeypatch.setattr(worker, "NVIDIA", tmp_path)
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / bus).mkdir()
     assert gpu_count() == 2
+
+
+def test_without_the_driver_in_proc_the_device_files_are_counted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(CUDA_DEVICES, raising=False)
+    monkeypatch.setattr(worker, "NVIDIA", tmp_path / "none")
+    monkeypatch.setattr(worker, "DEVICE_FILES", tmp_path)
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "nvidia-caps"):
+        (tmp_path / name).touch()
+    assert gpu_count() == 3
+
+
+@pytest.mark.parametrize(("script", "count"), [("echo 'GPU 0: H100'; echo 'GPU 1: H100'", 2), ("exit 9", 0)])
+def test_without_either_the_tool_of_the_driver_is_asked(
+    script: str, count: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(CUDA_DEVICES, raising=False)
+    monkeypatch.setattr(worker, "NVIDIA", tmp_path / "none")
+    monkeypatch.setattr(worker, "DEVICE_FILES", tmp_path / "none")
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    worker._listed_gpus.cache_clear()
+    assert gpu_count() == count
+    worker._listed_gpus.cache_clear()

@@ -16,6 +16,7 @@ from paribus.analysis.runs import load_trial_set
 from paribus.analysis.trials import Throughput
 from paribus.planning.api import PlannedStudy, study
 from paribus.registry import Registry
+from paribus.runner import timing
 from paribus.runner.signals import StopRequest
 from paribus.runner.timing import GROUP_SIZE, MAX_SECONDS, MIN_SECONDS, TRAINING_SHARE, timing_document, timing_plan
 from paribus.runner.worker import TIMING_FILE, WorkerRequest, run_request
@@ -130,6 +131,26 @@ class Fake:
     def take(self, count: int) -> None:
         self.turns.append(self.name)
         sum(range(30_000))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "gpus", "compiled"),
+    [
+        ({}, 0, 0),
+        ({}, 1, 5),  # layers compile by default on a GPU: both groups, and a twin of each baseline
+        ({"accelerator": "cpu"}, 1, 0),
+        ({"compile": False}, 1, 0),
+        ({"compile": True}, 0, 5),
+        ({"compile": {"mode": "default"}}, 0, 5),
+    ],
+    ids=str,
+)
+def test_each_model_that_compiles_has_time_for_it(
+    trainer: dict[str, Any], gpus: int, compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "gpu_count", lambda: gpus)
+    turns = {"specs": {name: {"trainer": trainer} for name in "abc"}, "groups": ["ab", "a"], "seconds": 1}
+    assert timing._setup_seconds(turns) == timing.SETUP_SECONDS + compiled * timing.COMPILE_SECONDS
 
 
 def test_the_order_rotates_so_that_no_variant_is_always_first() -> None:

@@ -15,7 +15,7 @@ from paribus import Cost, FeedForward, Load, Shape, Traits
 from paribus.errors import SpecError
 from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
-from paribus.parts.stack import Layer
+from paribus.parts.stack import Layer, call_layer
 from paribus.registry import Index, Registry, index
 from paribus.specs import resolved
 from paribus.train.data import Data
@@ -123,6 +123,39 @@ def test_evaluation_and_decoding_are_not_compiled(assemble: Assemble, feed: Feed
 )
 def test_layers_are_compiled_by_default_on_cuda_only(trainer: dict[str, Any], device: str, expected: bool) -> None:
     assert is_compiled(trainer, torch.device(device)) is expected
+
+
+@pytest.mark.parametrize(
+    ("trainer", "layer_mode", "head_mode"),
+    [
+        ({"compile": {"mode": "reduce-overhead"}}, "reduce-overhead", None),
+        ({"compile": {"mode": "max-autotune"}}, "max-autotune", None),
+        ({"compile": {"mode": "reduce-overhead"}, "accumulate_grad_batches": 2}, None, None),
+        (
+            {"compile": {"mode": "max-autotune-no-cudagraphs"}},
+            "max-autotune-no-cudagraphs",
+            "max-autotune-no-cudagraphs",
+        ),
+        ({"compile": True}, None, None),
+    ],
+    ids=str,
+)
+def test_cuda_graphs_hold_no_tensor_that_a_chunk_or_a_micro_batch_needs(
+    trainer: dict[str, Any],
+    layer_mode: str | None,
+    head_mode: str | None,
+    assemble: Assemble,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modes: dict[Any, Any] = {}
+
+    def record(function: Any, **options: Any) -> Any:
+        modes[function] = options.get("mode")
+        return function
+
+    monkeypatch.setattr(torch, "compile", record)
+    configure_layers(assemble("gpt-tiny"), trainer, torch.device("cuda"))
+    assert modes == {call_layer: layer_mode, chunked_loss.head_loss: head_mode}
 
 
 def test_sharded_layers_are_not_compiled(plugin_index: Index) -> None:
