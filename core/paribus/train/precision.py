@@ -49,10 +49,16 @@ def training_precision(trainer: Mapping[str, Any] | None) -> Precision | None:
 
 @contextmanager
 def matmul_precision(trainer: Mapping[str, Any] | None) -> Iterator[None]:
-    """Set the precision of products of float32 matrices for the block: the spec's, or else torch's default."""
-    previous = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision((trainer or {}).get(MATMUL_PRECISION.name, MATMUL_PRECISION.default))
+    """Set the precision of products of float32 matrices for the block: the spec's, or else torch's default.
+
+    Convolutions and recurrent layers of cuDNN follow it; by torch's default they would use TF32.
+    """
+    precision = (trainer or {}).get(MATMUL_PRECISION.name, MATMUL_PRECISION.default)
+    previous = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = precision != "highest"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(previous)
+        torch.set_float32_matmul_precision(previous[0])
+        torch.backends.cudnn.allow_tf32 = previous[1]

@@ -346,18 +346,20 @@ def test_a_checkpoint_of_another_optimizer_is_refused(registry: Registry, tmp_pa
 # -- precision of products ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "expected"), [([], "highest"), (["trainer.matmul_precision=high"], "high")])
-def test_a_trial_sets_the_precision_of_products(
-    words: list[str], expected: str, registry: Registry, tmp_path: Path
+@pytest.mark.parametrize(
+    ("words", "expected"), [([], ("highest", False)), (["trainer.matmul_precision=high"], ("high", True))]
+)
+def test_a_trial_sets_the_precision_of_products_and_of_cudnn(
+    words: list[str], expected: tuple[str, bool], registry: Registry, tmp_path: Path
 ) -> None:
-    seen: list[str] = []
+    seen: list[tuple[str, bool]] = []
 
     class Hooks:
         def configure_trainer(self, spec: Any) -> list[dict[str, Any]]:
             return []
 
         def trial_started(self, **_: Any) -> None:
-            seen.append(torch.get_float32_matmul_precision())
+            seen.append((torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32))
 
         def trial_finished(self, **_: Any) -> None: ...
 
@@ -366,6 +368,7 @@ def test_a_trial_sets_the_precision_of_products(
         spec = resolved("gpt-tiny", "trainer.max_steps=1", *words, registry=registry)
         run_trial(spec, registry, TrialContext("x", tmp_path, hooks=Hooks()))
         assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.backends.cudnn.allow_tf32  # torch's default
     finally:
         torch.set_float32_matmul_precision("highest")
     assert seen == [expected]
