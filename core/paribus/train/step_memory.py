@@ -97,7 +97,8 @@ def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:
 def free_memory(device: torch.device) -> int:
     """Return the free bytes of a GPU, or of this machine within the limit of this process's container."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # which torch's cache holds
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
     limits = [1 << 62]
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text().splitlines()

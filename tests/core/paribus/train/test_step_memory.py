@@ -266,3 +266,9 @@ def test_the_memory_of_a_step_is_near_what_autograd_keeps(
 
 def test_free_memory_is_positive_and_below_that_of_the_machine() -> None:
     assert 0 < module.free_memory(torch.device("cpu")) < 1 << 50
+
+
+def test_free_memory_of_a_gpu_includes_what_torch_keeps_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"mem_get_info": (100, 1000), "memory_reserved": 70, "memory_allocated": 30}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert module.free_memory(torch.device("cuda")) == 100 + 70 - 30
