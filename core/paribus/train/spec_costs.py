@@ -170,4 +170,6 @@ def time_groups(
         tokens |= {name: steps.tokens for name, steps in contestants.items() if name != TWIN}
         times = time_rounds(contestants, seconds * len(contestants), device, should_stop)
         results.append({"baseline": group[0], "rounds": times})
+        contestants.clear()
+        gc.collect()  # models may refer to themselves
     return {"groups": results, "tokens": tokens, "clock": "cpu" if device.type == "cpu" else "wall"}
