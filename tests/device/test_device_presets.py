@@ -3,7 +3,8 @@
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import pytest
@@ -125,9 +126,10 @@ def test_an_attention_with_every_position_runs_as_on_a_cpu(attention: str, cells
         expected = passes(model)
         with simulated_device() as device:
             model.topology.to(NAME)
-            passes(model, device)
-            device.waits.clear()
-            actual = passes(model, device)
+            with deterministic():
+                passes(model, device)
+                device.waits.clear()
+                actual = passes(model, device)
         for one, other in zip(actual, expected, strict=True):
             assert near(one, other, float(other.abs().max())), label
         named = [(slot, row[slot]) for slot in AXES if row[slot] != UNREAD]
@@ -140,6 +142,16 @@ def test_an_attention_with_every_position_runs_as_on_a_cpu(attention: str, cells
 def cells() -> list[Row]:
     """Return a valid cell for each pair of attention and position that is valid, with changing other components."""
     return list({(row["attention"], row["position"]): row for row in MATRIX.covering()}.values())
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Allow only operations that are deterministic on CUDA, as `trainer.deterministic: true` does."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def passes(model: SmallModel, device: SimulatedDevice | None = None) -> tuple[Tensor, Tensor]:

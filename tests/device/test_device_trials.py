@@ -12,6 +12,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from paribus.errors import StoreError
+from paribus.inference.generate import translate_validation
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device, trainer_options
@@ -200,6 +201,39 @@ def test_a_gradient_that_changes_between_repetitions_is_found(
     spec = resolved("gpt-tiny", *SIZES, "trainer.max_steps=2", registry=registry)
     record = run(spec, registry, tmp_path / "trial")
     assert record["result"]["certificate"]["first_step"]["unrepeatable"] == ["gradients"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "measures"),
+    [
+        ("gpt-tiny", "[entropy, sink, span, induction, recall, extrapolation]"),
+        ("encoder-tiny", "[entropy, sink, span, positions]"),
+        ("vit-tiny", "[entropy, span]"),
+        ("transformer-tiny", "[{name: translation, scores: []}]"),
+    ],
+)
+def test_measures_are_those_of_a_cpu(
+    preset: str, measures: str, registry: Registry, tmp_path: Path, device: SimulatedDevice
+) -> None:
+    small = (*SIZES, "dropout=0.0", "trainer.max_steps=2", f"measure={measures}")
+    spec = resolved(preset, *small, "position=rope" if preset == "gpt-tiny" else "seed=0", registry=registry)
+    (tmp_path / "cpu").mkdir()
+    on_cpu = run_trial(spec, registry, TrialContext("trial", tmp_path / "cpu", writer=translate_validation))["result"]
+    result = run(spec, registry, tmp_path / "device", writer=translate_validation)["result"]
+    assert result.get("unmeasured") == on_cpu.get("unmeasured")
+    numbers = (
+        {key: value for key, value in one["metrics"].items() if isinstance(value, float)} for one in (result, on_cpu)
+    )
+    assert next(numbers) == pytest.approx(next(numbers), rel=1e-3, abs=1e-4)
+
+
+def test_a_deterministic_trial_in_half_precision_runs(
+    registry: Registry, tmp_path: Path, device: SimulatedDevice
+) -> None:
+    words = ("attention=sparsemax", "trainer.max_steps=4", "trainer.deterministic=true", "trainer.precision=bf16-true")
+    record = run(resolved("gpt-tiny", *SIZES, *words, registry=registry), registry, tmp_path / "trial")
+    torch.use_deterministic_algorithms(False)
+    assert record["result"]["state"] == "done"
 
 
 def test_records_of_the_device_are_written(registry: Registry, tmp_path: Path, device: SimulatedDevice) -> None:
