@@ -211,7 +211,7 @@ def _check_generator(generator: torch.Generator | None) -> None:
     """Raise torch's error for a generator of the CPU."""
     if generator is not None and generator.device.type != NAME:
         found = generator.device.type
-        raise RuntimeError(f"Expected a '{NAME}' device type for generator but found '{found}' ({place()})")
+        raise RuntimeError(f"Expected a '{NAME}' device type for generator but found '{found}'")
 
 
 def _check_devices(operation: Any, items: Sequence[Any]) -> None:
@@ -221,7 +221,7 @@ def _check_devices(operation: Any, items: Sequence[Any]) -> None:
         sizes = " and ".join(str(tuple(other.shape)) for other in others)
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {NAME}:0 and cpu! "
-            f"({operation} with a tensor of the CPU of size {sizes}, {place()})"
+            f"({operation} with a tensor of the CPU of size {sizes})"
         )
 
 
