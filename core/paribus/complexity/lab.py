@@ -12,7 +12,7 @@ import torch
 
 from paribus.complexity.counting import Node, count_flops, has_window
 from paribus.complexity.derivation import ClosedForm, Growth, closed_form, path, sequential
-from paribus.complexity.measuring import clock, make_pass, one_thread, peak_bytes, repeated
+from paribus.complexity.measuring import clock, current_device, make_pass, one_thread, peak_bytes, repeated
 from paribus.complexity.rounds import Rounds
 from paribus.complexity.sublayer import Candidate, Size, attention_of, node_of
 from paribus.errors import ParibusError
@@ -120,7 +120,7 @@ def measure(registry: Registry, attentions: Sequence[Candidate], settings: Setti
     ordered = [Candidate(REFERENCE, REFERENCE), *others]
     failures: dict[str, str] = {}
     profiles: list[Profile] = []
-    with one_thread():
+    with one_thread(), current_device(settings.device):
         for number, candidate in enumerate(ordered, 1):
             report(f"counting {number} of {len(ordered)}: {candidate.label}")
             try:

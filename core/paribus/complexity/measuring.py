@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import torch
@@ -23,9 +23,13 @@ MIN_SECONDS: Final = 0.005  # of one timing: shorter passes are repeated
 
 def make_pass(registry: Registry, node: Node, size: Size, device: str, *, backward: bool) -> Callable[[], object]:
     """Return a function that runs an attention with its initial weights, on a sequence of noise."""
+    return _pass(*_inputs(registry, node, size, device, backward=backward), backward=backward)
+
+
+def _inputs(registry: Registry, node: Node, size: Size, device: str, *, backward: bool) -> tuple[Stack, Tensor]:
+    """Return the stack and the sequence of noise."""
     stack = with_weights(stack_of(registry, node, size), registry).to(device).train(backward)
-    x = torch.randn(1, size.length, size.width, generator=torch.Generator().manual_seed(0)).to(device)
-    return _pass(stack, x, backward=backward)
+    return stack, torch.randn(1, size.length, size.width, generator=torch.Generator().manual_seed(0)).to(device)
 
 
 def _pass(stack: Stack, x: Tensor, *, backward: bool) -> Callable[[], object]:
@@ -43,8 +47,14 @@ def _pass(stack: Stack, x: Tensor, *, backward: bool) -> Callable[[], object]:
     return run
 
 
+def current_device(device: str) -> AbstractContextManager[Any]:
+    """Return the context in which a CUDA device is the current one, on whose stream events are recorded."""
+    return torch.cuda.device(device) if torch.device(device).type == "cuda" else nullcontext()
+
+
 def clock(device: str) -> Callable[[Callable[[], object]], float]:
-    """Return the clock of a device: CPU seconds of this process, or seconds between two events of a CUDA stream."""
+    """Return the clock of a device: CPU seconds of this process, or seconds between two events of
+    the current CUDA device's stream."""
     return _cuda_time if torch.device(device).type == "cuda" else cpu_time
 
 
@@ -115,11 +125,14 @@ def _live_peak(registry: Registry, node: Node, size: Size, fake: FakeTensorMode 
 
 
 def _cuda_peak(registry: Registry, node: Node, size: Size, device: str, *, backward: bool) -> int:
-    run = make_pass(registry, node, size, device, backward=backward)
+    stack, x = _inputs(registry, node, size, device, backward=backward)
+    run = _pass(stack, x, backward=backward)
     run()  # workspaces of libraries are allocated once
-    torch.cuda.synchronize()
-    resting = torch.cuda.memory_allocated(device)
+    stack.zero_grad()
+    x.grad = None
+    torch.cuda.synchronize(device)
+    resting = torch.cuda.memory_allocated(device) - x.nbytes
     torch.cuda.reset_peak_memory_stats(device)
     run()
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device)
     return int(torch.cuda.max_memory_allocated(device)) - resting

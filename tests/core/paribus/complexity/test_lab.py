@@ -1,19 +1,22 @@
 """Complexity lab: crossovers, noise, sizes that are skipped, and declared costs that are wrong."""
 
 from collections.abc import Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, final
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from paribus import Attention, AttentionTraits, Context, Cost, Load, Registry, Shape, State
 from paribus.complexity.derivation import ClosedForm, Growth
 from paribus.complexity.lab import Complexity, Profile, Settings, flops_crossover, measure, predicted_seconds
-from paribus.complexity.measuring import peak_bytes
+from paribus.complexity.measuring import _cuda_peak, current_device, peak_bytes
 from paribus.complexity.sublayer import Size, candidates, node_of
 from paribus.errors import SpecError
 from paribus.registry import installed
 from paribus.report.complexity_views import exponent_of, grids, records, time_crossover, to_json
+from paribus.train.step_memory import LiveBytes
 
 
 @final
@@ -160,3 +163,32 @@ def test_memory_without_data_is_that_with_data(name: str, backward: bool) -> Non
     node = node_of(registry, candidates(registry, [name])[0], size)
     traced, run = (peak_bytes(registry, node, size, "cpu", backward=backward, with_data=data) for data in (False, True))
     assert traced == run > 0
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_on_a_gpu_counts_what_is_counted_on_a_cpu(backward: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, size, live = installed(), Size(256, 32, 4), LiveBytes()
+    node = node_of(registry, candidates(registry, ["mha"])[0], size)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: live.now)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: live.peak)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: live.reset_peak())
+    with live:
+        measured = _cuda_peak(registry, node, size, "cpu", backward=backward)
+    assert measured == peak_bytes(registry, node, size, "cpu", backward=backward, with_data=True)
+
+
+def test_a_measured_gpu_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    current = ["cuda:0"]
+
+    @contextmanager
+    def use(device: str) -> Any:
+        current.append(device)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", use)
+    with current_device("cuda:1"):
+        assert current[-1] == "cuda:1"
+    with current_device("cpu"):
+        assert current == ["cuda:0"]
