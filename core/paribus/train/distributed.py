@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -61,13 +61,13 @@ class ProcessRank(NamedTuple):
         torch.distributed.all_reduce(total)
         return total
 
-    def any_true(self, value: bool, device: torch.device) -> bool:
-        """Return True if the value is true in any process."""
+    def any_true(self, values: Sequence[bool], device: torch.device) -> list[bool]:
+        """Return for each value if it is true in any process."""
         if self.world_size == 1:
-            return value
-        flag = torch.tensor(float(value), device=device)
-        torch.distributed.all_reduce(flag)
-        return bool(flag > 0)
+            return list(values)
+        flags = torch.tensor([float(value) for value in values], device=device)
+        torch.distributed.all_reduce(flags)
+        return [flag > 0 for flag in flags.tolist()]
 
 
 def process_count(trainer: Mapping[str, Any]) -> int:
@@ -93,6 +93,12 @@ def lightning_strategy(trainer: Mapping[str, Any], count: int) -> Any:
     """Return Lightning's strategy. Its own `fsdp` needs CUDA; torch's newer `fully_shard` runs on any device."""
     strategy = trainer.get("strategy", "auto")
     return ModelParallelStrategy(count, 1) if strategy == IN_PIECES else strategy
+
+
+def set_current_device(device: torch.device) -> None:
+    """Make a GPU the current one of this process, which would otherwise also use memory of the first GPU."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
 
 
 def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Record]) -> Record:

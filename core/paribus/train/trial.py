@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +40,7 @@ from paribus.train.checkpoint import (
 )
 from paribus.train.data import Data
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
-from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, unsharded
+from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, set_current_device, unsharded
 from paribus.train.encoding import dropped_summary
 from paribus.train.evaluate import learning_thresholds, unigram_baselines
 from paribus.train.layers import configure_layers, report_compile_errors
@@ -52,6 +53,7 @@ from paribus.train.step_checks import StepChecks
 from paribus.train.tokenizer_state import TextCodec, write_text
 from paribus.train.training_clock import TrainingClock
 from paribus.train.trial_callback import (
+    LOSS_READ_INTERVAL,
     UNLIMITED_STEPS,
     DivergedError,
     InterruptedTrialError,
@@ -136,6 +138,7 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
         callbacks.append(logger)
     trainer = _trainer(spec, steps if max_steps else -1, callbacks, context)
     device = trainer.strategy.root_device  # that of the model is the CPU before and after the training
+    set_current_device(device)
     reset_peak_memory(device)
     _resume(callback, device, context)
     if max_steps:
@@ -205,6 +208,7 @@ def _trial_callback(
         clock=clock,
     )
     callback.rank = context.rank
+    callback.exchange_steps = math.gcd(LOSS_READ_INTERVAL, context.options.checkpoint_steps or 0)
     callback.ema_decay = (model.spec["trainer"] or {}).get(EMA_DECAY.name)
     return callback
 
@@ -259,6 +263,8 @@ def _trainer(spec: Spec, steps: int, callbacks: Sequence[Callback], context: Tri
     for hook_options in context.hooks.configure_trainer(spec=spec) if context.hooks is not None else ():
         options.update(hook_options or {})
     options.update({key: value for key, value in (spec["trainer"] or {}).items() if key not in OWN_ARGUMENTS})
+    if options["devices"] == "auto" and context.rank.world_size == 1:
+        options["devices"] = 1  # on several GPUs, Lightning would start this program again for each of them
     options["strategy"] = lightning_strategy(options, context.rank.world_size)
     options.pop("max_time", None)  # Lightning's clock includes evaluations, and starts at 0 in a resumed trial
     if steps < 0:

@@ -117,6 +117,7 @@ class TrialCallback(Callback):
         self.should_stop = should_stop
         self.on_step = on_step
         self.rank = ProcessRank()
+        self.exchange_steps = LOSS_READ_INTERVAL  # between two exchanges of requests by processes on accelerators
         self.measure = measure
         self.unmeasured: dict[str, str] = {}  # measures without a value, and the reason
         self.step = 0
@@ -252,8 +253,8 @@ class TrialCallback(Callback):
                 self.averages.copy_to_model()
             trainer.should_stop = self.step < self.steps
             return  # the record follows: a checkpoint of the last step would resume without an optimizer to digest
-        should_stop = self._any_should_stop()
-        if should_stop or self.is_checkpoint_due(self.step):
+        should_stop, is_due = self._requests()
+        if should_stop or is_due:
             self.clock.pause()
             self.read_losses()
             self.checks.compare_parameters()
@@ -268,12 +269,17 @@ class TrialCallback(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.clock.pause()
 
-    def _any_should_stop(self) -> bool:
-        """Return True if any process should stop. Accelerators exchange this at few steps, since it synchronizes."""
+    def _requests(self) -> list[bool]:
+        """Return if any process should stop, and if a checkpoint is due by the clock of the first process.
+
+        The processes save a sharded model together, so they must agree. Accelerators exchange this at few steps, since
+        it synchronizes.
+        """
         device = self.model.device
-        if self.rank.world_size > 1 and device.type != "cpu" and self.step % LOSS_READ_INTERVAL:
-            return False
-        return self.rank.any_true(self.should_stop(), device)
+        if self.rank.world_size > 1 and device.type != "cpu" and self.step % self.exchange_steps:
+            return [False, False]
+        is_due = self.rank.is_first and self.is_checkpoint_due(self.step)
+        return self.rank.any_true([self.should_stop(), is_due], device)
 
     def read_losses(self) -> None:
         """Copy losses from the device, and raise `DivergedError` at the first one that is not finite."""

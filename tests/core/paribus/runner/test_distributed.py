@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +21,9 @@ from paribus.specs.resolve import resolved
 from paribus.storage.atomic import canonical_json, read_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.storage.store import Trial
-from paribus.train.distributed import ProcessRank, process_count, run_distributed, validate_devices
+from paribus.train.distributed import ProcessRank, process_count, run_distributed, set_current_device, validate_devices
 from paribus.train.tensor_file import read_tensors
-from paribus.train.trial import TrialContext, run_trial
+from paribus.train.trial import TrialContext, _trainer, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 from paribus.train.trial_options import TrialOptions
 
@@ -87,6 +90,35 @@ def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys.modules["paribus.train.distributed"], "may_fork", lambda: False)
     with pytest.raises(SpecError, match=r"trainer-error.*trainer.devices"):
         run_distributed(BOTH, lambda ranks: ranks)
+
+
+def test_a_gpu_becomes_current_before_its_memory_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", devices.append)
+    for name in ("cpu", "cuda", "cuda:1"):
+        set_current_device(torch.device(name))
+    assert devices == [torch.device("cuda:1")]
+
+
+def test_the_current_device_is_set_before_the_peak_memory_is_reset(
+    spec: MakeSpec, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("paribus.train.trial.set_current_device", lambda device: calls.append(f"set {device}"))
+    monkeypatch.setattr("paribus.train.trial.reset_peak_memory", lambda device=None: calls.append(f"reset {device}"))
+    run_trial(spec(max_steps=1), registry, TrialContext("x", tmp_path))
+    assert calls == ["reset None", "set cpu", "reset cpu"]
+
+
+@pytest.mark.parametrize(("count", "devices"), [(1, 1), (2, "auto")])
+def test_one_process_gets_one_device(
+    spec: MakeSpec, registry: Registry, monkeypatch: pytest.MonkeyPatch, count: int, devices: Any
+) -> None:
+    options: dict[str, Any] = {}
+    monkeypatch.setattr("paribus.train.trial.Trainer", lambda **arguments: options.update(arguments))
+    context = TrialContext("x", Path(), rank=ProcessRank(0, count))
+    _trainer(spec(devices="auto", strategy="ddp"), 1, [], context)
+    assert options["devices"] == devices
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +209,22 @@ def test_two_processes_stop_together_and_resume_bitwise(
     result = run_trial(spec(**both), registry, replace(terms, should_stop=lambda: False))["result"]
     assert sorted(set(steps)) == [1, 2, 3, 4, 5, 6]
     assert canonical_json(result) == canonical_json(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", [BOTH, PIECES], ids=["whole", "pieces"])
+def test_the_clock_of_the_first_process_decides_when_a_checkpoint_is_due(
+    spec: MakeSpec, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, both: dict[str, Any]
+) -> None:
+    calls = count()
+
+    def seconds() -> float:  # of rank 0, 100 at each call; that of rank 1 stands still
+        return 100.0 * next(calls) if os.environ["LOCAL_RANK"] == "0" else 0.0
+
+    monkeypatch.setattr("paribus.train.trial.time", SimpleNamespace(monotonic=seconds, time=time.time))
+    options = TrialOptions(checkpoint_seconds=300.0)
+    assert run_trial(spec(**both), registry, TrialContext("x", tmp_path, options))["result"]["steps"] == 6
+    assert files(tmp_path / "checkpoints") == ["step-00000003.safetensors"]
 
 
 @pytest.mark.parametrize(
