@@ -245,7 +245,7 @@ def probe_variant(
     swaps = list(_swaps(spec, baseline_values or {})) if len(varied) > 1 else []
     if not options and not swaps:
         return ProbeResult()
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # models are probed on the CPU
         prober = _Prober(spec, ProbeContext(classes, text))
         effects = {setting.path: prober.effect(setting) for setting in options}
         unchanged = tuple(setting.path for setting in swaps if prober.acts_as_baseline(setting))

@@ -64,6 +64,22 @@ def test_effective_options_are_not_ignored_and_probing_draws_no_random_numbers(
     assert torch.equal(rng_state, torch.get_rng_state())
 
 
+def test_probing_does_not_read_the_generators_of_gpus(
+    components: Registry, text: EncodedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indices: list[int] = []
+
+    def get_rng_state(index: int) -> Tensor:
+        indices.append(index)
+        return torch.tensor(0)
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", get_rng_state)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device="cuda": None)
+    assert found_of(components, text, attention={"name": "gqa", "kv_heads": 1}, norm="rmsnorm").probed
+    assert indices == []  # reading one opens a CUDA context on its GPU
+
+
 def test_a_value_equal_to_the_default_choice_is_not_ignored(components: Registry, text: EncodedCorpus) -> None:
     """`inner: null` lets the component choose the width, which may equal the one that was set."""
     small = ProbeContext(components, text)
