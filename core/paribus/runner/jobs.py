@@ -18,7 +18,7 @@ from paribus.planning.plan import first_step
 from paribus.registry import LazyRegistry
 from paribus.runner.outcomes import Outcome
 from paribus.runner.progress import ProgressReader, TrialGroup, trial_group
-from paribus.runner.worker import WorkerRequest, gpu_count
+from paribus.runner.worker import WorkerRequest, devices_per_trial, gpu_count, uses_accelerator
 from paribus.slots.launcher import Launcher
 from paribus.storage.lease import LeaseMonitor
 from paribus.storage.saved_model import RECORD
@@ -213,8 +213,14 @@ def _runs_on_cpu(trial: Trial) -> bool:
 def default_jobs(planned: PlannedStudy) -> int:
     """Return the number of trials at a time where the user does not set it."""
     trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
-    is_cpu_only = all(trainer.get("accelerator") == "cpu" for trainer in trainers)
-    return make_launcher(planned).default_jobs(cores(), 0 if is_cpu_only else gpu_count())
+    gpus = gpu_count() if any(uses_accelerator(trainer) for trainer in trainers) else 0
+    return make_launcher(planned).default_jobs(trials_at_once(trainers, cores()), trials_at_once(trainers, gpus))
+
+
+def trials_at_once(trainers: Sequence[Mapping[str, Any]], devices: int) -> int:
+    """Return the number of trials that have devices of their own at a time: at least 1 if there is any device."""
+    count = max((devices_per_trial(trainer, devices) for trainer in trainers), default=1)
+    return max(1, devices // count) if devices else 0
 
 
 def make_launcher(planned: PlannedStudy) -> Launcher:

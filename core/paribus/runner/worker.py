@@ -24,7 +24,7 @@ from paribus.runner.other_environment import other_import_clock
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.progress import ProgressWriter
 from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
-from paribus.specs.trainer_options import max_seconds
+from paribus.specs.trainer_options import max_seconds, requested_processes
 from paribus.storage.atomic import FILES, Files, remove_temporary_files, write_json
 from paribus.storage.lease import HostIdentity, LostLeaseError
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
@@ -71,20 +71,36 @@ def pin_threads() -> None:
 
 
 def select_device(slot: int, trainer: Mapping[str, Any]) -> None:
-    """Limit this process to the GPU of its slot, before it uses CUDA; a trial on several devices sees all."""
+    """Limit this process to the GPUs of its slot, before it uses CUDA."""
     import torch
 
-    if trainer.get("devices", 1) in (1, "auto"):
+    if uses_accelerator(trainer):
         visible = os.environ.get(CUDA_DEVICES)
         devices = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
-        device = device_at(slot, devices)
-        if device is not None:
-            os.environ[CUDA_DEVICES] = device
+        selected = devices_at(slot, devices, devices_per_trial(trainer, len(devices)))
+        if selected:
+            os.environ[CUDA_DEVICES] = ",".join(selected)
 
 
-def device_at(slot: int, devices: Sequence[str]) -> str | None:
-    """Return the device of a slot; None if there is no choice."""
-    return devices[slot % len(devices)] if len(devices) > 1 else None
+def uses_accelerator(trainer: Mapping[str, Any]) -> bool:
+    return bool(trainer.get("accelerator", "auto") != "cpu")
+
+
+def devices_per_trial(trainer: Mapping[str, Any], available: int) -> int:
+    """Return the number of devices that a trial takes: all of them if it selects devices by their indices."""
+    devices = trainer.get("devices", 1)
+    names_devices = isinstance(devices, list | tuple) or (isinstance(devices, str) and "," in devices)
+    count = None if names_devices else requested_processes(trainer)
+    return max(1, available) if count is None else count
+
+
+def devices_at(slot: int, devices: Sequence[str], count: int = 1) -> Sequence[str]:
+    """Return the `count` devices of a slot; none if there is no choice."""
+    groups = len(devices) // count
+    if groups < 1 or len(devices) == 1 or count == len(devices):
+        return []
+    start = slot % groups * count
+    return devices[start : start + count]
 
 
 @final
