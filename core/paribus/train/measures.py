@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, Final, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ from paribus.train.lightning_module import Model
 from paribus.train.token_store import EncodedCorpus
 
 Point = Mapping[str, Any]
+
+MAX_WEIGHTS: Final = 2 << 30  # bytes of the attention weights of all layers for a batch
 
 
 class Writer(Protocol):
@@ -64,8 +66,11 @@ class MeasureRunner:
         return results
 
     def _compute(self, name: str, measure: Measure, results: MeasureResults) -> None:
-        with evaluation_mode(self.model.model):
-            values = measure.measure(self.model)
+        try:
+            with evaluation_mode(self.model.model):
+                values = measure.measure(self.model)
+        except (torch.OutOfMemoryError, MemoryError):  # the trained model is worth more than this number
+            values = dict.fromkeys(measure.names(self.model.trial), "it needs more memory than is free")
         missing = [key for key in measure.names(self.model.trial) if key not in values]
         assert not missing, f"the measure `{name}` has no result for {missing}, which its `names` list"
         for key, value in values.items():
@@ -128,9 +133,17 @@ class MeasuredModel:
     def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
         source = self.examples(times)
         count = min(examples, source.count, self.data.val_count if times == 1 else source.count)
-        for start in range(0, count, self.data.batch_size):
-            index = torch.arange(start, min(start + self.data.batch_size, count))
+        size = min(self.data.batch_size, max(1, MAX_WEIGHTS // self._weight_bytes(times)))
+        for start in range(0, count, size):
+            index = torch.arange(start, min(start + size, count))
             yield to_device(source.batch(Draw(0, VALIDATION, index)), self.model)
+
+    def _weight_bytes(self, times: int) -> int:
+        """Return the bytes of the attention weights of all layers for one example, in float32."""
+        topology = self.model.topology
+        length: int = times * self.model.spec["dims"]["length"]
+        shapes = (topology.stage(part.path).shape for part in topology.parts)
+        return 4 * length * length * max(1, sum(shape.layers * shape.heads for shape in shapes))
 
     def examples(self, times: int) -> Examples:
         """Return the validation split in examples `times` as long; made once."""

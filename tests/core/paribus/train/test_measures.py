@@ -13,6 +13,7 @@ from paribus.assembly.metric_names import metric_names
 from paribus.planning.identity import components_of
 from paribus.registry import Registry
 from paribus.specs import resolved
+from paribus.train import measures as module
 from paribus.train.evaluate import evaluate
 from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasuredModel, MeasureRunner, measured_model
@@ -121,6 +122,17 @@ class Showing(Measure):
         return {"tokens": 5.0}
 
 
+@final
+class Exhausting(Measure):
+    """Measure that needs more memory than there is."""
+
+    def names(self, trial: TrialInfo) -> Sequence[str]:
+        return ("first", "second")
+
+    def measure(self, model: EvaluatedModel) -> Mapping[str, float | str]:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
 @pytest.fixture(scope="module")
 def registry(components: Registry) -> Registry:
     return components.with_components(
@@ -131,6 +143,7 @@ def registry(components: Registry) -> Registry:
             "inventing": Inventing,
             "showing": Showing,
             "pairing": Pairing,
+            "exhausting": Exhausting,
         }
     )
 
@@ -166,6 +179,29 @@ def test_a_curve_has_the_configured_number_of_points(registry: Registry, tmp_pat
 def test_a_missing_result_has_a_reason(record: dict[str, Any]) -> None:
     assert record["result"]["unmeasured"] == {"val/late/never": "nobody knows", "val/late/nan": "it is nan"}
     assert not {"val/late/never", "val/late/nan"} & set(record["result"]["metrics"])
+
+
+def test_a_measure_without_memory_loses_its_results_and_not_the_trial(registry: Registry, tmp_path: Path) -> None:
+    spec = resolved("gpt-tiny", *TINY, "measure=[exhausting, nine]", registry=registry)
+    result = run_trial(spec, registry, TrialContext("a", tmp_path))["result"]
+    reasons = {key: "memory" in reason for key, reason in result["unmeasured"].items()}
+    assert reasons == {"val/exhausting/first": True, "val/exhausting/second": True}
+    assert result["metrics"]["val/nine/is"] == 9.0
+
+
+def test_attention_weights_of_a_batch_bound_its_rows(
+    assemble: Assemble, feed: Feed, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*TINY, "dims.layers=3")
+    measured = ask(assemble("gpt-tiny", *words), feed("gpt-tiny", *words), registry)
+    assert [len(batch.index) for batch in measured.batches(10)] == [4, 4, 2]
+    row = 3 * 2 * 16 * 16 * 4  # bytes: layers, heads, queries, keys, float32
+    monkeypatch.setattr(module, "MAX_WEIGHTS", 3 * row + 1)
+    batches = list(measured.batches(10))
+    assert [len(batch.index) for batch in batches] == [3, 3, 3, 1]
+    assert sum(weights.nbytes for weights in measured.attention_weights(batches[0])) == 3 * row
+    monkeypatch.setattr(module, "MAX_WEIGHTS", 1)
+    assert [len(batch.index) for batch in measured.batches(2)] == [1, 1]
 
 
 PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, pairs: 40, held_out: 8}")
