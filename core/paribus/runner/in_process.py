@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal as signals
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -91,6 +92,16 @@ class InProcessLauncher(Launcher):
                 return run_request(request, self._registry, stop=self._job_stop, watch=watch, on_last_line=keep_line)
         finally:
             self._job_stop = None
+            _free_gpu_memory()
+
+
+def _free_gpu_memory() -> None:
+    """Free what a trial leaves on a GPU: the next trial may need all of its memory."""
+    import torch
+
+    if torch.cuda.is_initialized():
+        gc.collect()  # Lightning's trainer and the model refer to each other
+        torch.cuda.empty_cache()
 
 
 @contextmanager

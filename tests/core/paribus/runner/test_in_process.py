@@ -102,6 +102,19 @@ def test_local_classes_run_in_this_process_with_a_note(
     assert run(store, notebook, *trials) == []
 
 
+@pytest.mark.parametrize("uses_gpu", [False, True])
+def test_each_trial_frees_the_memory_of_a_gpu(
+    store: Store, notebook: Registry, trial: MakeTrial, monkeypatch: pytest.MonkeyPatch, uses_gpu: bool
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr("paribus.runner.in_process.run_request", lambda *_, **options: 1)
+    monkeypatch.setattr("paribus.runner.in_process.gc.collect", lambda: calls.append("collect"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: uses_gpu)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    run(store, notebook, trial("mine", **MINE), rehearse=False)
+    assert calls == (["collect", "empty"] if uses_gpu else [])
+
+
 def test_a_study_runs_with_the_registry_that_it_was_planned_with(notebook: Registry, tmp_path: Path) -> None:
     base = {"preset": "encoder-tiny", "dims.layers": 1, "dims.width": 16}
     tree = {"base": base, "vary": {"norm": ["mine"]}, "seeds": 1, "budget": {"steps": 2}, "metric": METRIC}
