@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
@@ -28,14 +29,16 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
-from paribus.errors import ParibusError, Problem, SpecError, join_names
+from paribus.errors import EXIT_FAILED, ParibusError, Problem, SpecError, join_names
 from paribus.parts.stack import Layer
 from paribus.specs.trainer_options import IN_PIECES, requested_processes, trainer_problems, uses_sharding
-from paribus.train.worker_pool import may_fork
+from paribus.train.worker_pool import RANK_MONITOR, may_fork
 
 Record = TypeVar("Record")
 
 POLL_SECONDS: Final = 0.05
+MONITOR_SECONDS: Final = 0.5  # between two looks at the other processes
+ABORT_SECONDS: Final = 30.0  # for this process to raise an error after another one has failed
 EXIT_TIMEOUT_SECONDS: Final = 30.0  # for the other processes to end after rank 0
 FORWARD_METHODS: Final = ("training_step", "observe")  # methods of the model that need its parameters unsharded
 
@@ -115,7 +118,8 @@ def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Rec
     with _process_group_environment(count):
         ranks = {_fork(ProcessRank(rank, count), run): rank for rank in range(1, count)}
         try:
-            result = run(ProcessRank(0, count))
+            with _monitored(ranks):
+                result = run(ProcessRank(0, count))
         except BaseException as error:
             _raise_first_failure(_wait(ranks, 1.0), error)
             raise
@@ -145,6 +149,65 @@ def _fork(rank: ProcessRank, run: Callable[[ProcessRank], Any]) -> int:
         with suppress(Exception):
             sys.stderr.flush()
         os._exit(code)
+
+
+@contextmanager
+def _monitored(ranks: Mapping[int, int]) -> Iterator[None]:
+    """Abort collective operations of this process, and later end it, when one of the other processes has failed.
+
+    NCCL would wait for that process until its timeout, which is minutes, and a GPU that waits does not raise an error.
+    """
+    is_done = threading.Event()
+    thread = threading.Thread(target=_monitor, args=(ranks, is_done), name=RANK_MONITOR, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()
+
+
+def _monitor(ranks: Mapping[int, int], is_done: threading.Event) -> None:
+    while not is_done.wait(MONITOR_SECONDS):
+        failed = [(rank, status) for pid, rank in ranks.items() if (status := _failure_status(pid))]
+        if not failed:
+            continue
+        # In a thread of its own: the function may itself wait for the GPU.
+        threading.Thread(target=_abort_nccl, name=RANK_MONITOR, daemon=True).start()
+        if not is_done.wait(ABORT_SECONDS):
+            _end_trial(ranks, *failed[0])
+        return
+
+
+def _failure_status(pid: int) -> int:
+    """Return the exit code of a process that has failed, negative for a signal, else 0; the process is not reaped."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return 0
+    with suppress(ChildProcessError):
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is not None:
+            return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+    return 0
+
+
+def _abort_nccl() -> None:
+    """Abort the process group, so that this process gets an error; other backends raise one by themselves."""
+    abort = getattr(torch.distributed.distributed_c10d, "_abort_process_group", None)
+    if abort is not None and torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl":
+        with suppress(Exception):
+            abort()
+
+
+def _end_trial(ranks: Mapping[int, int], rank: int, status: int) -> None:
+    reason = f"exit code {status}" if status > 0 else f"signal {-status}"
+    message = f"process {rank} of the trial failed ({reason}), and process 0 still waited for it: see the log"
+    print(message, file=sys.stderr, flush=True)  # noqa: T201  # goes to the trial's log
+    for pid in ranks:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    if status < 0:  # so that the trial is retried
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(EXIT_FAILED)
 
 
 def _wait(ranks: Mapping[int, int], seconds: float) -> dict[int, int]:

@@ -22,6 +22,8 @@ from paribus.errors import ParibusError, Problem, StoreError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+RANK_MONITOR: Final = "rank-monitor"  # name of a thread that holds no lock, so that its process can be forked
+
 _TOKENIZERS_PARALLELISM: Final = "TOKENIZERS_PARALLELISM"
 _PARENT_CHECK_SECONDS: Final = 1.0
 
@@ -37,7 +39,7 @@ def may_fork() -> bool:
     torch = sys.modules.get("torch")
     return (
         "fork" in multiprocessing.get_all_start_methods()
-        and threading.active_count() == 1
+        and sum(thread.name != RANK_MONITOR for thread in threading.enumerate()) == 1
         and not multiprocessing.current_process().daemon
         and (torch is None or (torch.get_num_threads() == 1 and not torch.cuda.is_initialized()))
     )

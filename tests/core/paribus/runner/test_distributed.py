@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,6 +28,7 @@ from paribus.train.tensor_file import read_tensors
 from paribus.train.trial import TrialContext, _trainer, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 from paribus.train.trial_options import TrialOptions
+from paribus.train.worker_pool import may_fork
 
 BOTH = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
 PIECES = {**BOTH, "strategy": "fsdp"}
@@ -75,6 +78,33 @@ def test_the_first_failure_of_any_process_is_reported(capfd: pytest.CaptureFixtu
     with pytest.raises(RuntimeError, match="process 1 of the trial failed first, see the log; here: connection"):
         run_distributed(BOTH, run)
     assert "ValueError: broken there" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("failure", "code"), [("sys.exit(3)", 1), ("os.kill(os.getpid(), 9)", -9)])
+def test_a_trial_ends_when_a_process_fails_that_the_first_waits_for(failure: str, code: int) -> None:
+    source = f"""
+import os, sys, time
+import torch
+from paribus.train import distributed
+torch.set_num_threads(1)
+distributed.ABORT_SECONDS = 0.5
+
+def run(rank):
+    if rank.rank == 1:
+        {failure}
+    time.sleep(60)
+
+distributed.run_distributed({{"accelerator": "cpu", "devices": 3, "strategy": "ddp"}}, run)
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False, timeout=50)
+    assert ended.returncode == code
+    assert "process 1 of the trial failed" in ended.stderr
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_process_with_a_monitor_can_be_forked() -> None:
+    assert run_distributed(BOTH, lambda ranks: may_fork())
+    assert threading.active_count() == 1
 
 
 @pytest.mark.usefixtures("one_thread")
