@@ -24,7 +24,7 @@ POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
 class Embeddings(NamedTuple):
     """Embeddings of texts from one layer."""
 
-    vectors: tuple[Tensor, ...]  # (D,) for each text, or (T, D) without pooling
+    vectors: tuple[Tensor, ...]  # (D,) for each text, or (T, D) without pooling; on the CPU
     ids: tuple[tuple[int, ...], ...]  # of each text, without special tokens
     tokens: tuple[tuple[str, ...], ...]  # the same as text; empty if the model has no tokenizer
     layer: int  # index of the layer; 0 is the embedding
@@ -162,10 +162,10 @@ def _batches(encoder: TextEncoder, ids: Sequence[Sequence[int]], batch: int) -> 
 
 
 def _read(encoder: TextEncoder, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
-    """Return the vectors of one batch of texts."""
+    """Return the vectors of one batch of texts, on the CPU, so that those of many batches fit."""
     rows = [(*encoder.prefix, *row, *encoder.suffix) for row in ids]
     device = next(encoder.model.parameters()).device
-    hidden = _hidden(encoder, Stream(*pad_ids(rows, device, on_left=False)), layer)
+    hidden = _hidden(encoder, Stream(*pad_ids(rows, device, on_left=False)), layer).cpu()
     hidden_states: list[Tensor] = []
     for text_states, row in zip(hidden, rows, strict=True):
         if pool in ("first", "last"):

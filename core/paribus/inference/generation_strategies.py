@@ -40,9 +40,10 @@ def filter_scores(scores: Tensor, config: GenerationConfig) -> Tensor:
 def _nucleus(scores: Tensor, share: float) -> Tensor:
     """Return a mask of the fewest tokens with the total probability `share` (Holtzman et al. 2020)."""
     ranked, order = scores.sort(dim=-1, descending=True, stable=True)
-    probable = ranked.softmax(-1)
+    probable = ranked.softmax(-1).cpu()  # CUDA sums in no fixed order
     cumulative = probable.cumsum(-1) - probable  # total probability of the more probable tokens
-    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, cumulative < share)
+    mask = (cumulative < share).to(scores.device)
+    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, mask)
 
 
 def sample_tokens(scores: Tensor, config: GenerationConfig, rows: Tensor, step: int) -> Tensor:

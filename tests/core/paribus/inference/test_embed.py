@@ -7,6 +7,7 @@ import torch
 
 import paribus
 from paribus import DataError, SpecError
+from paribus.testing.simulated_device import NAME, simulated_device
 from paribus.train.lightning_module import Model
 
 TINY = ("dims.width=16", "dims.layers=3", "dims.length=24", "dims.vocabulary=300")
@@ -109,3 +110,15 @@ def test_empty_and_too_long_texts_are_reported_together(bert: Model) -> None:
 def test_a_model_of_images_is_refused() -> None:
     with pytest.raises(SpecError, match=r"a model of text, got one of images; valid: a model of text"):
         paribus.embed(paribus.assemble(paribus.spec("vit-tiny", "dims.width=16", "dims.layers=1")), [[1, 2]])
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("pool", ["mean", "first", "none"])
+def test_vectors_of_a_batch_leave_the_device(pool: Any) -> None:
+    model = paribus.assemble(paribus.spec("bert-tiny", *TINY, "dims.length=64"))
+    expected = paribus.embed(model, TEXTS, pool=pool).vectors
+    with simulated_device():
+        vectors = paribus.embed(model.to(NAME), TEXTS, pool=pool).vectors
+    assert {vector.device.type for vector in vectors} == {"cpu"}
+    for vector, reference in zip(vectors, expected, strict=True):
+        torch.testing.assert_close(vector, reference, rtol=0, atol=1e-5)

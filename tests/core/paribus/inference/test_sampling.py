@@ -12,6 +12,7 @@ from torch import Tensor
 
 from paribus.inference.generation_config import GenerationConfig
 from paribus.inference.generation_strategies import filter_scores, penalize, sample_tokens
+from paribus.testing.simulated_device import NAME, simulated_device
 
 Array = np.ndarray[Any, Any]
 SCORES = torch.randn(50, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 2
@@ -141,3 +142,23 @@ def test_an_impossible_token_is_never_sampled() -> None:
     assert (tokens_drawn(scores[0], GenerationConfig(temperature=1.0), 500) == 2).all()
     few = torch.tensor([0.0, 0.0, -90.0, -90.0, -800.0])
     assert set(tokens_drawn(few, GenerationConfig(temperature=1.0), 500).tolist()) <= {0, 1}
+
+
+@pytest.mark.device
+def test_probabilities_are_summed_on_the_cpu_since_cuda_has_no_deterministic_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores, devices, cumsum = torch.randn(3, 9), set[str](), Tensor.cumsum
+
+    def recorded(tensor: Tensor, dim: int) -> Tensor:
+        devices.add(tensor.device.type)
+        return cumsum(tensor, dim)
+
+    config = GenerationConfig(temperature=1.0, top_p=0.6)
+    expected = filter_scores(scores, config)
+    monkeypatch.setattr(Tensor, "cumsum", recorded)
+    with simulated_device():
+        filtered = filter_scores(scores.to(NAME), config)
+        assert filtered.device.type == NAME
+        assert torch.equal(filtered.cpu(), expected)
+    assert devices == {"cpu"}
